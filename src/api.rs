@@ -1,0 +1,699 @@
+//! The contract between a client and a node: requests, replies and errors.
+//!
+//! Both sides compile this file and nothing else of each other. The words are etcd's where etcd
+//! has one. What travels is wrapped by `wire`; nothing here knows bytes, streams or log entries.
+//!
+//! Compatibility: these types are encoded with postcard, which is not self-describing. Enum
+//! variants are only ever appended, and a struct that must grow gets a new variant of the request
+//! or reply that holds it.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::types::ClusterId;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Role;
+use crate::types::SessionId;
+use crate::types::Term;
+
+/// What a request may cost, checked by the SDK before it is sent and by the server before it is
+/// taken in (decisions: figures of api.md section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest key, in bytes. Keys are never empty.
+    pub key_bytes_max: usize,
+    /// Longest value, in bytes.
+    pub value_bytes_max: usize,
+    /// Largest encoded request, in bytes.
+    pub request_bytes_max: usize,
+    /// Largest encoded reply, in bytes; a range that would exceed it stops early with `more`.
+    pub reply_bytes_max: usize,
+}
+
+impl Limits {
+    /// The limits of an unconfigured server.
+    pub const DEFAULT: Self = Self {
+        key_bytes_max: 8 << 10,
+        value_bytes_max: 1 << 20,
+        request_bytes_max: 1536 << 10,
+        reply_bytes_max: 1536 << 10,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// One request with everything a server needs to decide whether and how to serve it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Time the caller is still willing to wait, in milliseconds, from the moment it sent this.
+    pub timeout_ms: u32,
+    /// How fresh a read must be. Ignored by writes.
+    pub consistency: Consistency,
+    /// Which session and number this write has, if it is to be applied exactly once.
+    pub session: Option<SessionCall>,
+    /// What is asked.
+    pub request: Request,
+}
+
+/// A write's place in its session: what makes a retry recognisable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCall {
+    /// The session.
+    pub id: SessionId,
+    /// This write's number in it; numbers start at 1 and are never reused for another write.
+    pub sequence: u64,
+    /// Every write up to and including this number has been answered to the client, which will
+    /// not retry it: the server may forget its reply.
+    pub acknowledged: u64,
+}
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Consistency {
+    /// Sees every write acknowledged before the read began. Served under the leader's lease where
+    /// it has one, else after one quorum round.
+    #[default]
+    Linearizable,
+    /// As above, always by a quorum round: independent of clocks.
+    LinearizableQuorum,
+    /// As above, only under the lease: refused with [`ErrorKind::LeaseInvalid`] when it is void.
+    LeaseOnly,
+    /// Whatever the asked node has applied; may be old.
+    Serializable,
+}
+
+/// What a client may ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Read one key or a range of keys.
+    Range(RangeRequest),
+    /// Write one key.
+    Put(PutRequest),
+    /// Delete one key or a range of keys.
+    DeleteRange(DeleteRangeRequest),
+    /// Open a session for exactly-once writes.
+    OpenSession,
+    /// How this node is; answered by any node from what it knows itself.
+    Status,
+    /// Hand leadership to another voter; answered by the leader once it has let go.
+    MoveLeader {
+        /// The voter to lead next; `None` lets the leader choose the most up to date one.
+        target: Option<NodeId>,
+    },
+}
+
+impl Request {
+    /// Whether this request changes the store and so becomes a log entry.
+    pub fn is_write(&self) -> bool {
+        matches!(
+            self,
+            Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession
+        )
+    }
+
+    /// The request's name in logs and metric labels.
+    pub fn method(&self) -> &'static str {
+        match self {
+            Self::Range(_) => "range",
+            Self::Put(_) => "put",
+            Self::DeleteRange(_) => "delete_range",
+            Self::OpenSession => "open_session",
+            Self::Status => "status",
+            Self::MoveLeader { .. } => "move_leader",
+        }
+    }
+}
+
+/// Which keys, beginning with the request's `key`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyRange {
+    /// Exactly `key`.
+    #[default]
+    Single,
+    /// Every key that starts with `key`; an empty `key` means every key.
+    Prefix,
+    /// `[key, end)`.
+    Until(Bytes),
+    /// `key` and everything after it.
+    From,
+}
+
+/// Read one key or a range of keys, in key order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeRequest {
+    /// The key, or where the range starts.
+    pub key: Bytes,
+    /// How far the range goes.
+    pub range: KeyRange,
+    /// At most this many keys; 0 means no limit of the caller's own.
+    pub limit: u64,
+    /// Leave values out of the reply.
+    pub keys_only: bool,
+    /// Leave keys out as well: only count them.
+    pub count_only: bool,
+}
+
+/// Write one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutRequest {
+    /// The key; not empty.
+    pub key: Bytes,
+    /// The value; may be empty.
+    pub value: Bytes,
+    /// Return what the key held before.
+    pub prev_kv: bool,
+}
+
+/// Delete one key or a range of keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteRangeRequest {
+    /// The key, or where the range starts.
+    pub key: Bytes,
+    /// How far the range goes.
+    pub range: KeyRange,
+    /// Return what the keys held before.
+    pub prev_kv: bool,
+}
+
+/// A key with its value and history, as of some revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Bytes,
+    /// The value; empty where only keys were asked for.
+    pub value: Bytes,
+    /// The revision that created the key (since it was last absent).
+    pub create_revision: i64,
+    /// The revision that last wrote it.
+    pub mod_revision: i64,
+    /// Writes since it was created; 1 right after creation.
+    pub version: i64,
+    /// The client lease it is attached to; 0 for none.
+    pub lease: i64,
+}
+
+/// A successful reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Response {
+    /// Who answered, and how.
+    pub header: ResponseHeader,
+    /// What was answered.
+    pub body: ResponseBody,
+}
+
+/// Who answered a request, at which revision, and how a read was served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResponseHeader {
+    /// First 64 bits of the cluster id.
+    pub cluster_id: u64,
+    /// The member that answered.
+    pub member_id: NodeId,
+    /// Of a read: the store's revision in the snapshot that was served. Of a write: its own.
+    pub revision: i64,
+    /// The Raft term the member was in.
+    pub raft_term: Term,
+    /// Who it believed to be leader.
+    pub leader_id: Option<NodeId>,
+    /// How a read was served; `None` for writes.
+    pub read: Option<ReadInfo>,
+}
+
+/// How a read was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadInfo {
+    /// On whose authority.
+    pub path: ReadPath,
+    /// What was left of the lease when the read was validated, margin already taken off; zero
+    /// unless `path` is [`ReadPath::Lease`].
+    pub lease_remaining: Duration,
+    /// The margin the lease keeps against clock drift.
+    pub lease_margin: Duration,
+    /// The read had to see at least this log index.
+    pub read_index: LogIndex,
+    /// The snapshot it was served from contains at least this log index.
+    pub applied_index: LogIndex,
+}
+
+/// On whose authority a read was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ReadPath {
+    /// The leader's lease: no message, no wait.
+    Lease,
+    /// A quorum round of the leader, started after the read arrived.
+    ReadIndex,
+    /// Nobody's: the node's own state, possibly old.
+    Serializable,
+}
+
+impl ReadPath {
+    /// The name used in output and metric labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lease => "lease",
+            Self::ReadIndex => "read_index",
+            Self::Serializable => "serializable",
+        }
+    }
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ResponseBody {
+    /// To [`Request::Range`].
+    Range(RangeResponse),
+    /// To [`Request::Put`].
+    Put(PutResponse),
+    /// To [`Request::DeleteRange`].
+    DeleteRange(DeleteRangeResponse),
+    /// To [`Request::OpenSession`].
+    OpenSession {
+        /// The new session.
+        id: SessionId,
+    },
+    /// To [`Request::Status`].
+    Status(Box<StatusResponse>),
+    /// To [`Request::MoveLeader`].
+    MoveLeader,
+}
+
+/// Keys in order, and whether that was all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeResponse {
+    /// The keys found, in key order.
+    pub kvs: Vec<KeyValue>,
+    /// More keys of the range exist beyond the last one returned: the limit, or the size of one
+    /// reply, was reached.
+    pub more: bool,
+    /// How many keys the range holds in all, whatever the limit.
+    pub count: u64,
+}
+
+/// A put took effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutResponse {
+    /// What the key held before, if it existed and was asked for.
+    pub prev_kv: Option<KeyValue>,
+}
+
+/// A delete took effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteRangeResponse {
+    /// How many keys were deleted.
+    pub deleted: u64,
+    /// What they held before, if asked for.
+    pub prev_kvs: Vec<KeyValue>,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusResponse {
+    /// The node's name.
+    pub name: String,
+    /// The version of the binary.
+    pub version: String,
+    /// What it is doing.
+    pub role: Role,
+    /// Last index in its log.
+    pub last_index: LogIndex,
+    /// Highest index it knows to be committed.
+    pub commit_index: LogIndex,
+    /// Highest index it has applied.
+    pub applied_index: LogIndex,
+    /// Bytes of state on disk.
+    pub storage_bytes: u64,
+    /// The leader lease, as this node sees it.
+    pub leader_lease: LeaderLeaseStatus,
+    /// The voters of the cluster, with the client address of each where this node knows it.
+    pub members: Vec<MemberInfo>,
+    /// Conditions an operator must know of, as sentences; empty when all is well.
+    pub warnings: Vec<String>,
+}
+
+/// What a node knows of a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where peers reach it, as `host:port`.
+    pub peer_address: String,
+    /// Where clients reach it, as `host:port`; empty while unknown.
+    pub client_address: String,
+}
+
+/// The leader lease of the node that was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderLeaseStatus {
+    /// It may answer linearizable reads alone right now.
+    pub is_valid: bool,
+    /// What is left, margin taken off.
+    pub remaining: Duration,
+    /// What voters promise.
+    pub lease_duration: Duration,
+    /// The margin kept against clock drift.
+    pub max_clock_skew: Duration,
+    /// Renewals since the node started.
+    pub renewals: u64,
+    /// Times it lapsed since the node started.
+    pub expirations: u64,
+    /// Reads it refused since the node started.
+    pub rejections: u64,
+}
+
+/// Why a request failed, and what became of it.
+///
+/// `Display` is a sentence for a person; [`Error::kind`] is for programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Error {
+    /// What went wrong.
+    pub kind: ErrorKind,
+    /// What became of the request.
+    pub outcome: Outcome,
+    /// One sentence more than the kind says: what was found, and what to do about it.
+    pub detail: String,
+}
+
+/// What became of a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It took no effect and will take none.
+    NotApplied,
+    /// It took effect; only the reply is missing.
+    Applied,
+    /// It may have taken effect, or may yet. Read before repeating it.
+    Unknown,
+}
+
+/// What went wrong, sorted by who must act.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request itself is wrong; repeating it will not help.
+    InvalidArgument,
+    /// It is larger than the server takes.
+    RequestTooLarge {
+        /// The most that is taken, in bytes.
+        limit: u64,
+        /// What was sent, in bytes.
+        actual: u64,
+    },
+    /// This node does not lead; ask that one.
+    NotLeader {
+        /// Who leads, where known.
+        leader: Option<NodeId>,
+        /// Where clients reach the leader, where known.
+        address: Option<String>,
+    },
+    /// Nobody leads at the moment; ask again shortly.
+    NoLeader,
+    /// Leadership moved while the request was under way.
+    LeaderChanged,
+    /// A lease-only read found the lease void.
+    LeaseInvalid,
+    /// No quorum answered in time.
+    QuorumTimeout,
+    /// The request's own deadline passed.
+    DeadlineExceeded,
+    /// The server is busy; ask again after the time given.
+    SlowDown {
+        /// How long to wait, in milliseconds.
+        retry_after_ms: u32,
+    },
+    /// The session is not known (any more): it was forgotten, or never opened.
+    SessionExpired,
+    /// The write's number is one whose reply was already acknowledged.
+    StaleSequence,
+    /// This node cannot serve: its disk is full.
+    NoSpace,
+    /// This node cannot serve: its data is damaged and it waits to be rebuilt.
+    Corrupt,
+    /// This node is stopping or still starting.
+    Unavailable,
+    /// The other side belongs to another cluster.
+    ClusterMismatch,
+    /// No secure connection could be made.
+    TlsHandshake,
+    /// The connection broke.
+    ConnectionLost,
+    /// No endpoint could be reached.
+    ConnectFailed,
+    /// The server does not know this request.
+    Unsupported,
+    /// A defect of ours.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The stable name of the kind: what programs and metrics match on.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "LH-INVALID-ARGUMENT",
+            Self::RequestTooLarge { .. } => "LH-REQUEST-TOO-LARGE",
+            Self::NotLeader { .. } => "LH-NOT-LEADER",
+            Self::NoLeader => "LH-NO-LEADER",
+            Self::LeaderChanged => "LH-LEADER-CHANGED",
+            Self::LeaseInvalid => "LH-LEASE-INVALID",
+            Self::QuorumTimeout => "LH-QUORUM-TIMEOUT",
+            Self::DeadlineExceeded => "LH-DEADLINE-EXCEEDED",
+            Self::SlowDown { .. } => "LH-SLOW-DOWN",
+            Self::SessionExpired => "LH-SESSION-EXPIRED",
+            Self::StaleSequence => "LH-STALE-SEQUENCE",
+            Self::NoSpace => "LH-NO-SPACE",
+            Self::Corrupt => "LH-CORRUPT",
+            Self::Unavailable => "LH-UNAVAILABLE",
+            Self::ClusterMismatch => "LH-CLUSTER-MISMATCH",
+            Self::TlsHandshake => "LH-TLS-HANDSHAKE",
+            Self::ConnectionLost => "LH-CONNECTION-LOST",
+            Self::ConnectFailed => "LH-CONNECT-FAILED",
+            Self::Unsupported => "LH-UNSUPPORTED",
+            Self::Internal => "LH-INTERNAL",
+        }
+    }
+}
+
+impl Error {
+    /// A request that took no effect.
+    pub fn not_applied(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            outcome: Outcome::NotApplied,
+            detail: detail.into(),
+        }
+    }
+
+    /// A request that may have taken effect.
+    pub fn unknown(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            outcome: Outcome::Unknown,
+            detail: detail.into(),
+        }
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.kind
+    }
+
+    /// What became of the request.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// The stable name of the kind.
+    pub fn code(&self) -> &'static str {
+        self.kind.code()
+    }
+
+    /// Whether the same request may succeed if it is sent again. Says nothing about whether
+    /// repeating it is safe: that is [`Error::outcome`]'s question.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self.kind,
+            ErrorKind::NotLeader { .. }
+                | ErrorKind::NoLeader
+                | ErrorKind::LeaderChanged
+                | ErrorKind::QuorumTimeout
+                | ErrorKind::SlowDown { .. }
+                | ErrorKind::Unavailable
+                | ErrorKind::ConnectionLost
+                | ErrorKind::ConnectFailed
+        )
+    }
+
+    /// How long the server asks to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.kind {
+            ErrorKind::SlowDown { retry_after_ms } => {
+                Some(Duration::from_millis(u64::from(retry_after_ms)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.detail, self.code())?;
+        match self.outcome {
+            Outcome::NotApplied => write!(f, ")"),
+            Outcome::Applied => write!(f, "; the request took effect)"),
+            Outcome::Unknown => write!(f, "; the request may have taken effect)"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Checks the parts of a request that need no store: sizes and shapes.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] or [`ErrorKind::RequestTooLarge`], outcome *not applied*, with a
+/// sentence that says what is allowed.
+pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
+    match request {
+        Request::Range(range) => validate_range(&range.key, &range.range, limits),
+        Request::DeleteRange(delete) => validate_range(&delete.key, &delete.range, limits),
+        Request::Put(put) => {
+            validate_key(&put.key, limits)?;
+            if put.value.len() > limits.value_bytes_max {
+                return Err(Error::not_applied(
+                    ErrorKind::RequestTooLarge {
+                        limit: limits.value_bytes_max as u64,
+                        actual: put.value.len() as u64,
+                    },
+                    format!(
+                        "the value has {} bytes, and at most {} are taken: split it, or raise \
+                         limits.max_value_bytes on every node",
+                        put.value.len(),
+                        limits.value_bytes_max
+                    ),
+                ));
+            }
+            Ok(())
+        }
+        Request::OpenSession | Request::Status | Request::MoveLeader { .. } => Ok(()),
+    }
+}
+
+fn validate_key(key: &[u8], limits: &Limits) -> Result<(), Error> {
+    if key.is_empty() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "the key is empty: give a key of at least one byte",
+        ));
+    }
+    validate_key_length(key, limits)
+}
+
+fn validate_key_length(key: &[u8], limits: &Limits) -> Result<(), Error> {
+    if key.len() > limits.key_bytes_max {
+        return Err(Error::not_applied(
+            ErrorKind::RequestTooLarge {
+                limit: limits.key_bytes_max as u64,
+                actual: key.len() as u64,
+            },
+            format!(
+                "the key has {} bytes, and at most {} are taken: use a shorter key",
+                key.len(),
+                limits.key_bytes_max
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn validate_range(key: &[u8], range: &KeyRange, limits: &Limits) -> Result<(), Error> {
+    match range {
+        KeyRange::Single => validate_key(key, limits),
+        KeyRange::Prefix | KeyRange::From => validate_key_length(key, limits),
+        KeyRange::Until(end) => {
+            validate_key_length(key, limits)?;
+            validate_key_length(end, limits)?;
+            if end.as_ref() <= key {
+                return Err(Error::not_applied(
+                    ErrorKind::InvalidArgument,
+                    "the range ends at or before its start: its end must sort after its first key",
+                ));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Where a new cluster's members stand, as proposed by its first leader and applied as the
+/// cluster's first command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterInfo {
+    /// The cluster's identity.
+    pub cluster_id: ClusterId,
+    /// Its first members.
+    pub members: Vec<MemberInfo>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: usize, value: usize) -> Request {
+        Request::Put(PutRequest {
+            key: Bytes::from(vec![b'k'; key]),
+            value: Bytes::from(vec![b'v'; value]),
+            prev_kv: false,
+        })
+    }
+
+    #[test]
+    fn limits_hold_at_the_bound_and_one_beyond() {
+        let limits = Limits::DEFAULT;
+        assert!(validate(&put(1, 0), &limits).is_ok());
+        assert!(validate(&put(limits.key_bytes_max, limits.value_bytes_max), &limits).is_ok());
+        let empty = validate(&put(0, 1), &limits).unwrap_err();
+        assert_eq!(empty.kind, ErrorKind::InvalidArgument);
+        let long_key = validate(&put(limits.key_bytes_max + 1, 1), &limits).unwrap_err();
+        assert!(matches!(
+            long_key.kind,
+            ErrorKind::RequestTooLarge {
+                limit: 8192,
+                actual: 8193
+            }
+        ));
+        let long_value = validate(&put(1, limits.value_bytes_max + 1), &limits).unwrap_err();
+        assert!(matches!(long_value.kind, ErrorKind::RequestTooLarge { .. }));
+        assert_eq!(long_value.outcome, Outcome::NotApplied);
+    }
+
+    #[test]
+    fn an_inverted_range_is_refused_and_an_empty_prefix_means_everything() {
+        let inverted = Request::Range(RangeRequest {
+            key: Bytes::from_static(b"b"),
+            range: KeyRange::Until(Bytes::from_static(b"a")),
+            ..RangeRequest::default()
+        });
+        let error = validate(&inverted, &Limits::DEFAULT).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        let all = Request::Range(RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        });
+        assert!(validate(&all, &Limits::DEFAULT).is_ok());
+    }
+
+    #[test]
+    fn an_error_reads_as_a_sentence_and_says_what_became_of_the_request() {
+        let error = Error::unknown(ErrorKind::ConnectionLost, "the connection to n1 broke");
+        assert_eq!(
+            error.to_string(),
+            "the connection to n1 broke (LH-CONNECTION-LOST; the request may have taken effect)"
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! What consensus wants done: effects as values, so that a test can compare all of them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::raft::Configuration;
+use crate::raft::Envelope;
+use crate::raft::ReadPermit;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Term;
+
+/// Names one [`Output::Persist`]; tickets rise by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Names a read inside consensus; chosen by the caller, unique while the read waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadId(pub u64);
+
+/// One log entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its place and term.
+    pub id: LogId,
+    /// What it says.
+    pub payload: Payload,
+}
+
+/// What an entry says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Payload {
+    /// Nothing: a new leader's first entry, which lets it commit what came before (section 5.4.2).
+    Noop,
+    /// A command of the state machine; opaque here.
+    Command(Bytes),
+    /// A membership, in force from the moment it is appended.
+    Configuration(Configuration),
+}
+
+/// What must survive a crash besides the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardState {
+    /// The latest term this node has seen.
+    pub term: Term,
+    /// Whom it voted for in that term.
+    pub vote: Option<NodeId>,
+    /// The longest promise it ever made: how long it keeps silent after a boot.
+    pub promise_floor: Duration,
+}
+
+/// One unit of persistence. Everything in it is durable before its ticket is reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsaved {
+    /// The new hard state, if it changed. Written before the entries.
+    pub hard_state: Option<HardState>,
+    /// Entries to append, contiguous. The first may lie at or below the last appended index: then
+    /// everything from there on is cut first.
+    pub entries: Vec<Entry>,
+}
+
+/// One effect. `Persist`s are carried out in the order given, `Commit`s in the order given, and
+/// nothing else has an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Make this durable, then report the ticket.
+    Persist(Ticket, Unsaved),
+    /// Send this; it may be lost.
+    Send(Envelope),
+    /// Apply these, then report the last index.
+    Commit(Vec<Entry>),
+    /// The read may be answered from any snapshot that contains the permit's index.
+    Permit(ReadId, ReadPermit),
+    /// The read can not be answered here.
+    RefuseRead(ReadId, ReadRefusal),
+}
+
+/// Why a waiting read was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadRefusal {
+    /// This node does not lead (any more).
+    NotLeader,
+}
+
+/// What consensus is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A message of a peer arrived.
+    Message(Envelope),
+    /// Everything up to and including this ticket is durable.
+    Persisted(Ticket),
+    /// Everything up to and including this index is applied, and visible to new snapshots.
+    Applied(LogIndex),
+    /// Time has passed.
+    Tick,
+}
