@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod kv;
 pub mod raft;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod time;
 pub mod types;

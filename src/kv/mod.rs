@@ -1,0 +1,21 @@
+//! The state machine: commands in, replies out, the same on every replica.
+//!
+//! Keys have etcd's history: one revision for the whole store, raised by one for each write that
+//! changes something; every key knows the revision that created it, the one that last wrote it,
+//! and how often it was written since. Past values stay in `history` and every change is listed in
+//! `events`, so that reads at a revision and watches find what they need.
+//!
+//! [`apply`] is the only door by which the state changes. It is total and deterministic: it sees
+//! the entry's index and term, the command, and the store, and nothing else, least of all a clock
+//! (lease-protocol T8). Writes that carry a session are applied exactly once (`clients.rs`), and
+//! every change keeps a hash of the whole state up to date, by which replicas and restarts check
+//! themselves (`hash.rs`).
+//!
+//! Nothing in here knows terms beyond recording them, nodes beyond naming them, or disks at all:
+//! the store is a trait ([`View`], [`Store`]).
+
+mod command;
+mod store;
+
+pub use command::{Command, CommandError, Operation, Reply};
+pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View};

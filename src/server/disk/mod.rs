@@ -1,0 +1,3 @@
+//! What a replica keeps on disk.
+
+pub mod store;

@@ -1,0 +1,3 @@
+//! The server: the shell around one replica.
+
+pub mod disk;
