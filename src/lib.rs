@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+#[cfg(feature = "transport")]
+pub mod clock;
 pub mod raft;
 pub mod time;
 pub mod types;
+pub mod wire;
