@@ -4,8 +4,11 @@
 
 pub mod api;
 pub mod kv;
+#[cfg(feature = "transport")]
+pub mod clock;
 pub mod raft;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod time;
 pub mod types;
+pub mod wire;

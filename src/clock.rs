@@ -1,0 +1,83 @@
+//! The real clock: the one place that reads the machine's for leases.
+//!
+//! Reads `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC_RAW` together (see `time.rs` for why both). A
+//! reading is passed on as it is: if the machine's clock steps back, so does ours, because a
+//! corrected clock would hide from the lease exactly what ends it (lease-protocol A4).
+//!
+//! The pair exists on Linux, where servers run. Elsewhere only the SDK is built, which holds no
+//! leader lease; there both readings come from the platform's own monotonic clock, which may stop
+//! while the machine is suspended.
+
+use crate::time::Clock;
+use crate::time::Instant;
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[cfg(target_os = "linux")]
+    fn now(&self) -> Instant {
+        // The order does not matter: each question to a pair is answered by the clock that is
+        // worse for the asker.
+        Instant {
+            boot: nanos(rustix::time::ClockId::Boottime),
+            raw: nanos(rustix::time::ClockId::MonotonicRaw),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn now(&self) -> Instant {
+        use std::sync::OnceLock;
+        static START: OnceLock<std::time::Instant> = OnceLock::new();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the clock pair exists on Linux only, and no leader lease runs elsewhere"
+        )]
+        let now = std::time::Instant::now();
+        let elapsed = now.saturating_duration_since(*START.get_or_init(|| now));
+        // One second ahead of zero: zero stands before every reading.
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        Instant::from_nanos(nanos.saturating_add(1_000_000_000))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn nanos(clock: rustix::time::ClockId) -> u64 {
+    let reading = rustix::time::clock_gettime(clock);
+    // Both clocks count up from the boot, so neither part is negative.
+    let seconds = u64::try_from(reading.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(reading.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_clocks_run_and_neither_runs_back() {
+        let clock = SystemClock;
+        let mut earlier = clock.now();
+        assert!(earlier.boot > 0 && earlier.raw > 0);
+        for _ in 0..1_000 {
+            let later = clock.now();
+            assert!(!later.went_back_since(earlier));
+            earlier = later;
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_pair_is_two_clocks_and_not_one_twice() {
+        // Two reads of one clock never differ by an amount that falls between reads; the two
+        // clocks of a machine that has run for a while do (NTP slews one of them). Whatever they
+        // are, each must agree with its own clock read right after.
+        let now = SystemClock.now();
+        let boot = nanos(rustix::time::ClockId::Boottime);
+        let raw = nanos(rustix::time::ClockId::MonotonicRaw);
+        let boot_again = SystemClock.now();
+        assert!(now.boot <= boot && boot <= boot_again.boot);
+        assert!(now.raw <= raw && raw <= boot_again.raw);
+    }
+}

@@ -1,0 +1,78 @@
+//! What a client and a server say to each other.
+//!
+//! The first stream of a connection opens with [`ClientHello`] and is answered by
+//! [`ServerHello`]; everything after that, on that stream and on further ones, is calls one way
+//! and replies the other, in any order, matched by `request_id`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::Call;
+use crate::api::Error;
+use crate::api::Response;
+use crate::types::ClusterId;
+use crate::types::NodeId;
+use crate::wire::Body;
+use crate::wire::Kind;
+use crate::wire::VersionRange;
+
+/// A client introduces itself. Never changes its shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientHello {
+    /// What the client speaks.
+    pub versions: VersionRange,
+    /// The cluster it looks for: the one in its certificate.
+    pub cluster_id: ClusterId,
+    /// What it calls itself, for logs; not an identity (that is in the certificate).
+    pub name: String,
+}
+
+/// The server's answer. Never changes its shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerHello {
+    /// Who answers, or why the client is turned away.
+    pub result: Result<Welcome, Error>,
+}
+
+/// Who the client is talking to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The version to speak from here on.
+    pub version: u16,
+    /// The server's cluster.
+    pub cluster_id: ClusterId,
+    /// The server's member id.
+    pub member_id: NodeId,
+    /// The server's name, as in its certificate.
+    pub name: String,
+}
+
+/// One request of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientFrame {
+    /// Chosen by the client, unique on its connection while the request waits.
+    pub request_id: u64,
+    /// What is asked.
+    pub call: Call,
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerFrame {
+    /// Which request it answers.
+    pub request_id: u64,
+    /// The answer.
+    pub result: Result<Response, Error>,
+}
+
+impl Body for ClientHello {
+    const KIND: Kind = Kind::ClientHello;
+}
+impl Body for ServerHello {
+    const KIND: Kind = Kind::ServerHello;
+}
+impl Body for ClientFrame {
+    const KIND: Kind = Kind::Call;
+}
+impl Body for ServerFrame {
+    const KIND: Kind = Kind::Reply;
+}

@@ -1,0 +1,53 @@
+//! What peers say to each other.
+//!
+//! The dialling side opens a bidirectional stream and sends [`PeerHello`], the other side answers
+//! with its own; then each opens one-way streams and fills them with [`Raft`] frames. Streams
+//! have no order between them, and consensus asks for none (lease-protocol P31).
+
+use serde::{Deserialize, Serialize};
+
+use crate::raft::Envelope;
+use crate::types::ClusterId;
+use crate::types::Incarnation;
+use crate::types::NodeId;
+use crate::wire::Body;
+use crate::wire::Kind;
+use crate::wire::VersionRange;
+
+/// A peer introduces itself. Never changes its shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerHello {
+    /// What the peer speaks.
+    pub versions: VersionRange,
+    /// Its cluster; checked before anything else of it is heard.
+    pub cluster_id: ClusterId,
+    /// Its member id: derived from cluster, certificate name and incarnation.
+    pub node_id: NodeId,
+    /// Its name, as in its certificate.
+    pub name: String,
+    /// Which life of its data this is.
+    pub incarnation: Incarnation,
+    /// Where other peers reach it, as `host:port`.
+    pub peer_address: String,
+    /// Where clients reach it, as `host:port`.
+    pub client_address: String,
+    /// Drawn when the process started: tells a restarted peer from one that never went away.
+    pub boot: u64,
+    /// Rises with every hello of this process to that peer: tells, of two connections that cross,
+    /// which hello was written before which.
+    pub sequence: u64,
+}
+
+/// Raft messages, as many as were waiting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raft {
+    /// The messages, oldest first.
+    pub envelopes: Vec<Envelope>,
+}
+
+impl Body for PeerHello {
+    const KIND: Kind = Kind::PeerHello;
+}
+impl Body for Raft {
+    const KIND: Kind = Kind::Raft;
+}

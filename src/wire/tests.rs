@@ -1,0 +1,472 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use bytes::BytesMut;
+use proptest::prelude::*;
+
+use crate::api::Call;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::KeyValue;
+use crate::api::Limits;
+use crate::api::PutRequest;
+use crate::api::RangeRequest;
+use crate::api::RangeResponse;
+use crate::api::ReadInfo;
+use crate::api::ReadPath;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::api::ResponseHeader;
+use crate::api::SessionCall;
+use crate::types::ClusterId;
+use crate::types::Incarnation;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::SessionId;
+use crate::types::Term;
+use crate::wire::Body;
+use crate::wire::Door;
+use crate::wire::Frame;
+use crate::wire::FrameLimits;
+use crate::wire::FrameReader;
+use crate::wire::HEADER_BYTES;
+use crate::wire::Kind;
+use crate::wire::PROTOCOL_VERSIONS;
+use crate::wire::VersionRange;
+use crate::wire::WireError;
+use crate::wire::client::ClientFrame;
+use crate::wire::client::ClientHello;
+use crate::wire::client::ServerFrame;
+use crate::wire::client::ServerHello;
+use crate::wire::client::Welcome;
+use crate::wire::encode;
+use crate::wire::peer::PeerHello;
+use crate::wire::peer::Raft;
+
+const LIMITS: FrameLimits = FrameLimits::DEFAULT;
+
+fn encoded<T: Body>(body: &T) -> Bytes {
+    let mut out = BytesMut::new();
+    encode(body, &LIMITS, &mut out).unwrap();
+    out.freeze()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn put_frame(request_id: u64, value_bytes: usize) -> ClientFrame {
+    ClientFrame {
+        request_id,
+        call: Call {
+            timeout_ms: 2000,
+            consistency: Consistency::Linearizable,
+            session: Some(SessionCall {
+                id: SessionId(300),
+                sequence: 2,
+                acknowledged: 1,
+            }),
+            request: Request::Put(PutRequest {
+                key: Bytes::from_static(b"key"),
+                value: Bytes::from(vec![b'v'; value_bytes]),
+                prev_kv: true,
+            }),
+        },
+    }
+}
+
+fn get_frame() -> ClientFrame {
+    ClientFrame {
+        request_id: 7,
+        call: Call {
+            timeout_ms: 1000,
+            consistency: Consistency::LeaseOnly,
+            session: None,
+            request: Request::Range(RangeRequest {
+                key: Bytes::from_static(b"k"),
+                limit: 1,
+                ..RangeRequest::default()
+            }),
+        },
+    }
+}
+
+fn reply_frame() -> ServerFrame {
+    ServerFrame {
+        request_id: 7,
+        result: Ok(Response {
+            header: ResponseHeader {
+                cluster_id: 5,
+                member_id: NodeId(1),
+                revision: 9,
+                raft_term: Term(3),
+                leader_id: Some(NodeId(1)),
+                read: Some(ReadInfo {
+                    path: ReadPath::Lease,
+                    lease_remaining: Duration::from_millis(400),
+                    lease_margin: Duration::from_millis(50),
+                    read_index: LogIndex(8),
+                    applied_index: LogIndex(9),
+                }),
+            },
+            body: ResponseBody::Range(RangeResponse {
+                kvs: vec![KeyValue {
+                    key: Bytes::from_static(b"k"),
+                    value: Bytes::from_static(b"v"),
+                    create_revision: 1,
+                    mod_revision: 2,
+                    version: 2,
+                    lease: 0,
+                }],
+                more: false,
+                count: 1,
+            }),
+        }),
+    }
+}
+
+fn peer_hello() -> PeerHello {
+    PeerHello {
+        versions: VersionRange {
+            oldest: 1,
+            newest: 1,
+        },
+        cluster_id: ClusterId(0x77),
+        node_id: NodeId(2),
+        name: "n2".into(),
+        incarnation: Incarnation(1),
+        peer_address: "h:1".into(),
+        client_address: "h:2".into(),
+        boot: 3,
+        sequence: 4,
+    }
+}
+
+fn welcome() -> ServerHello {
+    ServerHello {
+        result: Ok(Welcome {
+            version: 1,
+            cluster_id: ClusterId(0x77),
+            member_id: NodeId(2),
+            name: "n2".into(),
+        }),
+    }
+}
+
+/// Reads everything out of `bytes`, cut into chunks of `chunk_bytes`.
+fn read_all(door: Door, bytes: &[u8], chunk_bytes: usize) -> Result<Vec<Frame>, WireError> {
+    let mut reader = FrameReader::new(door, LIMITS);
+    let mut frames = Vec::new();
+    for chunk in bytes.chunks(chunk_bytes.max(1)) {
+        reader.push(Bytes::copy_from_slice(chunk));
+        while let Some(frame) = reader.next_frame()? {
+            frames.push(frame);
+        }
+    }
+    reader.finish()?;
+    Ok(frames)
+}
+
+#[test]
+fn the_bytes_of_each_kind_are_these_for_ever() {
+    let hello = ClientHello {
+        versions: VersionRange {
+            oldest: 1,
+            newest: 1,
+        },
+        cluster_id: ClusterId(0x77),
+        name: "c".into(),
+    };
+    let refusal = ServerFrame {
+        request_id: 1,
+        result: Err(Error::not_applied(
+            ErrorKind::NotLeader {
+                leader: Some(NodeId(3)),
+                address: Some("h:1".into()),
+            },
+            "no",
+        )),
+    };
+    let golden = [
+        (encoded(&hello), "05000000010100f68b69900101770163"),
+        (encoded(&welcome()), "070000000201004ff372bd00017702026e32"),
+        (
+            encoded(&put_frame(1, 3)),
+            "130000000301003add191301d00f0001ac02020101036b65790376767601",
+        ),
+        (
+            encoded(&get_frame()),
+            "0c0000000301005b358bb707e807020000016b00010000",
+        ),
+        (
+            encoded(&reply_frame()),
+            "230000000401001bbb913b07000501120301010100008088debe010080e1eb1708090001016b0176020404000001",
+        ),
+        (
+            encoded(&refusal),
+            "0e0000000401009bf74af401010201030103683a3100026e6f",
+        ),
+        (
+            encoded(&peer_hello()),
+            "120000001001007e4d4d6c01017702026e320103683a3103683a320304",
+        ),
+        (encoded(&Raft::default()), "010000001101003a85ef4000"),
+    ];
+    let found: Vec<String> = golden.iter().map(|(bytes, _)| hex(bytes)).collect();
+    let expected: Vec<&str> = golden.iter().map(|(_, text)| *text).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn frames_come_out_whole_however_they_were_cut() {
+    let mut stream = BytesMut::new();
+    for id in 0..5 {
+        encode(&put_frame(id, 100 * id as usize), &LIMITS, &mut stream).unwrap();
+    }
+    for chunk_bytes in 1..=stream.len() {
+        let frames = read_all(Door::Server, &stream, chunk_bytes).unwrap();
+        assert_eq!(frames.len(), 5, "chunks of {chunk_bytes}");
+        for (id, frame) in frames.iter().enumerate() {
+            assert_eq!(
+                frame.decode::<ClientFrame>().unwrap(),
+                put_frame(id as u64, 100 * id)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_frame_that_arrives_in_one_piece_is_not_copied() {
+    let chunk = encoded(&put_frame(1, 1000));
+    let mut reader = FrameReader::new(Door::Server, LIMITS);
+    reader.push(chunk.clone());
+    let frame = reader.next_frame().unwrap().unwrap();
+    assert_eq!(frame.body.as_ptr(), chunk[HEADER_BYTES..].as_ptr());
+    assert_eq!(reader.buffered_bytes(), 0);
+}
+
+#[test]
+fn a_chunk_pushed_too_early_is_not_lost() {
+    let stream = [encoded(&get_frame()), encoded(&put_frame(2, 9))].concat();
+    let mut reader = FrameReader::new(Door::Server, LIMITS);
+    reader.push(Bytes::copy_from_slice(&stream[..20]));
+    reader.push(Bytes::copy_from_slice(&stream[20..]));
+    assert!(reader.next_frame().unwrap().is_some());
+    assert!(reader.next_frame().unwrap().is_some());
+    assert_eq!(reader.next_frame(), Ok(None));
+}
+
+#[test]
+fn a_length_is_judged_before_anything_is_kept_for_it() {
+    // Five bytes are enough to know that this is too much.
+    let claimed = u32::try_from(LIMITS.call_bytes_max).unwrap() + 1;
+    let mut reader = FrameReader::new(Door::Server, LIMITS);
+    let mut start = claimed.to_le_bytes().to_vec();
+    start.push(Kind::Call as u8);
+    reader.push(start.into());
+    assert_eq!(
+        reader.next_frame(),
+        Err(WireError::TooLong {
+            kind: Kind::Call,
+            bytes: LIMITS.call_bytes_max + 1,
+            bytes_max: LIMITS.call_bytes_max,
+        })
+    );
+    assert_eq!(reader.buffered_bytes(), 0);
+    // Nothing behind a bad frame is read any more.
+    reader.push(encoded(&get_frame()));
+    assert!(reader.next_frame().is_err());
+    assert!(reader.finish().is_err());
+}
+
+#[test]
+fn the_longest_frame_passes_and_one_byte_more_does_not() {
+    let small = FrameLimits {
+        call_bytes_max: encoded(&put_frame(1, 500)).len() - HEADER_BYTES,
+        ..LIMITS
+    };
+    let mut out = BytesMut::new();
+    encode(&put_frame(1, 500), &small, &mut out).unwrap();
+    let kept = out.clone();
+    let error = encode(&put_frame(1, 501), &small, &mut out).unwrap_err();
+    assert!(matches!(
+        error,
+        WireError::TooLong {
+            kind: Kind::Call,
+            ..
+        }
+    ));
+    assert_eq!(out, kept, "a frame that is refused leaves nothing behind");
+    let mut reader = FrameReader::new(Door::Server, small);
+    reader.push(kept.freeze());
+    assert!(reader.next_frame().unwrap().is_some());
+    reader.push(encoded(&put_frame(1, 501)));
+    assert!(matches!(
+        reader.next_frame(),
+        Err(WireError::TooLong { .. })
+    ));
+}
+
+#[test]
+fn a_length_that_is_only_claimed_costs_no_memory() {
+    let mut reader = FrameReader::new(Door::Server, LIMITS);
+    let mut start = (1_u32 << 20).to_le_bytes().to_vec();
+    start.extend_from_slice(&[Kind::Call as u8, 1, 0, 0, 0, 0, 0]);
+    reader.push(start.into());
+    assert_eq!(reader.next_frame(), Ok(None));
+    assert!(reader.buffered_bytes() <= 8 << 10);
+    for _ in 0..100 {
+        reader.push(Bytes::from_static(&[0; 1000]));
+        assert_eq!(reader.next_frame(), Ok(None));
+    }
+    assert!(
+        reader.buffered_bytes() <= 4 * 100_000,
+        "{} bytes held for 100,000 received",
+        reader.buffered_bytes()
+    );
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let good = encoded(&put_frame(1, 20));
+    for bit in 0..good.len() * 8 {
+        let mut bad = good.to_vec();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        // A longer length waits for bytes that never come, which is noticed at the end.
+        let result = read_all(Door::Server, &bad, usize::MAX);
+        assert!(result.is_err(), "bit {bit} was flipped and nothing said so");
+    }
+}
+
+#[test]
+fn kinds_and_versions_that_do_not_belong_here_are_refused() {
+    let reply = encoded(&reply_frame());
+    assert_eq!(
+        read_all(Door::Server, &reply, 64),
+        Err(WireError::UnexpectedKind(Kind::Reply))
+    );
+    let raft = encoded(&Raft::default());
+    assert_eq!(
+        read_all(Door::Server, &raft, 64),
+        Err(WireError::UnexpectedKind(Kind::Raft))
+    );
+    assert_eq!(read_all(Door::Peer, &raft, 64).unwrap().len(), 1);
+    let call = encoded(&get_frame());
+    assert_eq!(
+        read_all(Door::Peer, &call, 64),
+        Err(WireError::UnexpectedKind(Kind::Call))
+    );
+    assert_eq!(
+        read_all(Door::Client, &call, 64),
+        Err(WireError::UnexpectedKind(Kind::Call))
+    );
+    let mut unknown = call.to_vec();
+    unknown[4] = 99;
+    assert_eq!(
+        read_all(Door::Server, &unknown, 64),
+        Err(WireError::UnknownKind(99))
+    );
+    let mut future = call.to_vec();
+    future[5] = 0xff;
+    assert_eq!(
+        read_all(Door::Server, &future, 64),
+        Err(WireError::Version(0xff))
+    );
+}
+
+#[test]
+fn trailing_bytes_and_a_cut_stream_are_errors() {
+    let frame = Frame {
+        kind: Kind::Call,
+        version: 1,
+        body: [&encoded(&get_frame())[HEADER_BYTES..], b"x"]
+            .concat()
+            .into(),
+    };
+    assert_eq!(
+        frame.decode::<ClientFrame>(),
+        Err(WireError::Trailing {
+            kind: Kind::Call,
+            bytes: 1
+        })
+    );
+    assert_eq!(
+        frame.decode::<ServerFrame>(),
+        Err(WireError::UnexpectedKind(Kind::Call))
+    );
+    let whole = encoded(&get_frame());
+    for end in 1..whole.len() {
+        assert_eq!(
+            read_all(Door::Server, &whole[..end], 8),
+            Err(WireError::Cut)
+        );
+    }
+}
+
+#[test]
+fn versions_meet_at_the_newest_that_both_speak() {
+    let range = |oldest, newest| VersionRange { oldest, newest };
+    assert_eq!(range(1, 3).common(range(2, 9)), Some(3));
+    assert_eq!(range(2, 9).common(range(1, 3)), Some(3));
+    assert_eq!(range(1, 1).common(range(2, 3)), None);
+    assert_eq!(range(4, 5).common(range(2, 3)), None);
+    assert!(PROTOCOL_VERSIONS.contains(1));
+}
+
+#[test]
+fn the_largest_request_that_is_allowed_fits_its_frames() {
+    let limits = Limits::DEFAULT;
+    let mut frame = put_frame(u64::MAX, limits.value_bytes_max);
+    if let Request::Put(put) = &mut frame.call.request {
+        put.key = Bytes::from(vec![b'k'; limits.key_bytes_max]);
+    }
+    let mut out = BytesMut::new();
+    assert!(encode(&frame, &FrameLimits::of(&limits), &mut out).is_ok());
+    let raised = Limits {
+        request_bytes_max: 8 << 20,
+        ..limits
+    };
+    let frames = FrameLimits::of(&raised);
+    assert!(frames.raft_bytes_max > frames.call_bytes_max);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..600), cut in 1_usize..64) {
+        for door in [Door::Server, Door::Client, Door::Peer] {
+            let _ = read_all(door, &bytes, cut);
+        }
+    }
+
+    #[test]
+    fn random_bodies_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        // Bodies past a correct checksum: what a hostile but authenticated sender can produce.
+        let body = Bytes::from(bytes);
+        let frame = |kind| Frame { kind, version: 1, body: body.clone() };
+        let _ = frame(Kind::Call).decode::<ClientFrame>();
+        let _ = frame(Kind::Reply).decode::<ServerFrame>();
+        let _ = frame(Kind::ClientHello).decode::<ClientHello>();
+        let _ = frame(Kind::ServerHello).decode::<ServerHello>();
+        let _ = frame(Kind::PeerHello).decode::<PeerHello>();
+        let _ = frame(Kind::Raft).decode::<Raft>();
+    }
+
+    #[test]
+    fn damaged_bodies_never_panic(at in 0_usize..200, to in any::<u8>(), end in 0_usize..200) {
+        for whole in [encoded(&put_frame(1, 30)), encoded(&reply_frame()), encoded(&peer_hello())] {
+            let kind = match whole[4] { 3 => Kind::Call, 4 => Kind::Reply, _ => Kind::PeerHello };
+            let mut body = whole[HEADER_BYTES..].to_vec();
+            let at = at % body.len();
+            body[at] = to;
+            body.truncate(end.max(1));
+            let frame = Frame { kind, version: 1, body: body.into() };
+            let _ = frame.decode::<ClientFrame>();
+            let _ = frame.decode::<ServerFrame>();
+            let _ = frame.decode::<PeerHello>();
+        }
+    }
+}
