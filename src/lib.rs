@@ -3,6 +3,10 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod raft;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod time;
 pub mod types;

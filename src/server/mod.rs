@@ -1,0 +1,1 @@
+//! The shell around a node: what is neither consensus nor state machine.
