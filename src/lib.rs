@@ -6,6 +6,8 @@ pub mod api;
 pub mod kv;
 #[cfg(feature = "transport")]
 pub mod clock;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod raft;
 #[cfg(feature = "server")]
 pub mod server;
