@@ -12,8 +12,6 @@
 mod io;
 mod reader;
 mod requests;
-#[cfg(test)]
-mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +37,6 @@ use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::RequestId;
 use crate::types::Role;
-use crate::types::Term;
 
 pub use io::Input;
 pub use io::Output;
@@ -69,6 +66,8 @@ pub struct NodeOptions {
     pub limits: Limits,
     /// How many requests may wait inside this node; one more gets `SlowDown`.
     pub waiting_max: usize,
+    /// How many sessions the cluster keeps; one more is refused.
+    pub sessions_max: u32,
     /// How long a session may stay unused before the leader proposes to forget it.
     pub session_idle_max: Duration,
     /// Draws the election timeouts.
@@ -84,8 +83,8 @@ pub struct Node {
     applied: LogIndex,
     /// The cluster's founding command is applied.
     founded: bool,
-    /// The last term in which this node, as leader, proposed it.
-    founding_proposed: Term,
+    /// Where this node, as leader, last proposed it.
+    founding: Option<LogId>,
     /// As leader: how far the log had come at past instants, oldest first.
     session_samples: VecDeque<(Instant, LogIndex)>,
 }
@@ -103,7 +102,7 @@ impl Node {
             outputs: VecDeque::new(),
             applied,
             founded,
-            founding_proposed: Term(0),
+            founding: None,
             session_samples: VecDeque::new(),
         };
         node.drain_consensus();
@@ -187,7 +186,9 @@ impl Node {
             Request::Range(_) => self.start_read(now, id, call.consistency, deadline),
             Request::MoveLeader { target } => {
                 match self.consensus.transfer(now, *target) {
-                    Ok(_) => self.waiting.add_transfer(id, self.consensus.status().term, deadline),
+                    Ok(_) => self
+                        .waiting
+                        .add_transfer(id, self.consensus.status().term, deadline),
                     Err(refused) => self.refuse_because(id, refused),
                 };
             }
@@ -209,16 +210,16 @@ impl Node {
             return;
         }
         let status = self.consensus.status();
-        if status.role != Role::Leader || !status.ready || self.founding_proposed == status.term {
+        let proposed = self.founding.is_some_and(|id| id.term == status.term);
+        if status.role != Role::Leader || !status.ready || proposed {
             return;
         }
         let command = Command::Bootstrap(ClusterInfo {
             cluster_id: self.options.cluster_id,
             members: self.options.members.clone(),
         });
-        if self.consensus.propose(now, command.encode()).is_ok() {
-            self.founding_proposed = status.term;
-        }
+        // A refusal is no loss: the next input tries again.
+        self.founding = self.consensus.propose(now, command.encode()).ok();
     }
 
     /// Proposes to forget sessions that were not used since a sample old enough. The clock is the
@@ -229,9 +230,10 @@ impl Node {
             self.session_samples.clear();
             return;
         }
-        let due = self.session_samples.back().is_none_or(|(last, _)| {
-            now.certainly_after(*last + SESSION_SAMPLE_INTERVAL)
-        });
+        let due = self
+            .session_samples
+            .back()
+            .is_none_or(|(last, _)| now.certainly_after(*last + SESSION_SAMPLE_INTERVAL));
         if due {
             self.session_samples.push_back((now, self.applied));
         }
@@ -244,16 +246,21 @@ impl Node {
             self.session_samples.pop_front();
         }
         if let Some(unused_since) = unused_since {
-            let command = Command::ForgetSessions { unused_since };
+            let command = Command::ForgetSessions {
+                sessions: vec![],
+                unused_since,
+            };
             // A refusal is no loss: the next sample proposes again.
             let _ = self.consensus.propose(now, command.encode());
         }
     }
 
     fn handle_applied(&mut self, now: Instant, replies: Vec<(LogId, crate::kv::Reply)>) {
-        let Some(last) = replies.last().map(|(id, _)| id.index) else { return };
+        let Some(last) = replies.last().map(|(id, _)| id.index) else {
+            return;
+        };
         for (id, reply) in replies {
-            self.founded |= reply.is_bootstrap();
+            self.founded |= self.founding == Some(id);
             self.answer_write(id, reply);
         }
         self.applied = last;
@@ -271,7 +278,7 @@ impl Node {
                 raft::Output::Commit(entries) => self.outputs.push_back(Output::Apply(entries)),
                 raft::Output::Permit(read, permit) => self.permit_read(RequestId(read.0), permit),
                 raft::Output::RefuseRead(read, raft::ReadRefusal::NotLeader) => {
-                    if self.waiting.remove_read(RequestId(read.0)) {
+                    if self.waiting.take_read(RequestId(read.0)) {
                         self.refuse_not_leader(RequestId(read.0));
                     }
                 }

@@ -82,12 +82,21 @@ impl Waiting {
 
     /// The earliest instant at which some request's deadline is over.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(boot, _)| Instant { boot: *boot, ..Instant::NEVER })
+        self.deadlines.first().map(|(boot, _)| Instant {
+            boot: *boot,
+            ..Instant::NEVER
+        })
     }
 
     fn add(&mut self, request: RequestId, deadline: Instant, what: What) {
         self.deadlines.insert((deadline.boot, request));
-        self.requests.insert(request, Waiter { deadline: deadline.boot, what });
+        self.requests.insert(
+            request,
+            Waiter {
+                deadline: deadline.boot,
+                what,
+            },
+        );
     }
 
     fn remove(&mut self, request: RequestId) -> Option<Waiter> {
@@ -156,16 +165,25 @@ impl Waiting {
 }
 
 impl Node {
-    pub(super) fn start_write(&mut self, now: Instant, id: RequestId, call: &Call, deadline: Instant) {
+    pub(super) fn start_write(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        call: &Call,
+        deadline: Instant,
+    ) {
         let command = match &call.request {
-            Request::Put(put) => {
-                Command::Write { session: call.session, operation: Operation::Put(put.clone()) }
-            }
+            Request::Put(put) => Command::Write {
+                session: call.session,
+                operation: Operation::Put(put.clone()),
+            },
             Request::DeleteRange(delete) => Command::Write {
                 session: call.session,
                 operation: Operation::DeleteRange(delete.clone()),
             },
-            _ => Command::OpenSession,
+            _ => Command::OpenSession {
+                sessions_max: self.options.sessions_max,
+            },
         };
         match self.consensus.propose(now, command.encode()) {
             Ok(entry) => self.waiting.add_write(entry, id, deadline),
@@ -188,7 +206,7 @@ impl Node {
             );
         }
         let lease_allowed = consistency != Consistency::LinearizableQuorum;
-        self.waiting.add_read(id, deadline);
+        self.waiting.add(id, deadline, What::Read);
         if let Err(refused) = self.consensus.read(now, ReadId(id.0), lease_allowed) {
             self.waiting.take_read(id);
             self.refuse_because(id, refused);
@@ -207,11 +225,21 @@ impl Node {
     }
 
     pub(super) fn answer_write(&mut self, id: LogId, reply: Reply) {
-        let Some((term, request)) = self.waiting.writes.get(&id.index).copied() else { return };
+        let Some((term, request)) = self.waiting.writes.get(&id.index).copied() else {
+            return;
+        };
         self.waiting.remove(request);
         let result = if term == id.term {
             let header = self.header(reply.revision);
-            reply.result.map(|body| Response { header, body })
+            match reply.result {
+                Ok(Some(body)) => Ok(Response { header, body }),
+                Ok(None) => Err(Error {
+                    kind: ErrorKind::Internal,
+                    outcome: Outcome::Applied,
+                    detail: "the write was applied and gave no reply".to_owned(),
+                }),
+                Err(refusal) => Err(refusal),
+            }
         } else {
             Err(Error::unknown(
                 ErrorKind::LeaderChanged,
@@ -243,8 +271,13 @@ impl Node {
         }
         self.waiting.leadership = leadership;
         let over = |term: &Term| Some(*term) != leadership;
-        let writes: Vec<RequestId> =
-            self.waiting.writes.values().filter(|(term, _)| over(term)).map(|(_, id)| *id).collect();
+        let writes: Vec<RequestId> = self
+            .waiting
+            .writes
+            .values()
+            .filter(|(term, _)| over(term))
+            .map(|(_, id)| *id)
+            .collect();
         for id in writes {
             self.waiting.remove(id);
             let error = Error::unknown(
@@ -262,13 +295,17 @@ impl Node {
             .collect();
         for id in transfers {
             self.waiting.remove(id);
-            let response = Response { header: self.header(0), body: ResponseBody::MoveLeader };
+            let response = Response {
+                header: self.header(0),
+                body: ResponseBody::MoveLeader,
+            };
             self.outputs.push_back(Output::Reply(id, Ok(response)));
         }
     }
 
     pub(super) fn refuse(&mut self, id: RequestId, kind: ErrorKind, detail: &str) {
-        self.outputs.push_back(Output::Reply(id, Err(Error::not_applied(kind, detail))));
+        self.outputs
+            .push_back(Output::Reply(id, Err(Error::not_applied(kind, detail))));
     }
 
     pub(super) fn refuse_because(&mut self, id: RequestId, refused: Refused) {
@@ -283,6 +320,11 @@ impl Node {
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 20 },
                 "too many writes wait to be committed: ask again shortly",
+            ),
+            Refused::TooLarge { .. } => self.refuse(
+                id,
+                ErrorKind::Internal,
+                "the write passed the request limits and is still larger than one log entry",
             ),
             Refused::NoTarget => self.refuse(
                 id,
@@ -302,7 +344,10 @@ impl Node {
         let status = self.consensus.status();
         match status.leader.filter(|leader| *leader != self.options.id) {
             Some(leader) => Error::not_applied(
-                ErrorKind::NotLeader { leader: Some(leader), address: None },
+                ErrorKind::NotLeader {
+                    leader: Some(leader),
+                    address: None,
+                },
                 format!("this node does not lead: ask {leader}"),
             ),
             None => Error::not_applied(

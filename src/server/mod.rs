@@ -1,4 +1,3 @@
-//! The server: the shell around one replica.
+//! The shell around a node: what is neither consensus nor state machine.
 
 pub mod disk;
-//! The shell around a node: what is neither consensus nor state machine.

@@ -39,7 +39,12 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
     let mut writers = Vec::new();
     for writer in 0..WRITERS {
         let client = cluster.client().await;
-        writers.push(tokio::spawn(write_until_stopped(client, writer, ledger.clone(), began)));
+        writers.push(tokio::spawn(write_until_stopped(
+            client,
+            writer,
+            ledger.clone(),
+            began,
+        )));
     }
 
     let mut gaps = Vec::new();
@@ -57,13 +62,18 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
         // A reply that was on its way already may still be counted; the second one is new.
         wait_until("a write after the kill", || {
             let last = ledger.last_acknowledged.load(Ordering::SeqCst);
-            last > before && Duration::from_micros(last) > killed_at - began + Duration::from_millis(100)
+            last > before
+                && Duration::from_micros(last) > killed_at - began + Duration::from_millis(100)
         })
         .await;
         let back = Duration::from_micros(ledger.last_acknowledged.load(Ordering::SeqCst));
         gaps.push(back.saturating_sub(killed_at - began));
         cluster.nodes[leader].start();
-        eprintln!("kill {:>2}: writes again after {:?}", round + 1, gaps[round]);
+        eprintln!(
+            "kill {:>2}: writes again after {:?}",
+            round + 1,
+            gaps[round]
+        );
     }
     ledger.stop.store(true, Ordering::SeqCst);
     for writer in writers {
@@ -73,7 +83,11 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
 
     let client = cluster.client().await;
     let acknowledged = std::mem::take(&mut *ledger.acknowledged.lock().unwrap());
-    assert!(acknowledged.len() > KILLS * 20, "only {} writes", acknowledged.len());
+    assert!(
+        acknowledged.len() > KILLS * 20,
+        "only {} writes",
+        acknowledged.len()
+    );
     let mut found = std::collections::BTreeMap::new();
     let mut from = "w/".to_owned();
     loop {
@@ -89,16 +103,31 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
         }
     }
     for (key, revision) in &acknowledged {
-        let kv = found.get(key).unwrap_or_else(|| panic!("{key} was acknowledged and is gone"));
-        assert_eq!(kv.value.as_ref(), key.as_bytes(), "{key} holds another value");
+        let kv = found
+            .get(key)
+            .unwrap_or_else(|| panic!("{key} was acknowledged and is gone"));
+        assert_eq!(
+            kv.value.as_ref(),
+            key.as_bytes(),
+            "{key} holds another value"
+        );
         assert_eq!(kv.version, 1, "{key} was applied more than once");
-        assert_eq!(kv.mod_revision, *revision, "{key} was acknowledged at another revision");
+        assert_eq!(
+            kv.mod_revision, *revision,
+            "{key} was acknowledged at another revision"
+        );
     }
     for key in ledger.refused.lock().unwrap().iter() {
-        assert!(!found.contains_key(key), "{key} was reported as not applied and is there");
+        assert!(
+            !found.contains_key(key),
+            "{key} was reported as not applied and is there"
+        );
     }
     for key in ledger.unknown.lock().unwrap().iter() {
-        assert!(found.get(key).is_none_or(|kv| kv.version == 1), "{key} was applied twice");
+        assert!(
+            found.get(key).is_none_or(|kv| kv.version == 1),
+            "{key} was applied twice"
+        );
     }
     gaps.sort();
     eprintln!(
@@ -120,7 +149,11 @@ async fn write_until_stopped(client: Client, writer: u64, ledger: Arc<Ledger>, b
         match client.put(key.clone(), key.clone(), None).await {
             Ok(put) => {
                 let now = u64::try_from(began.elapsed().as_micros()).unwrap();
-                ledger.acknowledged.lock().unwrap().push((key, put.header().revision));
+                ledger
+                    .acknowledged
+                    .lock()
+                    .unwrap()
+                    .push((key, put.header().revision));
                 ledger.last_acknowledged.fetch_max(now, Ordering::SeqCst);
             }
             Err(error) => match error.outcome() {
@@ -135,7 +168,10 @@ async fn write_until_stopped(client: Client, writer: u64, ledger: Arc<Ledger>, b
 async fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < crate::harness::PATIENCE, "waited too long for: {what}");
+        assert!(
+            started.elapsed() < crate::harness::PATIENCE,
+            "waited too long for: {what}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -158,7 +194,9 @@ async fn all_nodes_killed_at_once_come_back_with_everything_acknowledged() {
     let client = cluster.client().await;
     for (key, revision) in writes {
         let get = client.get(key.clone(), None).await.unwrap();
-        let [kv] = get.kvs() else { panic!("{key} is gone") };
+        let [kv] = get.kvs() else {
+            panic!("{key} is gone")
+        };
         assert_eq!((kv.mod_revision, kv.version), (revision, 1), "{key}");
     }
 }

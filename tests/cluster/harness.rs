@@ -50,7 +50,10 @@ pub fn run(arguments: &[&str]) -> (i32, String, String) {
 /// Runs the binary and demands success.
 pub fn must(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = run(arguments);
-    assert_eq!(code, 0, "leasehold {arguments:?} failed:\n{stdout}\n{stderr}");
+    assert_eq!(
+        code, 0,
+        "leasehold {arguments:?} failed:\n{stdout}\n{stderr}"
+    );
     stdout
 }
 
@@ -67,7 +70,10 @@ pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = probe() {
             return found;
         }
-        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} for: {what}");
+        assert!(
+            started.elapsed() < PATIENCE,
+            "waited {PATIENCE:?} for: {what}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -81,7 +87,9 @@ impl Pki {
     /// A new cluster's certificates in `path`.
     pub fn create(path: &Path) -> Self {
         must(&["cert", "init", "--out", path.to_str().unwrap()]);
-        let pki = Self { path: path.to_owned() };
+        let pki = Self {
+            path: path.to_owned(),
+        };
         pki.issue("--client", "tester", &[]);
         pki
     }
@@ -118,7 +126,11 @@ impl Node {
     /// Starts the process; it need not be ready when this returns.
     pub fn start(&mut self) {
         assert!(self.process.is_none(), "{} runs already", self.name);
-        let log = fs::File::options().create(true).append(true).open(&self.log).unwrap();
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .unwrap();
         let child = Command::new(binary())
             .args(["serve", "--config", self.config.to_str().unwrap()])
             .stdin(Stdio::null())
@@ -141,13 +153,24 @@ impl Node {
     pub fn stop(&mut self) -> i32 {
         let mut child = self.process.take().expect("it runs");
         let id = child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
         let started = Instant::now();
         loop {
             if let Some(status) = child.try_wait().unwrap() {
                 return status.code().unwrap_or(-1);
             }
-            assert!(started.elapsed() < PATIENCE, "{} did not stop:\n{}", self.name, self.log_text());
+            assert!(
+                started.elapsed() < PATIENCE,
+                "{} did not stop:\n{}",
+                self.name,
+                self.log_text()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -162,7 +185,11 @@ impl Node {
             }
             if started.elapsed() > PATIENCE {
                 child.kill().unwrap();
-                panic!("{} runs on, and should have refused:\n{}", self.name, self.log_text());
+                panic!(
+                    "{} runs on, and should have refused:\n{}",
+                    self.name,
+                    self.log_text()
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -177,7 +204,11 @@ impl Node {
     pub fn admin(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.admin, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        .ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         let status = answer.split(' ').nth(1)?.parse().ok()?;
@@ -243,8 +274,11 @@ impl Cluster {
 
     /// Writes every node's configuration; `more` is appended to each.
     pub fn write_configs(&self, more: &str) {
-        let initial: Vec<String> =
-            self.nodes.iter().map(|node| format!("\"{}={}\"", node.name, node.peer)).collect();
+        let initial: Vec<String> = self
+            .nodes
+            .iter()
+            .map(|node| format!("\"{}={}\"", node.name, node.peer))
+            .collect();
         for node in &self.nodes {
             let text = format!(
                 "[node]\nname = \"{}\"\ndata_dir = \"{}\"\n\
@@ -280,7 +314,8 @@ impl Cluster {
         self.nodes.iter().position(|node| {
             node.process.is_some()
                 && node.admin("/metrics").is_some_and(|(_, body)| {
-                    body.lines().any(|line| line.trim() == "leasehold_leader_lease_valid 1")
+                    body.lines()
+                        .any(|line| line.trim() == "leasehold_leader_lease_valid 1")
                 })
         })
     }
@@ -302,7 +337,10 @@ impl Cluster {
             }
             if started.elapsed() > PATIENCE {
                 let logs: Vec<String> = self.nodes.iter().map(Node::log_text).collect();
-                panic!("no node leads under a lease after {PATIENCE:?}:\n{}", logs.join("\n---\n"));
+                panic!(
+                    "no node leads under a lease after {PATIENCE:?}:\n{}",
+                    logs.join("\n---\n")
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -320,11 +358,16 @@ impl Cluster {
     }
 
     pub fn endpoints(&self) -> Vec<String> {
-        self.nodes.iter().map(|node| node.client.to_string()).collect()
+        self.nodes
+            .iter()
+            .map(|node| node.client.to_string())
+            .collect()
     }
 
     pub async fn client(&self) -> Client {
-        Client::connect(self.endpoints(), Some(self.options())).await.expect("a node is reachable")
+        Client::connect(self.endpoints(), Some(self.options()))
+            .await
+            .expect("a node is reachable")
     }
 
     /// The flags that make the command line talk to this cluster.

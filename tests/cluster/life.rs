@@ -17,15 +17,23 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
     let client = cluster.client().await;
 
     let put = client.put("color", "red", None).await.unwrap();
-    assert!(put.header().revision > 1, "a first write raises the revision of an empty store");
+    assert!(
+        put.header().revision > 1,
+        "a first write raises the revision of an empty store"
+    );
     assert_eq!(put.header().read, None);
-    let put = client.put("color", "blue", Some(PutOptions::new().with_prev_kv())).await.unwrap();
+    let put = client
+        .put("color", "blue", Some(PutOptions::new().with_prev_kv()))
+        .await
+        .unwrap();
     let previous = put.prev_kv().expect("the key existed");
     assert_eq!(previous.value.as_ref(), b"red");
     assert_eq!(previous.version, 1);
 
     let get = client.get("color", None).await.unwrap();
-    let [kv] = get.kvs() else { panic!("one key was asked for: {get:?}") };
+    let [kv] = get.kvs() else {
+        panic!("one key was asked for: {get:?}")
+    };
     assert_eq!(kv.value.as_ref(), b"blue");
     assert_eq!(kv.version, 2);
     assert_eq!(kv.mod_revision, put.header().revision);
@@ -34,7 +42,11 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
     assert_eq!(read.path, ReadPath::Lease);
     assert!(read.applied_index >= read.read_index);
     assert!(!read.lease_remaining.is_zero());
-    assert_eq!(get.header().leader_id, Some(get.header().member_id), "only the leader has a lease");
+    assert_eq!(
+        get.header().leader_id,
+        Some(get.header().member_id),
+        "only the leader has a lease"
+    );
 
     let quorum = GetOptions::new().with_consistency(Consistency::LinearizableQuorum);
     let get = client.get("color", Some(quorum)).await.unwrap();
@@ -42,19 +54,36 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
     assert_eq!(get.kvs()[0].value.as_ref(), b"blue");
 
     for number in 0..5 {
-        client.put(format!("svc/{number}"), "x", None).await.unwrap();
+        client
+            .put(format!("svc/{number}"), "x", None)
+            .await
+            .unwrap();
     }
     let all = client
-        .get("svc/", Some(GetOptions::new().with_prefix().with_limit(2).with_keys_only()))
+        .get(
+            "svc/",
+            Some(
+                GetOptions::new()
+                    .with_prefix()
+                    .with_limit(2)
+                    .with_keys_only(),
+            ),
+        )
         .await
         .unwrap();
     assert_eq!(all.kvs().len(), 2);
     assert_eq!(all.count(), 5);
     assert!(all.more());
     assert!(all.kvs().iter().all(|kv| kv.value.is_empty()));
-    let deleted = client.delete("svc/", Some(DeleteOptions::new().with_prefix())).await.unwrap();
+    let deleted = client
+        .delete("svc/", Some(DeleteOptions::new().with_prefix()))
+        .await
+        .unwrap();
     assert_eq!(deleted.deleted(), 5);
-    let none = client.get("svc/", Some(GetOptions::new().with_prefix())).await.unwrap();
+    let none = client
+        .get("svc/", Some(GetOptions::new().with_prefix()))
+        .await
+        .unwrap();
     assert_eq!(none.count(), 0);
 
     for node in &cluster.nodes {
@@ -106,7 +135,11 @@ async fn ten_thousand_leased_reads_cause_no_message_to_a_peer_and_no_disk_sync()
     }
     let leased = node.metric("leasehold_reads_total{path=\"lease\"}") - leased_before;
     assert_eq!(leased, 10_000.0, "every read was served under the lease");
-    assert_eq!(before, traffic(node), "(messages to peers other than heartbeats, disk syncs)");
+    assert_eq!(
+        before,
+        traffic(node),
+        "(messages to peers other than heartbeats, disk syncs)"
+    );
 }
 
 /// What a leased read must not cause: messages to peers other than the heartbeats that flow
@@ -114,7 +147,11 @@ async fn ten_thousand_leased_reads_cause_no_message_to_a_peer_and_no_disk_sync()
 fn traffic(node: &crate::harness::Node) -> (u64, u64) {
     let sent: f64 = ["append", "vote", "other"]
         .iter()
-        .map(|kind| node.metric(&format!("leasehold_raft_messages_sent_total{{kind=\"{kind}\"}}")))
+        .map(|kind| {
+            node.metric(&format!(
+                "leasehold_raft_messages_sent_total{{kind=\"{kind}\"}}"
+            ))
+        })
         .sum();
     let rounds = node.metric("leasehold_raft_read_rounds_total");
     let syncs = node.metric("leasehold_wal_fsync_duration_seconds_count");
@@ -168,11 +205,16 @@ async fn a_node_that_moved_to_other_ports_is_found_again() {
     let moved = (leader + 1) % 3;
     assert_eq!(cluster.nodes[moved].stop(), 0);
     // Only the moved node knows its new place; the others are not told.
-    let old_configs: Vec<String> =
-        cluster.nodes.iter().map(|n| std::fs::read_to_string(&n.config).unwrap()).collect();
+    let old_configs: Vec<String> = cluster
+        .nodes
+        .iter()
+        .map(|n| std::fs::read_to_string(&n.config).unwrap())
+        .collect();
     let new_peer = std::net::SocketAddr::from(([127, 0, 0, 1], crate::harness::free_port()));
-    let text = old_configs[moved]
-        .replace(&cluster.nodes[moved].peer.to_string(), &new_peer.to_string());
+    let text = old_configs[moved].replace(
+        &cluster.nodes[moved].peer.to_string(),
+        &new_peer.to_string(),
+    );
     std::fs::write(&cluster.nodes[moved].config, text).unwrap();
     cluster.nodes[moved].peer = new_peer;
     client.put("b", "2", None).await.unwrap();
@@ -187,7 +229,10 @@ async fn a_node_that_moved_to_other_ports_is_found_again() {
         if get.is_ok_and(|get| get.count() == 1) {
             break;
         }
-        assert!(started.elapsed() < crate::harness::PATIENCE, "the moved node never caught up");
+        assert!(
+            started.elapsed() < crate::harness::PATIENCE,
+            "the moved node never caught up"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 }
@@ -197,8 +242,9 @@ async fn a_lease_only_read_on_a_follower_is_sent_on_to_the_leader() {
     let cluster = Cluster::start(3);
     let leader = cluster.leader().unwrap();
     let follower = cluster.nodes[(leader + 1) % 3].client.to_string();
-    let client =
-        leasehold::client::Client::connect([follower], Some(cluster.options())).await.unwrap();
+    let client = leasehold::client::Client::connect([follower], Some(cluster.options()))
+        .await
+        .unwrap();
     client.put("a", "1", None).await.unwrap();
     let lease_only = GetOptions::new().with_consistency(Consistency::LeaseOnly);
     match client.get("a", Some(lease_only)).await {
@@ -210,7 +256,10 @@ async fn a_lease_only_read_on_a_follower_is_sent_on_to_the_leader() {
 #[test]
 fn the_command_line_does_what_the_library_does() {
     let cluster = Cluster::start(3);
-    assert_eq!(cluster.cli(&["put", "foo", "bar"]), (0, "OK\n".into(), String::new()));
+    assert_eq!(
+        cluster.cli(&["put", "foo", "bar"]),
+        (0, "OK\n".into(), String::new())
+    );
     let (code, out, _) = cluster.cli(&["put", "foo", "bar2", "--prev-kv"]);
     assert_eq!((code, out.as_str()), (0, "OK\nfoo\nbar\n"));
     let (code, out, _) = cluster.cli(&["get", "foo"]);
@@ -224,5 +273,9 @@ fn the_command_line_does_what_the_library_does() {
     let (code, out, _) = cluster.cli(&["endpoint", "status", "-o", "table"]);
     assert_eq!(code, 0, "{out}");
     assert_eq!(out.matches("follower").count(), 2, "{out}");
-    assert_eq!(out.matches("leader").count(), 1 + out.matches("IS LEADER").count(), "{out}");
+    assert_eq!(
+        out.matches("leader").count(),
+        1 + out.matches("IS LEADER").count(),
+        "{out}"
+    );
 }
