@@ -144,7 +144,7 @@ impl World {
         ]);
         for output in &outputs {
             if let Output::Persist(_, unsaved) = output {
-                self.judge.persist(node, &before, unsaved);
+                self.judge.persist(node, now, &before, unsaved);
             }
         }
         self.judge

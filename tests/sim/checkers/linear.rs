@@ -282,7 +282,7 @@ mod tests {
             Some("K3 one write per revision")
         );
         assert_eq!(
-            rule(&[put(5, 10, 2), get(1, 2, 2, Some((1, 2)))]),
+            rule(&[put(5, 10, 3), get(1, 2, 2, Some((1, 2)))]),
             Some("K1 reads show writes")
         );
         let refused = [

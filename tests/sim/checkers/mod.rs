@@ -141,7 +141,7 @@ impl Judge {
     pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk) {
         self.counts.starts += 1;
         self.logs.started(node, disk);
-        self.promises.started(node, now, disk.hard().promise_floor);
+        self.promises.started(node, now, disk.hard());
     }
 
     /// A process ended.
@@ -151,13 +151,24 @@ impl Judge {
 
     /// `input` is about to be handled.
     pub(crate) fn before(&mut self, node: usize, input: &Input) {
-        if let Input::Message(envelope) = input {
-            self.promises.hears(node, envelope);
+        match input {
+            Input::Message(envelope) => self.promises.hears(node, envelope),
+            _ => self.promises.hears_nothing(node),
         }
     }
 
     /// The node wants this made durable.
-    pub(crate) fn persist(&mut self, node: usize, before: &Status, unsaved: &Unsaved) {
+    pub(crate) fn persist(
+        &mut self,
+        node: usize,
+        now: Instant,
+        before: &Status,
+        unsaved: &Unsaved,
+    ) {
+        if let Some(hard) = &unsaved.hard_state {
+            let holds = self.promises.votes(node, now, hard);
+            self.check(holds);
+        }
         let holds = self.logs.persist(node, before, unsaved);
         self.check(holds);
     }

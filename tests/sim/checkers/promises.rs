@@ -6,10 +6,12 @@
 //! the promise was made, and the reading with which it was handled says from when.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use leasehold::raft::Ballot;
 use leasehold::raft::Envelope;
+use leasehold::raft::HardState;
 use leasehold::raft::Heard;
 use leasehold::raft::Message;
 use leasehold::raft::RoundId;
@@ -39,6 +41,9 @@ struct Voter {
     /// What was accepted, by round.
     offered: BTreeMap<RoundId, (Instant, NodeId, Term)>,
     released: Option<(NodeId, Term)>,
+    /// The message being handled hands leadership over, or asks for a vote because it was.
+    authorised: bool,
+    vote: Option<(Term, NodeId)>,
     read: Instant,
 }
 
@@ -51,9 +56,10 @@ impl Promises {
     }
 
     /// A process started, and remembers no promise but the longest it can have made.
-    pub(crate) fn started(&mut self, node: usize, now: Instant, floor: Duration) {
+    pub(crate) fn started(&mut self, node: usize, now: Instant, hard: HardState) {
         self.nodes[node] = Voter {
-            silent_until: now + floor.max(self.least),
+            silent_until: now + hard.promise_floor.max(self.least),
+            vote: hard.vote.map(|candidate| (hard.term, candidate)),
             read: now,
             ..Voter::default()
         };
@@ -62,6 +68,12 @@ impl Promises {
     /// A message is about to be handled.
     pub(crate) fn hears(&mut self, node: usize, envelope: &Envelope) {
         let voter = &mut self.nodes[node];
+        voter.authorised = match &envelope.message {
+            Message::TimeoutNow(_) => true,
+            // P10: good for the very next term only.
+            Message::Vote(vote) => vote.transfer_from.map(Term::next) == Some(envelope.term),
+            _ => false,
+        };
         let heartbeat = match &envelope.message {
             Message::Heartbeat(heartbeat) => heartbeat,
             Message::Append(append) => &append.heartbeat,
@@ -73,6 +85,31 @@ impl Promises {
         };
         let (round, promise) = (heartbeat.round, heartbeat.promise);
         voter.asked = Some((envelope.from, envelope.term, round, promise));
+    }
+
+    /// Something other than a message is about to be handled.
+    pub(crate) fn hears_nothing(&mut self, node: usize) {
+        self.nodes[node].authorised = false;
+    }
+
+    /// A vote was decided upon with the reading `now`. (It is said later, when it is durable, and
+    /// by then the voter may have promised its candidate.)
+    pub(crate) fn votes(
+        &mut self,
+        node: usize,
+        now: Instant,
+        hard: &HardState,
+    ) -> Result<(), Violation> {
+        let voter = &mut self.nodes[node];
+        let vote = hard.vote.map(|candidate| (hard.term, candidate));
+        if vote.is_none() || vote == voter.vote {
+            return Ok(());
+        }
+        voter.vote = vote;
+        if voter.authorised {
+            return Ok(());
+        }
+        self.is_free(node, now, &vote)
     }
 
     /// It has been handled with the reading `now`.
@@ -116,11 +153,8 @@ impl Promises {
             Message::Appended(appended) => self.promise(node, appended.heard, counts),
             Message::VoteReply(reply) if reply.ballot == Ballot::Granted => {
                 counts.votes += 1;
-                if reply.promised {
-                    counts.transfer_votes += 1;
-                    return Ok(());
-                }
-                self.is_free(node, now, envelope)
+                counts.transfer_votes += u64::from(reply.promised);
+                Ok(())
             }
             Message::PreVoteReply(reply) if reply.ballot == Ballot::Granted => {
                 self.is_free(node, now, envelope)
@@ -147,14 +181,14 @@ impl Promises {
     }
 
     /// Whether the node may support an election by the reading `now`.
-    fn is_free(&self, node: usize, now: Instant, envelope: &Envelope) -> Result<(), Violation> {
+    fn is_free(&self, node: usize, now: Instant, what: &dyn Debug) -> Result<(), Violation> {
         let voter = &self.nodes[node];
         let kept = now.certainly_after(voter.until) && now.certainly_after(voter.silent_until);
         if kept {
             return Ok(());
         }
         let what = format!(
-            "{} says {envelope:?} at {now}, promised until {} and silent until {}",
+            "{} gives or asks {what:?} at {now}, promised until {} and silent until {}",
             id(node),
             voter.until,
             voter.silent_until
