@@ -340,19 +340,26 @@ impl World {
         Some(format!("{} with {left:?} left", permit.index()))
     }
 
-    pub(super) fn quorum_read(&mut self, id: u64) -> Result<u64, String> {
-        let read = self.next_read;
-        self.next_read += 1;
-        let exposed = self.exposed;
-        let real = self.real;
-        let site = self.site(id);
-        let now = site.clock(real);
-        let result = site.node().read(now, ReadId(read), false);
-        self.reads.insert(read, exposed);
+    /// Reads by quorum that arrive together.
+    pub(super) fn quorum_reads_together(&mut self, id: u64, count: u64) {
+        let (real, exposed) = (self.real, self.exposed);
+        for _ in 0..count {
+            let read = self.next_read;
+            self.next_read += 1;
+            let site = self.site(id);
+            let now = site.clock(real);
+            let line = match site.node().read(now, ReadId(read), false) {
+                Ok(()) => {
+                    self.reads.insert(read, exposed);
+                    format!("n{id} takes read {read}")
+                }
+                Err(refused) => format!("n{id} refuses read {read}: {refused:?}"),
+            };
+            if self.show != script::Show::Nothing {
+                self.say(line);
+            }
+        }
         self.after(id);
-        result
-            .map(|()| read)
-            .map_err(|refused| format!("{refused:?}"))
     }
 
     pub(super) fn pause(&mut self, id: u64) {
@@ -465,7 +472,10 @@ impl World {
         match event {
             Event::Arrives(at, sequence) => {
                 let envelope = self.wire.remove(&(at, sequence)).expect("it was there");
-                self.deliver(envelope);
+                // A cut loses what is on its way, too.
+                if !self.cuts.contains(&(envelope.from.0, envelope.to.0)) {
+                    self.deliver(envelope);
+                }
             }
             Event::Written(id) => {
                 let site = self.site(id);
