@@ -2,8 +2,10 @@
 //!
 //! Real time is the world's and known to the checkers alone. A machine reads a pair: the boot clock
 //! goes on in suspend and may be slewed, the raw clock stops in suspend. Assumption A1 of the lease
-//! protocol asks that one of the two keeps its rate; the draws below keep it, and only a *freeze*
-//! (both stop, as under a hypervisor that hides its pauses) breaks it.
+//! protocol asks that one of the two keeps its rate. So on each machine one hand is *steady*, and the
+//! other may be slewed far too fast or slow, and may jump; a machine is put to sleep only where the
+//! boot clock is the steady one. Only a *freeze* (both stop, as under a hypervisor that hides its
+//! pauses) breaks A1.
 
 use std::time::Duration;
 
@@ -66,7 +68,7 @@ impl MachineClock {
             2 => rate(dice),
             _ => good,
         };
-        let (steady, boot_ppm, raw_ppm) = if dice.chance(0.8) {
+        let (steady, boot_ppm, raw_ppm) = if dice.chance(0.5) {
             (Which::Raw, other, good)
         } else {
             (Which::Boot, good, other)
@@ -96,7 +98,7 @@ impl MachineClock {
             since: now,
             boot: hand.clone(),
             raw: hand,
-            steady: Which::Raw,
+            steady: Which::Boot,
             quantum: 1,
         }
     }
@@ -118,10 +120,10 @@ impl MachineClock {
         self.raw.ppm = raw_ppm;
     }
 
-    /// The machine sleeps: the raw clock stops.
+    /// The machine sleeps: the raw clock stops, if the boot clock can be relied upon.
     pub(crate) fn suspend(&mut self, now: Nanos) {
         self.catch_up(now);
-        self.raw.stopped = true;
+        self.raw.stopped = self.steady == Which::Boot;
     }
 
     /// The machine is stopped from outside, and so are both clocks: A1 does not hold.

@@ -128,6 +128,10 @@ impl World {
             outputs.push(output);
         }
         let after = process.node.status();
+        if process.node.consensus().lease_tripped() && !self.machines[node].tripped {
+            self.machines[node].tripped = true;
+            self.judge.tripped(node);
+        }
         if before != after {
             self.trace.line(real, Some(node), || {
                 format!(

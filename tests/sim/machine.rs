@@ -57,6 +57,8 @@ pub(crate) struct Machine {
     pub(crate) apply_slow: (Nanos, Nanos),
     /// Cuts between this machine and all clients.
     pub(crate) client_cuts: u32,
+    /// The tripwire went off in this or an earlier process (P37).
+    pub(crate) tripped: bool,
 }
 
 impl Machine {
@@ -70,6 +72,7 @@ impl Machine {
             stalled_until: [0; 4],
             apply_slow: (0, 0),
             client_cuts: 0,
+            tripped: false,
         }
     }
 

@@ -66,7 +66,7 @@ pub(crate) enum Fault {
     Pause(Target),
     /// One thread of the process does not run.
     Stall(Target, Thread),
-    /// The machine sleeps: only the boot clock runs.
+    /// The machine sleeps: only the boot clock runs. (Where that one is not steady, a pause.)
     Suspend(Target),
     /// The machine is stopped from outside, and its clocks with it: breaks assumption A1.
     Freeze(Target),

@@ -325,6 +325,7 @@ impl World {
             },
             entries: machine.disk.entries().to_vec(),
             applied: progress.applied.index,
+            lease_tripped: machine.tripped,
             ..Restored::default()
         };
         let options = NodeOptions {

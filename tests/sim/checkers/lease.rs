@@ -20,6 +20,8 @@ use crate::machine::Machine;
 #[derive(Default)]
 pub(crate) struct Lease {
     highest: Term,
+    /// The latest term whose leader has told another to campaign.
+    pub(crate) burned: Term,
     /// The newest revision that anybody outside may know of.
     pub(crate) exposed: i64,
 }
@@ -53,7 +55,7 @@ impl Lease {
         Ok(())
     }
 
-    /// L1 for a leader that has been succeeded.
+    /// L1 for a leader that has been succeeded; and I4 for one that has told another to campaign.
     pub(crate) fn silent(
         &self,
         real: Nanos,
@@ -61,9 +63,16 @@ impl Lease {
         term: Term,
         machine: &Machine,
     ) -> Result<(), Violation> {
-        if term < self.highest && holds(real, machine).is_some() {
+        if holds(real, machine).is_none() {
+            return Ok(());
+        }
+        if term < self.highest {
             let what = format!("{} holds a lease in {term} after {}", id(node), self.highest);
             return violation("L1 exclusivity", what);
+        }
+        if term == self.burned {
+            let what = format!("{} holds a lease in {term}, which it gave away", id(node));
+            return violation("P9 a burned lease stays void", what);
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use leasehold::raft::Entry;
 use leasehold::raft::Envelope;
 use leasehold::raft::HardState;
 use leasehold::raft::LeaseCell;
+use leasehold::raft::Message;
 use leasehold::raft::Status;
 use leasehold::raft::Unsaved;
 use leasehold::api::ReadPath;
@@ -65,6 +66,9 @@ pub(crate) struct Counts {
     pub(crate) starts: u64,
     /// Leases that a freeze made outlast the next election: expected, because A1 was broken.
     pub(crate) broken_by_freeze: u64,
+    pub(crate) tripped: u64,
+    /// Leaders that were left without a lease by a transfer that failed.
+    pub(crate) left_burned: u64,
 }
 
 impl Counts {
@@ -79,6 +83,8 @@ impl Counts {
         self.transfer_votes += other.transfer_votes;
         self.starts += other.starts;
         self.broken_by_freeze += other.broken_by_freeze;
+        self.tripped += other.tripped;
+        self.left_burned += other.left_burned;
     }
 }
 
@@ -208,6 +214,15 @@ impl Judge {
         }
     }
 
+    /// P37: the tripwire of `node` went off, which is right only if A1 was broken.
+    pub(crate) fn tripped(&mut self, node: usize) {
+        self.counts.tripped += 1;
+        if !self.frozen {
+            let what = format!("{} says that its lease outlasted its leadership", id(node));
+            self.fail("P37 the tripwire rests while A1 holds", what);
+        }
+    }
+
     /// A disk finished a sync.
     pub(crate) fn synced(&mut self, node: usize, before: HardState, disk: &SimDisk) {
         let holds = durable::hard_state_goes_on(node, before, disk.hard());
@@ -222,6 +237,9 @@ impl Judge {
         envelope: &Envelope,
         machine: &Machine,
     ) {
+        if matches!(envelope.message, Message::TimeoutNow(_)) {
+            self.lease.burned = self.lease.burned.max(envelope.term);
+        }
         let mirror = self.logs.of(node);
         let holds = durable::before_it_is_said(node, envelope, &machine.disk, mirror);
         self.check(holds);
@@ -249,6 +267,11 @@ impl Judge {
     /// The newest revision that anybody outside may know of.
     pub(crate) fn exposed(&self) -> i64 {
         self.lease.exposed
+    }
+
+    /// Whether the leader of `term` has told another to campaign, and so has no lease any more.
+    pub(crate) fn is_burned(&self, term: Term) -> bool {
+        self.lease.burned == term
     }
 
     /// A session of `node` was permitted to read by `lease`.
