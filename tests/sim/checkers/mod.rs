@@ -190,7 +190,7 @@ impl Judge {
         after: &Status,
         machines: &[Machine],
     ) {
-        self.promises.handled(node, now, after);
+        self.promises.handled(node, now, before, after);
         let holds = elections::forward(node, before, after);
         self.check(holds);
         let leads = after.role == Role::Leader;

@@ -113,7 +113,7 @@ impl Promises {
     }
 
     /// It has been handled with the reading `now`.
-    pub(crate) fn handled(&mut self, node: usize, now: Instant, after: &Status) {
+    pub(crate) fn handled(&mut self, node: usize, now: Instant, before: &Status, after: &Status) {
         let voter = &mut self.nodes[node];
         if now.went_back_since(voter.read) {
             // A4: no promise need outlast the longest one, counted from the clock as it is now.
@@ -132,8 +132,11 @@ impl Promises {
                 voter.offered.pop_first();
             }
         }
-        if let Some(released) = voter.released.take()
-            && voter.to == Some(released)
+        // Once a leader is heard, promises to leaders of lower terms are over: its election says
+        // that their leases are. So its own release frees the voter of those, too.
+        if let Some((from, term)) = voter.released.take()
+            && (voter.to == Some((from, term))
+                || (before.leader == Some(from) && before.term == term))
         {
             voter.until = Instant::ZERO;
             voter.to = None;
