@@ -171,6 +171,7 @@ pub(super) struct World {
     pub(super) leased_reads: u64,
     pub(super) quorum_reads: u64,
     pub(super) elections: u64,
+    pub(super) recovered: u64,
     /// Where a rule is broken by the schedule itself (a clock that lies), only this is noted.
     pub(super) lies: bool,
 
@@ -204,6 +205,7 @@ impl World {
             leased_reads: 0,
             quorum_reads: 0,
             elections: 0,
+            recovered: 0,
             lies: false,
             leaders: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -593,6 +595,12 @@ impl World {
                     }
                 }
             }
+        }
+        let site = self.site(id);
+        if site.disk.damaged && !site.node().is_quarantined() {
+            // It holds again what it must: the mark of damage goes.
+            site.disk.damaged = false;
+            self.recovered += 1;
         }
         self.look(id);
     }
