@@ -119,7 +119,10 @@ impl World {
         self.judge.before(node, &input);
         if let Input::Message(envelope) = &input {
             self.trace.line(real, Some(node), || {
-                format!("<- {} {} {:?}", envelope.from, envelope.term, envelope.message)
+                format!(
+                    "<- {} {} {:?}",
+                    envelope.from, envelope.term, envelope.message
+                )
             });
         }
         process.node.handle(now, input);
@@ -178,7 +181,10 @@ impl World {
             Output::Send(envelope) => {
                 self.judge.send(node, now, &envelope, &self.machines[node]);
                 self.trace.line(self.now, Some(node), || {
-                    format!("-> {} {} {:?}", envelope.to, envelope.term, envelope.message)
+                    format!(
+                        "-> {} {} {:?}",
+                        envelope.to, envelope.term, envelope.message
+                    )
                 });
                 self.nemesis_sees_message(node, &envelope);
                 for delay in self.network.carry(&envelope) {

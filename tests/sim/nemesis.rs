@@ -195,15 +195,15 @@ impl World {
         }
         let now = self.now;
         let mut struck = Vec::new();
-        self.nemesis.waiting.retain(|line| {
-            match self.nemesis.planned[*line].when {
+        self.nemesis
+            .waiting
+            .retain(|line| match self.nemesis.planned[*line].when {
                 When::Seen { armed, kind, after } if kind == sent && armed <= now => {
                     struck.push((*line, after));
                     false
                 }
                 _ => true,
-            }
-        });
+            });
         for (line, after) in struck {
             self.nemesis.under_way[line].seen = Some((from, place(envelope.to)));
             self.schedule(after, Event::FaultBegins(line));
@@ -395,7 +395,9 @@ impl World {
     fn resolve(&mut self, line: usize, target: Target) -> usize {
         let nodes = self.machines.len();
         let leader = self.leader().unwrap_or_default();
-        let (sender, receiver) = self.nemesis.under_way[line].seen.unwrap_or((leader, leader));
+        let (sender, receiver) = self.nemesis.under_way[line]
+            .seen
+            .unwrap_or((leader, leader));
         let node = match target {
             Target::Node(node) => node % nodes,
             Target::Leader => leader,

@@ -120,7 +120,12 @@ impl World {
         let nodes: Vec<_> = self
             .machines
             .iter()
-            .map(|machine| machine.process.as_ref().map(|process| process.node.status()))
+            .map(|machine| {
+                machine
+                    .process
+                    .as_ref()
+                    .map(|process| process.node.status())
+            })
             .collect();
         let what = format!("{what}, now at {within:?}: {nodes:?}");
         self.judge.fail("liveness after healing", what);

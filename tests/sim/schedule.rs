@@ -163,7 +163,11 @@ impl Plan {
                 let down = dice.spread(100 * US, 10 * MS);
                 let after = dice.spread(US, 5 * MS);
                 self.on(at, kind, after, down, Fault::Crash(who, ending(dice)));
-                self.at(at, cut_off, Fault::Isolate(Target::Leader, way(dice), false));
+                self.at(
+                    at,
+                    cut_off,
+                    Fault::Isolate(Target::Leader, way(dice), false),
+                );
                 at + cut_off
             }
             3 => {
@@ -336,12 +340,7 @@ impl Plan {
 
 /// How many kinds `Plan::any` knows.
 const KINDS: u64 = 18;
-const THREADS: [Thread; 4] = [
-    Thread::Driver,
-    Thread::Log,
-    Thread::State,
-    Thread::Sessions,
-];
+const THREADS: [Thread; 4] = [Thread::Driver, Thread::Log, Thread::State, Thread::Sessions];
 const AIMED: [Kind; 9] = [
     Kind::PreVote,
     Kind::PreVoteReply,

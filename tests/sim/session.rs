@@ -37,11 +37,15 @@ impl World {
     pub(crate) fn arrives(&mut self, node: usize, connection: usize, frame: u64, call: Call) {
         let exposed = self.judge.exposed();
         let sessions = &mut self.process(node).sessions;
-        sessions.entry(connection).or_default().arrived.push(Arrival {
-            frame,
-            call,
-            exposed,
-        });
+        sessions
+            .entry(connection)
+            .or_default()
+            .arrived
+            .push(Arrival {
+                frame,
+                call,
+                exposed,
+            });
         self.ring_session(node, connection);
     }
 

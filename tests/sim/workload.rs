@@ -229,15 +229,21 @@ impl World {
         let call = Call {
             timeout_ms: (timeout / MS).max(1) as u32,
             consistency: consistency(current.operation),
-            session: current.sequence.zip(session).map(|(sequence, id)| SessionCall {
-                id,
-                sequence,
-                acknowledged,
-            }),
+            session: current
+                .sequence
+                .zip(session)
+                .map(|(sequence, id)| SessionCall {
+                    id,
+                    sequence,
+                    acknowledged,
+                }),
             request: request(current.operation),
         };
         self.trace.line(self.now, Some(node), || {
-            format!("<~ c{client} a{attempt} {:?} {:?}", call.request, call.session)
+            format!(
+                "<~ c{client} a{attempt} {:?} {:?}",
+                call.request, call.session
+            )
         });
         self.schedule(timeout, Event::ClientTimeout(client, attempt));
         if self.machines[node].client_cuts > 0 {
@@ -327,8 +333,8 @@ impl World {
                 | ErrorKind::Internal
                 | ErrorKind::Unsupported
         );
-        let refused = matches!(error.kind, ErrorKind::LeaseInvalid)
-            || matches!(this.kind, Kind::Probe(_));
+        let refused =
+            matches!(error.kind, ErrorKind::LeaseInvalid) || matches!(this.kind, Kind::Probe(_));
         if now >= current.give_up || !may_repeat || hopeless || refused {
             let fate = if current.some_unknown {
                 Fate::Unknown
@@ -360,7 +366,10 @@ impl World {
     /// A client has waited, and asks again.
     pub(crate) fn client_retries(&mut self, client: usize, attempt: u64) {
         let current = &self.workload.clients[client].current;
-        if current.as_ref().is_some_and(|current| current.attempt == attempt) {
+        if current
+            .as_ref()
+            .is_some_and(|current| current.attempt == attempt)
+        {
             self.attempt(client);
         }
     }
@@ -381,7 +390,10 @@ impl World {
                 keys: deleted.deleted,
             },
             ResponseBody::Range(range) => {
-                let read = response.header.read.expect("reads say how they were served");
+                let read = response
+                    .header
+                    .read
+                    .expect("reads say how they were served");
                 let found = range.kvs.iter().map(|kv| Found {
                     key: history::key(&kv.key).expect("only such keys are written"),
                     value: history::value(&kv.value).expect("only such values are written"),
@@ -426,7 +438,9 @@ impl World {
         while self.now < deadline && self.judge.violation().is_none() {
             match (&self.workload.clients[puppet].current, asked) {
                 (None, Some(number)) => {
-                    return self.workload.history.operations[number as usize - 1].fate.clone();
+                    return self.workload.history.operations[number as usize - 1]
+                        .fate
+                        .clone();
                 }
                 (None, None) => {
                     self.begin(puppet, action);

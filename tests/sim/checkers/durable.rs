@@ -38,7 +38,10 @@ pub(crate) fn before_it_is_said(
 ) -> Result<(), Violation> {
     let hard = disk.hard();
     let object = |what: String| {
-        let what = format!("{} says {envelope:?}, and {what}; on disk {hard:?}", id(node));
+        let what = format!(
+            "{} says {envelope:?}, and {what}; on disk {hard:?}",
+            id(node)
+        );
         violation("R9 durable before it is said", what)
     };
     match &envelope.message {

@@ -34,7 +34,10 @@ impl Elections {
         }
         let hard = disk.hard();
         if nodes > 1 && (hard.term != term || hard.vote != Some(id(node))) {
-            let what = format!("{} leads in {term} on a vote not durable: {hard:?}", id(node));
+            let what = format!(
+                "{} leads in {term} on a vote not durable: {hard:?}",
+                id(node)
+            );
             return violation("R9 vote durable before it counts", what);
         }
         Ok(())

@@ -67,7 +67,11 @@ impl Lease {
             return Ok(());
         }
         if term < self.highest {
-            let what = format!("{} holds a lease in {term} after {}", id(node), self.highest);
+            let what = format!(
+                "{} holds a lease in {term} after {}",
+                id(node),
+                self.highest
+            );
             return violation("L1 exclusivity", what);
         }
         if term == self.burned {

@@ -179,20 +179,27 @@ mod tests {
 
     /// A history of (action, invoked, returned, fate).
     fn history(operations: &[(Action, u64, u64, Fate)]) -> History {
-        let operations = operations.iter().map(|(action, invoked, returned, fate)| Operation {
-            client: 0,
-            action: *action,
-            invoked: *invoked,
-            returned: (*fate != Fate::Unknown).then_some(*returned),
-            fate: fate.clone(),
-        });
+        let operations = operations
+            .iter()
+            .map(|(action, invoked, returned, fate)| Operation {
+                client: 0,
+                action: *action,
+                invoked: *invoked,
+                returned: (*fate != Fate::Unknown).then_some(*returned),
+                fate: fate.clone(),
+            });
         History {
             operations: operations.collect(),
         }
     }
 
     fn put(invoked: u64, returned: u64, revision: i64) -> (Action, u64, u64, Fate) {
-        (Action::Put(1), invoked, returned, Fate::Written { revision })
+        (
+            Action::Put(1),
+            invoked,
+            returned,
+            Fate::Written { revision },
+        )
     }
 
     fn delete(invoked: u64, returned: u64, revision: i64) -> (Action, u64, u64, Fate) {
@@ -244,7 +251,10 @@ mod tests {
     fn a_stale_read_is_found() {
         let stale = [put(0, 1, 2), put(2, 3, 3), get(4, 5, 2, Some((1, 2)))];
         assert_eq!(rule(&stale), Some("K1 linearizable"));
-        assert_eq!(rule(&[put(0, 1, 2), get(4, 5, 1, None)]), Some("K1 linearizable"));
+        assert_eq!(
+            rule(&[put(0, 1, 2), get(4, 5, 1, None)]),
+            Some("K1 linearizable")
+        );
     }
 
     #[test]
@@ -262,16 +272,15 @@ mod tests {
     fn a_read_at_a_new_revision_with_an_old_value_is_found() {
         let torn = [put(0, 1, 2), put(2, 3, 3), get(4, 5, 3, Some((1, 2)))];
         assert_eq!(rule(&torn), Some("K1 linearizable"));
-        assert_eq!(rule(&[put(0, 1, 2), get(4, 5, 2, None)]), Some("K1 linearizable"));
+        assert_eq!(
+            rule(&[put(0, 1, 2), get(4, 5, 2, None)]),
+            Some("K1 linearizable")
+        );
     }
 
     #[test]
     fn a_deleted_key_that_comes_back_is_found() {
-        let back = [
-            put(0, 1, 2),
-            delete(2, 3, 3),
-            get(4, 5, 3, Some((1, 2))),
-        ];
+        let back = [put(0, 1, 2), delete(2, 3, 3), get(4, 5, 3, Some((1, 2)))];
         assert_eq!(rule(&back), Some("C7 no resurrection"));
     }
 

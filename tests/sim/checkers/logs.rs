@@ -73,7 +73,12 @@ impl Logs {
             return Ok(());
         };
         if first.id.index <= before.commit {
-            let what = format!("{} rewrites {} with commit {}", id(node), first.id, before.commit);
+            let what = format!(
+                "{} rewrites {} with commit {}",
+                id(node),
+                first.id,
+                before.commit
+            );
             return violation("R5 committed prefix stays", what);
         }
         let mirror = &mut self.mirrors[node];
@@ -184,7 +189,12 @@ impl Logs {
     }
 
     /// R4: equal entries make equal states.
-    pub(crate) fn applied(&mut self, node: usize, entry: LogId, state: u128) -> Result<(), Violation> {
+    pub(crate) fn applied(
+        &mut self,
+        node: usize,
+        entry: LogId,
+        state: u128,
+    ) -> Result<(), Violation> {
         let committed = slot(entry.index).and_then(|place| self.committed.get_mut(place));
         let Some(committed) = committed else {
             let what = format!("{} applied {entry}, which nobody committed", id(node));
@@ -192,7 +202,10 @@ impl Logs {
         };
         let first = *committed.state.get_or_insert(state);
         if first != state {
-            let what = format!("{} after {entry}: {state:032x}, others {first:032x}", id(node));
+            let what = format!(
+                "{} after {entry}: {state:032x}, others {first:032x}",
+                id(node)
+            );
             return violation("R4 state-machine safety", what);
         }
         Ok(())

@@ -15,6 +15,8 @@ mod promises;
 mod search;
 
 use bytes::Bytes;
+use leasehold::api::ReadPath;
+use leasehold::node::Input;
 use leasehold::raft::Entry;
 use leasehold::raft::Envelope;
 use leasehold::raft::HardState;
@@ -22,8 +24,6 @@ use leasehold::raft::LeaseCell;
 use leasehold::raft::Message;
 use leasehold::raft::Status;
 use leasehold::raft::Unsaved;
-use leasehold::api::ReadPath;
-use leasehold::node::Input;
 use leasehold::time::Instant;
 use leasehold::types::LogId;
 use leasehold::types::LogIndex;
@@ -197,7 +197,9 @@ impl Judge {
         let was_elected = leads && (before.role != Role::Leader || before.term != after.term);
         if was_elected {
             self.counts.elections += 1;
-            let holds = self.elections.elected(node, after, &machines[node].disk, self.nodes);
+            let holds = self
+                .elections
+                .elected(node, after, &machines[node].disk, self.nodes);
             self.check(holds);
             let holds = self.logs.elected(node, after.term);
             self.check(holds);

@@ -94,7 +94,10 @@ pub(crate) fn linearizable(steps: &[Step]) -> Result<(), Violation> {
     };
     let must = steps.iter().filter(|step| step.end != Nanos::MAX).count();
     match search.from(None, must) {
-        Some(false) => violation("K1 linearizable by search", format!("{} steps", steps.len())),
+        Some(false) => violation(
+            "K1 linearizable by search",
+            format!("{} steps", steps.len()),
+        ),
         Some(true) | None => Ok(()),
     }
 }
@@ -176,7 +179,11 @@ mod tests {
         assert!(passes(overlapping));
         let either = vec![write(0, 10, 1), write(0, 10, 2), read(11, 12, Some(1))];
         assert!(passes(either));
-        let late = vec![write(0, Nanos::MAX, 1), read(5, 6, None), read(7, 8, Some(1))];
+        let late = vec![
+            write(0, Nanos::MAX, 1),
+            read(5, 6, None),
+            read(7, 8, Some(1)),
+        ];
         assert!(passes(late));
         assert!(passes(vec![write(0, Nanos::MAX, 1), read(5, 6, None)]));
     }
