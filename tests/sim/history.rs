@@ -53,6 +53,7 @@ pub(crate) enum Fate {
 /// One operation of one client.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
+    /// Who did it.
     pub(crate) client: usize,
     pub(crate) action: Action,
     pub(crate) invoked: Nanos,

@@ -36,6 +36,7 @@ mod nemesis;
 mod network;
 mod options;
 mod run;
+mod scenarios;
 mod schedule;
 mod session;
 mod trace;
@@ -43,6 +44,8 @@ mod workload;
 mod world;
 
 use std::fmt::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use checkers::Counts;
@@ -101,7 +104,10 @@ fn seeds_end_well() {
     let (mut simulated, mut operations, mut events) = (0, 0, 0);
     for seed in settings.first..settings.first + settings.seeds {
         let options = settings.options(seed);
-        let report = run(options.clone());
+        let report = catch_unwind(AssertUnwindSafe(|| run(options.clone())));
+        let Ok(report) = report else {
+            panic!("a node panicked\n{}", replay_with(&options));
+        };
         if let Some(failure) = failure(&options, &report) {
             panic!("{failure}");
         }
@@ -179,24 +185,32 @@ fn failure(options: &Options, report: &Report) -> Option<String> {
     let seed = options.seed;
     let _ = write!(
         text,
-        "FAILED {} seed={seed:#x} profile={} nodes={} event={} at {:?}\n{}\nreplay: ",
+        "FAILED {} seed={seed:#x} profile={} nodes={} event={} at {:?}\n{}\n{}",
         violation.rule,
         options.profile.name(),
         options.nodes,
         report.trace.events(),
         Duration::from_nanos(report.simulated),
         violation.what,
+        replay_with(options),
     );
+    Some(text)
+}
+
+/// The command that tells a run in full.
+fn replay_with(options: &Options) -> String {
+    let mut text = "replay: ".to_owned();
     for name in ["SIM_PROFILE", "SIM_SECONDS"] {
         if let Ok(value) = std::env::var(name) {
             let _ = write!(text, "{name}={value} ");
         }
     }
+    let seed = options.seed;
     let _ = write!(
         text,
         "SIM_SEED={seed:#x} cargo test --test sim replay -- --nocapture"
     );
-    Some(text)
+    text
 }
 
 fn rate(simulated: Nanos, took: Duration) -> String {

@@ -149,7 +149,7 @@ fn draw_timing(dice: &mut Dice) -> Timing {
         return Timing::default();
     }
     let lease = dice.between(200, 1_200);
-    let drift_ppm = *dice.pick(&[500, 20_000, 20_000, 50_000]);
+    let drift_ppm = *dice.pick(&[500, 20_000, 20_000, 50_000, 150_000]);
     let granularity = Duration::from_millis(1);
     let duration = Duration::from_millis(lease);
     let skew = duration * drift_ppm * 2 / 1_000_000 + granularity * 2;

@@ -136,7 +136,7 @@ impl Plan {
         // The time of a lease and a bit: what is decided within it decides about stale reads.
         let about = |dice: &mut Dice| p / 2 + dice.between(0, p);
         let cut_off = dice.spread(p / 2, 3 * p);
-        match dice.between(0, 13) {
+        match dice.between(0, 15) {
             0 => {
                 // A follower's promise lapses, the others forget theirs, the leader is cut off.
                 let lapsed = p + dice.between(p / 20, p);
@@ -295,6 +295,20 @@ impl Plan {
                 let down = dice.spread(100 * US, 2 * p);
                 self.at(at, down, Fault::CrashAll(ending(dice)));
                 at + down
+            }
+            13 | 14 => {
+                // Some have long heard nothing, though nothing was written either, and ask again
+                // and again; then nobody hears the leader, and the others' promises run out.
+                let long = dice.between(2 * self.election, 4 * self.election);
+                self.at(at, long + 3 * p, Fault::Quiet);
+                let deaf = at + dice.between(p / 4, p / 2);
+                for which in 0..self.nodes.saturating_sub(1) / 2 {
+                    let one = Target::Follower(which);
+                    self.at(deaf, long + 2 * p, Fault::Cut(Target::Leader, one));
+                }
+                let fault = Fault::Isolate(Target::Leader, Way::Both, false);
+                self.at(deaf + long, 2 * p, fault);
+                deaf + long + 2 * p
             }
             _ => {
                 // Two of anything, together.

@@ -71,6 +71,8 @@ pub(crate) struct Client {
     sequence: u64,
     acknowledged: u64,
     pub(crate) node: usize,
+    /// Takes no for an answer, and follows nobody's advice.
+    pinned: bool,
     pub(crate) current: Option<Current>,
     dice: Dice,
 }
@@ -139,6 +141,7 @@ impl Client {
                 Kind::Probe(node) => node,
                 _ => dice.between(0, options.nodes as u64 - 1) as usize,
             },
+            pinned: matches!(kind, Kind::Probe(_)),
             current: None,
             dice,
         }
@@ -333,8 +336,7 @@ impl World {
                 | ErrorKind::Internal
                 | ErrorKind::Unsupported
         );
-        let refused =
-            matches!(error.kind, ErrorKind::LeaseInvalid) || matches!(this.kind, Kind::Probe(_));
+        let refused = matches!(error.kind, ErrorKind::LeaseInvalid) || this.pinned;
         if now >= current.give_up || !may_repeat || hopeless || refused {
             let fate = if current.some_unknown {
                 Fate::Unknown
@@ -428,11 +430,13 @@ impl World {
     }
 
     /// Has the puppet do `action`, at `node` first, and waits for it; what takes longer than
-    /// `within` is given up.
+    /// `within` is given up. A read that insists on a lease is asked of that node alone.
     pub(crate) fn ask(&mut self, node: usize, action: Action, within: Nanos) -> Fate {
         let deadline = self.now + within;
         let puppet = self.puppet();
         self.workload.clients[puppet].node = node;
+        self.workload.clients[puppet].pinned =
+            matches!(action, Action::Get(_, Consistency::LeaseOnly));
         self.workload.clients[puppet].current = None;
         let mut asked = None;
         while self.now < deadline && self.judge.violation().is_none() {
