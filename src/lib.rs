@@ -7,5 +7,7 @@ pub mod api;
 pub mod clock;
 pub mod raft;
 pub mod time;
+#[cfg(feature = "transport")]
+pub mod transport;
 pub mod types;
 pub mod wire;
