@@ -26,5 +26,7 @@ pub mod raft;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod time;
+#[cfg(feature = "transport")]
+pub mod transport;
 pub mod types;
 pub mod wire;
