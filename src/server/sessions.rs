@@ -17,6 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::directory::Directory;
 use super::disk::store::StateReader;
@@ -33,6 +34,7 @@ use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
 use crate::api::Limits;
+use crate::api::Outcome;
 use crate::api::RangeRequest;
 use crate::api::RangeResponse;
 use crate::api::ReadPath;
@@ -53,13 +55,14 @@ use crate::time::Clock;
 use crate::transport::ClientConnection;
 use crate::transport::ClientListener;
 use crate::transport::FrameStream;
-use crate::transport::TransportError;
+use crate::transport::StreamError;
 use crate::types::ClusterId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
-use crate::types::Role;
-use crate::wire::ClientFrame;
 use crate::wire::Frame;
+use crate::wire::FrameLimits;
+use crate::wire::client::ClientFrame;
+use crate::wire::client::ServerFrame;
 
 /// Scans that may run at the same time on one node; more wait their turn.
 const SCANS_MAX: usize = 4;
@@ -70,6 +73,7 @@ pub(crate) struct Sessions {
     pub(crate) member_id: NodeId,
     pub(crate) name: String,
     pub(crate) limits: Limits,
+    pub(crate) frame_limits: FrameLimits,
     /// Requests of one connection that may be outstanding; its streams are not read beyond.
     pub(crate) in_flight_max: usize,
     pub(crate) reader: Reader,
@@ -85,7 +89,6 @@ pub(crate) struct Sessions {
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
-    pub(crate) in_flight: AtomicUsize,
     pub(crate) lease_duration: Duration,
     /// Sentences for `endpoint status`.
     pub(crate) warnings: Vec<String>,
@@ -99,16 +102,24 @@ impl Sessions {
         Arc::new(Semaphore::new(SCANS_MAX))
     }
 
-    /// Accepts connections until the listener is closed.
-    pub(crate) async fn accept(self: Arc<Self>, listener: ClientListener) {
+    /// Accepts connections until the listener is closed. The connections end with it.
+    pub(crate) async fn accept(self: Arc<Self>, listener: Arc<ClientListener>) {
+        let mut connections = JoinSet::new();
         while let Some(connection) = listener.accept().await {
-            let sessions = self.clone();
-            tokio::spawn(sessions.serve_connection(connection));
+            connections.spawn(self.clone().serve_connection(connection));
+            while connections.try_join_next().is_some() {}
         }
+        while connections.join_next().await.is_some() {}
     }
 
-    async fn serve_connection(self: Arc<Self>, connection: ClientConnection) {
+    async fn serve_connection(self: Arc<Self>, mut connection: ClientConnection) {
+        tracing::debug!(
+            client = %connection.identity().name(),
+            address = %connection.remote_address(),
+            "client connected"
+        );
         let outstanding = Arc::new(AtomicUsize::new(0));
+        let mut streams = JoinSet::new();
         while let Ok(stream) = connection.accept_stream().await {
             let session = Session {
                 shared: self.clone(),
@@ -117,14 +128,9 @@ impl Sessions {
                 waiting: BTreeMap::new(),
                 replies: BytesMut::new(),
             };
-            let connection = connection.clone();
-            tokio::spawn(async move {
-                if let Err(error) = session.serve(stream).await {
-                    if error.is_malformed() {
-                        connection.close_malformed(&error);
-                    }
-                }
-            });
+            // How a stream ended is no news: malformed frames are counted where they are found.
+            streams.spawn(session.serve(stream));
+            while streams.try_join_next().is_some() {}
         }
     }
 
@@ -284,43 +290,39 @@ struct Candidate {
 
 impl Session {
     /// Serves the stream until the client ends it or the connection breaks.
-    async fn serve(mut self, mut stream: FrameStream) -> Result<(), TransportError> {
+    async fn serve(mut self, mut stream: FrameStream) -> Result<(), StreamError> {
         let mut frames = Vec::new();
         let mut deliveries = Vec::new();
         loop {
             let room = self.outstanding.load(Ordering::Relaxed) < self.shared.in_flight_max;
             tokio::select! {
-                read = stream.read_batch(&mut frames), if room => {
-                    if read? == 0 {
-                        return Ok(());
-                    }
-                }
+                read = stream.read_batch(&mut frames), if room => read?,
                 () = self.outbox.take(&mut deliveries) => {}
             }
             self.outbox.try_take(&mut deliveries);
-            self.take_in(&mut frames)?;
+            self.take_in(&stream, &mut frames)?;
             for (frame, delivery) in deliveries.drain(..) {
                 self.give_out(frame, delivery);
             }
             if !self.replies.is_empty() {
-                stream.write(self.replies.split().freeze()).await?;
+                stream.write(self.replies.split()).await?;
             }
         }
     }
 
     /// Takes in one closed batch of requests.
-    fn take_in(&mut self, frames: &mut Vec<Frame>) -> Result<(), TransportError> {
+    fn take_in(&mut self, stream: &FrameStream, frames: &mut Vec<Frame>) -> Result<(), StreamError> {
         let mut candidates = Vec::new();
         let mut handed = Vec::new();
         let stopping = self.shared.stopping.load(Ordering::Relaxed);
         for frame in frames.drain(..) {
-            let ClientFrame { request_id, call } =
-                frame.decode::<ClientFrame>().map_err(TransportError::from)?;
+            let ClientFrame { request_id, call } = stream.receiver.decode(&frame)?;
             if stopping {
-                self.reply(request_id, call.request.method(), Err(self.shared.complete(Error::not_applied(
+                let error = Error::not_applied(
                     ErrorKind::Unavailable,
                     "this node is stopping: ask another one",
-                ))));
+                );
+                self.reply(request_id, call.request.method(), Err(error));
                 continue;
             }
             if let Err(error) = api::validate(&call.request, &self.shared.limits) {
@@ -388,8 +390,7 @@ impl Session {
                 },
                 (None, Request::Range(range)) if shared.store.applied() >= permit.index() => {
                     served += 1;
-                    self.outstanding.fetch_add(1, Ordering::Relaxed);
-                    self.waiting.insert(frame, Handed::Other("range"));
+                    self.remember(frame, Handed::Other("range"));
                     shared.scan(authority, range.clone(), self.outbox.clone(), frame);
                 }
                 (None, _) => handed.push((frame, call)),
@@ -418,8 +419,7 @@ impl Session {
         }
         shared.metrics.reads(ReadPath::Serializable, 1);
         if range.range != KeyRange::Single {
-            self.outstanding.fetch_add(1, Ordering::Relaxed);
-            self.waiting.insert(frame, Handed::Other("range"));
+            self.remember(frame, Handed::Other("range"));
             return shared.scan(Authority::Serializable, range.clone(), self.outbox.clone(), frame);
         }
         match shared.read_point(range) {
@@ -439,7 +439,6 @@ impl Session {
         if handed.is_empty() {
             return;
         }
-        self.outstanding.fetch_add(handed.len(), Ordering::Relaxed);
         for (frame, call) in &handed {
             let remembered = match &call.request {
                 Request::Range(range) => {
@@ -447,7 +446,7 @@ impl Session {
                 }
                 other => Handed::Other(other.method()),
             };
-            self.waiting.insert(*frame, remembered);
+            self.remember(*frame, remembered);
         }
         let outbox = &self.outbox;
         self.shared.mailbox.send_all(
@@ -455,6 +454,14 @@ impl Session {
                 .into_iter()
                 .map(|(frame, call)| Mail::Request { call, outbox: outbox.clone(), frame }),
         );
+    }
+
+    /// Notes a request whose answer comes later. A client that uses a number again while the
+    /// first use waits gets one answer for both.
+    fn remember(&mut self, frame: u64, handed: Handed) {
+        if self.waiting.insert(frame, handed).is_none() {
+            self.outstanding.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// An answer came for a request that was handed on.
@@ -500,8 +507,7 @@ impl Session {
             if permit.lease_remaining().is_some() { ReadPath::Lease } else { ReadPath::ReadIndex };
         shared.metrics.reads(path, 1);
         if range.range != KeyRange::Single {
-            self.outstanding.fetch_add(1, Ordering::Relaxed);
-            self.waiting.insert(frame, Handed::Other("range"));
+            self.remember(frame, Handed::Other("range"));
             return shared.scan(Authority::Permit(permit), range, self.outbox.clone(), frame);
         }
         let result = match shared.read_point(&range) {
@@ -518,8 +524,18 @@ impl Session {
     }
 
     fn reply(&mut self, request_id: u64, method: &'static str, result: Result<Response, Error>) {
-        self.shared.metrics.answered(method, &result);
-        crate::wire::encode_reply(&mut self.replies, request_id, &result);
+        self.shared.metrics.answered(method, result.as_ref().err());
+        let limits = &self.shared.frame_limits;
+        let frame = ServerFrame { request_id, result };
+        if let Err(error) = crate::wire::encode(&frame, limits, &mut self.replies) {
+            let applied = frame.result.is_ok_and(|response| response.header.read.is_none());
+            let outcome = if applied { Outcome::Applied } else { Outcome::NotApplied };
+            let detail = format!("the reply is larger than a client would take: {error}");
+            let refusal = Error { kind: ErrorKind::Internal, outcome, detail };
+            let frame = ServerFrame { request_id, result: Err(refusal) };
+            crate::wire::encode(&frame, limits, &mut self.replies)
+                .expect("an error of one sentence fits into a frame");
+        }
     }
 }
 
@@ -547,9 +563,4 @@ fn not_readable() -> Error {
         "this node was not stopped cleanly and is comparing its state with its hash: ask another \
          node, or again shortly",
     )
-}
-
-/// Whether a role can answer linearizable reads at all.
-pub(crate) fn leads(status: &raft::Status) -> bool {
-    status.role == Role::Leader
 }
