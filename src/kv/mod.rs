@@ -14,8 +14,24 @@
 //! Nothing in here knows terms beyond recording them, nodes beyond naming them, or disks at all:
 //! the store is a trait ([`View`], [`Store`]).
 
+mod apply;
+mod clients;
 mod command;
+mod hash;
+mod keys;
+mod meta;
+mod mvcc;
+mod read;
 mod store;
+#[cfg(test)]
+mod tests;
 
+pub use apply::apply;
+pub use clients::{OUTSTANDING_MAX, idle_sessions};
 pub use command::{Command, CommandError, Operation, Reply};
+pub use hash::{ContentHash, content_hash, scan};
+pub use keys::KEY_BYTES_MAX;
+pub use meta::{Progress, cluster_info, progress};
+pub use mvcc::{DELETE_KEYS_MAX, PREVIOUS_BYTES_MAX, key_value};
+pub use read::range;
 pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View};
