@@ -22,9 +22,11 @@ mod listener;
 mod stats;
 mod tls;
 
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
+#[cfg(feature = "cli")]
 pub(crate) mod testing;
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
+#[cfg(feature = "cli")]
 mod tests;
 
 pub use connection::CloseCode;
