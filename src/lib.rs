@@ -10,3 +10,4 @@ pub mod raft;
 pub mod server;
 pub mod time;
 pub mod types;
+pub mod version;

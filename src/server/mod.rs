@@ -1,3 +1,4 @@
 //! The shell around a node: what is neither consensus nor state machine.
 
 pub mod config;
+pub mod metrics;
