@@ -29,4 +29,5 @@ pub mod time;
 #[cfg(feature = "transport")]
 pub mod transport;
 pub mod types;
+pub mod version;
 pub mod wire;

@@ -2,3 +2,12 @@
 
 pub mod config;
 pub mod disk;
+mod directory;
+mod driver;
+mod gather;
+pub mod metrics;
+mod outbox;
+mod sessions;
+mod sinks;
+mod start;
+mod state_thread;
