@@ -81,6 +81,8 @@ pub struct LeaderLeaseMetrics {
     pub rejections: Counter,
     /// Readings of a clock that ran backwards or leapt.
     pub clock_jumps: Counter,
+    /// What was left of the lease when a batch of reads was validated, in seconds.
+    pub read_margin_seconds: Histogram,
     invalidations: [Counter; Invalidation::ALL.len()],
 }
 
@@ -261,6 +263,40 @@ pub struct RaftMetrics {
     pub commit_index: Gauge,
     /// Highest index applied.
     pub applied_index: Gauge,
+    messages_sent: [Counter; MessageKind::ALL.len()],
+}
+
+/// What a message to a peer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageKind {
+    /// Keeps promises alive, and their answers. Flows all the time.
+    Heartbeat,
+    /// Replicates entries, and the answers.
+    Append,
+    /// Elections.
+    Vote,
+    /// Everything else: transfers, releases, rejoining.
+    Other,
+}
+
+impl MessageKind {
+    const ALL: [Self; 4] = [Self::Heartbeat, Self::Append, Self::Vote, Self::Other];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Heartbeat => "heartbeat",
+            Self::Append => "append",
+            Self::Vote => "vote",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl RaftMetrics {
+    /// Messages handed to the transport for peers.
+    pub fn messages_sent(&self, kind: MessageKind) -> &Counter {
+        &self.messages_sent[kind as usize]
+    }
 }
 
 /// Log and state on disk.
@@ -398,6 +434,12 @@ impl Metrics {
     }
 }
 
+/// A reading to measure a duration for a metric with; nothing else may be decided by it.
+#[expect(clippy::disallowed_methods, reason = "a duration for a metric; no lease hangs on it")]
+pub(crate) fn stopwatch() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
 fn recorder() -> PrometheusRecorder {
     let buckets = |builder: PrometheusBuilder, matcher, bounds| {
         builder
@@ -519,6 +561,10 @@ impl LeaderLeaseMetrics {
                 "leasehold_clock_jump_total",
                 "Readings of a clock that ran backwards or leapt.",
             ),
+            read_margin_seconds: register.histogram(
+                "leasehold_leader_lease_read_margin_seconds",
+                "What was left of the leader lease when a batch of reads was validated.",
+            ),
             invalidations: Invalidation::ALL.map(|reason| {
                 register.labelled(&[("reason", reason.label())]).counter(
                     "leasehold_leader_lease_invalidations_total",
@@ -614,6 +660,12 @@ impl RaftMetrics {
                 "leasehold_raft_applied_index",
                 "Highest log index applied to the state.",
             ),
+            messages_sent: MessageKind::ALL.map(|kind| {
+                register.labelled(&[("kind", kind.label())]).counter(
+                    "leasehold_raft_messages_sent_total",
+                    "Messages handed to the transport for peers, by what they are for.",
+                )
+            }),
         }
     }
 }

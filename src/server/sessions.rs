@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
@@ -25,6 +26,9 @@ use super::disk::store::StoreError;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::metrics::Metrics;
+use super::metrics::ReadFallback;
+use super::metrics::Sampler;
+use super::metrics::stopwatch;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use crate::api;
@@ -90,6 +94,9 @@ pub(crate) struct Sessions {
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
     pub(crate) lease_duration: Duration,
+    pub(crate) lease_enabled: bool,
+    /// Requests handed to the driver or to a scan and not answered yet, of all connections.
+    pub(crate) handed_on: AtomicUsize,
     /// Sentences for `endpoint status`.
     pub(crate) warnings: Vec<String>,
     /// Called when the store fails; the process must end.
@@ -127,11 +134,17 @@ impl Sessions {
                 outstanding: outstanding.clone(),
                 waiting: BTreeMap::new(),
                 replies: BytesMut::new(),
+                sampler: Sampler::default(),
             };
             // How a stream ended is no news: malformed frames are counted where they are found.
             streams.spawn(session.serve(stream));
             while streams.try_join_next().is_some() {}
         }
+    }
+
+    /// Requests taken in and not answered yet, those aside that were answered on the spot.
+    pub(crate) fn handed_on(&self) -> usize {
+        self.handed_on.load(Ordering::Relaxed)
     }
 
     fn header(&self, revision: i64) -> ResponseHeader {
@@ -223,7 +236,7 @@ impl Sessions {
         let stats = self.published.lease_stats();
         let body = StatusResponse {
             name: self.name.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: crate::version::VERSION.to_owned(),
             role: status.role,
             last_index: status.last.index,
             commit_index: self.published.commit(),
@@ -272,10 +285,18 @@ struct Session {
     /// Requests of this stream that were handed on.
     waiting: BTreeMap<u64, Handed>,
     replies: BytesMut,
+    /// Which leased reads are measured.
+    sampler: Sampler,
 }
 
-/// A request that was handed on, as far as its answer needs it.
-enum Handed {
+/// A request that was handed on.
+struct Handed {
+    arrived: Instant,
+    what: What,
+}
+
+/// What its answer needs of it.
+enum What {
     Read { range: RangeRequest, consistency: Consistency },
     Other(&'static str),
 }
@@ -354,6 +375,7 @@ impl Session {
     /// Answers what the lease covers; the rest goes to `handed`, or is refused if it insists.
     fn read_under_lease(&mut self, mut candidates: Vec<Candidate>, handed: &mut Vec<(u64, Call)>) {
         let shared = self.shared.clone();
+        let arrived = stopwatch();
         // The batch is closed. Capture what the reads must see, and this leadership's lease.
         let commit = shared.published.commit();
         let lease = shared.published.lease();
@@ -385,30 +407,46 @@ impl Session {
                         let response = shared.respond(answer);
                         self.reply(frame, "range", Ok(response));
                     }
-                    // The state machine is not there yet: wait for it at the driver.
-                    None => handed.push((frame, call)),
+                    None => self.wait_for_apply(frame, call, handed),
                 },
                 (None, Request::Range(range)) if shared.store.applied() >= permit.index() => {
                     served += 1;
-                    self.remember(frame, Handed::Other("range"));
+                    self.remember(frame, What::Other("range"));
                     shared.scan(authority, range.clone(), self.outbox.clone(), frame);
                 }
-                (None, _) => handed.push((frame, call)),
+                (None, _) => self.wait_for_apply(frame, call, handed),
             }
         }
-        shared.metrics.reads(ReadPath::Lease, served);
-        if let Some(permit) = permit {
-            shared.metrics.read_margin(permit.lease_remaining());
+        shared.metrics.reads.total(ReadPath::Lease).increment(served);
+        if self.sampler.take(u32::try_from(served).unwrap_or(u32::MAX)) {
+            let took = arrived.elapsed().as_secs_f64();
+            shared.metrics.reads.duration_seconds(ReadPath::Lease).record(took);
+            shared.metrics.requests.duration_seconds("range").record(took);
+        }
+        if let Some(remaining) = permit.and_then(|permit| permit.lease_remaining()) {
+            shared.metrics.leader_lease.read_margin_seconds.record(remaining.as_secs_f64());
         }
     }
 
     /// A read that the lease does not cover.
     fn fall_back(&mut self, frame: u64, call: Call, leads: bool, handed: &mut Vec<(u64, Call)>) {
         if call.consistency == Consistency::LeaseOnly && leads {
-            self.shared.metrics.lease_only_refused();
             return self.reply(frame, "range", Err(lease_invalid()));
         }
-        self.shared.metrics.read_fell_back(leads);
+        if leads {
+            let reason = if self.shared.lease_enabled {
+                ReadFallback::LeaseInvalid
+            } else {
+                ReadFallback::Disabled
+            };
+            self.shared.metrics.reads.fallbacks(reason).increment(1);
+        }
+        handed.push((frame, call));
+    }
+
+    /// A read whose index the state machine has not reached: it waits at the driver.
+    fn wait_for_apply(&mut self, frame: u64, call: Call, handed: &mut Vec<(u64, Call)>) {
+        self.shared.metrics.reads.fallbacks(ReadFallback::Behind).increment(1);
         handed.push((frame, call));
     }
 
@@ -417,9 +455,9 @@ impl Session {
         if !shared.readable.load(Ordering::Acquire) {
             return self.reply(frame, "range", Err(not_readable()));
         }
-        shared.metrics.reads(ReadPath::Serializable, 1);
+        shared.metrics.reads.total(ReadPath::Serializable).increment(1);
         if range.range != KeyRange::Single {
-            self.remember(frame, Handed::Other("range"));
+            self.remember(frame, What::Other("range"));
             return shared.scan(Authority::Serializable, range.clone(), self.outbox.clone(), frame);
         }
         match shared.read_point(range) {
@@ -442,9 +480,9 @@ impl Session {
         for (frame, call) in &handed {
             let remembered = match &call.request {
                 Request::Range(range) => {
-                    Handed::Read { range: range.clone(), consistency: call.consistency }
+                    What::Read { range: range.clone(), consistency: call.consistency }
                 }
-                other => Handed::Other(other.method()),
+                other => What::Other(other.method()),
             };
             self.remember(*frame, remembered);
         }
@@ -458,29 +496,32 @@ impl Session {
 
     /// Notes a request whose answer comes later. A client that uses a number again while the
     /// first use waits gets one answer for both.
-    fn remember(&mut self, frame: u64, handed: Handed) {
+    fn remember(&mut self, frame: u64, what: What) {
+        let handed = Handed { arrived: stopwatch(), what };
         if self.waiting.insert(frame, handed).is_none() {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
+            self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// An answer came for a request that was handed on.
     fn give_out(&mut self, frame: u64, delivery: Delivery) {
-        let Some(handed) = self.waiting.remove(&frame) else { return };
+        let Some(Handed { arrived, what }) = self.waiting.remove(&frame) else { return };
         self.outstanding.fetch_sub(1, Ordering::Relaxed);
-        match (delivery, handed) {
-            (Delivery::Reply(result), Handed::Read { .. }) => {
+        self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
+        match (delivery, what) {
+            (Delivery::Reply(result), What::Read { .. }) => {
                 let result = result.map_err(|error| self.shared.complete(error));
-                self.reply(frame, "range", result);
+                self.reply_after(arrived, frame, "range", result);
             }
-            (Delivery::Reply(result), Handed::Other(method)) => {
+            (Delivery::Reply(result), What::Other(method)) => {
                 let result = result.map_err(|error| self.shared.complete(error));
-                self.reply(frame, method, result);
+                self.reply_after(arrived, frame, method, result);
             }
-            (Delivery::Permit(permit), Handed::Read { range, consistency }) => {
-                self.read_with(frame, permit, range, consistency);
+            (Delivery::Permit(permit), What::Read { range, consistency }) => {
+                self.read_with(arrived, frame, permit, range, consistency);
             }
-            (Delivery::Permit(_), Handed::Other(method)) => {
+            (Delivery::Permit(_), What::Other(method)) => {
                 let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
                 self.reply(frame, method, Err(error));
             }
@@ -490,6 +531,7 @@ impl Session {
     /// The driver permitted a read, and the store has applied what it must see.
     fn read_with(
         &mut self,
+        arrived: Instant,
         frame: u64,
         permit: ReadPermit,
         range: RangeRequest,
@@ -497,7 +539,6 @@ impl Session {
     ) {
         let shared = self.shared.clone();
         if consistency == Consistency::LeaseOnly && permit.lease_remaining().is_none() {
-            shared.metrics.lease_only_refused();
             return self.reply(frame, "range", Err(lease_invalid()));
         }
         if !shared.readable.load(Ordering::Acquire) {
@@ -505,9 +546,9 @@ impl Session {
         }
         let path =
             if permit.lease_remaining().is_some() { ReadPath::Lease } else { ReadPath::ReadIndex };
-        shared.metrics.reads(path, 1);
+        shared.metrics.reads.total(path).increment(1);
         if range.range != KeyRange::Single {
-            self.remember(frame, Handed::Other("range"));
+            self.remember(frame, What::Other("range"));
             return shared.scan(Authority::Permit(permit), range, self.outbox.clone(), frame);
         }
         let result = match shared.read_point(&range) {
@@ -520,11 +561,28 @@ impl Session {
             },
             Err(error) => return shared.fail(error, &self.outbox, frame),
         };
-        self.reply(frame, "range", result);
+        shared.metrics.reads.duration_seconds(path).record(arrived.elapsed().as_secs_f64());
+        self.reply_after(arrived, frame, "range", result);
+    }
+
+    /// Replies to a request that was handed on, and records how long it took.
+    fn reply_after(
+        &mut self,
+        arrived: Instant,
+        frame: u64,
+        method: &'static str,
+        result: Result<Response, Error>,
+    ) {
+        let took = arrived.elapsed().as_secs_f64();
+        self.shared.metrics.requests.duration_seconds(method).record(took);
+        self.reply(frame, method, result);
     }
 
     fn reply(&mut self, request_id: u64, method: &'static str, result: Result<Response, Error>) {
-        self.shared.metrics.answered(method, result.as_ref().err());
+        match &result {
+            Ok(_) => self.shared.metrics.requests.succeeded(method).increment(1),
+            Err(error) => self.shared.metrics.request_failed(method, &error.kind),
+        }
         let limits = &self.shared.frame_limits;
         let frame = ServerFrame { request_id, result };
         if let Err(error) = crate::wire::encode(&frame, limits, &mut self.replies) {
@@ -542,6 +600,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.outstanding.fetch_sub(self.waiting.len(), Ordering::Relaxed);
+        self.shared.handed_on.fetch_sub(self.waiting.len(), Ordering::Relaxed);
     }
 }
 

@@ -9,6 +9,7 @@ use super::driver::Mail;
 use super::driver::Mailbox;
 use super::driver::Sinks;
 use super::gather::Gather;
+use super::metrics::MessageKind;
 use super::metrics::Metrics;
 use super::peers::Peers;
 use super::state_thread::Work;
@@ -16,6 +17,7 @@ use crate::log::LogError;
 use crate::node::Input;
 use crate::raft::Entry;
 use crate::raft::Envelope;
+use crate::raft::Message;
 use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
@@ -36,7 +38,7 @@ impl Sinks for Hands {
     }
 
     fn send(&mut self, envelope: Envelope) {
-        self.metrics.message_sent(&envelope.message);
+        self.metrics.raft.messages_sent(kind_of(&envelope.message)).increment(1);
         self.peers.send(envelope);
     }
 
@@ -46,7 +48,7 @@ impl Sinks for Hands {
 
     fn status_changed(&mut self, before: &Status, now: &Status) {
         if before.leader != now.leader && now.leader.is_some() {
-            self.metrics.leader_changed();
+            self.metrics.raft.leader_changes.increment(1);
         }
         if before.role != now.role {
             let term = now.term;
@@ -75,6 +77,19 @@ impl LogEvents for LogReports {
     }
 
     fn committed(&mut self, group: &GroupCommit) {
-        self.metrics.group_committed(group.took, group.entries);
+        self.metrics.storage.wal_fsync_seconds.record(group.took.as_secs_f64());
+        self.metrics.storage.wal_batch_entries.record(group.entries as f64);
+    }
+}
+
+fn kind_of(message: &Message) -> MessageKind {
+    match message {
+        Message::Heartbeat(_) | Message::HeartbeatReply(_) => MessageKind::Heartbeat,
+        Message::Append(_) | Message::Appended(_) => MessageKind::Append,
+        Message::PreVote(_)
+        | Message::PreVoteReply(_)
+        | Message::Vote(_)
+        | Message::VoteReply(_) => MessageKind::Vote,
+        _ => MessageKind::Other,
     }
 }

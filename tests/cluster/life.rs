@@ -153,7 +153,7 @@ fn traffic(node: &crate::harness::Node) -> (u64, u64) {
             ))
         })
         .sum();
-    let rounds = node.metric("leasehold_raft_read_rounds_total");
+    let rounds = node.metric("leasehold_reads_total{path=\"read_index\"}");
     let syncs = node.metric("leasehold_wal_fsync_duration_seconds_count");
     ((sent + rounds) as u64, syncs as u64)
 }
