@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod log;
 pub mod raft;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod time;
 pub mod types;

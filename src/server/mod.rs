@@ -1,0 +1,3 @@
+//! The server: the shell around the pure core.
+
+pub mod disk;
