@@ -44,7 +44,7 @@ pub trait DiskFile {
     /// Writes zeros: real ones, not a hole, so that a later write in their place needs no
     /// metadata and its sync is a sync of data alone.
     fn write_zeros(&mut self, offset: u64, length: u64) -> Result<(), DiskError> {
-        const ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
         let mut at = offset;
         let end = offset + length;
         while at < end {
