@@ -21,6 +21,7 @@ pub mod cli;
 #[cfg(feature = "transport")]
 pub mod clock;
 pub mod kv;
+pub mod log;
 pub mod node;
 pub mod raft;
 #[cfg(feature = "server")]
