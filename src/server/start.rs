@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,8 +18,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::admin::Admin;
 use super::admin::AdminError;
+use super::admin::AdminServer;
 use super::config::Config;
 use super::config::TlsFiles;
 use super::directory::Directory;
@@ -35,8 +36,11 @@ use super::driver::Driver;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::gather::Gather;
+use super::fatal::Fatal;
+use super::fatal::damage_mark;
 use super::instruments::Instruments;
 use super::metrics::Metrics;
+use super::metrics::UPKEEP_INTERVAL;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use super::peers::Peers;
@@ -152,8 +156,8 @@ pub enum StartError {
     #[error("[listen] client: {0}")]
     Client(BindError),
     /// The admin port cannot be opened.
-    #[error("[listen] admin: {0}")]
-    Admin(AdminError),
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// A thread cannot be started, or a folder renamed.
     #[error("{what}: {error}")]
     Io {
@@ -171,7 +175,7 @@ pub struct Server {
     cluster_id: ClusterId,
     client_address: SocketAddr,
     peer_address: SocketAddr,
-    admin: Admin,
+    admin: Vec<AdminServer>,
     sessions: Arc<Sessions>,
     listener: Arc<ClientListener>,
     accepting: tokio::task::JoinHandle<()>,
@@ -235,9 +239,9 @@ impl Server {
             started,
         );
 
-        let metrics = Metrics::new(&config.node.name);
+        let metrics = Metrics::new();
         let transport_stats = Arc::new(TransportStats::default());
-        let (fatal, failed) = Fatal::new(options.exit_on_fatal);
+        let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
         let mailbox = Arc::new(Mailbox::default());
         let status = Arc::new(ArcSwap::from_pointee(Status::default()));
         let published = node.published();
@@ -289,23 +293,24 @@ impl Server {
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             lease_duration: config.timing.lease_duration,
+            lease_enabled: config.timing.lease_enabled,
+            handed_on: AtomicUsize::new(0),
             warnings: found.warnings,
             on_fatal: fatal.for_store(),
         });
-        let admin = Admin::start(
-            config.listen.admin,
-            config.listen.metrics,
-            Arc::new(Instruments {
-                metrics: metrics.clone(),
-                sessions: sessions.clone(),
-                transport: transport_stats,
-                certificates_expire: tls_client
-                    .expires_at_unix_seconds()
-                    .min(tls_peer.expires_at_unix_seconds()),
-            }),
-        )
-        .await
-        .map_err(StartError::Admin)?;
+        let instruments = Arc::new(Instruments {
+            metrics: metrics.clone(),
+            sessions: sessions.clone(),
+            transport: transport_stats,
+            failed: failed.clone(),
+        });
+        let mut admin = vec![
+            AdminServer::start("listen.admin", config.listen.admin, instruments.clone()).await?,
+        ];
+        if let Some(address) = config.listen.metrics {
+            admin.push(AdminServer::start("listen.metrics", address, instruments).await?);
+        }
+        metrics.spawn_upkeep(UPKEEP_INTERVAL);
 
         let log_thread = LogThread::spawn(
             found.log,
@@ -397,7 +402,7 @@ impl Server {
 
     /// Where probes and metrics are.
     pub fn admin_address(&self) -> SocketAddr {
-        self.admin.address()
+        self.admin[0].address()
     }
 
     /// How consensus stands on this node.
@@ -428,7 +433,7 @@ impl Server {
     ///
     /// # Cancel safety
     /// Not cancel safe; dropping the server instead is like a crash, which it survives.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(mut self) {
         tracing::info!(node = %self.name, "stopping: no new work is taken");
         self.sessions.stopping.store(true, Ordering::Relaxed);
         self.drain().await;
@@ -439,7 +444,9 @@ impl Server {
         self.listener.close(CloseCode::Stopping);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.listener.wait_idle()).await;
         self.accepting.abort();
-        self.admin.stop().await;
+        for admin in std::mem::take(&mut self.admin) {
+            admin.shutdown().await;
+        }
         let name = self.name.clone();
         // Threads are joined where waiting is allowed.
         let joined = tokio::task::spawn_blocking(move || self.join()).await;
@@ -548,6 +555,11 @@ impl Found {
         let store_options = StoreOptions { cache_bytes: config.storage.cache_bytes };
         let last = recovery.records.last().map_or(recovery.base.index, |record| record.id.index);
         let whole = recovery.base.index == LogIndex(0);
+        let mark = damage_mark(&state_path);
+        if whole && let Ok(why) = std::fs::read_to_string(&mark) {
+            warnings.push(set_aside(&state_path, why.trim())?);
+            std::fs::remove_file(&mark).map_err(io_error("removing the mark of damage"))?;
+        }
         let mut store = match StateStore::open(&state_path, store_options) {
             Err(error) if error.is_damage() && whole => {
                 warnings.push(set_aside(&state_path, &error.to_string())?);

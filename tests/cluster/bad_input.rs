@@ -32,16 +32,31 @@ async fn keys_and_values_outside_the_limits_are_refused_and_took_no_effect() {
     assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("the key is empty"), "{error}");
 
-    let error = client.put(key(limits.key_bytes_max + 1), "v", None).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::RequestTooLarge { .. }), "{error}");
+    let error = client
+        .put(key(limits.key_bytes_max + 1), "v", None)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
+        "{error}"
+    );
     assert_eq!(error.outcome(), Outcome::NotApplied);
-    client.put(key(limits.key_bytes_max), "v", None).await.unwrap();
+    client
+        .put(key(limits.key_bytes_max), "v", None)
+        .await
+        .unwrap();
 
     let value = vec![7; limits.value_bytes_max + 1];
     let error = client.put("big", value, None).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::RequestTooLarge { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
+        "{error}"
+    );
     assert_eq!(client.get("big", None).await.unwrap().count(), 0);
-    client.put("big", vec![7; limits.value_bytes_max], None).await.unwrap();
+    client
+        .put("big", vec![7; limits.value_bytes_max], None)
+        .await
+        .unwrap();
     let get = client.get("big", None).await.unwrap();
     assert_eq!(get.kvs()[0].value.len(), limits.value_bytes_max);
 }
@@ -94,7 +109,11 @@ async fn a_client_with_a_wrong_an_expired_or_a_nodes_certificate_is_refused() {
 
     // Another cluster's client, even one that trusts our authority.
     let other = Pki::create(&folder.join("other"));
-    let error = refusal(connect(our_ca.clone(), other.file("tester").replace(".pem", ""))).await;
+    let error = refusal(connect(
+        our_ca.clone(),
+        other.file("tester").replace(".pem", ""),
+    ))
+    .await;
     assert!(is_about_certificates(&error), "{error}");
     // Our client does not take another cluster's node for its own, either.
     let tester = cluster.pki.file("tester");
@@ -104,7 +123,9 @@ async fn a_client_with_a_wrong_an_expired_or_a_nodes_certificate_is_refused() {
     // Expired a day ago.
     let long_ago = SystemTime::now() - 3 * DAY;
     let expired = ours.issue_client("late", DAY, long_ago).unwrap();
-    IdentityFiles::client(folder, "late").write(&expired, false).unwrap();
+    IdentityFiles::client(folder, "late")
+        .write(&expired, false)
+        .unwrap();
     let stem = folder.join("late").to_str().unwrap().to_owned();
     let error = refusal(connect(our_ca.clone(), stem)).await;
     assert!(error.contains("expired"), "{error}");
@@ -118,17 +139,23 @@ async fn a_client_with_a_wrong_an_expired_or_a_nodes_certificate_is_refused() {
 }
 
 /// The error of a connection that must not come about.
-async fn refusal(connecting: impl Future<Output = Result<Client, leasehold::api::Error>>) -> String {
+async fn refusal(
+    connecting: impl Future<Output = Result<Client, leasehold::api::Error>>,
+) -> String {
     match connecting.await {
         Err(error) => error.to_string(),
-        Ok(client) => {
-            client.put("k", "v", None).await.expect_err("the server must refuse it").to_string()
-        }
+        Ok(client) => client
+            .put("k", "v", None)
+            .await
+            .expect_err("the server must refuse it")
+            .to_string(),
     }
 }
 
 fn is_about_certificates(error: &str) -> bool {
-    ["certificate", "Certificate", "cluster", "authorit"].iter().any(|word| error.contains(word))
+    ["certificate", "Certificate", "cluster", "authorit"]
+        .iter()
+        .any(|word| error.contains(word))
 }
 
 /// Starts a node that must refuse, and returns what it said.
@@ -144,12 +171,18 @@ fn a_port_in_use_is_named() {
     let mut cluster = Cluster::prepare(1);
     let taken = std::net::UdpSocket::bind(cluster.nodes[0].client).unwrap();
     let said = refused_start(&mut cluster, 0);
-    assert!(said.contains(&taken.local_addr().unwrap().to_string()), "{said}");
+    assert!(
+        said.contains(&taken.local_addr().unwrap().to_string()),
+        "{said}"
+    );
     assert!(said.contains("in use"), "{said}");
     drop(taken);
     let taken = std::net::TcpListener::bind(cluster.nodes[0].admin).unwrap();
     let said = refused_start(&mut cluster, 0);
-    assert!(said.contains(&taken.local_addr().unwrap().to_string()), "{said}");
+    assert!(
+        said.contains(&taken.local_addr().unwrap().to_string()),
+        "{said}"
+    );
 }
 
 #[test]
@@ -158,13 +191,13 @@ fn a_data_directory_belongs_to_one_process_at_a_time() {
     // A second process with other ports and the same directory.
     let text = fs::read_to_string(&cluster.nodes[0].config).unwrap();
     let node = &cluster.nodes[0];
-    let other = ["client", "peer", "admin"].iter().zip([node.client, node.peer, node.admin]).fold(
-        text,
-        |text, (_, address)| {
+    let other = ["client", "peer", "admin"]
+        .iter()
+        .zip([node.client, node.peer, node.admin])
+        .fold(text, |text, (_, address)| {
             let free = format!("127.0.0.1:{}", crate::harness::free_port());
             text.replace(&address.to_string(), &free)
-        },
-    );
+        });
     let config = cluster.folder.path().join("second.toml");
     fs::write(&config, other).unwrap();
     let output = Command::new(crate::harness::binary())
@@ -173,7 +206,10 @@ fn a_data_directory_belongs_to_one_process_at_a_time() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{said}");
-    assert!(said.contains("in use") || said.contains("another process"), "{said}");
+    assert!(
+        said.contains("in use") || said.contains("another process"),
+        "{said}"
+    );
     assert!(cluster.leader().is_some(), "the first process goes on");
     assert_eq!(cluster.nodes[0].stop(), 0);
 }
@@ -186,8 +222,15 @@ fn a_foreign_data_directory_is_not_touched() {
     fs::write(directory.join("thesis.txt"), "years of work").unwrap();
     let said = refused_start(&mut cluster, 0);
     assert!(said.contains(directory.to_str().unwrap()), "{said}");
-    assert_eq!(fs::read_to_string(directory.join("thesis.txt")).unwrap(), "years of work");
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing was added");
+    assert_eq!(
+        fs::read_to_string(directory.join("thesis.txt")).unwrap(),
+        "years of work"
+    );
+    assert_eq!(
+        fs::read_dir(&directory).unwrap().count(),
+        1,
+        "nothing was added"
+    );
 }
 
 #[test]
@@ -237,7 +280,9 @@ async fn a_damaged_log_puts_one_replica_in_quarantine_and_its_peers_heal_it() {
     });
     // It asks its peers, holds everything again, and serves.
     let endpoint = cluster.nodes[damaged].client.to_string();
-    let alone = Client::connect([endpoint.clone()], Some(cluster.options())).await.unwrap();
+    let alone = Client::connect([endpoint.clone()], Some(cluster.options()))
+        .await
+        .unwrap();
     let started = std::time::Instant::now();
     loop {
         if let Ok(status) = alone.status(&endpoint).await
@@ -259,8 +304,10 @@ async fn a_damaged_log_puts_one_replica_in_quarantine_and_its_peers_heal_it() {
 
 /// Flips one bit inside an early record of the newest segment.
 fn flip_in_the_middle_of_the_log(data_dir: &Path) {
-    let mut segments: Vec<_> =
-        fs::read_dir(data_dir.join("log")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut segments: Vec<_> = fs::read_dir(data_dir.join("log"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     segments.sort();
     let segment = segments.first().expect("a segment exists").clone();
     let mut bytes = fs::read(&segment).unwrap();
@@ -274,16 +321,28 @@ fn flip_in_the_middle_of_the_log(data_dir: &Path) {
 fn a_configuration_that_cannot_work_names_the_line_and_the_way_out() {
     let mut cluster = Cluster::prepare(1);
     for (addition, expected) in [
-        ("[raft]\nheartbeat_intervall = \"50ms\"\n", "heartbeat_interval"),
-        ("[raft]\nelection_timeout_min = \"400ms\"\n", "election_timeout_min"),
-        ("[leader_lease]\nmax_clock_skew = \"10ms\"\n", "max_clock_skew"),
+        (
+            "[raft]\nheartbeat_intervall = \"50ms\"\n",
+            "heartbeat_interval",
+        ),
+        (
+            "[raft]\nelection_timeout_min = \"400ms\"\n",
+            "election_timeout_min",
+        ),
+        (
+            "[leader_lease]\nmax_clock_skew = \"10ms\"\n",
+            "max_clock_skew",
+        ),
         ("[raft]\nheartbeat_interval = \"soon\"\n", "soon"),
     ] {
         cluster.write_configs(addition);
         let _ = fs::remove_file(&cluster.nodes[0].log);
         let said = refused_start(&mut cluster, 0);
         assert!(said.contains(expected), "{addition:?} gave: {said}");
-        assert!(said.contains("n1.toml:"), "the file and line are named: {said}");
+        assert!(
+            said.contains("n1.toml:"),
+            "the file and line are named: {said}"
+        );
         assert!(!cluster.nodes[0].data_dir.exists(), "nothing was made");
     }
     let text = fs::read_to_string(&cluster.nodes[0].config).unwrap();
@@ -300,7 +359,14 @@ fn a_full_disk_ends_the_node_with_a_sentence_and_space_brings_it_back() {
     let directory = cluster.nodes[0].data_dir.clone();
     fs::create_dir_all(&directory).unwrap();
     let small = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=6m,mode=0700", "tmpfs", directory.to_str().unwrap()])
+        .args([
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=6m,mode=0700",
+            "tmpfs",
+            directory.to_str().unwrap(),
+        ])
         .status();
     if !small.is_ok_and(|status| status.success()) {
         eprintln!("LEFT OUT: a small file system cannot be mounted here, so no disk was filled");
