@@ -6,6 +6,8 @@ pub mod api;
 #[cfg(feature = "transport")]
 pub mod clock;
 pub mod raft;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod time;
 #[cfg(feature = "transport")]
 pub mod transport;

@@ -1,0 +1,3 @@
+//! The shell around a node: what is neither consensus nor state machine.
+
+pub mod peers;
