@@ -1,7 +1,20 @@
 //! What peers say to each other.
+//!
+//! Every message from a leader carries its newest round and the length of the promise it asks for
+//! ([`Heartbeat`]); every answer to a leader echoes the newest round that this replica heard and
+//! says whether it promised ([`Heard`]). A lease is counted from those echoes alone, so a late,
+//! doubled or reordered answer can only make it older, never newer (P25, P27, P28).
+//!
+//! Nothing here trusts its sender: whoever receives a message checks what it says.
+
+use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::raft::Entry;
+use crate::types::LogId;
+use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::Term;
 
@@ -18,16 +31,223 @@ pub struct Envelope {
     pub message: Message,
 }
 
-/// What is said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Message {
-    /// Placeholder until the consensus is written.
-    Heartbeat,
-}
-
 impl Envelope {
     /// Whether the message may be large and may wait: it must not hold up heartbeats and votes.
     pub fn is_bulk(&self) -> bool {
-        false
+        matches!(&self.message, Message::Append(append) if !append.entries.is_empty())
     }
+}
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Would you elect me? Changes nothing at the receiver.
+    PreVote(PreVote),
+    /// The answer to a [`PreVote`].
+    PreVoteReply(PreVoteReply),
+    /// Elect me.
+    Vote(Vote),
+    /// The answer to a [`Vote`].
+    VoteReply(VoteReply),
+    /// I lead; go on promising.
+    Heartbeat(Heartbeat),
+    /// The answer to a [`Heartbeat`].
+    HeartbeatReply(HeartbeatReply),
+    /// Entries of the leader's log, which is a heartbeat too.
+    Append(Append),
+    /// The answer to an [`Append`], once what it acknowledges is durable.
+    Appended(Appended),
+    /// Campaign now: the leader of this term has given up its lease for you.
+    TimeoutNow(TimeoutNow),
+    /// The leader of this term has stopped for good: promises made to it are void (P36).
+    Release,
+    /// A damaged replica asks how much it must hold before its word counts again (A23).
+    Rejoin(Rejoin),
+    /// The answer to a [`Rejoin`].
+    RejoinReply(RejoinReply),
+}
+
+/// Names one round: a question put to all peers at one moment of its creator's clock.
+///
+/// Never used twice, not even by the next process of the same node: the upper bits are drawn at
+/// every start. Pre-votes and votes take their names from the same counter, so an answer to an
+/// older question is never mistaken for an answer to this one.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RoundId(pub u64);
+
+impl fmt::Debug for RoundId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{:x}", self.0)
+    }
+}
+
+/// Would you elect me?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreVote {
+    /// Names this question.
+    pub round: RoundId,
+    /// The term that would be campaigned for.
+    pub next_term: Term,
+    /// The last entry of the sender's log.
+    pub last: LogId,
+}
+
+/// Whether a (pre-)vote is given, and if not, why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ballot {
+    /// Given.
+    Granted,
+    /// Not given.
+    Withheld(Reason),
+}
+
+/// Why a (pre-)vote is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// The term asked for is over.
+    Term,
+    /// The voter has promised a leader not to, or may have before it started.
+    Promise,
+    /// The voter leads, and its lease holds.
+    Leads,
+    /// The voter's log is more up to date.
+    Log,
+    /// The voter voted for another in this term.
+    Voted,
+    /// The voter's log is damaged: its vote would count for more than it knows.
+    Quarantined,
+}
+
+/// The answer to a [`PreVote`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreVoteReply {
+    /// The question's name.
+    pub round: RoundId,
+    /// The answer.
+    pub ballot: Ballot,
+}
+
+/// Elect me.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vote {
+    /// Names this question. A candidate elected by transfer counts its lease from it.
+    pub round: RoundId,
+    /// The last entry of the candidate's log.
+    pub last: LogId,
+    /// How long an authorised voter is asked to promise.
+    pub promise: Duration,
+    /// The term whose leader handed over to this candidate. It authorises the vote only if it is
+    /// the term just before the one campaigned for (P10).
+    pub transfer_from: Option<Term>,
+}
+
+/// The answer to a [`Vote`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoteReply {
+    /// The question's name.
+    pub round: RoundId,
+    /// The answer.
+    pub ballot: Ballot,
+    /// Whether the voter promised, as it does when the vote is authorised by a transfer.
+    pub promised: bool,
+}
+
+/// I lead; go on promising.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The newest round created before this message was.
+    pub round: RoundId,
+    /// How long the receiver is asked to elect nobody.
+    pub promise: Duration,
+    /// The leader's commit index. The receiver follows as far as it knows its log to be the
+    /// leader's.
+    pub commit: LogIndex,
+}
+
+/// What every answer to a leader says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heard {
+    /// The newest round heard from this leader in this term.
+    pub round: RoundId,
+    /// Whether it was promised as asked. Set by the code that keeps the promise (P27).
+    pub promised: bool,
+}
+
+/// The answer to a [`Heartbeat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatReply {
+    /// The round, and the promise.
+    pub heard: Heard,
+    /// How far this log is known to be the leader's, durable or not; 0 if nothing is known yet.
+    /// It tells the leader what got lost on the way; it is not an acknowledgement.
+    pub verified: LogIndex,
+}
+
+/// Entries of the leader's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Append {
+    /// Every append is a heartbeat.
+    pub heartbeat: Heartbeat,
+    /// The entry just before the first one here: the receiver must hold it.
+    pub base: LogId,
+    /// Contiguous entries; none in a probe.
+    pub entries: Vec<Entry>,
+}
+
+/// The answer to an [`Append`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Appended {
+    /// The round, and the promise.
+    pub heard: Heard,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// What became of an [`Append`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// Everything up to here is the leader's and durable.
+    Durable(LogIndex),
+    /// Everything up to here is the leader's and stored, by a damaged replica whose word does not
+    /// count yet (A23).
+    Held(LogIndex),
+    /// The base was not there.
+    Conflict(Conflict),
+}
+
+/// Where two logs part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// The index of the base that was refused.
+    pub base: LogIndex,
+    /// The first entry of the term that the receiver has at that place; or, where its log is too
+    /// short, the place after its end, in term 0.
+    pub first: LogId,
+}
+
+/// Campaign now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeoutNow {
+    /// The last entry of the leader's log. It is committed.
+    pub last: LogId,
+    /// The leader's commit index.
+    pub commit: LogIndex,
+    /// Names this transfer, for traces.
+    pub id: u64,
+}
+
+/// A damaged replica asks how much it must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejoin {
+    /// Names the asking process: drawn at its start.
+    pub nonce: u64,
+}
+
+/// The answer to a [`Rejoin`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejoinReply {
+    /// The nonce of the question.
+    pub nonce: u64,
+    /// Hold everything up to here, durably and committed, before you vote or acknowledge.
+    pub through: LogIndex,
 }

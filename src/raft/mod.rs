@@ -1,5 +1,6 @@
 //! Consensus over opaque bytes. (Interface stub; the implementation replaces it.)
 
+mod config;
 mod message;
 mod output;
 
@@ -12,7 +13,12 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use message::{Envelope, Message};
+pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
+pub use message::{
+    Append, Appended, Ballot, Conflict, Envelope, Heard, Heartbeat, HeartbeatReply, Message,
+    PreVote, PreVoteReply, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict, Vote,
+    VoteReply,
+};
 pub use output::{Entry, HardState, Input, Output, Payload, ReadId, ReadRefusal, Ticket, Unsaved};
 
 use crate::time::Instant;
@@ -34,25 +40,6 @@ pub struct Configuration {
     pub learners: BTreeSet<NodeId>,
 }
 
-/// Timeouts, checked against each other (section 5.1, A6). Cannot be built wrong.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timing {
-    /// H
-    pub heartbeat_interval: Duration,
-    /// E_min
-    pub election_timeout_min: Duration,
-    /// E_max
-    pub election_timeout_max: Duration,
-    /// Q
-    pub step_down_after: Duration,
-    /// P
-    pub lease_duration: Duration,
-    /// M
-    pub max_clock_skew: Duration,
-    /// rho, in parts per million
-    pub max_drift_ppm: u32,
-}
-
 /// What a node finds on its disks when it starts.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
@@ -68,6 +55,8 @@ pub struct Restored {
     pub applied: LogIndex,
     /// The log is damaged: neither vote nor campaign (A23).
     pub quarantined: bool,
+    /// The tripwire has gone off and no operator has cleared it: no leased reads (P37).
+    pub lease_tripped: bool,
 }
 
 /// Proof that a read at `index()` is linearizable. Made only by a live leader lease or a finished
@@ -146,6 +135,8 @@ pub enum Refused {
     Busy,
     /// The target is not a voter, or no voter is fit to lead.
     NoTarget,
+    /// The command is larger than a message to a peer may be.
+    TooLarge,
 }
 
 /// How consensus stands.
