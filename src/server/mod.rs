@@ -2,8 +2,8 @@
 
 pub mod admin;
 pub mod config;
-pub mod disk;
 mod directory;
+pub mod disk;
 mod driver;
 mod fatal;
 mod gather;
@@ -15,3 +15,7 @@ mod sessions;
 mod sinks;
 mod start;
 mod state_thread;
+
+pub use start::Server;
+pub use start::ServerOptions;
+pub use start::StartError;

@@ -17,6 +17,7 @@ use std::time::Duration;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::task::JoinSet;
 
 use crate::transport::CloseCode;
 use crate::transport::ConnectError;
@@ -309,6 +310,49 @@ impl Endpoint {
             Err(error) => shared.stats.count_failed(shared.port, error.failure()),
         }
         result
+    }
+
+    /// Calls several addresses of one node, one after the other but without waiting long for any:
+    /// the next is tried when the one before has failed or kept quiet for `stagger`. The first
+    /// that answers rightly is taken, the others are given up.
+    ///
+    /// # Errors
+    /// None answered rightly; the last error. Without addresses, that there are none.
+    ///
+    /// # Cancel safety
+    /// Safe: all calls are given up.
+    pub async fn connect_any(
+        &self,
+        addresses: &[SocketAddr],
+        stagger: Duration,
+    ) -> Result<Connection, ConnectError> {
+        let mut waiting = addresses.iter().copied();
+        let mut calls = JoinSet::new();
+        let mut last = ConnectError::Address {
+            address: "the node".into(),
+            reason: "it has no address that can be called from here".into(),
+        };
+        loop {
+            match waiting.next() {
+                Some(address) => {
+                    let endpoint = self.clone();
+                    calls.spawn(async move { endpoint.connect(address).await });
+                }
+                None if calls.is_empty() => return Err(last),
+                None => {}
+            }
+            let patience = if waiting.len() == 0 {
+                HANDSHAKE_TIMEOUT * 2
+            } else {
+                stagger
+            };
+            match tokio::time::timeout(patience, calls.join_next()).await {
+                Ok(Some(Ok(Ok(connection)))) => return Ok(connection),
+                Ok(Some(Ok(Err(error)))) => last = error,
+                // A call that was cut off (the runtime is ending), or one that takes its time.
+                Ok(Some(Err(_)) | None) | Err(_) => {}
+            }
+        }
     }
 
     async fn try_connect(&self, address: SocketAddr) -> Result<Connection, ConnectError> {

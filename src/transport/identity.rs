@@ -169,8 +169,8 @@ fn alternative_names<'a>(
 
 /// Names end up in logs, metric labels and files, so they are plain.
 fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= NAME_BYTES_MAX
+    name.len() <= NAME_BYTES_MAX
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
@@ -197,6 +197,7 @@ mod tests {
             format!("leasehold://{cluster}/admin/n1"),
             format!("leasehold://{cluster}/node/n1/n2"),
             format!("leasehold://{cluster}/node/n 1"),
+            format!("leasehold://{cluster}/node/.n1"),
             format!("leasehold://{cluster}/node/{}", "n".repeat(65)),
             format!("https://{cluster}/node/n1"),
         ] {
