@@ -319,10 +319,10 @@ pub struct TransportMetrics {
     pub client: PortMetrics,
     /// The peer port.
     pub peer: PortMetrics,
-    /// Handshakes that ended in a connection.
-    pub handshakes_ok: Counter,
-    /// Handshakes that did not: wrong certificate, other cluster, timeout.
-    pub handshakes_failed: Counter,
+    /// Strangers who were asked to prove their address first.
+    pub retries: Counter,
+    /// Strangers who got no answer, because there were too many.
+    pub ignored: Counter,
 }
 
 /// One port's connections.
@@ -331,12 +331,20 @@ pub struct PortMetrics {
     pub connections: Gauge,
     /// Frames that could not be decoded; each ends its connection.
     pub malformed_frames: Counter,
-    /// UDP payload sent.
-    pub sent_bytes: Counter,
-    /// UDP payload received.
-    pub received_bytes: Counter,
-    /// Packets lost on the way.
-    pub lost_packets: Counter,
+    handshakes: [Counter; HANDSHAKE_RESULTS.len()],
+}
+
+/// How a handshake may end, and at the end a place for what is not known here.
+const HANDSHAKE_RESULTS: [&str; 10] = [
+    "ok", "tls", "alpn", "timeout", "identity", "cluster", "version", "limit", "hello", "other",
+];
+
+impl PortMetrics {
+    /// Handshakes of incoming connections that ended so: `ok`, or the name of the failure.
+    pub fn handshakes(&self, result: &str) -> &Counter {
+        let index = HANDSHAKE_RESULTS.iter().position(|known| *known == result);
+        &self.handshakes[index.unwrap_or(HANDSHAKE_RESULTS.len() - 1)]
+    }
 }
 
 struct ProcessMetrics {
@@ -693,17 +701,17 @@ impl StorageMetrics {
 
 impl TransportMetrics {
     fn new(register: Register<'_>) -> Self {
-        let handshakes = |result| {
-            register.labelled(&[("result", result)]).counter(
-                "leasehold_quic_handshakes_total",
-                "Handshakes of incoming connections, by result.",
-            )
-        };
         Self {
             client: PortMetrics::new(register, "client"),
             peer: PortMetrics::new(register, "peer"),
-            handshakes_ok: handshakes("ok"),
-            handshakes_failed: handshakes("failed"),
+            retries: register.counter(
+                "leasehold_quic_retries_total",
+                "Strangers who were asked to prove their address first.",
+            ),
+            ignored: register.counter(
+                "leasehold_quic_ignored_total",
+                "Strangers who got no answer, because there were too many.",
+            ),
         }
     }
 }
@@ -717,16 +725,14 @@ impl PortMetrics {
                 "leasehold_malformed_frames_total",
                 "Frames that could not be decoded; each ends its connection.",
             ),
-            sent_bytes: labelled()
-                .counter("leasehold_quic_sent_bytes_total", "UDP payload bytes sent."),
-            received_bytes: labelled().counter(
-                "leasehold_quic_received_bytes_total",
-                "UDP payload bytes received.",
-            ),
-            lost_packets: labelled().counter(
-                "leasehold_quic_lost_packets_total",
-                "Packets lost on the way.",
-            ),
+            handshakes: HANDSHAKE_RESULTS.map(|result| {
+                register
+                    .labelled(&[("kind", kind), ("result", result)])
+                    .counter(
+                        "leasehold_quic_handshakes_total",
+                        "Handshakes of incoming connections, by how they ended.",
+                    )
+            }),
         }
     }
 }
@@ -832,7 +838,7 @@ mod tests {
             "leasehold_leader_lease_invalidations_total{reason=\"quorum_lost\"}",
             "leasehold_requests_total{method=\"put\",code=\"OK\"}",
             "leasehold_quic_connections{kind=\"peer\"}",
-            "leasehold_quic_handshakes_total{result=\"failed\"}",
+            "leasehold_quic_handshakes_total{kind=\"peer\",result=\"cluster\"}",
             "leasehold_malformed_frames_total{kind=\"client\"}",
             "leasehold_request_duration_seconds_count{method=\"move_leader\"}",
             "leasehold_wal_fsync_duration_seconds_count",
@@ -860,6 +866,12 @@ mod tests {
         metrics.requests.succeeded("put").increment(3);
         metrics.request_failed("put", &ErrorKind::NoLeader);
         metrics.storage.wal_batch_entries.record(5.0);
+        metrics.transport.peer.handshakes("cluster").absolute(4);
+        metrics
+            .transport
+            .peer
+            .handshakes("not known here")
+            .absolute(5);
         let text = metrics.render(|metrics| metrics.raft.term.set(9.0));
         let total =
             |name, label: &str, of: &str| value(&text, &format!("{name}{{{label}=\"{of}\"}}"));
@@ -887,6 +899,15 @@ mod tests {
         let failed = "leasehold_requests_total{method=\"put\",code=\"LH-NO-LEADER\"}";
         assert_eq!(value(&text, failed), 1.0);
         assert_eq!(value(&text, "leasehold_raft_term"), 9.0);
+        for (kind, result, expected) in [
+            ("peer", "cluster", 4.0),
+            ("peer", "other", 5.0),
+            ("client", "cluster", 0.0),
+        ] {
+            let series =
+                format!("leasehold_quic_handshakes_total{{kind=\"{kind}\",result=\"{result}\"}}");
+            assert_eq!(value(&text, &series), expected, "{series}");
+        }
         assert_eq!(
             value(&text, "leasehold_wal_batch_entries_bucket{le=\"4\"}"),
             0.0
