@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::directory::Directory;
 use super::disk::log_thread::GroupCommit;
 use super::disk::log_thread::LogEvents;
 use super::disk::log_thread::LogThread;
@@ -11,6 +12,8 @@ use super::driver::Sinks;
 use super::gather::Gather;
 use super::metrics::MessageKind;
 use super::metrics::Metrics;
+use super::peers::PeerHandler;
+use super::peers::PeerInfo;
 use super::peers::Peers;
 use super::state_thread::Work;
 use crate::log::LogError;
@@ -57,6 +60,23 @@ impl Sinks for Hands {
                 role => tracing::info!(node = %self.name, %term, %role, "role changed"),
             }
         }
+    }
+}
+
+/// Carries what peers say to the driver.
+pub(crate) struct Post {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) directory: Arc<Directory>,
+}
+
+impl PeerHandler for Post {
+    fn on_message(&self, envelope: Envelope) {
+        self.mailbox.send(Mail::Input(Input::Message(envelope)));
+    }
+
+    fn on_connected(&self, peer: &PeerInfo) {
+        tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
+        self.directory.learn_client_address(peer.id, &peer.client_address);
     }
 }
 

@@ -5,6 +5,10 @@
 //! open last. The order of the stop matters too: refuse new work, hand leadership over, release the
 //! promises, then let each thread finish what it holds.
 
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::hash::Hasher;
+use std::hash::RandomState;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -49,6 +53,7 @@ use super::peers::PeersError;
 use super::sessions::Sessions;
 use super::sinks::Hands;
 use super::sinks::LogReports;
+use super::sinks::Post;
 use super::state_thread::StateThread;
 use super::state_thread::Work;
 use crate::api::Call;
@@ -67,6 +72,7 @@ use crate::node::Reader;
 use crate::raft::Configuration;
 use crate::raft::Status;
 use crate::time::Clock;
+use crate::time::Instant;
 use crate::transport::Admission;
 use crate::transport::BindError;
 use crate::transport::ClientListener;
@@ -150,11 +156,16 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The peer port cannot be opened.
-    #[error("[listen] peer: {0}")]
+    #[error("listen.peer: {0}")]
     Peers(PeersError),
-    /// The client port cannot be opened.
-    #[error("[listen] client: {0}")]
-    Client(BindError),
+    /// A port cannot be opened.
+    #[error("{setting}: {error}")]
+    Bind {
+        /// The setting that names the address.
+        setting: &'static str,
+        /// What is wrong.
+        error: BindError,
+    },
     /// The admin port cannot be opened.
     #[error(transparent)]
     Admin(#[from] AdminError),
@@ -249,30 +260,41 @@ impl Server {
         let readable = Arc::new(AtomicBool::new(false));
 
         let frame_limits = FrameLimits::of(&limits);
-        let peers = start_peers(
-            &config,
-            &tls_peer,
-            member_id,
-            &mailbox,
-            &directory,
-            transport_stats.clone(),
-        )?;
         let listener = ClientListener::bind(
             config.listen.client,
             &tls_client,
             ListenerConfig { member_id, limits: frame_limits, admission: Admission::DEFAULT },
             transport_stats.clone(),
         )
-        .map_err(StartError::Client)?;
+        .map_err(|error| StartError::Bind { setting: "listen.client", error })?;
         let client_address = listener.local_address().map_err(io_error("reading the client port"))?;
+        let advertised =
+            config.advertise.client.clone().unwrap_or_else(|| client_address.to_string());
+        directory.learn_client_address(member_id, &advertised);
+        let peers_config = PeersConfig {
+            bind: config.listen.peer,
+            tls: tls_peer,
+            node_id: member_id,
+            incarnation: data_dir.identity().incarnation,
+            peer_address: config.advertise.peer.clone().unwrap_or_default(),
+            client_address: advertised,
+            peers: other_members(&config),
+            limits: frame_limits,
+            admission: Admission::DEFAULT,
+            seed: seed(started, member_id),
+        };
+        let post = Arc::new(Post { mailbox: mailbox.clone(), directory: directory.clone() });
+        let stats = transport_stats.clone();
+        // It makes a runtime of its own, which must not be dropped inside of this one.
+        let peers = tokio::task::spawn_blocking(move || Peers::start(peers_config, post, stats))
+            .await
+            .map_err(|error| StartError::Io {
+                what: "starting the peer connections",
+                error: io::Error::other(error),
+            })?
+            .map_err(StartError::Peers)?;
+        let peers = Arc::new(peers);
         let peer_address = peers.local_address();
-        peers.advertise_client_address(
-            &config.advertise.client.clone().unwrap_or_else(|| client_address.to_string()),
-        );
-        directory.learn_client_address(
-            member_id,
-            &config.advertise.client.clone().unwrap_or_else(|| client_address.to_string()),
-        );
 
         let sessions = Arc::new(Sessions {
             cluster_id,
@@ -502,7 +524,7 @@ impl Server {
         let mut panicked = self.driver.join().is_err();
         self.state_work.send(Work::Stop);
         panicked |= self.state_thread.join().is_err();
-        self.peers.stop();
+        drop(self.peers);
         if let Ok(log_thread) = Arc::try_unwrap(self.log_thread) {
             log_thread.stop();
         }
@@ -641,6 +663,28 @@ fn first_members(config: &Config, cluster: ClusterId) -> Vec<MemberInfo> {
             client_address: String::new(),
         })
         .collect()
+}
+
+/// The other members' names and addresses.
+fn other_members(config: &Config) -> BTreeMap<String, String> {
+    config
+        .initial_members
+        .iter()
+        .filter(|member| member.name != config.node.name)
+        .filter_map(|member| Some((member.name.clone(), member.address.clone()?)))
+        .collect()
+}
+
+/// What the election timeouts are drawn from: different on every node and at every start.
+fn seed(started: Instant, member: NodeId) -> u64 {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&started.boot.to_le_bytes());
+    bytes[8..16].copy_from_slice(&started.raw.to_le_bytes());
+    bytes[16..].copy_from_slice(&member.0.to_le_bytes());
+    // A hasher of std is seeded by the system when it is made.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write(&bytes);
+    hasher.finish()
 }
 
 fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
