@@ -10,6 +10,7 @@ use super::metrics::Metrics;
 use super::metrics::PortMetrics;
 use super::sessions::Sessions;
 use crate::raft::Status;
+use crate::transport::HandshakeFailure;
 use crate::transport::Port;
 use crate::transport::TransportStats;
 use crate::types::Role;
@@ -117,21 +118,20 @@ impl Instruments {
         metrics.storage.revision.set(sessions.store.revision() as f64);
         metrics.storage.size_bytes.set(sessions.store.storage_bytes() as f64);
 
-        let transport = &metrics.transport;
-        self.refresh_port(&transport.client, Port::Client);
-        self.refresh_port(&transport.peer, Port::Peer);
-        let both = [Port::Client, Port::Peer];
-        transport
-            .handshakes_ok
-            .absolute(both.iter().map(|port| self.transport.handshakes_ok(*port)).sum());
-        transport
-            .handshakes_failed
-            .absolute(both.iter().map(|port| self.transport.all_handshakes_failed(*port)).sum());
+        self.refresh_port(&metrics.transport.client, Port::Client);
+        self.refresh_port(&metrics.transport.peer, Port::Peer);
+        metrics.transport.retries.absolute(self.transport.retries());
+        metrics.transport.ignored.absolute(self.transport.ignored());
     }
 
     fn refresh_port(&self, metrics: &PortMetrics, port: Port) {
         metrics.connections.set(self.transport.connections(port) as f64);
         metrics.malformed_frames.absolute(self.transport.malformed_frames(port));
+        metrics.handshakes("ok").absolute(self.transport.handshakes_ok(port));
+        for reason in HandshakeFailure::ALL {
+            let count = self.transport.handshakes_failed(port, reason);
+            metrics.handshakes(reason.name()).absolute(count);
+        }
     }
 }
 
