@@ -166,14 +166,14 @@ fn run(batch: u64) {
         world.tick(Duration::from_millis(1));
     }
     let took = started.elapsed().as_secs_f64();
-    assert_eq!(world.answered - answered, WRITES, "every write was answered");
+    assert_eq!(world.answered - answered, number, "every write was answered");
     let steps = (world.steps - steps) as f64;
     println!(
         "{batch:>4} writes at a time: {:>9.0} steps/s, {:>8.0} writes/s through all {NODES} nodes, {:>5.2} µs of \
          one core per write",
         steps / took,
-        WRITES as f64 / took,
-        took / WRITES as f64 * 1e6,
+        number as f64 / took,
+        took / number as f64 * 1e6,
     );
 }
 
