@@ -66,7 +66,13 @@ impl World {
                 session_idle_max: Duration::from_secs(3600),
                 seed: id.0,
             };
-            (id, (Node::new(options, restored.clone(), false, now), MemStore::new()))
+            (
+                id,
+                (
+                    Node::new(options, restored.clone(), false, now),
+                    MemStore::new(),
+                ),
+            )
         };
         Self {
             nodes: ids.into_iter().map(node).collect(),
@@ -93,7 +99,8 @@ impl World {
             match output {
                 Output::Persist(ticket, _) => self.inputs.push_back((id, Input::Persisted(ticket))),
                 Output::Send(envelope) => {
-                    self.inputs.push_back((envelope.to, Input::Message(envelope)));
+                    self.inputs
+                        .push_back((envelope.to, Input::Message(envelope)));
                 }
                 Output::Apply(entries) => {
                     let replies = entries
@@ -103,7 +110,10 @@ impl World {
                                 Payload::Command(bytes) => Some(bytes.as_ref()),
                                 _ => None,
                             };
-                            (entry.id, apply(store, entry.id, command).expect("memory holds"))
+                            (
+                                entry.id,
+                                apply(store, entry.id, command).expect("memory holds"),
+                            )
                         })
                         .collect();
                     self.inputs.push_back((id, Input::Applied(replies)));
@@ -166,7 +176,11 @@ fn run(batch: u64) {
         world.tick(Duration::from_millis(1));
     }
     let took = started.elapsed().as_secs_f64();
-    assert_eq!(world.answered - answered, number, "every write was answered");
+    assert_eq!(
+        world.answered - answered,
+        number,
+        "every write was answered"
+    );
     let steps = (world.steps - steps) as f64;
     println!(
         "{batch:>4} writes at a time: {:>9.0} steps/s, {:>8.0} writes/s through all {NODES} nodes, {:>5.2} µs of \

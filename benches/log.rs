@@ -28,7 +28,12 @@ const PAYLOAD: usize = 256;
 /// Syncs a second of one block written to a file that was filled with zeros before.
 fn raw(folder: &std::path::Path, block: usize) -> f64 {
     let path = folder.join("raw");
-    let file = File::options().create(true).truncate(true).write(true).open(&path).unwrap();
+    let file = File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
     let size = 32 << 20;
     file.write_all_at(&vec![0; size], 0).unwrap();
     file.sync_all().unwrap();
@@ -108,7 +113,11 @@ fn main() {
             bare.push(raw(folder.path(), 4096));
             ours.push(writer.run(records));
         }
-        let ratios = ours.iter().zip(&bare).map(|(ours, bare)| ours / bare).collect();
+        let ratios = ours
+            .iter()
+            .zip(&bare)
+            .map(|(ours, bare)| ours / bare)
+            .collect();
         let (bare, ours) = (median(bare), median(ours));
         println!(
             "{records:>4} records a batch: {ours:>7.0} batches/s, {:>9.0} records/s; bare {bare:>7.0} \

@@ -39,7 +39,11 @@ pub(crate) enum Mail {
     /// Something for the node.
     Input(Input),
     /// A client's request, and where its answer goes.
-    Request { call: Call, outbox: Arc<Outbox>, frame: u64 },
+    Request {
+        call: Call,
+        outbox: Arc<Outbox>,
+        frame: u64,
+    },
     /// End the thread.
     Stop,
 }
@@ -79,7 +83,15 @@ impl<S: Sinks> Driver<S> {
         status: Arc<ArcSwap<Status>>,
     ) -> Self {
         status.store(Arc::new(node.status()));
-        Self { node, mailbox, clock, sinks, status, pending: BTreeMap::new(), next_request: 1 }
+        Self {
+            node,
+            mailbox,
+            clock,
+            sinks,
+            status,
+            pending: BTreeMap::new(),
+            next_request: 1,
+        }
     }
 
     /// Runs until [`Mail::Stop`].
@@ -93,7 +105,11 @@ impl<S: Sinks> Driver<S> {
             for mail in mails.drain(..) {
                 match mail {
                     Mail::Input(input) => self.node.handle(now, input),
-                    Mail::Request { call, outbox, frame } => {
+                    Mail::Request {
+                        call,
+                        outbox,
+                        frame,
+                    } => {
                         let id = RequestId(self.next_request);
                         self.next_request += 1;
                         self.pending.insert(id, (outbox, frame));

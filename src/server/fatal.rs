@@ -27,7 +27,14 @@ impl Fatal {
     /// The place, and where to wait for the reason.
     pub(crate) fn new(node: &str, exit: bool) -> (Self, watch::Receiver<Option<String>>) {
         let (sender, receiver) = watch::channel(None);
-        (Self { node: node.to_owned(), exit, reason: Arc::new(sender) }, receiver)
+        (
+            Self {
+                node: node.to_owned(),
+                exit,
+                reason: Arc::new(sender),
+            },
+            receiver,
+        )
     }
 
     /// For the log thread.
@@ -52,7 +59,8 @@ impl Fatal {
                 match std::fs::write(damage_mark(&state), format!("{error}\n")) {
                     Ok(()) => reason.push_str("; it is rebuilt at the next start"),
                     Err(failure) => {
-                        reason.push_str(&format!("; and the mark for it cannot be made: {failure}"));
+                        reason
+                            .push_str(&format!("; and the mark for it cannot be made: {failure}"));
                     }
                 }
             }

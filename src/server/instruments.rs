@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use super::admin::AdminSource;
 use super::admin::Check;
-use super::metrics::Invalidation;
 use super::metrics::Metrics;
 use super::metrics::PortMetrics;
 use super::sessions::Sessions;
+use crate::raft::Invalidation;
 use crate::raft::Status;
 use crate::transport::HandshakeFailure;
 use crate::transport::Port;
@@ -59,13 +59,19 @@ impl Instruments {
         if self.sessions.readable.load(Ordering::Acquire) {
             Check::ok("serializable_read")
         } else {
-            Check::failed("serializable_read", "the state is being compared with its hash")
+            Check::failed(
+                "serializable_read",
+                "the state is being compared with its hash",
+            )
         }
     }
 
     fn log_whole(&self, status: &Status) -> Check {
         if status.role == Role::Quarantined {
-            Check::failed("log_whole", "the log was damaged and is taken anew from the peers")
+            Check::failed(
+                "log_whole",
+                "the log was damaged and is taken anew from the peers",
+            )
         } else {
             Check::ok("log_whole")
         }
@@ -86,23 +92,31 @@ impl Instruments {
         let status = sessions.status.load();
         let now = sessions.clock.now();
         let cell = sessions.published.lease();
-        let stats = sessions.published.lease_stats();
+        let counters = sessions.published.lease_counters();
 
         let lease = &metrics.leader_lease;
         let valid = cell.as_ref().is_some_and(|cell| cell.is_valid(now));
-        let remaining = cell.as_ref().map_or(0.0, |cell| cell.remaining(now).as_secs_f64());
+        let remaining = cell
+            .as_ref()
+            .and_then(|cell| cell.remaining(now))
+            .unwrap_or_default();
         lease.valid.set(flag(valid));
-        lease.remaining_seconds.set(remaining);
-        lease.duration_seconds.set(sessions.lease_duration.as_secs_f64());
-        lease.max_clock_skew_seconds.set(sessions.reader.lease_margin.as_secs_f64());
-        lease.renewals.absolute(stats.renewals);
-        lease.expirations.absolute(stats.expirations);
-        lease.rejections.absolute(stats.rejections);
-        lease.clock_jumps.absolute(stats.clock_jumps);
-        lease.invalidations(Invalidation::StepDown).absolute(stats.invalidations.step_down);
-        lease.invalidations(Invalidation::Transfer).absolute(stats.invalidations.transfer);
-        lease.invalidations(Invalidation::ClockJump).absolute(stats.invalidations.clock_jump);
-        lease.invalidations(Invalidation::QuorumLost).absolute(stats.invalidations.quorum_lost);
+        lease.remaining_seconds.set(remaining.as_secs_f64());
+        lease
+            .duration_seconds
+            .set(sessions.lease_duration.as_secs_f64());
+        lease
+            .max_clock_skew_seconds
+            .set(sessions.reader.lease_margin.as_secs_f64());
+        lease.renewals.absolute(counters.renewals());
+        lease.expirations.absolute(counters.expirations());
+        lease.rejections.absolute(counters.rejections());
+        lease.clock_jumps.absolute(counters.clock_regressions());
+        for reason in Invalidation::ALL {
+            lease
+                .invalidations(reason)
+                .absolute(counters.invalidations(reason));
+        }
 
         let raft = &metrics.raft;
         let commit = sessions.published.commit();
@@ -115,8 +129,14 @@ impl Instruments {
         raft.proposals_committed.absolute(commit.0);
         raft.proposals_applied.absolute(applied.0);
         metrics.requests.in_flight.set(sessions.handed_on() as f64);
-        metrics.storage.revision.set(sessions.store.revision() as f64);
-        metrics.storage.size_bytes.set(sessions.store.storage_bytes() as f64);
+        metrics
+            .storage
+            .revision
+            .set(sessions.store.revision() as f64);
+        // What cannot be measured is not shown; the store reports its own failure.
+        if let Ok(bytes) = sessions.store.storage_bytes() {
+            metrics.storage.size_bytes.set(bytes as f64);
+        }
 
         self.refresh_port(&metrics.transport.client, Port::Client);
         self.refresh_port(&metrics.transport.peer, Port::Peer);
@@ -125,9 +145,15 @@ impl Instruments {
     }
 
     fn refresh_port(&self, metrics: &PortMetrics, port: Port) {
-        metrics.connections.set(self.transport.connections(port) as f64);
-        metrics.malformed_frames.absolute(self.transport.malformed_frames(port));
-        metrics.handshakes("ok").absolute(self.transport.handshakes_ok(port));
+        metrics
+            .connections
+            .set(self.transport.connections(port) as f64);
+        metrics
+            .malformed_frames
+            .absolute(self.transport.malformed_frames(port));
+        metrics
+            .handshakes("ok")
+            .absolute(self.transport.handshakes_ok(port));
         for reason in HandshakeFailure::ALL {
             let count = self.transport.handshakes_failed(port, reason);
             metrics.handshakes(reason.name()).absolute(count);

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::ErrorKind;
 use crate::api::ReadPath;
+use crate::raft::Invalidation;
 use crate::version;
 
 /// How often samples are drained.
@@ -84,37 +85,6 @@ pub struct LeaderLeaseMetrics {
     /// What was left of the lease when a batch of reads was validated, in seconds.
     pub read_margin_seconds: Histogram,
     invalidations: [Counter; Invalidation::ALL.len()],
-}
-
-/// What ended a lease before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalidation {
-    /// The leader saw a higher term, or stopped.
-    StepDown,
-    /// Leadership was handed over.
-    Transfer,
-    /// A clock could not be trusted.
-    ClockJump,
-    /// No quorum answered any more.
-    QuorumLost,
-}
-
-impl Invalidation {
-    const ALL: [Self; 4] = [
-        Self::StepDown,
-        Self::Transfer,
-        Self::ClockJump,
-        Self::QuorumLost,
-    ];
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::StepDown => "step_down",
-            Self::Transfer => "transfer",
-            Self::ClockJump => "clock_jump",
-            Self::QuorumLost => "quorum_lost",
-        }
-    }
 }
 
 impl LeaderLeaseMetrics {
@@ -443,7 +413,10 @@ impl Metrics {
 }
 
 /// A reading to measure a duration for a metric with; nothing else may be decided by it.
-#[expect(clippy::disallowed_methods, reason = "a duration for a metric; no lease hangs on it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a duration for a metric; no lease hangs on it"
+)]
 pub(crate) fn stopwatch() -> std::time::Instant {
     std::time::Instant::now()
 }

@@ -161,7 +161,10 @@ impl Sessions {
     fn respond(&self, answer: Answer) -> Response {
         let mut header = self.header(answer.revision);
         header.read = Some(answer.read);
-        Response { header, body: ResponseBody::Range(answer.found) }
+        Response {
+            header,
+            body: ResponseBody::Range(answer.found),
+        }
     }
 
     /// Reads one key, as `range` asks for it.
@@ -179,7 +182,11 @@ impl Sessions {
             None => Vec::new(),
         };
         Ok(Source {
-            found: RangeResponse { kvs, more: false, count },
+            found: RangeResponse {
+                kvs,
+                more: false,
+                count,
+            },
             applied: point.applied,
             revision: point.revision,
         })
@@ -205,9 +212,16 @@ impl Sessions {
             let scanned = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
                 let found = crate::kv::range(&snapshot, &range, &scanning.limits)?;
-                let source =
-                    Source { found, applied: snapshot.applied(), revision: snapshot.revision() };
-                Ok(scanning.reader.answer(authority, source).map(|answer| scanning.respond(answer)))
+                let applied = snapshot.applied().index;
+                let source = Source {
+                    found,
+                    applied,
+                    revision: snapshot.revision(),
+                };
+                Ok(scanning
+                    .reader
+                    .answer(authority, source)
+                    .map(|answer| scanning.respond(answer)))
             })
             .await;
             let result = match scanned {
@@ -217,7 +231,10 @@ impl Sessions {
                     "the store has not applied what the read must see: ask again",
                 )),
                 Ok(Err(error)) => return shared.fail(error, &outbox, frame),
-                Err(_) => Err(Error::not_applied(ErrorKind::Internal, "the scan was cut short")),
+                Err(_) => Err(Error::not_applied(
+                    ErrorKind::Internal,
+                    "the scan was cut short",
+                )),
             };
             outbox.deliver(frame, Delivery::Reply(result));
         });
@@ -233,7 +250,7 @@ impl Sessions {
         let status = self.status.load();
         let lease = self.published.lease();
         let now = self.clock.now();
-        let stats = self.published.lease_stats();
+        let counters = self.published.lease_counters();
         let body = StatusResponse {
             name: self.name.clone(),
             version: crate::version::VERSION.to_owned(),
@@ -241,15 +258,18 @@ impl Sessions {
             last_index: status.last.index,
             commit_index: self.published.commit(),
             applied_index: self.store.applied(),
-            storage_bytes: self.store.storage_bytes(),
+            storage_bytes: self.store.storage_bytes().unwrap_or_default(),
             leader_lease: api::LeaderLeaseStatus {
                 is_valid: lease.as_ref().is_some_and(|cell| cell.is_valid(now)),
-                remaining: lease.as_ref().map_or(Duration::ZERO, |cell| cell.remaining(now)),
+                remaining: lease
+                    .as_ref()
+                    .and_then(|cell| cell.remaining(now))
+                    .unwrap_or_default(),
                 lease_duration: self.lease_duration,
                 max_clock_skew: self.reader.lease_margin,
-                renewals: stats.renewals,
-                expirations: stats.expirations,
-                rejections: stats.rejections,
+                renewals: counters.renewals(),
+                expirations: counters.expirations(),
+                rejections: counters.rejections(),
             },
             members: self.directory.members(),
             warnings: self.warnings.clone(),
@@ -262,7 +282,11 @@ impl Sessions {
 
     /// Fills in where clients reach the leader: the node knows only who it is.
     fn complete(&self, error: Error) -> Error {
-        let ErrorKind::NotLeader { leader: Some(leader), address: None } = error.kind else {
+        let ErrorKind::NotLeader {
+            leader: Some(leader),
+            address: None,
+        } = error.kind
+        else {
             return error;
         };
         let member = self.directory.member(leader);
@@ -270,9 +294,17 @@ impl Sessions {
             Some(member) => format!("this node does not lead: ask {}", member.name),
             None => error.detail,
         };
-        let address =
-            member.map(|member| member.client_address).filter(|address| !address.is_empty());
-        Error { kind: ErrorKind::NotLeader { leader: Some(leader), address }, detail, ..error }
+        let address = member
+            .map(|member| member.client_address)
+            .filter(|address| !address.is_empty());
+        Error {
+            kind: ErrorKind::NotLeader {
+                leader: Some(leader),
+                address,
+            },
+            detail,
+            ..error
+        }
     }
 }
 
@@ -297,7 +329,10 @@ struct Handed {
 
 /// What its answer needs of it.
 enum What {
-    Read { range: RangeRequest, consistency: Consistency },
+    Read {
+        range: RangeRequest,
+        consistency: Consistency,
+    },
     Other(&'static str),
 }
 
@@ -332,7 +367,11 @@ impl Session {
     }
 
     /// Takes in one closed batch of requests.
-    fn take_in(&mut self, stream: &FrameStream, frames: &mut Vec<Frame>) -> Result<(), StreamError> {
+    fn take_in(
+        &mut self,
+        stream: &FrameStream,
+        frames: &mut Vec<Frame>,
+    ) -> Result<(), StreamError> {
         let mut candidates = Vec::new();
         let mut handed = Vec::new();
         let stopping = self.shared.stopping.load(Ordering::Relaxed);
@@ -358,7 +397,11 @@ impl Session {
                 Request::Range(range) => match call.consistency {
                     Consistency::Serializable => self.read_serializable(request_id, range),
                     Consistency::Linearizable | Consistency::LeaseOnly => {
-                        candidates.push(Candidate { frame: request_id, call, source: None });
+                        candidates.push(Candidate {
+                            frame: request_id,
+                            call,
+                            source: None,
+                        });
                     }
                     Consistency::LinearizableQuorum => handed.push((request_id, call)),
                 },
@@ -392,9 +435,16 @@ impl Session {
             }
         }
         // Only now the clock: one reading and one check for the whole batch.
-        let permit = lease.as_deref().and_then(|lease| check(lease, &*shared.clock, commit));
+        let permit = lease
+            .as_deref()
+            .and_then(|lease| check(lease, &*shared.clock, commit));
         let mut served = 0;
-        for Candidate { frame, call, source } in candidates {
+        for Candidate {
+            frame,
+            call,
+            source,
+        } in candidates
+        {
             let Some(permit) = permit else {
                 self.fall_back(frame, call, lease.is_some(), handed);
                 continue;
@@ -417,14 +467,30 @@ impl Session {
                 (None, _) => self.wait_for_apply(frame, call, handed),
             }
         }
-        shared.metrics.reads.total(ReadPath::Lease).increment(served);
+        shared
+            .metrics
+            .reads
+            .total(ReadPath::Lease)
+            .increment(served);
         if self.sampler.take(u32::try_from(served).unwrap_or(u32::MAX)) {
             let took = arrived.elapsed().as_secs_f64();
-            shared.metrics.reads.duration_seconds(ReadPath::Lease).record(took);
-            shared.metrics.requests.duration_seconds("range").record(took);
+            shared
+                .metrics
+                .reads
+                .duration_seconds(ReadPath::Lease)
+                .record(took);
+            shared
+                .metrics
+                .requests
+                .duration_seconds("range")
+                .record(took);
         }
         if let Some(remaining) = permit.and_then(|permit| permit.lease_remaining()) {
-            shared.metrics.leader_lease.read_margin_seconds.record(remaining.as_secs_f64());
+            shared
+                .metrics
+                .leader_lease
+                .read_margin_seconds
+                .record(remaining.as_secs_f64());
         }
     }
 
@@ -446,7 +512,11 @@ impl Session {
 
     /// A read whose index the state machine has not reached: it waits at the driver.
     fn wait_for_apply(&mut self, frame: u64, call: Call, handed: &mut Vec<(u64, Call)>) {
-        self.shared.metrics.reads.fallbacks(ReadFallback::Behind).increment(1);
+        self.shared
+            .metrics
+            .reads
+            .fallbacks(ReadFallback::Behind)
+            .increment(1);
         handed.push((frame, call));
     }
 
@@ -455,10 +525,19 @@ impl Session {
         if !shared.readable.load(Ordering::Acquire) {
             return self.reply(frame, "range", Err(not_readable()));
         }
-        shared.metrics.reads.total(ReadPath::Serializable).increment(1);
+        shared
+            .metrics
+            .reads
+            .total(ReadPath::Serializable)
+            .increment(1);
         if range.range != KeyRange::Single {
             self.remember(frame, What::Other("range"));
-            return shared.scan(Authority::Serializable, range.clone(), self.outbox.clone(), frame);
+            return shared.scan(
+                Authority::Serializable,
+                range.clone(),
+                self.outbox.clone(),
+                frame,
+            );
         }
         match shared.read_point(range) {
             Ok(source) => {
@@ -479,25 +558,31 @@ impl Session {
         }
         for (frame, call) in &handed {
             let remembered = match &call.request {
-                Request::Range(range) => {
-                    What::Read { range: range.clone(), consistency: call.consistency }
-                }
+                Request::Range(range) => What::Read {
+                    range: range.clone(),
+                    consistency: call.consistency,
+                },
                 other => What::Other(other.method()),
             };
             self.remember(*frame, remembered);
         }
         let outbox = &self.outbox;
-        self.shared.mailbox.send_all(
-            handed
-                .into_iter()
-                .map(|(frame, call)| Mail::Request { call, outbox: outbox.clone(), frame }),
-        );
+        self.shared
+            .mailbox
+            .send_all(handed.into_iter().map(|(frame, call)| Mail::Request {
+                call,
+                outbox: outbox.clone(),
+                frame,
+            }));
     }
 
     /// Notes a request whose answer comes later. A client that uses a number again while the
     /// first use waits gets one answer for both.
     fn remember(&mut self, frame: u64, what: What) {
-        let handed = Handed { arrived: stopwatch(), what };
+        let handed = Handed {
+            arrived: stopwatch(),
+            what,
+        };
         if self.waiting.insert(frame, handed).is_none() {
             self.outstanding.fetch_add(1, Ordering::Relaxed);
             self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
@@ -506,7 +591,9 @@ impl Session {
 
     /// An answer came for a request that was handed on.
     fn give_out(&mut self, frame: u64, delivery: Delivery) {
-        let Some(Handed { arrived, what }) = self.waiting.remove(&frame) else { return };
+        let Some(Handed { arrived, what }) = self.waiting.remove(&frame) else {
+            return;
+        };
         self.outstanding.fetch_sub(1, Ordering::Relaxed);
         self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
         match (delivery, what) {
@@ -544,8 +631,11 @@ impl Session {
         if !shared.readable.load(Ordering::Acquire) {
             return self.reply(frame, "range", Err(not_readable()));
         }
-        let path =
-            if permit.lease_remaining().is_some() { ReadPath::Lease } else { ReadPath::ReadIndex };
+        let path = if permit.lease_remaining().is_some() {
+            ReadPath::Lease
+        } else {
+            ReadPath::ReadIndex
+        };
         shared.metrics.reads.total(path).increment(1);
         if range.range != KeyRange::Single {
             self.remember(frame, What::Other("range"));
@@ -561,7 +651,11 @@ impl Session {
             },
             Err(error) => return shared.fail(error, &self.outbox, frame),
         };
-        shared.metrics.reads.duration_seconds(path).record(arrived.elapsed().as_secs_f64());
+        shared
+            .metrics
+            .reads
+            .duration_seconds(path)
+            .record(arrived.elapsed().as_secs_f64());
         self.reply_after(arrived, frame, "range", result);
     }
 
@@ -574,7 +668,11 @@ impl Session {
         result: Result<Response, Error>,
     ) {
         let took = arrived.elapsed().as_secs_f64();
-        self.shared.metrics.requests.duration_seconds(method).record(took);
+        self.shared
+            .metrics
+            .requests
+            .duration_seconds(method)
+            .record(took);
         self.reply(frame, method, result);
     }
 
@@ -586,11 +684,24 @@ impl Session {
         let limits = &self.shared.frame_limits;
         let frame = ServerFrame { request_id, result };
         if let Err(error) = crate::wire::encode(&frame, limits, &mut self.replies) {
-            let applied = frame.result.is_ok_and(|response| response.header.read.is_none());
-            let outcome = if applied { Outcome::Applied } else { Outcome::NotApplied };
+            let applied = frame
+                .result
+                .is_ok_and(|response| response.header.read.is_none());
+            let outcome = if applied {
+                Outcome::Applied
+            } else {
+                Outcome::NotApplied
+            };
             let detail = format!("the reply is larger than a client would take: {error}");
-            let refusal = Error { kind: ErrorKind::Internal, outcome, detail };
-            let frame = ServerFrame { request_id, result: Err(refusal) };
+            let refusal = Error {
+                kind: ErrorKind::Internal,
+                outcome,
+                detail,
+            };
+            let frame = ServerFrame {
+                request_id,
+                result: Err(refusal),
+            };
             crate::wire::encode(&frame, limits, &mut self.replies)
                 .expect("an error of one sentence fits into a frame");
         }
@@ -599,8 +710,11 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.outstanding.fetch_sub(self.waiting.len(), Ordering::Relaxed);
-        self.shared.handed_on.fetch_sub(self.waiting.len(), Ordering::Relaxed);
+        self.outstanding
+            .fetch_sub(self.waiting.len(), Ordering::Relaxed);
+        self.shared
+            .handed_on
+            .fetch_sub(self.waiting.len(), Ordering::Relaxed);
     }
 }
 

@@ -41,7 +41,10 @@ impl Sinks for Hands {
     }
 
     fn send(&mut self, envelope: Envelope) {
-        self.metrics.raft.messages_sent(kind_of(&envelope.message)).increment(1);
+        self.metrics
+            .raft
+            .messages_sent(kind_of(&envelope.message))
+            .increment(1);
         self.peers.send(envelope);
     }
 
@@ -76,7 +79,8 @@ impl PeerHandler for Post {
 
     fn on_connected(&self, peer: &PeerInfo) {
         tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
-        self.directory.learn_client_address(peer.id, &peer.client_address);
+        self.directory
+            .learn_client_address(peer.id, &peer.client_address);
     }
 }
 
@@ -97,8 +101,14 @@ impl LogEvents for LogReports {
     }
 
     fn committed(&mut self, group: &GroupCommit) {
-        self.metrics.storage.wal_fsync_seconds.record(group.took.as_secs_f64());
-        self.metrics.storage.wal_batch_entries.record(group.entries as f64);
+        self.metrics
+            .storage
+            .wal_fsync_seconds
+            .record(group.took.as_secs_f64());
+        self.metrics
+            .storage
+            .wal_batch_entries
+            .record(group.entries as f64);
     }
 }
 

@@ -39,9 +39,9 @@ use super::disk::store::StoreOptions;
 use super::driver::Driver;
 use super::driver::Mail;
 use super::driver::Mailbox;
-use super::gather::Gather;
 use super::fatal::Fatal;
 use super::fatal::damage_mark;
+use super::gather::Gather;
 use super::instruments::Instruments;
 use super::metrics::Metrics;
 use super::metrics::UPKEEP_INTERVAL;
@@ -61,6 +61,7 @@ use crate::api::Consistency;
 use crate::api::MemberInfo;
 use crate::api::Request;
 use crate::clock::SystemClock;
+use crate::kv;
 use crate::log::Log;
 use crate::log::LogError;
 use crate::log::LogOptions;
@@ -215,7 +216,10 @@ impl Server {
         let cluster_id = tls_peer.cluster_id();
         if tls_client.cluster_id() != cluster_id {
             let client = tls_client.cluster_id();
-            return Err(StartError::CertificateClusters { client, peer: cluster_id });
+            return Err(StartError::CertificateClusters {
+                client,
+                peer: cluster_id,
+            });
         }
         let identity = Identity {
             cluster: cluster_id,
@@ -225,7 +229,7 @@ impl Server {
         let member_id = identity.node();
         let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity)?;
 
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         // After the lock is held: an earlier process of this directory can promise nothing more.
         let started = clock.now();
         let found = Found::on_disk(&config, &data_dir, cluster_id, member_id)?;
@@ -263,13 +267,25 @@ impl Server {
         let listener = ClientListener::bind(
             config.listen.client,
             &tls_client,
-            ListenerConfig { member_id, limits: frame_limits, admission: Admission::DEFAULT },
+            ListenerConfig {
+                member_id,
+                limits: frame_limits,
+                admission: Admission::DEFAULT,
+            },
             transport_stats.clone(),
         )
-        .map_err(|error| StartError::Bind { setting: "listen.client", error })?;
-        let client_address = listener.local_address().map_err(io_error("reading the client port"))?;
-        let advertised =
-            config.advertise.client.clone().unwrap_or_else(|| client_address.to_string());
+        .map_err(|error| StartError::Bind {
+            setting: "listen.client",
+            error,
+        })?;
+        let client_address = listener
+            .local_address()
+            .map_err(io_error("reading the client port"))?;
+        let advertised = config
+            .advertise
+            .client
+            .clone()
+            .unwrap_or_else(|| client_address.to_string());
         directory.learn_client_address(member_id, &advertised);
         let peers_config = PeersConfig {
             bind: config.listen.peer,
@@ -283,7 +299,10 @@ impl Server {
             admission: Admission::DEFAULT,
             seed: seed(started, member_id),
         };
-        let post = Arc::new(Post { mailbox: mailbox.clone(), directory: directory.clone() });
+        let post = Arc::new(Post {
+            mailbox: mailbox.clone(),
+            directory: directory.clone(),
+        });
         let stats = transport_stats.clone();
         // It makes a runtime of its own, which must not be dropped inside of this one.
         let peers = tokio::task::spawn_blocking(move || Peers::start(peers_config, post, stats))
@@ -303,7 +322,9 @@ impl Server {
             limits,
             frame_limits,
             in_flight_max: config.inflight_max,
-            reader: Reader { lease_margin: config.timing.max_clock_skew },
+            reader: Reader {
+                lease_margin: config.timing.max_clock_skew,
+            },
             store: store_reader.clone(),
             readable: readable.clone(),
             published: published.clone(),
@@ -435,7 +456,10 @@ impl Server {
     /// Whether this node leads and may answer linearizable reads alone right now.
     pub fn has_lease(&self) -> bool {
         let now = self.sessions.clock.now();
-        self.sessions.published.lease().is_some_and(|cell| cell.is_valid(now))
+        self.sessions
+            .published
+            .lease()
+            .is_some_and(|cell| cell.is_valid(now))
     }
 
     /// Waits until the node cannot go on, and says why.
@@ -482,7 +506,12 @@ impl Server {
     async fn drain(&self) {
         let started = self.sessions.clock.now();
         while self.sessions.handed_on() > 0 {
-            if self.sessions.clock.now().possibly_after(started + DRAIN_PATIENCE) {
+            if self
+                .sessions
+                .clock
+                .now()
+                .possibly_after(started + DRAIN_PATIENCE)
+            {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -574,28 +603,31 @@ impl Found {
             }
         }
         let state_path = data_dir.state_path();
-        let store_options = StoreOptions { cache_bytes: config.storage.cache_bytes };
-        let last = recovery.records.last().map_or(recovery.base.index, |record| record.id.index);
+        let store_options = store_options(config.storage.cache_bytes);
+        let last = recovery
+            .records
+            .last()
+            .map_or(recovery.base.index, |record| record.id.index);
         let whole = recovery.base.index == LogIndex(0);
         let mark = damage_mark(&state_path);
         if whole && let Ok(why) = std::fs::read_to_string(&mark) {
             warnings.push(set_aside(&state_path, why.trim())?);
             std::fs::remove_file(&mark).map_err(io_error("removing the mark of damage"))?;
         }
-        let mut store = match StateStore::open(&state_path, store_options) {
+        let mut store = match StateStore::open(&state_path, &store_options) {
             Err(error) if error.is_damage() && whole => {
                 warnings.push(set_aside(&state_path, &error.to_string())?);
-                StateStore::open(&state_path, store_options)?
+                StateStore::open(&state_path, &store_options)?
             }
             opened => opened?,
         };
-        if whole && (recovery.quarantined || store.applied().index > last) {
+        if whole && (recovery.quarantined || store.reader().applied() > last) {
             drop(store);
             let why = "it is ahead of the log";
             warnings.push(set_aside(&state_path, why)?);
-            store = StateStore::open(&state_path, store_options)?;
+            store = StateStore::open(&state_path, &store_options)?;
         }
-        let founded = store.cluster_info()?.is_some();
+        let founded = kv::cluster_info(&store.reader().snapshot()?)?.is_some();
         let configuration = Configuration {
             voters: config
                 .initial_members
@@ -604,8 +636,24 @@ impl Found {
                 .collect(),
             ..Configuration::default()
         };
-        let restored = restore(recovery, configuration, store.applied().index)?;
-        Ok(Self { log, store, restored, founded, warnings })
+        let restored = restore(recovery, configuration, store.reader().applied())?;
+        Ok(Self {
+            log,
+            store,
+            restored,
+            founded,
+            warnings,
+        })
+    }
+}
+
+/// How `cache_bytes` is shared out: most of it to current records, which answer point reads.
+fn store_options(cache_bytes: u64) -> StoreOptions {
+    let records = cache_bytes / 4 * 3;
+    StoreOptions {
+        record_cache_bytes: usize::try_from(records).unwrap_or(usize::MAX),
+        block_cache_bytes: cache_bytes - records,
+        ..StoreOptions::default()
     }
 }
 
@@ -629,11 +677,7 @@ fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
     Ok(warning)
 }
 
-fn load_tls(
-    section: &'static str,
-    files: &TlsFiles,
-    name: &str,
-) -> Result<Tls, StartError> {
+fn load_tls(section: &'static str, files: &TlsFiles, name: &str) -> Result<Tls, StartError> {
     let paths = TlsPaths {
         ca: files.trusted_ca_file.clone(),
         certificate: files.cert_file.clone(),

@@ -51,13 +51,20 @@ pub(crate) struct StateThread {
 impl StateThread {
     /// Starts it.
     pub(crate) fn spawn(self, name: &str) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().name(format!("{name}-state")).spawn(move || {
-            let on_fatal = &self.on_fatal;
-            if let Err(error) = run(&self.work, self.store, &self.mailbox, &self.metrics, &self.readable)
-            {
-                on_fatal(error);
-            }
-        })
+        std::thread::Builder::new()
+            .name(format!("{name}-state"))
+            .spawn(move || {
+                let on_fatal = &self.on_fatal;
+                if let Err(error) = run(
+                    &self.work,
+                    self.store,
+                    &self.mailbox,
+                    &self.metrics,
+                    &self.readable,
+                ) {
+                    on_fatal(error);
+                }
+            })
     }
 }
 
@@ -69,7 +76,14 @@ fn run(
     readable: &AtomicBool,
 ) -> Result<(), StoreError> {
     if store.needs_verification() {
-        store.verify()?;
+        let began = stopwatch();
+        let report = store.reader().verify()?;
+        if !report.is_sound() {
+            let detail = "it does not have the hash that its changes have kept".to_owned();
+            return Err(StoreError::Damaged { detail });
+        }
+        store.verified(&report);
+        tracing::info!(took = ?began.elapsed(), "the state is what was written");
     }
     readable.store(true, Ordering::Release);
     let mut taken = Vec::new();
@@ -91,7 +105,7 @@ fn run(
         }
         entries.clear();
         if stop {
-            return store.close();
+            return store.close().map(|_| ());
         }
     }
 }
@@ -102,10 +116,20 @@ fn apply(
     mailbox: &Mailbox,
     metrics: &Metrics,
 ) -> Result<(), StoreError> {
-    let commands: Vec<_> = batch.iter().map(|entry| (entry.id, command(entry))).collect();
+    let commands: Vec<_> = batch
+        .iter()
+        .map(|entry| (entry.id, command(entry)))
+        .collect();
     let began = stopwatch();
     let replies = store.apply_batch(&commands)?;
-    metrics.storage.commit_seconds.record(began.elapsed().as_secs_f64());
+    metrics
+        .storage
+        .commit_seconds
+        .record(began.elapsed().as_secs_f64());
+    let replies = replies
+        .into_iter()
+        .map(|applied| (applied.id, applied.reply))
+        .collect();
     mailbox.send(Mail::Input(Input::Applied(replies)));
     Ok(())
 }

@@ -17,7 +17,6 @@ mod value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 pub use self::error::{At, ConfigError};
 
@@ -25,6 +24,8 @@ use self::source::Values;
 use self::value::split_address;
 use crate::api::Limits;
 use crate::raft::Timing;
+use crate::raft::TimingError;
+use crate::raft::TimingOptions;
 use crate::types::is_name;
 
 /// One setting.
@@ -207,8 +208,6 @@ pub struct Config {
     pub initial_members: Vec<InitialMember>,
     /// Timeouts of consensus and of the leader's lease.
     pub timing: Timing,
-    /// Whether this node *serves* reads under the lease; it promises either way.
-    pub leader_lease_enabled: bool,
     /// What a request may cost.
     pub limits: Limits,
     /// Most requests of one connection under way at a time.
@@ -332,7 +331,6 @@ impl Config {
             advertise,
             initial_members,
             timing: timing(&values)?,
-            leader_lease_enabled: values.boolean("leader_lease.enabled")?,
             limits,
             inflight_max: values.integer("limits.max_inflight", 1, 65_536)? as usize,
             storage: storage(&values, &limits)?,
@@ -513,9 +511,9 @@ fn advertise(
     Ok(AdvertiseConfig { client, peer })
 }
 
-/// The timing, with every relation between its parts checked (lease-protocol 5.1, A6).
+/// The timing, with every relation between its parts checked by those who know why.
 fn timing(values: &Values) -> Result<Timing, ConfigError> {
-    let timing = Timing {
+    let options = TimingOptions {
         heartbeat_interval: values.duration("raft.heartbeat_interval")?,
         election_timeout_min: values.duration("raft.election_timeout_min")?,
         election_timeout_max: values.duration("raft.election_timeout_max")?,
@@ -523,112 +521,60 @@ fn timing(values: &Values) -> Result<Timing, ConfigError> {
         lease_duration: values.duration("leader_lease.duration")?,
         max_clock_skew: values.duration("leader_lease.max_clock_skew")?,
         max_drift_ppm: values.integer("leader_lease.max_drift_ppm", 1, 500_000)? as u32,
+        lease_enabled: values.boolean("leader_lease.enabled")?,
+        ..TimingOptions::default()
     };
-    match broken_relation(&timing) {
-        None => Ok(timing),
-        Some((keys, problem)) => Err(ConfigError::Relation {
-            at: values.at_first_set(keys),
-            problem,
-        }),
+    Timing::new(options).map_err(|error| ConfigError::Relation {
+        at: values.at_first_set(keys_to_blame(&error)),
+        problem: in_words_of_the_file(&error.to_string()),
+    })
+}
+
+/// The settings that a broken relation is between, the one to look at first in front.
+fn keys_to_blame(error: &TimingError) -> &'static [&'static str] {
+    match error {
+        TimingError::HeartbeatZero => &["raft.heartbeat_interval"],
+        TimingError::LeaseTooLong { .. } => &["leader_lease.duration"],
+        TimingError::NothingLeft { .. } => {
+            &["leader_lease.max_clock_skew", "leader_lease.duration"]
+        }
+        TimingError::SkewTooSmall { .. } => &[
+            "leader_lease.max_clock_skew",
+            "leader_lease.max_drift_ppm",
+            "leader_lease.duration",
+        ],
+        TimingError::HeartbeatTooLong { .. } => &[
+            "raft.heartbeat_interval",
+            "leader_lease.duration",
+            "leader_lease.max_clock_skew",
+        ],
+        TimingError::ElectionTooSoon { .. } => {
+            &["raft.election_timeout_min", "leader_lease.duration"]
+        }
+        TimingError::ElectionNotSpread { .. } => {
+            &["raft.election_timeout_max", "raft.election_timeout_min"]
+        }
+        TimingError::StepDownOutside { .. } => &[
+            "raft.step_down_after",
+            "leader_lease.duration",
+            "raft.election_timeout_max",
+        ],
     }
 }
 
-/// The first relation of lease-protocol 5.1 and A6 that does not hold: the keys it is between, the
-/// one to blame first, and why it must hold.
-fn broken_relation(timing: &Timing) -> Option<(&'static [&'static str], String)> {
-    let show = |duration: Duration| humantime::format_duration(duration).to_string();
-    let (promise, margin) = (timing.lease_duration, timing.max_clock_skew);
-    let Some(lease) = promise.checked_sub(margin).filter(|lease| !lease.is_zero()) else {
-        return Some((
-            &["leader_lease.max_clock_skew", "leader_lease.duration"],
-            format!(
-                "leader_lease.max_clock_skew = {} leaves nothing of leader_lease.duration = {}: \
-                 the lease lasts for the difference; choose a skew well below {}",
-                show(margin),
-                show(promise),
-                show(promise)
-            ),
-        ));
-    };
-    let drift = promise.as_nanos() * u128::from(timing.max_drift_ppm) * 2 / 1_000_000;
-    let least = Duration::from_nanos(u64::try_from(drift).unwrap_or(u64::MAX))
-        .saturating_add(Duration::from_millis(2));
-    if margin < least {
-        return Some((
-            &[
-                "leader_lease.max_clock_skew",
-                "leader_lease.max_drift_ppm",
-                "leader_lease.duration",
-            ],
-            format!(
-                "leader_lease.max_clock_skew = {} is too little for leader_lease.duration = {} and \
-                 leader_lease.max_drift_ppm = {}: two clocks may drift apart by {} meanwhile; \
-                 choose a skew of at least that, or a shorter duration",
-                show(margin),
-                show(promise),
-                timing.max_drift_ppm,
-                show(least)
-            ),
-        ));
-    }
-    if timing.heartbeat_interval.is_zero() || timing.heartbeat_interval > lease / 3 {
-        return Some((
-            &[
-                "raft.heartbeat_interval",
-                "leader_lease.duration",
-                "leader_lease.max_clock_skew",
-            ],
-            format!(
-                "raft.heartbeat_interval = {} does not suit a lease of {} (duration less skew): \
-                 the lease must outlive two lost heartbeats; choose more than 0 and at most {}",
-                show(timing.heartbeat_interval),
-                show(lease),
-                show(lease / 3)
-            ),
-        ));
-    }
-    if timing.election_timeout_min <= promise {
-        return Some((
-            &["raft.election_timeout_min", "leader_lease.duration"],
-            format!(
-                "raft.election_timeout_min = {} is not above leader_lease.duration = {}: nobody \
-                 can be elected while voters keep their promise; choose more than {}, or a shorter \
-                 duration",
-                show(timing.election_timeout_min),
-                show(promise),
-                show(promise)
-            ),
-        ));
-    }
-    if timing.election_timeout_max < timing.election_timeout_min {
-        return Some((
-            &["raft.election_timeout_max", "raft.election_timeout_min"],
-            format!(
-                "raft.election_timeout_max = {} is below raft.election_timeout_min = {}: each \
-                 timeout is drawn between the two; choose a maximum of about twice the minimum",
-                show(timing.election_timeout_max),
-                show(timing.election_timeout_min)
-            ),
-        ));
-    }
-    if timing.step_down_after < promise || timing.step_down_after > timing.election_timeout_max {
-        return Some((
-            &[
-                "raft.step_down_after",
-                "leader_lease.duration",
-                "raft.election_timeout_max",
-            ],
-            format!(
-                "raft.step_down_after = {} is outside {} to {}: a leader gives up after its lease \
-                 is over (leader_lease.duration), and before it would be replaced \
-                 (raft.election_timeout_max); choose between the two",
-                show(timing.step_down_after),
-                show(promise),
-                show(timing.election_timeout_max)
-            ),
-        ));
-    }
-    None
+/// Consensus names its settings without the sections of the file.
+fn in_words_of_the_file(sentence: &str) -> String {
+    let names = [
+        ("heartbeat_interval", "raft.heartbeat_interval"),
+        ("election_timeout_min", "raft.election_timeout_min"),
+        ("election_timeout_max", "raft.election_timeout_max"),
+        ("step_down_after", "raft.step_down_after"),
+        ("lease_duration", "leader_lease.duration"),
+        ("max_clock_skew", "leader_lease.max_clock_skew"),
+    ];
+    names.iter().fold(sentence.to_owned(), |text, (name, key)| {
+        text.replace(name, key)
+    })
 }
 
 fn limits(values: &Values) -> Result<Limits, ConfigError> {

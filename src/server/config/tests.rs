@@ -116,7 +116,7 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     );
     assert_eq!(config.timing.step_down_after, Duration::from_millis(750));
     assert_eq!(config.timing.max_drift_ppm, 20_000);
-    assert!(config.leader_lease_enabled);
+    assert!(config.timing.lease_enabled);
     assert_eq!(config.limits, Limits::DEFAULT);
     assert_eq!(config.inflight_max, 4_096);
     assert_eq!(config.storage.cache_bytes, 256 << 20);
@@ -199,7 +199,7 @@ fn every_key_can_be_given_without_a_file() {
     .unwrap();
     assert_eq!(by_flags, by_environment);
     assert_eq!(by_flags.timing.lease_duration, Duration::from_secs(1));
-    assert!(!by_flags.leader_lease_enabled);
+    assert!(!by_flags.timing.lease_enabled);
     assert_eq!(by_flags.listen.metrics, Some("0.0.0.0:9".parse().unwrap()));
     assert_eq!(
         by_flags.advertise.client.as_deref(),
@@ -370,6 +370,162 @@ fn wrong_durations_sizes_numbers_and_types_are_refused_with_what_would_be_right(
             "listen.admin = `0.0.0.0:7480`: what can change a node is served to its own machine \
              only: use a loopback address here, such as 127.0.0.1:7480, and listen.metrics for \
              probes and metrics from elsewhere",
+        ),
+    ] {
+        assert_eq!(
+            complaint(&complete(extra)),
+            format!("leasehold.toml:{line}: {expected}")
+        );
+    }
+}
+
+#[test]
+fn what_is_needed_and_missing_is_named_with_the_three_ways_to_give_it() {
+    assert_eq!(
+        complaint(""),
+        "node.name is not set. This node's name; its certificate bears the same. Set it in the \
+         configuration file, in LEASEHOLD_NODE_NAME or with --node.name"
+    );
+    let without = complete("").replace("key_file = \"pki/n1-peer.key\"\n", "");
+    assert_eq!(
+        complaint(&without),
+        "tls.peer.key_file is not set. The private key of tls.peer.cert_file (PEM). Set it in the configuration file, \
+         in LEASEHOLD_TLS_PEER_KEY_FILE or with --tls.peer.key_file"
+    );
+}
+
+#[test]
+fn a_cluster_is_refused_whose_names_or_addresses_do_not_add_up() {
+    let with = |initial: &str| {
+        complaint(&complete("").replace(
+            "initial = [\"n1=10.0.0.1:7401\", \"n2=10.0.0.2:7401\", \"n3=n3.example.org:7401\"]",
+            &format!("initial = [{initial}]"),
+        ))
+    };
+    assert_eq!(
+        with("\"n1=10.0.0.1:7401\",\n\"n2=10.0.0.2:7401\",\n\"n2=10.0.0.3:7401\""),
+        "leasehold.toml:7: cluster.initial names `n2` twice: every node needs a name of its own"
+    );
+    assert_eq!(
+        with("\"n1=10.0.0.1:7401\",\n\"n2=10.0.0.1:7401\""),
+        "leasehold.toml:6: cluster.initial gives `n1` and `n2` the same address 10.0.0.1:7401: \
+         every node needs an address of its own"
+    );
+    assert_eq!(
+        with("\"n2=10.0.0.2:7401\", \"n3=10.0.0.3:7401\""),
+        "leasehold.toml:5: cluster.initial does not name this node: node.name is `n1`, the members \
+         are n2, n3; correct the name, or add `n1=host:port`"
+    );
+    assert_eq!(
+        with("\"n1=10.0.0.1:7401\", \"n2\""),
+        "leasehold.toml:5: cluster.initial = `n2`: write name=host:port, for example \
+         n1=10.0.0.1:7401"
+    );
+    assert_eq!(
+        with("\"n1=10.0.0.1\""),
+        "leasehold.toml:5: cluster.initial = `n1=10.0.0.1`: `10.0.0.1` is not an address: write \
+         host:port, for example 10.0.0.1:7401, [fd00::1]:7401 or db1.example.org:7401"
+    );
+    assert_eq!(
+        with("\"n1=10.0.0.1:7401\", \"n/2=10.0.0.2:7401\""),
+        "leasehold.toml:5: cluster.initial = `n/2=10.0.0.2:7401`: `n/2` cannot name a node: a name \
+         has 1 to 64 of a-z A-Z 0-9 . _ - and begins with a letter or digit"
+    );
+    assert_eq!(
+        with("1"),
+        "leasehold.toml:5: cluster.initial is a number, and must be a list of strings in quotes"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("node.name", "n 1")]),
+        "flag --node.name: node.name = `n 1`: a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins \
+         with a letter or digit"
+    );
+}
+
+#[test]
+fn sockets_and_addresses_that_contradict_each_other_are_refused() {
+    assert_eq!(
+        complaint_about_flags(&[("listen.peer", "127.0.0.1:7400")]),
+        "flag --listen.peer: listen.client and listen.peer are both 127.0.0.1:7400: give each a \
+         port of its own"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("listen.metrics", "0.0.0.0:7480")]),
+        "flag --listen.metrics: listen.admin and listen.metrics are both 0.0.0.0:7480: give each a \
+         port of its own"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("listen.peer", "127.0.0.1:0")]),
+        "flag --listen.peer: listen.peer = `127.0.0.1:0`: a port chosen by the system is unknown \
+         to the other nodes: give the port that they find in cluster.initial"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("advertise.peer", "10.0.0.9:7401")]),
+        "flag --advertise.peer: advertise.peer = `10.0.0.9:7401`: cluster.initial tells the other \
+         nodes 10.0.0.1:7401: give the same address in both, or leave advertise.peer out"
+    );
+}
+
+#[test]
+fn a_node_without_a_cluster_is_a_cluster_of_one() {
+    let text = complete("").replace("initial = [", "# initial = [");
+    let config = load(&text);
+    assert_eq!(config.initial_members.len(), 1);
+    assert_eq!(
+        config.initial_members[0].address.as_deref(),
+        Some("127.0.0.1:7401")
+    );
+    assert_eq!(config.advertise.client.as_deref(), Some("127.0.0.1:7400"));
+    let ports =
+        "[listen]\nclient = \"127.0.0.1:0\"\npeer = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n";
+    let config = load(&format!("{text}{ports}"));
+    assert_eq!(config.initial_members[0].address, None);
+    assert_eq!(
+        (config.advertise.client, config.advertise.peer),
+        (None, None)
+    );
+}
+
+#[test]
+fn timing_that_could_not_work_is_refused_with_the_reason_and_what_would() {
+    let line = EXTRA_LINE + 1;
+    for (extra, expected) in [
+        (
+            "[raft]\nelection_timeout_min = \"500ms\"\n",
+            "raft.election_timeout_min (500ms) is not above leader_lease.duration (500ms): voters \
+             would campaign before their promise is over and be refused; choose more than 500ms",
+        ),
+        (
+            "[raft]\nelection_timeout_max = \"550ms\"\nstep_down_after = \"520ms\"\n",
+            "raft.election_timeout_max (550ms) is not above raft.election_timeout_min (550ms): \
+             timeouts must differ between nodes, or votes split; choose more than 550ms",
+        ),
+        (
+            "[raft]\nheartbeat_interval = \"151ms\"\n",
+            "raft.heartbeat_interval (151ms) is too long for a leader lease of 450ms \
+             (leader_lease.duration less leader_lease.max_clock_skew): two heartbeats may be lost, \
+             so choose at most 150ms",
+        ),
+        (
+            "[raft]\nstep_down_after = \"499ms\"\n",
+            "raft.step_down_after (499ms) must lie between leader_lease.duration (500ms) and \
+             raft.election_timeout_max (1s)",
+        ),
+        (
+            "[leader_lease]\nmax_clock_skew = \"500ms\"\n",
+            "leader_lease.max_clock_skew (500ms) leaves nothing of leader_lease.duration (500ms): \
+             choose a skew below the lease duration, or a longer lease",
+        ),
+        (
+            "[leader_lease]\nmax_clock_skew = \"21ms\"\n",
+            "leader_lease.max_clock_skew (21ms) is too small for leader_lease.duration (500ms): \
+             clocks that drift by 20000 ppm and read in steps of 1ms need at least 22ms",
+        ),
+        // A6: 50 ms of margin with a promise of 10 s.
+        (
+            "[leader_lease]\nduration = \"10s\"\n",
+            "leader_lease.max_clock_skew (50ms) is too small for leader_lease.duration (10s): \
+             clocks that drift by 20000 ppm and read in steps of 1ms need at least 402ms",
         ),
     ] {
         assert_eq!(

@@ -76,6 +76,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the state itself is wrong, so that it must be rebuilt, whatever the disk does.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::OutOfOrder { .. })
+    }
+
     /// Whether the disk is full: the one failure that passes when room is made.
     pub fn is_disk_full(&self) -> bool {
         match self {
