@@ -326,12 +326,9 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         let seed = Seed::new(self.options, header.number);
         let opening_at = OPENING_AT as usize;
         let opening = Opening::decode(&image[opening_at..opening_at + SECTOR], seed);
-        let opening = match opening {
-            Ok(opening) => opening,
-            Err(()) => {
-                self.found.others.push(header.number);
-                return Err(damage_at(header.number, OPENING_AT, "it is damaged"));
-            }
+        let Ok(opening) = opening else {
+            self.found.others.push(header.number);
+            return Err(damage_at(header.number, OPENING_AT, "it is damaged"));
         };
         let Some(opening) = opening else {
             let first = first_written(image);

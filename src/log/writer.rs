@@ -68,7 +68,7 @@ pub struct Log<D: Disk> {
 #[derive(Debug)]
 enum Body<F> {
     /// In use.
-    Sound(Tail<F>),
+    Sound(Box<Tail<F>>),
     /// Damaged: nothing can be appended until [`Log::repair`].
     Damaged { found: Box<Found<F>> },
 }
@@ -117,14 +117,17 @@ impl<D: Disk> Log<D> {
             Some(found) => found,
             None => (vote::create(&mut disk, &options, &look.slot)?, 0),
         };
+        // Names that can be seen may not be on disk either.
+        disk.sync_dir("")?;
+        disk.sync_dir(FOLDER)?;
         let mut slot = look.slot;
         let body = if let Verdict::Damaged(_) = recovery.verdict {
             let found = Box::new(look.found);
             Body::Damaged { found }
         } else if recovery.created {
-            Body::Sound(Tail::create(&mut disk, &options, &look.found)?)
+            Body::Sound(Box::new(Tail::create(&mut disk, &options, &look.found)?))
         } else {
-            Body::Sound(Tail::take_over(&mut disk, &options, look.found)?)
+            Body::Sound(Box::new(Tail::take_over(&mut disk, &options, look.found)?))
         };
         if let Body::Sound(tail) = &body {
             // The slots, like the tail, may be in the page cache only. From here on they also
@@ -257,7 +260,7 @@ impl<D: Disk> Log<D> {
                 return Ok(());
             };
             let tail = Tail::repair(&mut self.disk, &self.options, found)?;
-            self.body = Body::Sound(tail);
+            self.body = Body::Sound(Box::new(tail));
             Ok(())
         });
         if done.is_err() {
@@ -462,6 +465,9 @@ impl<F: DiskFile> Tail<F> {
             {
                 wipe(&mut spare.file, torn)?;
             }
+            // Like the tail: it can be seen, but its sync may have failed.
+            spare.file.write_at(&spare.header.encode(options), 0)?;
+            spare.file.sync_data()?;
             spares.push_back(spare);
         }
         if let Some(torn) = found.torn
@@ -705,7 +711,11 @@ impl<F: DiskFile> Tail<F> {
             Some(filling) => filling,
             None => {
                 let newest = self.spares.back().map(|spare| spare.header.number);
-                Filling::start(disk, options, newest.unwrap_or(self.in_use().number) + 1)?
+                Filling::start(
+                    disk,
+                    options,
+                    newest.unwrap_or_else(|| self.in_use().number) + 1,
+                )?
             }
         };
         let done = filling.step();
