@@ -61,6 +61,8 @@ pub(crate) trait Sinks: Send {
     fn apply(&mut self, entries: Vec<Entry>);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
+    /// Proof came that an assumption about clocks failed (P37). Called once.
+    fn lease_tripped(&mut self);
 }
 
 /// The loop's state.
@@ -72,6 +74,7 @@ pub(crate) struct Driver<S> {
     status: Arc<ArcSwap<Status>>,
     pending: BTreeMap<RequestId, (Arc<Outbox>, u64)>,
     next_request: u64,
+    lease_tripped: bool,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -84,6 +87,7 @@ impl<S: Sinks> Driver<S> {
     ) -> Self {
         status.store(Arc::new(node.status()));
         Self {
+            lease_tripped: node.consensus().lease_tripped(),
             node,
             mailbox,
             clock,
@@ -144,6 +148,10 @@ impl<S: Sinks> Driver<S> {
     }
 
     fn publish_status(&mut self) {
+        if !self.lease_tripped && self.node.consensus().lease_tripped() {
+            self.lease_tripped = true;
+            self.sinks.lease_tripped();
+        }
         let status = self.node.status();
         let before = self.status.load();
         if **before != status {

@@ -1,5 +1,6 @@
 //! Where the driver's outputs go, and where the log thread's reports come from.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::directory::Directory;
@@ -33,6 +34,8 @@ pub(crate) struct Hands {
     pub(crate) peers: Arc<Peers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) name: String,
+    /// The file that remembers a tripped lease.
+    pub(crate) tripwire_mark: PathBuf,
 }
 
 impl Sinks for Hands {
@@ -56,12 +59,27 @@ impl Sinks for Hands {
         if before.leader != now.leader && now.leader.is_some() {
             self.metrics.raft.leader_changes.increment(1);
         }
+        if before.role == Role::Quarantined && now.role != Role::Quarantined {
+            self.log.end_quarantine();
+        }
         if before.role != now.role {
             let term = now.term;
             match now.role {
                 Role::Leader => tracing::info!(node = %self.name, %term, "leads"),
                 role => tracing::info!(node = %self.name, %term, %role, "role changed"),
             }
+        }
+    }
+
+    fn lease_tripped(&mut self) {
+        tracing::error!(
+            node = %self.name,
+            "another node led while this one held a leader lease: an assumption about clocks \
+             failed; leased reads are off on this node until an operator has looked"
+        );
+        // Once in a node's life, and leased reads are off already: this may wait for the disk.
+        if let Err(error) = std::fs::write(&self.tripwire_mark, "see the log of this node\n") {
+            tracing::error!(node = %self.name, %error, "the tripped lease cannot be remembered");
         }
     }
 }

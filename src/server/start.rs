@@ -12,6 +12,7 @@ use std::hash::RandomState;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -386,6 +387,7 @@ impl Server {
                 peers: peers.clone(),
                 metrics: metrics.clone(),
                 name: config.node.name.clone(),
+                tripwire_mark: tripwire_mark(data_dir.path()),
             },
             status.clone(),
         );
@@ -583,7 +585,7 @@ impl Found {
             incarnation: data_dir.identity().incarnation,
             segment_bytes: config.storage.segment_bytes,
         };
-        let (log, recovery) = Log::open(data_dir.log_disk(), options)?;
+        let (mut log, recovery) = Log::open(data_dir.log_disk(), options)?;
         let mut warnings = Vec::new();
         match &recovery.verdict {
             Verdict::Clean => {}
@@ -600,33 +602,24 @@ impl Found {
                 );
                 tracing::error!("{warning}");
                 warnings.push(warning);
+                log.repair()?;
             }
         }
         let state_path = data_dir.state_path();
         let store_options = store_options(config.storage.cache_bytes);
-        let last = recovery
-            .records
-            .last()
-            .map_or(recovery.base.index, |record| record.id.index);
         let whole = recovery.base.index == LogIndex(0);
         let mark = damage_mark(&state_path);
         if whole && let Ok(why) = std::fs::read_to_string(&mark) {
             warnings.push(set_aside(&state_path, why.trim())?);
             std::fs::remove_file(&mark).map_err(io_error("removing the mark of damage"))?;
         }
-        let mut store = match StateStore::open(&state_path, &store_options) {
+        let store = match StateStore::open(&state_path, &store_options) {
             Err(error) if error.is_damage() && whole => {
                 warnings.push(set_aside(&state_path, &error.to_string())?);
                 StateStore::open(&state_path, &store_options)?
             }
             opened => opened?,
         };
-        if whole && (recovery.quarantined || store.reader().applied() > last) {
-            drop(store);
-            let why = "it is ahead of the log";
-            warnings.push(set_aside(&state_path, why)?);
-            store = StateStore::open(&state_path, &store_options)?;
-        }
         let founded = kv::cluster_info(&store.reader().snapshot()?)?.is_some();
         let configuration = Configuration {
             voters: config
@@ -636,7 +629,12 @@ impl Found {
                 .collect(),
             ..Configuration::default()
         };
-        let restored = restore(recovery, configuration, store.reader().applied())?;
+        let mut restored = restore(recovery, configuration, store.reader().applied())?;
+        let mark = tripwire_mark(data_dir.path());
+        restored.lease_tripped = mark.exists();
+        if restored.lease_tripped {
+            warnings.push(tripwire_warning(&mark));
+        }
         Ok(Self {
             log,
             store,
@@ -645,6 +643,20 @@ impl Found {
             warnings,
         })
     }
+}
+
+/// The file that remembers that an assumption about clocks failed on this node (P37).
+fn tripwire_mark(data_dir: &Path) -> PathBuf {
+    data_dir.join("leader-lease.tripped")
+}
+
+fn tripwire_warning(mark: &Path) -> String {
+    format!(
+        "this node serves no reads under a leader lease: it once held one while another node led, so \
+         an assumption about clocks failed; find out why, then stop the node, delete {} and start \
+         it again",
+        mark.display()
+    )
 }
 
 /// How `cache_bytes` is shared out: most of it to current records, which answer point reads.

@@ -367,6 +367,7 @@ pub fn restore(
     let entries = entries?;
     let last = entries.last().map_or(base, |entry| entry.id);
     Ok(Restored {
+        lease_tripped: false,
         hard_state: HardState {
             term: recovery.vote.term,
             vote: recovery.vote.voted_for,
