@@ -115,6 +115,9 @@ pub enum BindError {
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// What a round trip is taken to last until it has been measured. A first packet that is lost, or
+/// sent to a node that is just starting, is repeated after three of these.
+const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(50);
 const RETRY_TOKEN_LIFETIME: Duration = Duration::from_secs(15);
 /// Bursts of a few thousand small frames must survive a scheduler pause of the reader.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
@@ -724,6 +727,7 @@ fn transport_config(side: Side, port: Port) -> quinn::TransportConfig {
         .max_concurrent_bidi_streams(quinn::VarInt::from_u32(windows.two_way_streams))
         .max_concurrent_uni_streams(quinn::VarInt::from_u32(windows.one_way_streams))
         .datagram_receive_buffer_size(None)
+        .initial_rtt(INITIAL_ROUND_TRIP)
         .max_idle_timeout(Some(
             quinn::IdleTimeout::try_from(IDLE_TIMEOUT).expect("ten seconds are in range"),
         ));

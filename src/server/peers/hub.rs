@@ -58,7 +58,7 @@ pub(super) struct Hub {
     routes: ArcSwap<BTreeMap<NodeId, Arc<Route>>>,
     known: ArcSwap<BTreeMap<NodeId, PeerInfo>>,
     links: Mutex<Links>,
-    /// Told when a link has lost its connection.
+    /// Told when a link has got or lost its connection.
     changed: Notify,
 }
 
@@ -228,6 +228,17 @@ impl Hub {
         }
     }
 
+    /// Waits until the member has a connection.
+    pub(super) async fn until_connected(&self, name: &str) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_connected(name) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     pub(super) fn is_connected(&self, name: &str) -> bool {
         let links = self.lock();
         links
@@ -385,6 +396,7 @@ impl Hub {
             "peer connected"
         );
         self.handler.on_connected(&info);
+        self.changed.notify_waiters();
         Some(route)
     }
 

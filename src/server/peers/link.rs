@@ -153,6 +153,10 @@ impl Failure {
         };
         endpoint.stats().count_failed(Port::Peer, reason);
         connection.close(code);
+        if let Self::Lost(_) = self {
+            // It went away by itself, as one of two calls that cross may.
+            return;
+        }
         tracing::warn!(
             peer = %connection.identity(),
             address = %connection.remote_address(),
@@ -169,7 +173,12 @@ async fn call(
     name: &str,
 ) -> Result<Option<(Connection, Arc<Route>)>, Failure> {
     let addresses = resolve_all(&hub.addresses_of(name), endpoint).await?;
-    let connection = endpoint.connect_any(&addresses, STAGGER).await?;
+    let connection = tokio::select! {
+        connected = endpoint.connect_any(&addresses, STAGGER) => connected?,
+        // The member called us: no need to wait for an address where nobody may be. Once our
+        // hello is out it is too late for that, because the other side may have chosen this one.
+        () = hub.until_connected(name) => return Ok(None),
+    };
     let greeting = tokio::time::timeout(HELLO_TIMEOUT, greet(&connection, hub, name)).await;
     let failure = match greeting {
         Ok(Ok(Some(route))) => return Ok(Some((connection, route))),
@@ -198,7 +207,8 @@ async fn resolve_all(
         match resolve(name).await {
             Ok(addresses) => {
                 for address in addresses {
-                    if !(from_v4 && address.is_ipv6()) && !found.contains(&address) {
+                    let out_of_reach = from_v4 && address.is_ipv6();
+                    if !out_of_reach && !found.contains(&address) {
                         found.push(address);
                     }
                 }
@@ -251,7 +261,7 @@ async fn write_hello(
 ) -> Result<(), Failure> {
     let mut bytes = BytesMut::new();
     encode(hello, limits, &mut bytes).map_err(Failure::OwnHello)?;
-    Ok(flatten(stream.write(bytes.freeze()).await)?)
+    flatten(stream.write(bytes.freeze()).await)
 }
 
 async fn read_hello(stream: &mut FrameStream) -> Result<PeerHello, Failure> {
