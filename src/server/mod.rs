@@ -15,6 +15,8 @@ mod sessions;
 mod sinks;
 mod start;
 mod state_thread;
+#[cfg(all(test, feature = "cli"))]
+mod tests;
 
 pub use start::Server;
 pub use start::ServerOptions;

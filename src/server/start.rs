@@ -557,7 +557,9 @@ impl Server {
         panicked |= self.state_thread.join().is_err();
         drop(self.peers);
         if let Ok(log_thread) = Arc::try_unwrap(self.log_thread) {
-            log_thread.stop();
+            if let Err(error) = log_thread.stop() {
+                tracing::error!(%error, "the log was not closed cleanly");
+            }
         }
         assert!(!panicked, "a thread of this node panicked");
     }
