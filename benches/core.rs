@@ -119,6 +119,7 @@ impl World {
                     self.inputs.push_back((id, Input::Applied(replies)));
                 }
                 Output::Read(..) | Output::Reply(..) => self.answered += 1,
+                Output::FindIdleSessions { .. } => {}
             }
         }
     }

@@ -25,6 +25,7 @@ use crate::raft::Ticket;
 use crate::raft::Unsaved;
 use crate::time::Clock;
 use crate::time::Instant;
+use crate::types::LogIndex;
 use crate::types::RequestId;
 
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
@@ -59,6 +60,8 @@ pub(crate) trait Sinks: Send {
     fn send(&mut self, envelope: Envelope);
     /// To the state thread.
     fn apply(&mut self, entries: Vec<Entry>);
+    /// To the state thread.
+    fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
     /// Proof came that an assumption about clocks failed (P37). Called once.
@@ -135,6 +138,9 @@ impl<S: Sinks> Driver<S> {
                 Output::Persist(ticket, unsaved) => self.sinks.persist(ticket, unsaved),
                 Output::Send(envelope) => self.sinks.send(envelope),
                 Output::Apply(entries) => self.sinks.apply(entries),
+                Output::FindIdleSessions { unused_since } => {
+                    self.sinks.find_idle_sessions(unused_since);
+                }
                 Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
             }

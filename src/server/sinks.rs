@@ -25,6 +25,7 @@ use crate::raft::Message;
 use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
+use crate::types::LogIndex;
 use crate::types::Role;
 
 /// Carries the driver's outputs to the threads that do them.
@@ -53,6 +54,10 @@ impl Sinks for Hands {
 
     fn apply(&mut self, entries: Vec<Entry>) {
         self.state.send(Work::Apply(entries));
+    }
+
+    fn find_idle_sessions(&mut self, unused_since: LogIndex) {
+        self.state.send(Work::FindIdleSessions { unused_since });
     }
 
     fn status_changed(&mut self, before: &Status, now: &Status) {

@@ -17,20 +17,27 @@ use super::driver::Mailbox;
 use super::gather::Gather;
 use super::metrics::Metrics;
 use super::metrics::stopwatch;
+use crate::kv;
 use crate::node::Input;
 use crate::raft::Entry;
 use crate::raft::Payload;
+use crate::types::LogIndex;
 
 /// Most entries in one batch of the store.
 const BATCH_ENTRIES_MAX: usize = 512;
 /// Most bytes of commands in one batch of the store; one entry may be larger and goes alone.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
+/// Most sessions forgotten by one entry.
+const IDLE_SESSIONS_MAX: usize = 4096;
+
 /// What is sent to the state thread.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Apply these.
     Apply(Vec<Entry>),
+    /// Report some sessions that were not used after `unused_since`.
+    FindIdleSessions { unused_since: LogIndex },
     /// Finish, make everything durable and end.
     Stop,
 }
@@ -91,9 +98,11 @@ fn run(
     loop {
         work.take(&mut taken, Duration::from_secs(3600));
         let mut stop = false;
+        let mut idle_since = None;
         for item in taken.drain(..) {
             match item {
                 Work::Apply(more) => entries.extend(more),
+                Work::FindIdleSessions { unused_since } => idle_since = Some(unused_since),
                 Work::Stop => stop = true,
             }
         }
@@ -104,6 +113,14 @@ fn run(
             rest = later;
         }
         entries.clear();
+        if let Some(unused_since) = idle_since {
+            let snapshot = store.reader().snapshot()?;
+            let sessions = kv::idle_sessions(&snapshot, unused_since, IDLE_SESSIONS_MAX)?;
+            mailbox.send(Mail::Input(Input::IdleSessions {
+                unused_since,
+                sessions,
+            }));
+        }
         if stop {
             return store.close().map(|_| ());
         }
