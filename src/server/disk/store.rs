@@ -247,7 +247,7 @@ impl StateStore {
     }
 
     /// Makes everything durable and notes that the stop was clean, so that the next start need not
-    /// verify.
+    /// verify. The directory stays locked until the last reader and snapshot are gone.
     ///
     /// # Errors
     /// As [`StateStore::persist`].

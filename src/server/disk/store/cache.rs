@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn no_reader_sees_less_than_what_was_published_before_it_began() {
         const KEYS: usize = 4;
-        const WRITES: i64 = 40_000;
+        const WRITES: i64 = 3_000;
         let cache = RecordCache::new(SHARDS * 2048);
         let disk: [AtomicI64; KEYS] = Default::default();
         let published = AtomicU64::new(0);

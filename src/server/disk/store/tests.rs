@@ -295,12 +295,18 @@ fn a_point_read_tells_a_revision_at_which_it_was_so() {
         let gone = reader.get(b"k").unwrap();
         assert_eq!((gone.kv, gone.revision), (None, 4));
     }
+    store.apply_batch(&[put(4, b"other", b"2")]).unwrap();
+    assert_eq!(
+        reader.get(b"k").unwrap().revision,
+        5,
+        "still gone, and later"
+    );
     drop(reader);
     drop(store);
     let store = open(directory.path());
     for _ in 0..2 {
         let gone = store.reader().get(b"k").unwrap();
-        assert_eq!((gone.kv, gone.revision), (None, 4), "from disk");
+        assert_eq!((gone.kv, gone.revision), (None, 5), "from disk");
     }
 }
 
