@@ -550,8 +550,16 @@ impl Consensus {
     // What is.
 
     /// Whether this node may ever stand for election as things are.
+    ///
+    /// It must vote in the configuration in force; or in the one before, while it does not know
+    /// the change to be committed. Else a change that only those on their way out hold would
+    /// leave a cluster without anybody to elect: they hold more than the others, who need their
+    /// votes (thesis, 4.2.2). Its own vote counts only where it is a voter.
     pub(super) fn may_campaign(&self) -> bool {
-        !self.retired && self.quarantine.is_none() && self.log.configuration().is_voter(self.id)
+        let changing = self.log.configuration_index() > self.commit;
+        let votes = self.log.configuration().is_voter(self.id)
+            || changing && self.log.previous_configuration().is_voter(self.id);
+        votes && !self.retired && self.quarantine.is_none()
     }
 
     /// Whether the disk has owed an answer for longer than `limit`.

@@ -88,6 +88,12 @@ impl Log {
         latest.map_or(&self.base_configuration, |(_, configuration)| configuration)
     }
 
+    /// The configuration before the one in force.
+    pub(super) fn previous_configuration(&self) -> &Configuration {
+        let previous = self.configurations.iter().rev().nth(1);
+        previous.map_or(&self.base_configuration, |(_, configuration)| configuration)
+    }
+
     /// Where the configuration in force stands.
     pub(super) fn configuration_index(&self) -> LogIndex {
         let latest = self.configurations.last();
