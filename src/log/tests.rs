@@ -569,8 +569,8 @@ fn a_log_that_is_not_the_one_the_vote_file_names_is_damaged() {
 #[test]
 fn a_prepared_segment_that_only_the_page_cache_knows_is_not_relied_upon() {
     let mut relied = 0;
-    for call in 1..8 {
-        let disk = SimDisk::new(call);
+    for (call, seed) in (1..8).flat_map(|call| (0..6).map(move |seed| (call, seed))) {
+        let disk = SimDisk::new(seed);
         let (mut log, _) = open(&disk).unwrap();
         log.append(&entries(1..=2, 1, 3000)).unwrap();
         disk.fail_call(call, Fault::Io);
@@ -588,7 +588,7 @@ fn a_prepared_segment_that_only_the_page_cache_knows_is_not_relied_upon() {
         assert_eq!(recovery.records, entries(1..=6, 1, 3000));
         relied += 1;
     }
-    assert_eq!(relied, 6, "create, zeros, sync, header, sync, name");
+    assert_eq!(relied, 6 * 6, "create, zeros, sync, header, sync, name");
 }
 
 #[test]
@@ -925,6 +925,22 @@ fn a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine() {
     assert!(recovery.quarantined, "clean is not yet complete");
     let whole = [&truth.records[..2], &entries(3..=9, 8, 2000)].concat();
     assert_eq!(recovery.records, whole);
+    log.end_quarantine().unwrap();
+    disk.crash();
+    assert!(!look(&disk).unwrap().quarantined);
+}
+
+#[test]
+fn a_quarantine_that_others_ask_for_is_remembered_too() {
+    let (disk, truth) = specimen(true);
+    let (mut log, recovery) = open(&disk).unwrap();
+    assert!(!recovery.quarantined);
+    log.begin_quarantine().unwrap();
+    drop(log);
+    disk.crash();
+    let (mut log, recovery) = open(&disk).unwrap();
+    assert!(recovery.quarantined);
+    assert_eq!(Model::of(&recovery), truth);
     log.end_quarantine().unwrap();
     disk.crash();
     assert!(!look(&disk).unwrap().quarantined);

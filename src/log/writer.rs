@@ -269,6 +269,17 @@ impl<D: Disk> Log<D> {
         done
     }
 
+    /// Remembers across restarts that this replica may lack something that it acknowledged, though
+    /// its log looks whole: the state is ahead of it, say.
+    pub fn begin_quarantine(&mut self) -> Result<(), LogError> {
+        self.check_usable()?;
+        if self.slot.quarantined {
+            return Ok(());
+        }
+        self.slot.quarantined = true;
+        self.save_slot()
+    }
+
     /// The replica holds again everything that it may ever have acknowledged (A23).
     pub fn end_quarantine(&mut self) -> Result<(), LogError> {
         self.check_usable()?;
@@ -714,7 +725,7 @@ impl<F: DiskFile> Tail<F> {
                 )?
             }
         };
-        let done = filling.step();
+        let done = filling.step(FILL_SLICE_BYTES);
         let filling = self.filling.insert(filling);
         done?;
         if filling.filled == filling.header.bytes {
@@ -776,8 +787,8 @@ impl<F: DiskFile> Filling<F> {
         })
     }
 
-    fn step(&mut self) -> Result<(), DiskError> {
-        let slice = FILL_SLICE_BYTES.min(self.header.bytes - self.filled);
+    fn step(&mut self, bytes_max: u64) -> Result<(), DiskError> {
+        let slice = bytes_max.min(self.header.bytes - self.filled);
         self.file.write_zeros(self.filled, slice)?;
         self.file.sync_data()?;
         self.filled += slice;
@@ -802,9 +813,8 @@ fn make_segment<D: Disk>(
     number: u64,
 ) -> Result<Spare<D::File>, DiskError> {
     let mut filling = Filling::start(disk, options, number)?;
-    while filling.filled < filling.header.bytes {
-        filling.step()?;
-    }
+    // Nobody waits behind it yet, so it is done at one go.
+    filling.step(options.segment_bytes)?;
     filling.finish(disk, options)?;
     Ok(Spare {
         file: filling.file,
