@@ -53,7 +53,6 @@ use crate::log::segment::segment_bytes_are_sound;
 use crate::log::tip::Tip;
 use crate::log::vote::SyncedBatch;
 use crate::types::LogId;
-use crate::types::LogIndex;
 
 /// A segment that is in use, or was.
 #[derive(Debug)]
@@ -69,50 +68,24 @@ pub(super) struct Facts {
     pub(super) bytes: u64,
     /// Where the log stood when it was opened.
     pub(super) opening: Opening,
-    pub(super) reach: Reach,
-}
-
-impl Facts {
-    /// `highest` is that of the segment before.
-    pub(super) fn new(header: Header, opening: Opening, highest: LogIndex) -> Self {
-        Self {
-            number: header.number,
-            bytes: header.bytes,
-            opening,
-            reach: Reach {
-                highest: highest.max(opening.last.index),
-                lowest_cut: None,
-            },
-        }
-    }
-}
-
-/// How far the records of a segment reach: what decides when it may be deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reach {
-    /// The highest index that was ever written to it or before it.
-    pub(super) highest: LogIndex,
     /// The cut in it that reached furthest back.
     pub(super) lowest_cut: Option<LogId>,
 }
 
-impl Reach {
-    pub(super) fn note_entry(&mut self, id: LogId) {
-        self.highest = self.highest.max(id.index);
-    }
-
-    pub(super) fn note_cut(&mut self, keep: LogId) {
-        if self.lowest_cut.is_none_or(|cut| keep.index < cut.index) {
-            self.lowest_cut = Some(keep);
+impl Facts {
+    pub(super) fn new(header: Header, opening: Opening) -> Self {
+        Self {
+            number: header.number,
+            bytes: header.bytes,
+            opening,
+            lowest_cut: None,
         }
     }
+}
 
-    pub(super) fn extend(&mut self, other: Self) {
-        self.highest = self.highest.max(other.highest);
-        if let Some(keep) = other.lowest_cut {
-            self.note_cut(keep);
-        }
-    }
+/// The one of two cuts that reaches further back.
+pub(super) fn lower_cut(one: Option<LogId>, other: Option<LogId>) -> Option<LogId> {
+    one.into_iter().chain(other).min_by_key(|keep| keep.index)
 }
 
 /// A segment that is prepared and not yet in use.
@@ -349,12 +322,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
             };
         };
         self.check_opening(header, opening)?;
-        let highest = self
-            .found
-            .used
-            .last()
-            .map_or(LogIndex(0), |used| used.facts.reach.highest);
-        let facts = Facts::new(header, opening, highest);
+        let facts = Facts::new(header, opening);
         self.found.used.push(Used { file, facts });
         self.found.position = DATA_AT;
         self.read_batches(header, seed, image, true)
@@ -482,10 +450,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
             }
         }
         if blank {
-            if self.named.contains_key(&batch) {
-                let what = format!("batch {batch} was synced, and a part of it is missing");
-                return Err(damage_at(extent.segment, extent.at, &what));
-            }
+            // Whether anything names it as synced is asked when all is read.
             self.found.torn = Some(extent);
             return Ok(());
         }
@@ -521,12 +486,11 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         for said in all {
             match said {
                 Said::Entry(record) => {
-                    used.facts.reach.note_entry(record.id);
                     found.tip.push(record.id);
                     found.records.push(record);
                 }
                 Said::KeepUpTo(keep) => {
-                    used.facts.reach.note_cut(keep);
+                    used.facts.lowest_cut = lower_cut(used.facts.lowest_cut, Some(keep));
                     found.tip.cut(keep);
                     let kept = keep.index.0 - found.tip.base.index.0;
                     found.records.truncate(kept as usize);
@@ -550,8 +514,8 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         if let Some((named, _)) = self.named.range(found.synced + 1..).next() {
             return Err(Damage {
                 what: format!(
-                    "batch {named} was synced, as the vote file says, and is not there: the log \
-                     ends with batch {}",
+                    "batch {named} was synced, as the vote file says, and is not there, or not \
+                     whole: the log ends with batch {}",
                     found.synced
                 ),
                 place: FOLDER.to_owned(),

@@ -526,6 +526,72 @@ fn a_batch_that_anything_names_is_never_taken_for_torn() {
 }
 
 #[test]
+fn the_opening_of_a_segment_names_the_batch_before_it() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = open(&disk).unwrap();
+    for index in 1..=4 {
+        log.append(&[entry(index, 1, 10)]).unwrap();
+    }
+    while log.prepare_next(true).unwrap() == Preparation::More {}
+    disk.lie_about_syncs(true);
+    log.append(&[entry(5, 1, 10)]).unwrap();
+    disk.lie_about_syncs(false);
+    // Of the new segment only the opening survives; and the last batch before it rots away.
+    disk.crash_keeping(|_, sector| sector == 8);
+    let recovery = look(&disk).unwrap();
+    assert_eq!(recovery.verdict, Verdict::Clean);
+    assert_eq!(recovery.records, entries(1..=4, 1, 10));
+    disk.rot("log/0000000000000001", 8192 + 3 * 4096, &[0; SECTOR]);
+    let verdict = look(&disk).unwrap().verdict;
+    assert!(matches!(verdict, Verdict::Damaged(_)), "{verdict:?}");
+}
+
+#[test]
+fn a_log_that_is_not_the_one_the_vote_file_names_is_damaged() {
+    // The same member, the same number of batches, another history: a restored backup, say.
+    let lives = [1, 2].map(|term| {
+        let disk = SimDisk::new(term);
+        let (mut log, _) = open(&disk).unwrap();
+        log.append(&entries(1..=3, term, 10)).unwrap();
+        log.save_vote(vote(2, term)).unwrap();
+        disk
+    });
+    for name in lives[0].file_names() {
+        if name != "vote" {
+            lives[0].rot(&name, 0, &lives[1].contents(&name));
+        }
+    }
+    let verdict = look(&lives[0]).unwrap().verdict;
+    assert!(matches!(verdict, Verdict::Damaged(_)), "{verdict:?}");
+    assert_eq!(look(&lives[1]).unwrap().verdict, Verdict::Clean);
+}
+
+#[test]
+fn a_prepared_segment_that_only_the_page_cache_knows_is_not_relied_upon() {
+    let mut relied = 0;
+    for (call, seed) in (1..8).flat_map(|call| (0..6).map(move |seed| (call, seed))) {
+        let disk = SimDisk::new(seed);
+        let (mut log, _) = open(&disk).unwrap();
+        log.append(&entries(1..=2, 1, 3000)).unwrap();
+        disk.fail_call(call, Fault::Io);
+        if log.prepare_next(true).is_ok() {
+            continue;
+        }
+        disk.kill();
+        let (mut log, _) = open(&disk).unwrap();
+        // Into the next segment, so the prepared one is the successor that must exist.
+        log.append(&entries(3..=6, 1, 3000)).unwrap();
+        drop(log);
+        disk.crash_keeping(|_, _| false);
+        let recovery = look(&disk).unwrap();
+        assert_eq!(recovery.verdict, Verdict::Clean, "call {call}");
+        assert_eq!(recovery.records, entries(1..=6, 1, 3000));
+        relied += 1;
+    }
+    assert_eq!(relied, 6 * 6, "create, zeros, sync, header, sync, name");
+}
+
+#[test]
 fn lost_files_are_seen() {
     let (disk, _) = specimen(true);
     for name in disk.file_names() {
@@ -859,6 +925,22 @@ fn a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine() {
     assert!(recovery.quarantined, "clean is not yet complete");
     let whole = [&truth.records[..2], &entries(3..=9, 8, 2000)].concat();
     assert_eq!(recovery.records, whole);
+    log.end_quarantine().unwrap();
+    disk.crash();
+    assert!(!look(&disk).unwrap().quarantined);
+}
+
+#[test]
+fn a_quarantine_that_others_ask_for_is_remembered_too() {
+    let (disk, truth) = specimen(true);
+    let (mut log, recovery) = open(&disk).unwrap();
+    assert!(!recovery.quarantined);
+    log.begin_quarantine().unwrap();
+    drop(log);
+    disk.crash();
+    let (mut log, recovery) = open(&disk).unwrap();
+    assert!(recovery.quarantined);
+    assert_eq!(Model::of(&recovery), truth);
     log.end_quarantine().unwrap();
     disk.crash();
     assert!(!look(&disk).unwrap().quarantined);

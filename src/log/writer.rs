@@ -22,8 +22,8 @@ use crate::log::recover;
 use crate::log::recover::Extent;
 use crate::log::recover::Facts;
 use crate::log::recover::Found;
-use crate::log::recover::Reach;
 use crate::log::recover::Spare;
+use crate::log::recover::lower_cut;
 use crate::log::sector::block_align;
 use crate::log::segment::DATA_AT;
 use crate::log::segment::FOLDER;
@@ -90,8 +90,8 @@ struct Tail<F> {
     synced: Opening,
     /// Something names the last batch as synced.
     marked: bool,
-    /// What the open batch does to the segment that it will be written to.
-    reach: Reach,
+    /// The furthest cut in the open batch, whose segment is not yet decided.
+    lowest_cut: Option<LogId>,
     /// The open batch, and its sectors: kept to be used again.
     payload: Vec<u8>,
     sectors: Vec<u8>,
@@ -269,6 +269,17 @@ impl<D: Disk> Log<D> {
         done
     }
 
+    /// Remembers across restarts that this replica may lack something that it acknowledged, though
+    /// its log looks whole: the state is ahead of it, say.
+    pub fn begin_quarantine(&mut self) -> Result<(), LogError> {
+        self.check_usable()?;
+        if self.slot.quarantined {
+            return Ok(());
+        }
+        self.slot.quarantined = true;
+        self.save_slot()
+    }
+
     /// The replica holds again everything that it may ever have acknowledged (A23).
     pub fn end_quarantine(&mut self) -> Result<(), LogError> {
         self.check_usable()?;
@@ -428,7 +439,7 @@ impl<F: DiskFile> Tail<F> {
 
     /// An empty segment, opened in memory; its opening is still to be written.
     fn on(options: &LogOptions, spare: Spare<F>, opening: Opening) -> Self {
-        let facts = Facts::new(spare.header, opening, LogIndex(0));
+        let facts = Facts::new(spare.header, opening);
         Self {
             segments: VecDeque::from([facts]),
             file: spare.file,
@@ -439,7 +450,7 @@ impl<F: DiskFile> Tail<F> {
             tip: Tip::new(opening.chain, opening.last),
             synced: opening,
             marked: true,
-            reach: Reach::default(),
+            lowest_cut: None,
             payload: Vec::new(),
             sectors: Vec::new(),
         }
@@ -505,7 +516,7 @@ impl<F: DiskFile> Tail<F> {
             tip: found.tip,
             // The vote file is about to name it.
             marked: true,
-            reach: Reach::default(),
+            lowest_cut: None,
             payload: Vec::new(),
             sectors: Vec::new(),
         };
@@ -612,11 +623,10 @@ impl<F: DiskFile> Tail<F> {
                 .expect("a cut behind the base was refused");
             tip.chain = record::encode_cut(keep, tip.chain, &mut self.payload);
             tip.cut(keep);
-            self.reach.note_cut(keep);
+            self.lowest_cut = lower_cut(self.lowest_cut, Some(keep));
         }
         tip.chain = record::encode(record, tip.chain, &mut self.payload);
         tip.push(record.id);
-        self.reach.note_entry(record.id);
     }
 
     /// Seals what was encoded, writes it and syncs it; with nothing encoded, a mark.
@@ -641,12 +651,10 @@ impl<F: DiskFile> Tail<F> {
         self.file.sync_data()?;
         self.position += bytes;
         self.marked = self.payload.is_empty();
-        let reach = std::mem::take(&mut self.reach);
-        let in_use = self
-            .segments
-            .back_mut()
-            .expect("a segment is always in use");
-        in_use.reach.extend(reach);
+        let cut = self.lowest_cut.take();
+        if let Some(in_use) = self.segments.back_mut() {
+            in_use.lowest_cut = lower_cut(in_use.lowest_cut, cut);
+        }
         self.synced = Opening {
             batch,
             chain: self.tip.chain,
@@ -670,9 +678,8 @@ impl<F: DiskFile> Tail<F> {
             self.fill(disk, options)?;
         }
         let spare = self.spares.pop_front().expect("two are ready");
-        let highest = self.in_use().reach.highest;
         self.segments
-            .push_back(Facts::new(spare.header, self.synced, highest));
+            .push_back(Facts::new(spare.header, self.synced));
         self.seed = Seed::new(options, spare.header.number);
         self.file = spare.file;
         self.position = DATA_AT;
@@ -718,7 +725,7 @@ impl<F: DiskFile> Tail<F> {
                 )?
             }
         };
-        let done = filling.step();
+        let done = filling.step(FILL_SLICE_BYTES);
         let filling = self.filling.insert(filling);
         done?;
         if filling.filled == filling.header.bytes {
@@ -742,8 +749,9 @@ impl<F: DiskFile> Tail<F> {
         disk: &mut D,
         index: LogIndex,
     ) -> Result<(), DiskError> {
-        // Oldest first, each made sure of before the next: a gap would be damage.
-        while self.segments.len() > 1 && self.segments[0].reach.highest < index {
+        // What a segment holds ends where the next one opened. Oldest first, each made sure of
+        // before the next: a gap would be damage.
+        while self.segments.len() > 1 && self.segments[1].opening.last.index < index {
             remove_all(disk, [self.segments[0].number])?;
             self.segments.pop_front();
             self.tip.rebase(self.base());
@@ -754,11 +762,7 @@ impl<F: DiskFile> Tail<F> {
     /// Where the log begins, as recovery would find it.
     fn base(&self) -> LogId {
         let mut base = self.segments[0].opening.last;
-        for cut in self
-            .segments
-            .iter()
-            .filter_map(|facts| facts.reach.lowest_cut)
-        {
+        for cut in self.segments.iter().filter_map(|facts| facts.lowest_cut) {
             if cut.index < base.index {
                 base = cut;
             }
@@ -783,8 +787,8 @@ impl<F: DiskFile> Filling<F> {
         })
     }
 
-    fn step(&mut self) -> Result<(), DiskError> {
-        let slice = FILL_SLICE_BYTES.min(self.header.bytes - self.filled);
+    fn step(&mut self, bytes_max: u64) -> Result<(), DiskError> {
+        let slice = bytes_max.min(self.header.bytes - self.filled);
         self.file.write_zeros(self.filled, slice)?;
         self.file.sync_data()?;
         self.filled += slice;
@@ -809,9 +813,8 @@ fn make_segment<D: Disk>(
     number: u64,
 ) -> Result<Spare<D::File>, DiskError> {
     let mut filling = Filling::start(disk, options, number)?;
-    while filling.filled < filling.header.bytes {
-        filling.step()?;
-    }
+    // Nobody waits behind it yet, so it is done at one go.
+    filling.step(options.segment_bytes)?;
     filling.finish(disk, options)?;
     Ok(Spare {
         file: filling.file,
