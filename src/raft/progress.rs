@@ -46,8 +46,8 @@ pub(super) struct Progress {
 pub(super) enum State {
     /// One small append at a time, until a base is found that both logs share.
     Probe {
-        /// Whether one is on its way.
-        sent: bool,
+        /// The last index of the one that is on its way.
+        sent: Option<LogIndex>,
     },
     /// Appends without waiting.
     Stream {
@@ -62,7 +62,7 @@ impl Progress {
         Self {
             matched: LogIndex(0),
             next: last.next(),
-            state: State::Probe { sent: false },
+            state: State::Probe { sent: None },
             ack: None,
             counts_from: RoundId(0),
             rejoined: None,
@@ -76,7 +76,7 @@ impl Progress {
     pub(super) fn forget(&mut self, last: LogIndex, round: RoundId, nonce: u64) {
         self.matched = LogIndex(0);
         self.next = last.next();
-        self.state = State::Probe { sent: false };
+        self.state = State::Probe { sent: None };
         self.counts_from = round;
         self.rejoined = Some(nonce);
         self.verified = LogIndex(0);
@@ -107,7 +107,7 @@ impl Progress {
             return false;
         }
         self.next = shared.next().max(self.matched.next()).min(base.next());
-        self.state = State::Probe { sent: false };
+        self.state = State::Probe { sent: None };
         true
     }
 
@@ -122,7 +122,7 @@ impl Progress {
             self.stream_from(verified.next().max(self.matched.next()));
         }
         let waits = match &self.state {
-            State::Probe { sent } => *sent,
+            State::Probe { sent } => sent.is_some(),
             State::Stream { .. } => verified.next() < self.next,
         };
         if !waits {
@@ -137,7 +137,7 @@ impl Progress {
         self.lacking_since = None;
         self.verified = verified;
         match &mut self.state {
-            State::Probe { sent } => *sent = false,
+            State::Probe { sent } => *sent = None,
             State::Stream { in_flight } if verified > LogIndex(0) => {
                 in_flight.clear();
                 self.next = verified.next();
@@ -145,7 +145,7 @@ impl Progress {
             // It knows nothing of us: it has restarted, and must be asked again.
             State::Stream { .. } => {
                 self.next = self.matched.next();
-                self.state = State::Probe { sent: false };
+                self.state = State::Probe { sent: None };
             }
         }
     }
@@ -153,7 +153,7 @@ impl Progress {
     /// Whether an append may leave now; `last` is the last index of our log.
     pub(super) fn may_send(&self, last: LogIndex) -> bool {
         match &self.state {
-            State::Probe { sent } => !sent,
+            State::Probe { sent } => sent.is_none(),
             State::Stream { in_flight } => {
                 self.next <= last && in_flight.len() < APPENDS_IN_FLIGHT_MAX
             }
@@ -163,7 +163,7 @@ impl Progress {
     /// An append with entries up to `through` is on its way.
     pub(super) fn sent(&mut self, through: LogIndex) {
         match &mut self.state {
-            State::Probe { sent } => *sent = true,
+            State::Probe { sent } => *sent = Some(through),
             State::Stream { in_flight } => {
                 in_flight.push_back(through);
                 self.next = through.next();
@@ -178,11 +178,13 @@ impl Progress {
 
     fn stream_from(&mut self, next: LogIndex) {
         match &mut self.state {
-            State::Probe { .. } => {
-                self.next = next;
+            State::Probe { sent } => {
+                // What the probe carried has arrived with it, or will be found to be lacking.
+                let carried = sent.filter(|end| *end >= next);
+                self.next = carried.map_or(next, LogIndex::next);
                 self.lacking_since = None;
                 self.state = State::Stream {
-                    in_flight: VecDeque::new(),
+                    in_flight: carried.into_iter().collect(),
                 };
             }
             State::Stream { in_flight } => {

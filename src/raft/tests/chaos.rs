@@ -3,7 +3,7 @@
 //! Every world has clocks that drift as far as the lease allows, one of each pair even further;
 //! lost, doubled and late messages; cuts in one or both directions; pauses, sleep, crashes with and
 //! without the last writes; slow disks and slow state machines; hand-overs, retirements and
-//! changes of membership. The oracles of [`World`] watch every step; afterwards everything is
+//! changes of membership; and replicas that lose what they had acknowledged. The oracles of [`World`] watch every step; afterwards everything is
 //! healed, and the cluster must work again.
 
 use std::collections::BTreeSet;
@@ -36,6 +36,7 @@ struct Sums {
     quorum: u64,
     elections: u64,
     committed: usize,
+    recovered: u64,
 }
 
 #[test]
@@ -45,6 +46,7 @@ fn random_worlds_keep_every_claim_and_recover() {
         quorum: 0,
         elections: 0,
         committed: 0,
+        recovered: 0,
     };
     let from = std::env::var("RAFT_SEED_FROM").ok();
     let from = from.and_then(|seed| seed.parse().ok()).unwrap_or(0);
@@ -55,16 +57,15 @@ fn random_worlds_keep_every_claim_and_recover() {
         sums.quorum += world.quorum_reads;
         sums.elections += world.elections;
         sums.committed += world.committed();
+        sums.recovered += world.recovered;
     }
     // The claims must not hold because nothing happened.
     assert!(sums.leased > seeds() * 50, "{} leased reads", sums.leased);
-    assert!(sums.quorum > seeds() * 10, "{} quorum reads", sums.quorum);
-    assert!(sums.elections > seeds() * 3, "{} elections", sums.elections);
-    assert!(
-        sums.committed > seeds() as usize * 30,
-        "{} entries",
-        sums.committed
-    );
+    assert!(sums.quorum > seeds() * 4, "{} quorum reads", sums.quorum);
+    assert!(sums.elections > seeds() * 2, "{} elections", sums.elections);
+    assert!(sums.recovered > seeds() / 5, "{} recovered", sums.recovered);
+    let entries = sums.committed as u64;
+    assert!(entries > seeds() * 15, "{entries} entries");
 }
 
 fn play(seed: u64) -> World {
@@ -86,9 +87,14 @@ fn play(seed: u64) -> World {
         site.raw.change(0, 0, raw);
     }
     // Some worlds are quiet for long: then logs are equal, and hide nothing.
-    let busy = rng.u64(0..100);
-    let noisy = rng.bool();
     let moves = rng.bool();
+    let habits = Habits {
+        busy: rng.u64(0..100),
+        trouble: rng.u64(10..=100),
+        moves,
+        damage: !moves && initial > 1,
+    };
+    let noisy = rng.bool();
     if noisy {
         world.faults = Faults {
             lost: rng.u64(0..150),
@@ -98,7 +104,7 @@ fn play(seed: u64) -> World {
     }
     world.advance(rng.u64(0..2000) * MS);
     for _ in 0..rng.u64(100..300) {
-        step(&mut world, &mut rng, nodes, busy, moves);
+        step(&mut world, &mut rng, nodes, habits);
         world.look_at_leases();
     }
     world.look_at_logs();
@@ -115,10 +121,27 @@ fn leaders(world: &World) -> Vec<u64> {
         .collect()
 }
 
-fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, busy: u64, moves: bool) {
+/// What a world is like, of a hundred.
+#[derive(Clone, Copy)]
+struct Habits {
+    /// How often something is proposed.
+    busy: u64,
+    /// How often something goes wrong.
+    trouble: u64,
+    /// Whether members change.
+    moves: bool,
+    /// Whether a replica may lose what it had acknowledged, one at a time.
+    damage: bool,
+}
+
+fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, habits: Habits) {
     let one = rng.u64(1..=nodes);
     let runs = world.sites[&one].node.is_some();
-    match rng.u64(0..100) {
+    let what = match rng.u64(0..100) < habits.trouble {
+        true => rng.u64(0..100),
+        false => rng.u64(46..100),
+    };
+    match what {
         0..=3 => {
             let other = rng.u64(1..=nodes);
             world.cuts.insert((one, other));
@@ -140,6 +163,14 @@ fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, busy: u64, moves
                 world.advance(rng.u64(0..5) * MS);
                 world.start(one);
             }
+        }
+        14 if habits.damage && world.sites.values().all(|site| !site.disk.damaged) => {
+            world.crash(one);
+            let site = world.site(one);
+            let keep = rng.usize(0..=site.disk.entries.len());
+            site.disk.entries.truncate(keep);
+            site.disk.damaged = true;
+            world.start(one);
         }
         14..=19 if !runs => world.start(one),
         20..=22 if runs && !world.sites[&one].paused => match rng.bool() {
@@ -173,18 +204,19 @@ fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, busy: u64, moves
             site.node().retire(now);
             world.after(one);
         }
-        41..=43 if moves => change_members(world, rng, nodes),
+        41..=43 if habits.moves => change_members(world, rng, nodes),
         44..=45 if runs && !world.sites[&one].paused => world.time_out(one),
-        46..=60 => {
+        46..=47 => nemesis(world, rng, nodes),
+        48..=60 => {
             for id in leaders(world) {
                 if !world.sites[&id].paused {
-                    let _ = world.quorum_read(id);
+                    world.quorum_reads_together(id, 2);
                 }
             }
         }
         _ => {
             for id in leaders(world) {
-                if rng.u64(0..100) < busy && !world.sites[&id].paused {
+                if rng.u64(0..100) < habits.busy && !world.sites[&id].paused {
                     let weight = rng.usize(0..100);
                     let _ = world.propose(id, Bytes::from(vec![b'x'; weight]));
                 }
@@ -198,6 +230,66 @@ fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, busy: u64, moves
             let _ = world.leased_read(id);
         }
     }
+}
+
+/// Two faults that meet, which chance alone seldom arranges: one voter is cut off until its promise
+/// is over, then the leader is, and meanwhile the others are disturbed and asked to elect.
+fn nemesis(world: &mut World, rng: &mut fastrand::Rng, nodes: u64) {
+    let Some(leader) = leaders(world).first().copied() else {
+        return;
+    };
+    let rival = 1 + (leader + rng.u64(0..nodes - 1)) % nodes;
+    if rival == leader {
+        return;
+    }
+    let before = world.faults;
+    world.cuts.extend([(leader, rival), (rival, leader)]);
+    if rng.bool() {
+        world.faults.late = 300;
+    }
+    world.advance(rng.u64(520..700) * MS);
+    for other in 1..=nodes {
+        if other != leader && (rng.bool() || other == rival) {
+            world.cuts.extend([(leader, other), (other, leader)]);
+        }
+    }
+    for _ in 0..12 {
+        let other = rng.u64(1..=nodes);
+        let up = world.sites[&other].node.is_some();
+        match rng.u8(0..8) {
+            0 if up && other != leader => {
+                world.crash(other);
+                world.advance(rng.u64(0..3) * MS);
+                world.start(other);
+            }
+            1 => {
+                world.cuts.remove(&(leader, other));
+                world.cuts.remove(&(other, leader));
+            }
+            2 if up => {
+                let real = world.real;
+                let site = world.site(leader);
+                let now = site.clock(real);
+                if site.node.is_some() {
+                    let _ = site.node().transfer(now, Some(NodeId(other)));
+                    world.after(leader);
+                }
+            }
+            _ => {}
+        }
+        let site = &world.sites[&rival];
+        if site.node.is_some() && !site.paused {
+            world.time_out(rival);
+        }
+        world.advance(rng.u64(0..70) * MS);
+        for id in 1..=nodes {
+            if world.sites[&id].node.is_some() {
+                let _ = world.leased_read(id);
+            }
+        }
+    }
+    world.faults = before;
+    world.cuts.clear();
 }
 
 /// Joint consensus, by the rule: one change at a time, after an entry of this term is committed.
@@ -258,7 +350,7 @@ fn recover(world: &mut World, nodes: u64) {
     world.advance(500 * MS);
     assert!(world.leased_read(leader).is_some(), "the lease holds");
     let before = world.quorum_reads;
-    world.quorum_read(leader).expect("taken");
+    world.quorum_reads_together(leader, 1);
     world.advance(100 * MS);
     assert_eq!(
         world.quorum_reads,
@@ -269,6 +361,7 @@ fn recover(world: &mut World, nodes: u64) {
     for member in members {
         let node = world.site(member.0).node();
         assert!(node.status().commit >= id.index, "{member} follows");
+        assert!(!node.is_quarantined(), "{member} is whole again");
     }
     world.look_at_logs();
 }

@@ -12,10 +12,11 @@
 //! cut 1 2 | cut 1->2 | isolate 1 | heal
 //! hold 2->1 [kind] | drop 2->1 [kind] | release 2->1 | repeat 2->1   keep back, lose, let go,
 //!                              let go and keep
-//! crash 1 | restart 1 [damaged] [lose=2] | pause 1 | resume 1 | disk 1 stall|flow|5ms
+//! crash 1 | restart 1 [damaged] [lose=2] [unapplied] | pause 1 | resume 1 | disk 1 stall|flow|5ms
 //! apply 1 hold|flow
 //! clock 1 +2% | clock 1 boot +9% | clock 1 back 100ms | clock 1 freeze | suspend 1
-//! propose 1 x [count] | read 1 | read 1 quorum | campaign 2 | transfer 1 2 | retire 1 | clear 1
+//! propose 1 x [count] | read 1 | read 1 quorum [count] | campaign 2 | transfer 1 2 | retire 1 | clear 1
+//! timing promise=250ms         how nodes are set that start from here on
 //! configure 1 voters=1,2 outgoing=1,2,3 learners=4
 //! status | log 1 | lease 1 | counters 1
 //! forge 2->1 t3 heartbeat round=5 promise=500ms commit=7     a message out of nowhere
@@ -267,6 +268,9 @@ impl Stage {
                     let disk = &mut world.site(node()).disk;
                     match how.split_once('=') {
                         None if *how == "damaged" => disk.damaged = true,
+                        None if *how == "unapplied" => {
+                            world.site(node()).applied = LogIndex(0);
+                        }
                         Some(("lose", count)) => {
                             let keep = disk.entries.len() - number(count) as usize;
                             disk.entries.truncate(keep);
@@ -311,14 +315,14 @@ impl Stage {
                 };
                 world.say(line);
             }
-            ("read", [_, "quorum"]) => match world.quorum_read(node()) {
-                Ok(read) => world.say(format!("n{} takes read {read}", node())),
-                Err(refused) => world.say(format!("n{} refuses: {refused}", node())),
-            },
+            ("read", [_, "quorum", count @ ..]) => {
+                let count = count.first().map_or(1, |count| number(count));
+                world.quorum_reads_together(node(), count);
+            }
             ("campaign", [_]) => {
-                let before = world.trace.len();
+                let rounds = world.site(node()).node().next_round;
                 world.time_out(node());
-                if world.trace.len() == before {
+                if world.site(node()).node().next_round == rounds {
                     world.say(format!("n{} keeps silent", node()));
                 }
             }
@@ -353,8 +357,10 @@ impl Stage {
                     .append_configuration(configuration);
                 world.after(node());
             }
-            ("status", []) => {
-                let ids: Vec<_> = world.sites.keys().copied().collect();
+            ("timing", settings) => world.timing = timing(settings),
+            ("status", chosen) => {
+                let mut ids: Vec<_> = world.sites.keys().copied().collect();
+                ids.retain(|id| chosen.is_empty() || chosen.contains(&id.to_string().as_str()));
                 for id in ids {
                     let site = world.site(id);
                     let applied = site.applied;
@@ -497,9 +503,15 @@ fn forged(world: &mut World, to: u64, words: &[&str]) -> Message {
                 heartbeat,
                 base: id(field("base", "0@0")),
                 entries: entries
-                    .map(|entry| Entry {
+                    .map(|entry| match entry.split_once(':') {
+                        None => (entry, Payload::Noop),
+                        Some((entry, text)) => {
+                            (entry, Payload::Command(Bytes::from(text.to_owned())))
+                        }
+                    })
+                    .map(|(entry, payload)| Entry {
                         id: id(entry),
-                        payload: Payload::Noop,
+                        payload,
                     })
                     .collect(),
             })
@@ -529,26 +541,6 @@ fn forged(world: &mut World, to: u64, words: &[&str]) -> Message {
 fn cluster(arguments: &[&str]) -> World {
     let fields: BTreeMap<_, _> = arguments.iter().filter_map(|w| w.split_once('=')).collect();
     let nodes = fields.get("nodes").map_or(3, |nodes| number(nodes));
-    let mut options = TimingOptions::default();
-    if let Some(time) = fields.get("step_down") {
-        options.step_down_after = Duration::from_nanos(nanos(time));
-    }
-    if let Some(time) = fields.get("promise") {
-        let scale = nanos(time) as f64 / (500 * MS) as f64;
-        for setting in [
-            &mut options.heartbeat_interval,
-            &mut options.election_timeout_min,
-            &mut options.election_timeout_max,
-            &mut options.step_down_after,
-            &mut options.lease_duration,
-            &mut options.max_clock_skew,
-        ] {
-            *setting = setting.mul_f64(scale);
-        }
-    }
-    if fields.get("lease") == Some(&"off") {
-        options.lease_enabled = false;
-    }
     let sets: Vec<_> = arguments
         .iter()
         .filter(|word| {
@@ -566,7 +558,7 @@ fn cluster(arguments: &[&str]) -> World {
     } else {
         configuration(&sets)
     };
-    let timing = Timing::new(options).expect("settings that fit");
+    let timing = timing(arguments);
     let seed = fields.get("seed").map_or(1, |seed| number(seed));
     let mut world = World::new(nodes, timing, bootstrap, seed);
     world.timers = false;
@@ -588,6 +580,32 @@ fn cluster(arguments: &[&str]) -> World {
     world.trace.clear();
     world.show = Show::Votes;
     world
+}
+
+/// The default timing with changes; `promise` scales everything with it.
+fn timing(settings: &[&str]) -> Timing {
+    let mut options = TimingOptions::default();
+    for (name, value) in settings.iter().filter_map(|word| word.split_once('=')) {
+        match name {
+            "promise" => {
+                let scale = nanos(value) as f64 / (500 * MS) as f64;
+                for setting in [
+                    &mut options.heartbeat_interval,
+                    &mut options.election_timeout_min,
+                    &mut options.election_timeout_max,
+                    &mut options.step_down_after,
+                    &mut options.lease_duration,
+                    &mut options.max_clock_skew,
+                ] {
+                    *setting = setting.mul_f64(scale);
+                }
+            }
+            "step_down" => options.step_down_after = Duration::from_nanos(nanos(value)),
+            "lease" => options.lease_enabled = value != "off",
+            _ => {}
+        }
+    }
+    Timing::new(options).expect("settings that fit")
 }
 
 fn configuration(sets: &[&str]) -> Configuration {

@@ -171,6 +171,7 @@ pub(super) struct World {
     pub(super) leased_reads: u64,
     pub(super) quorum_reads: u64,
     pub(super) elections: u64,
+    pub(super) recovered: u64,
     /// Where a rule is broken by the schedule itself (a clock that lies), only this is noted.
     pub(super) lies: bool,
 
@@ -204,6 +205,7 @@ impl World {
             leased_reads: 0,
             quorum_reads: 0,
             elections: 0,
+            recovered: 0,
             lies: false,
             leaders: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -340,19 +342,26 @@ impl World {
         Some(format!("{} with {left:?} left", permit.index()))
     }
 
-    pub(super) fn quorum_read(&mut self, id: u64) -> Result<u64, String> {
-        let read = self.next_read;
-        self.next_read += 1;
-        let exposed = self.exposed;
-        let real = self.real;
-        let site = self.site(id);
-        let now = site.clock(real);
-        let result = site.node().read(now, ReadId(read), false);
-        self.reads.insert(read, exposed);
+    /// Reads by quorum that arrive together.
+    pub(super) fn quorum_reads_together(&mut self, id: u64, count: u64) {
+        let (real, exposed) = (self.real, self.exposed);
+        for _ in 0..count {
+            let read = self.next_read;
+            self.next_read += 1;
+            let site = self.site(id);
+            let now = site.clock(real);
+            let line = match site.node().read(now, ReadId(read), false) {
+                Ok(()) => {
+                    self.reads.insert(read, exposed);
+                    format!("n{id} takes read {read}")
+                }
+                Err(refused) => format!("n{id} refuses read {read}: {refused:?}"),
+            };
+            if self.show != script::Show::Nothing {
+                self.say(line);
+            }
+        }
         self.after(id);
-        result
-            .map(|()| read)
-            .map_err(|refused| format!("{refused:?}"))
     }
 
     pub(super) fn pause(&mut self, id: u64) {
@@ -465,7 +474,10 @@ impl World {
         match event {
             Event::Arrives(at, sequence) => {
                 let envelope = self.wire.remove(&(at, sequence)).expect("it was there");
-                self.deliver(envelope);
+                // A cut loses what is on its way, too.
+                if !self.cuts.contains(&(envelope.from.0, envelope.to.0)) {
+                    self.deliver(envelope);
+                }
             }
             Event::Written(id) => {
                 let site = self.site(id);
@@ -583,6 +595,12 @@ impl World {
                     }
                 }
             }
+        }
+        let site = self.site(id);
+        if site.disk.damaged && !site.node().is_quarantined() {
+            // It holds again what it must: the mark of damage goes.
+            site.disk.damaged = false;
+            self.recovered += 1;
         }
         self.look(id);
     }
