@@ -949,25 +949,39 @@ fn a_quarantine_that_others_ask_for_is_remembered_too() {
 #[test]
 fn a_crash_during_repair_never_ends_the_quarantine() {
     let (disk, truth) = specimen(true);
-    for (segment, at) in [(1, 100), (1, 4100), (1, 8200), (2, 100), (2, 8300), (3, 10)] {
+    // Headers, openings, batches; and whole sectors gone, so that the damage shows elsewhere.
+    let flips = [(1, 100), (1, 4100), (1, 8200), (2, 100), (2, 8300), (3, 10)];
+    let blanks = [(1, 0), (1, 4096), (1, 8192 + 12288), (2, 0), (3, 0)];
+    for (segment, at, blank) in flips
+        .map(|(segment, at)| (segment, at, false))
+        .into_iter()
+        .chain(blanks.map(|(segment, at)| (segment, at, true)))
+    {
+        let name = format!("log/{segment:016}");
+        let mut finished = false;
         for call in 1..200 {
             let fork = disk.fork(call);
-            fork.flip(&format!("log/{segment:016}"), at * 8);
+            if blank {
+                fork.rot(&name, at, &[0; SECTOR]);
+            } else {
+                fork.flip(&name, at * 8);
+            }
             let (mut log, recovery) = open(&fork).unwrap();
-            assert!(recovery.quarantined);
+            assert!(recovery.quarantined, "{name} at {at}");
             fork.fail_call(call, Fault::Crash);
-            let done = log.repair().is_ok();
+            finished = log.repair().is_ok();
             fork.crash();
             let (mut log, again) = open(&fork).unwrap();
-            assert!(again.quarantined, "call {call} of repairing {segment}:{at}");
+            assert!(again.quarantined, "call {call} of repairing {name} at {at}");
             log.repair().unwrap();
             log.append(&[entry(again.records.len() as u64 + 1, 9, 9)])
                 .unwrap();
             assert!(again.records.len() <= truth.records.len());
-            if done {
+            if finished {
                 break;
             }
         }
+        assert!(finished, "{name} at {at} is never repaired");
     }
 }
 
