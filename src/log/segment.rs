@@ -36,6 +36,9 @@ pub(super) const OPENING_AT: u64 = BLOCK as u64;
 /// Where batches begin.
 pub(super) const DATA_AT: u64 = 2 * BLOCK as u64;
 
+/// No count comes near it, so what claims to is wrong, and adding to what does not cannot overflow.
+pub(super) const COUNT_MAX: u64 = 1 << 62;
+
 const HEADER_MAGIC: [u8; 8] = *b"lh-log-1";
 const OPENING_MAGIC: [u8; 8] = *b"lh-open1";
 /// checksum u32, used u16, zero u16, index u32, count u32, batch u64
@@ -163,11 +166,13 @@ impl Opening {
         if fields.take() != OPENING_MAGIC {
             return Err(());
         }
-        Ok(Some(Self {
+        let opening = Self {
             batch: fields.u64(),
             chain: fields.u128(),
             last: LogId::new(LogIndex(fields.u64()), Term(fields.u64())),
-        }))
+        };
+        let possible = opening.batch < COUNT_MAX && opening.last.index.0 < COUNT_MAX;
+        possible.then_some(Some(opening)).ok_or(())
     }
 }
 
@@ -182,7 +187,7 @@ impl Seed {
         Self(mix(mix(seed, options.node.0), number))
     }
 
-    fn at(self, offset: u64) -> u32 {
+    pub(super) fn at(self, offset: u64) -> u32 {
         mix(self.0, offset)
     }
 }

@@ -21,6 +21,7 @@ use crate::log::sector::Fields;
 use crate::log::sector::SECTOR;
 use crate::log::sector::Seal;
 use crate::log::sector::inspect;
+use crate::log::segment::COUNT_MAX;
 use crate::log::segment::FORMAT_VERSION;
 use crate::types::Incarnation;
 use crate::types::NodeId;
@@ -255,7 +256,7 @@ impl Slot {
         let term = Term(fields.u64());
         let voted = fields.u8() != 0;
         let voted_for = NodeId(fields.u64());
-        Ok(SlotRead::Whole(Self {
+        let slot = Self {
             generation,
             vote: Vote {
                 term,
@@ -267,6 +268,10 @@ impl Slot {
                 chain: fields.u128(),
             },
             quarantined: fields.u8() != 0,
-        }))
+        };
+        if slot.generation >= COUNT_MAX || slot.synced.number >= COUNT_MAX {
+            return Ok(SlotRead::Broken);
+        }
+        Ok(SlotRead::Whole(slot))
     }
 }

@@ -33,6 +33,7 @@ use crate::log::segment::Opening;
 use crate::log::segment::Seed;
 use crate::log::segment::batch_bytes;
 use crate::log::segment::file_name;
+use crate::log::segment::number_of;
 use crate::log::segment::payload_max;
 use crate::log::segment::seal_batch;
 use crate::log::segment::segment_bytes_are_sound;
@@ -532,10 +533,14 @@ impl<F: DiskFile> Tail<F> {
         options: &LogOptions,
         found: &mut Found<F>,
     ) -> Result<Self, DiskError> {
-        let spares = found.spares.drain(..).map(|spare| spare.header.number);
-        let mut others: Vec<u64> = spares.chain(found.others.drain(..)).collect();
-        others.sort_unstable();
-        remove_all(disk, others.into_iter().rev())?;
+        let kept = found.used.last().map(|used| used.facts.number);
+        let names = disk.list(FOLDER)?;
+        let mut rest: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+        rest.retain(|number| kept.is_none_or(|kept| *number > kept));
+        rest.sort_unstable();
+        remove_all(disk, rest.into_iter().rev())?;
+        found.spares.clear();
+        found.others.clear();
         let Some(in_use) = found.used.last_mut() else {
             return Self::create(disk, options, found);
         };
