@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
 pub mod raft;
