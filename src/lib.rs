@@ -18,6 +18,8 @@
 pub mod api;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
 pub mod kv;

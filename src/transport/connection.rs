@@ -255,6 +255,15 @@ fn alert_words(alert: u8) -> String {
     }
 }
 
+/// UDP packets of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Sent, repetitions included.
+    pub sent: u64,
+    /// Received.
+    pub received: u64,
+}
+
 /// A connection whose other side has proved who it is. Cheap to clone; all clones are one
 /// connection, which ends when it is closed, lost, or the last clone and stream is dropped.
 #[derive(Clone, Debug)]
@@ -361,6 +370,15 @@ impl Connection {
     /// The round-trip time, as estimated now.
     pub fn round_trip(&self) -> Duration {
         self.inner.quic.rtt()
+    }
+
+    /// Packets that went out and came in so far, of whatever kind.
+    pub fn datagrams(&self) -> Datagrams {
+        let stats = self.inner.quic.stats();
+        Datagrams {
+            sent: stats.udp_tx.datagrams,
+            received: stats.udp_rx.datagrams,
+        }
     }
 
     /// Opens a two-way stream. The other side learns of it with the first frame that is written.
