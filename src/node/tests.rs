@@ -35,7 +35,7 @@ struct Replica {
     node: Node,
     store: MemStore,
     inputs: VecDeque<Input>,
-    unapplied: VecDeque<crate::raft::Entry>,
+    unapplied: VecDeque<raft::Entry>,
 }
 
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use leasehold::cli::pki::IdentityFiles;
 use leasehold::client::Client;
 use leasehold::client::ConnectOptions;
 use leasehold::client::TlsOptions;
+use leasehold::types::Role;
 
 use crate::harness::Cluster;
 use crate::harness::Pki;
@@ -52,13 +53,13 @@ async fn keys_and_values_outside_the_limits_are_refused_and_took_no_effect() {
         matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
         "{error}"
     );
-    assert_eq!(client.get("big", None).await.unwrap().count(), 0);
+    assert_eq!(client.get("big", None).await.unwrap().count, 0);
     client
         .put("big", vec![7; limits.value_bytes_max], None)
         .await
         .unwrap();
     let get = client.get("big", None).await.unwrap();
-    assert_eq!(get.kvs()[0].value.len(), limits.value_bytes_max);
+    assert_eq!(get.kvs[0].value.len(), limits.value_bytes_max);
 }
 
 #[test]
@@ -286,9 +287,9 @@ async fn a_damaged_log_puts_one_replica_in_quarantine_and_its_peers_heal_it() {
     let started = std::time::Instant::now();
     loop {
         if let Ok(status) = alone.status(&endpoint).await
-            && status.role == leasehold::api::Role::Follower
-            && status.applied_index >= status.commit_index
-            && status.commit_index.0 > 50
+            && status.status.role == Role::Follower
+            && status.status.applied_index >= status.status.commit_index
+            && status.status.commit_index.0 > 50
         {
             break;
         }

@@ -93,12 +93,12 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
     loop {
         let options = GetOptions::new().with_range("w0").with_limit(1000);
         let page = client.get(from.clone(), Some(options)).await.unwrap();
-        let Some(last) = page.kvs().last() else { break };
+        let Some(last) = page.kvs.last() else { break };
         from = format!("{}\0", String::from_utf8(last.key.to_vec()).unwrap());
-        for kv in page.kvs() {
+        for kv in page.kvs {
             found.insert(String::from_utf8(kv.key.to_vec()).unwrap(), kv.clone());
         }
-        if !page.more() {
+        if !page.more {
             break;
         }
     }
@@ -194,7 +194,7 @@ async fn all_nodes_killed_at_once_come_back_with_everything_acknowledged() {
     let client = cluster.client().await;
     for (key, revision) in writes {
         let get = client.get(key.clone(), None).await.unwrap();
-        let [kv] = get.kvs() else {
+        let [kv] = &get.kvs[..] else {
             panic!("{key} is gone")
         };
         assert_eq!((kv.mod_revision, kv.version), (revision, 1), "{key}");

@@ -18,10 +18,10 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
-use leasehold::api::Role;
 use leasehold::client::Client;
 use leasehold::client::ConnectOptions;
 use leasehold::client::TlsOptions;
+use leasehold::types::Role;
 
 /// How long a test waits for something that normally takes a second or two, before it says that it
 /// never came. Far beyond what a slow machine needs.
