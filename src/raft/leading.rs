@@ -165,7 +165,7 @@ impl Consensus {
         let longest = self.timing.election_timeout_max;
         if let Some(progress) = self.heard(from, reply.heard) {
             if reply.verified <= last {
-                progress.heard(now, reply.verified, longest);
+                progress.heard(now, reply.heard.round, reply.verified, longest);
             } else {
                 self.published.refuse_message();
             }
@@ -433,7 +433,8 @@ impl Consensus {
                     PROBE_BYTES_MAX
                 };
                 let entries = self.log.run(progress.next, bytes_max, streams);
-                progress.sent(entries.last().map_or(base, |entry| entry.id.index));
+                let through = entries.last().map_or(base, |entry| entry.id.index);
+                progress.sent(through, heartbeat.round);
                 send(Message::Append(Append {
                     heartbeat,
                     base: LogId::new(base, term),

@@ -33,6 +33,9 @@ pub(super) struct Progress {
     pub(super) counts_from: RoundId,
     /// The life of the follower whose return was last adopted (A23).
     pub(super) rejoined: Option<u64>,
+    /// The newest round when something was last sent: who has not heard of a later one may not
+    /// have got it yet.
+    sent_in: RoundId,
     /// What it last said it knows to be ours.
     verified: LogIndex,
     /// Since when it has lacked something that was sent, without getting on.
@@ -66,6 +69,7 @@ impl Progress {
             ack: None,
             counts_from: RoundId(0),
             rejoined: None,
+            sent_in: RoundId(0),
             verified: LogIndex(0),
             lacking_since: None,
             patience: heartbeat * 2,
@@ -111,9 +115,15 @@ impl Progress {
         true
     }
 
-    /// It answered a heartbeat, and knows its log to be ours up to `verified`, which is in our
-    /// log. Sends again what it has lacked for too long.
-    pub(super) fn heard(&mut self, now: Instant, verified: LogIndex, longest: Duration) {
+    /// It answered a heartbeat of `round`, and knows its log to be ours up to `verified`, which is
+    /// in our log. Sends again what it has lacked for too long.
+    pub(super) fn heard(
+        &mut self,
+        now: Instant,
+        round: RoundId,
+        verified: LogIndex,
+        longest: Duration,
+    ) {
         if verified > self.verified {
             self.verified = verified;
             self.lacking_since = None;
@@ -127,6 +137,9 @@ impl Progress {
         };
         if !waits {
             self.lacking_since = None;
+            return;
+        }
+        if round <= self.sent_in {
             return;
         }
         let since = *self.lacking_since.get_or_insert(now);
@@ -160,8 +173,9 @@ impl Progress {
         }
     }
 
-    /// An append with entries up to `through` is on its way.
-    pub(super) fn sent(&mut self, through: LogIndex) {
+    /// An append with entries up to `through` is on its way, and says that `round` is the newest.
+    pub(super) fn sent(&mut self, through: LogIndex, round: RoundId) {
+        self.sent_in = round;
         match &mut self.state {
             State::Probe { sent } => *sent = Some(through),
             State::Stream { in_flight } => {
