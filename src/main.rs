@@ -1,6 +1,8 @@
 //! The `leasehold` binary: it decides arguments and exit codes, and puts a server into the verbs
 //! that need one.
 
+#![forbid(unsafe_code)]
+
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,6 +16,8 @@ use leasehold::cli::panics::{self, Ends};
 use leasehold::cli::remote::Sdk;
 use leasehold::cli::signals::Stop;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
+use leasehold::server::disk::store::contains_panic;
+use leasehold::server::{Server, ServerOptions};
 
 fn main() -> ExitCode {
     let settings: Vec<_> = SETTINGS
@@ -48,11 +52,11 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
     };
     logging::start(&config.log.filter, look, Place::StandardError)
         .map_err(|error| Failure::usage(error.to_string()))?;
-    panics::install(Ends::Process, panic_is_contained);
+    panics::install(Ends::Process, contains_panic);
     runtime()?.block_on(async {
         let mut stop = Stop::listen()?;
         let mut node = tokio::select! {
-            started = RunningNode::start(config) => started.map_err(Failure::refused)?,
+            started = RunningNode::start(config, ServerOptions { exit_on_fatal: true }) => started.map_err(Failure::refused)?,
             () = stop.asked() => return Ok(()),
         };
         let reason = tokio::select! {
@@ -65,7 +69,7 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
 }
 
 fn dev(arguments: &DevArgs) -> Result<(), Failure> {
-    panics::install(Ends::Thread, panic_is_contained);
+    panics::install(Ends::Thread, contains_panic);
     runtime()?.block_on(async {
         let stop = Stop::listen()?;
         cli::dev::run(
@@ -97,35 +101,33 @@ impl Launcher for InThisProcess {
             file: Some(config.to_owned()),
             ..ConfigSources::default()
         });
-        RunningNode::start(config.map_err(|error| error.to_string())?).await
+        let config = config.map_err(|error| error.to_string())?;
+        RunningNode::start(config, ServerOptions::default()).await
     }
 }
 
-// MERGE: from here on in terms of `leasehold::server::Server` and, for `panic_is_contained`, of
-// `leasehold::server::disk::store::contains_panic`.
-
 /// A server in this process.
-struct RunningNode {}
+struct RunningNode {
+    server: Server,
+}
 
 impl RunningNode {
-    async fn start(config: Config) -> Result<Self, String> {
-        Err(format!(
-            "no server is built in yet to run {}",
-            config.node.name
-        ))
+    async fn start(config: Config, options: ServerOptions) -> Result<Self, String> {
+        let server = Server::start(config, options)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(Self { server })
     }
 }
 
 impl Node for RunningNode {
     async fn ended(&mut self) -> String {
-        std::future::pending().await
+        self.server.failed().await
     }
 
-    async fn shutdown(self) {}
-}
-
-fn panic_is_contained() -> bool {
-    false
+    async fn shutdown(self) {
+        self.server.shutdown().await;
+    }
 }
 
 #[cfg(test)]

@@ -470,9 +470,14 @@ impl Server {
     /// Cancel safe.
     pub async fn failed(&self) -> String {
         let mut failed = self.failed.clone();
-        match failed.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().expect("waited until there is a reason"),
-            Err(_) => std::future::pending().await,
+        loop {
+            let reason = failed.borrow_and_update().clone();
+            match reason {
+                Some(reason) => return reason,
+                // The sender lives as long as the threads do, which end with the server.
+                None if failed.changed().await.is_err() => std::future::pending().await,
+                None => {}
+            }
         }
     }
 
@@ -632,6 +637,10 @@ impl Found {
             ..Configuration::default()
         };
         let mut restored = restore(recovery, configuration, store.reader().applied())?;
+        if restored.quarantined {
+            // A state ahead of the log proves a loss, too; only this remembers it after a crash.
+            log.begin_quarantine()?;
+        }
         let mark = tripwire_mark(data_dir.path());
         restored.lease_tripped = mark.exists();
         if restored.lease_tripped {
