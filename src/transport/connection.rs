@@ -248,7 +248,8 @@ fn alert_words(alert: u8) -> String {
         42 | 43 | 46 => "our certificate is not acceptable to it".into(),
         44 => "our certificate was revoked".into(),
         45 => "our certificate has expired".into(),
-        48 => "our certificate is of an authority it does not know".into(),
+        // 51: of an authority with the right name and another key.
+        48 | 51 => "our certificate is of an authority it does not know".into(),
         116 => "it asks for a certificate".into(),
         NO_APPLICATION_PROTOCOL => "it speaks another protocol".into(),
         other => format!("TLS alert {other}"),
