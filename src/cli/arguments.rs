@@ -20,6 +20,9 @@ Examples:
 
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 may have happened, 5 not found";
 
+/// Under which the help lists what [`GlobalArgs`] holds.
+pub const CONNECTION_HEADING: &str = "Connection and output";
+
 /// A replicated key-value store whose leader answers linearizable reads alone, under a lease.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, about, after_help = EXAMPLES)]
@@ -35,7 +38,7 @@ pub struct Cli {
 
 /// What holds for every verb that talks to a cluster, and how answers are shown.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Connection and output")]
+#[command(next_help_heading = CONNECTION_HEADING)]
 pub struct GlobalArgs {
     /// Client addresses of the cluster, comma-separated; one that answers is enough
     #[arg(

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use self::arguments::{Cli, Command, EndpointCommand, Format, GlobalArgs};
+use self::arguments::{CONNECTION_HEADING, Cli, Command, EndpointCommand, Format, GlobalArgs};
 use self::connection::{Connection, Connector, Surroundings, Target};
 use self::failure::Failure;
 use self::verbs::Verb;
@@ -69,7 +69,21 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
             .help_heading("Settings (each also in the file, and as LEASEHOLD_SECTION_KEY)")
     });
     let flags: Vec<_> = flags.collect();
-    Cli::command().mut_subcommand("serve", |serve| serve.args(flags))
+    let mut command = Cli::command().mut_subcommand("serve", |serve| serve.args(flags));
+    // Verbs without a connection take its flags, as every verb does, but need not explain them.
+    command.build();
+    for verb in ["serve", "dev", "cert", "completion"] {
+        command = command.mut_subcommand(verb, without_connection);
+    }
+    command
+}
+
+fn without_connection(verb: clap::Command) -> clap::Command {
+    verb.mut_args(|flag| {
+        let about_connections = flag.get_help_heading() == Some(CONNECTION_HEADING);
+        flag.hide(about_connections)
+    })
+    .mut_subcommands(without_connection)
 }
 
 /// Takes the arguments of this process apart. Help, version and mistakes are answered here, and
@@ -102,10 +116,8 @@ fn parse_from(
     })
 }
 
-/// Runs a verb that needs no server in this process, and says how it ended.
-///
-/// # Panics
-/// Never for `serve` and `dev`, which it refuses: they are `main`'s.
+/// Runs a verb that needs no server in this process, and says how it ended. The others, `serve`
+/// and `dev`, are `main`'s, and refused here.
 pub fn run(
     command: Command,
     global: &GlobalArgs,

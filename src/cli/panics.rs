@@ -29,3 +29,51 @@ pub fn install(ends: Ends, contained: fn() -> bool) {
         }
     }));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread;
+
+    use super::*;
+
+    /// Set for a child process that runs one of these tests in earnest.
+    const CHILD: &str = "LEASEHOLD_TEST_PANIC";
+
+    /// Runs this very test again in a child process with `CHILD` set to `case`.
+    fn ends_well(case: &str) -> bool {
+        let test = "cli::panics::tests::a_panic_ends_what_it_should";
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture"])
+            .env(CHILD, case)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("told to panic"),
+            "every panic is reported: {said}"
+        );
+        output.status.success()
+    }
+
+    #[test]
+    fn a_panic_ends_what_it_should() {
+        let case = std::env::var(CHILD).unwrap_or_default();
+        match case.as_str() {
+            "" => {
+                assert!(!ends_well("process"));
+                assert!(ends_well("contained"));
+                assert!(ends_well("thread"));
+                return;
+            }
+            "process" => install(Ends::Process, || false),
+            "contained" => install(Ends::Process, || true),
+            _ => install(Ends::Thread, || false),
+        }
+        let panicked = thread::spawn(|| panic!("told to panic")).join();
+        assert!(
+            panicked.is_err(),
+            "the thread ended, and we are here to see it"
+        );
+    }
+}

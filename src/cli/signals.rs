@@ -58,3 +58,61 @@ async fn either(interrupt: &mut Signal, terminate: &mut Signal) {
         _ = terminate.recv() => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    /// Set for a child process that runs the test in earnest.
+    const CHILD: &str = "LEASEHOLD_TEST_SIGNALS";
+
+    fn send(child: &Child, signal: Signal) {
+        kill_process(Pid::from_child(child), signal).unwrap();
+    }
+
+    #[test]
+    fn the_first_signal_asks_and_the_second_ends_the_process() {
+        if std::env::var_os(CHILD).is_some() {
+            listen_for_signals();
+            return;
+        }
+        for (first, second) in [(Signal::TERM, Signal::INT), (Signal::INT, Signal::TERM)] {
+            let test = "cli::signals::tests::the_first_signal_asks_and_the_second_ends_the_process";
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args([test, "--exact", "--nocapture"])
+                .env(CHILD, "1")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let mut says = |word: &str| lines.any(|line| line.unwrap().contains(word));
+            assert!(says("listening"));
+            send(&child, first);
+            assert!(says("asked"));
+            send(&child, second);
+            assert_eq!(child.wait().unwrap().code(), Some(IMPATIENT));
+        }
+    }
+
+    fn listen_for_signals() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut stop = Stop::listen().unwrap();
+            println!("listening");
+            stop.asked().await;
+            stop.clone().asked().await;
+            println!("asked");
+            // Longer than anybody waits for this test, yet not for ever.
+            tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        });
+    }
+}

@@ -72,6 +72,23 @@ fn global_flags_may_stand_before_and_after_the_verb() {
 }
 
 #[test]
+fn the_help_of_a_verb_speaks_of_connections_only_where_there_is_one() {
+    let help = |line: &str| parse(line).unwrap_err().to_string();
+    for line in ["get --help", "endpoint status --help", "move-leader --help"] {
+        assert!(help(line).contains("--cacert"), "{line}");
+    }
+    for line in [
+        "serve --help",
+        "dev --help",
+        "cert issue --help",
+        "completion --help",
+    ] {
+        assert!(!help(line).contains("--cacert"), "{line}");
+    }
+    assert!(help("serve --help").contains("--raft.heartbeat_interval <VALUE>"));
+}
+
+#[test]
 fn what_contradicts_itself_is_wrong_usage() {
     for line in [
         "get",
