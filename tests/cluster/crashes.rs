@@ -16,6 +16,8 @@ use crate::harness::Cluster;
 
 /// Kills of the leader in a row.
 const KILLS: usize = 20;
+/// Writes acknowledged under each leader before it is killed.
+const WRITES_PER_LEADER: usize = 500;
 const WRITERS: u64 = 8;
 
 /// What the writers did.
@@ -51,7 +53,7 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
     for round in 0..KILLS {
         let leader = cluster.wait_for_lease();
         // Some writes under this leader first, so that there is something to lose.
-        let target = ledger.acknowledged.lock().unwrap().len() + 20;
+        let target = ledger.acknowledged.lock().unwrap().len() + WRITES_PER_LEADER;
         wait_until("writes before the kill", || {
             ledger.acknowledged.lock().unwrap().len() >= target
         })
@@ -84,7 +86,7 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
     let client = cluster.client().await;
     let acknowledged = std::mem::take(&mut *ledger.acknowledged.lock().unwrap());
     assert!(
-        acknowledged.len() > KILLS * 20,
+        acknowledged.len() > KILLS * WRITES_PER_LEADER,
         "only {} writes",
         acknowledged.len()
     );
@@ -159,7 +161,10 @@ async fn write_until_stopped(client: Client, writer: u64, ledger: Arc<Ledger>, b
             Err(error) => match error.outcome() {
                 Outcome::NotApplied => ledger.refused.lock().unwrap().push(key),
                 Outcome::Applied => panic!("an error for a write that was applied: {error}"),
-                Outcome::Unknown => ledger.unknown.lock().unwrap().push(key),
+                Outcome::Unknown => {
+                    eprintln!("in doubt: {key}: {error}");
+                    ledger.unknown.lock().unwrap().push(key);
+                }
             },
         }
     }
