@@ -124,7 +124,8 @@ impl Client {
     /// when they are needed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if no endpoint or no usable certificate is given;
+    /// [`ErrorKind::InvalidArgument`] if no endpoint or no usable certificate is given, or there
+    /// is no tokio runtime;
     /// [`ErrorKind::ConnectFailed`], [`ErrorKind::TlsHandshake`] or
     /// [`ErrorKind::ClusterMismatch`] if none can be reached, with the reason of each.
     ///
@@ -149,6 +150,12 @@ impl Client {
             ));
         };
         let tls = tls.load()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(invalid(
+                "a client needs a tokio runtime: call connect from inside one, with I/O and time \
+                 enabled",
+            ));
+        }
         let limits = FrameLimits::of(&options.limits);
         let endpoint = Endpoint::client(&tls, limits, Arc::new(TransportStats::default()))
             .map_err(|error| Error::not_applied(ErrorKind::InvalidArgument, error.to_string()))?;

@@ -18,6 +18,7 @@ use crate::client::link::Link;
 use crate::transport::CloseCode;
 use crate::transport::ConnectError;
 use crate::transport::Endpoint;
+use crate::transport::FrameStream;
 use crate::transport::IdentityError;
 use crate::transport::Lost;
 use crate::transport::StreamError;
@@ -254,10 +255,7 @@ impl Pool {
         }
     }
 
-    async fn greet(
-        &self,
-        stream: &mut crate::transport::FrameStream,
-    ) -> Result<Welcome, GreetError> {
+    async fn greet(&self, stream: &mut FrameStream) -> Result<Welcome, GreetError> {
         let hello = ClientHello {
             versions: PROTOCOL_VERSIONS,
             cluster_id: self.cluster_id,

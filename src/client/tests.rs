@@ -370,7 +370,7 @@ fn each_request_arrives_as_it_was_made_and_its_reply_comes_back() {
         let status = client.status(node.address.as_str()).await.unwrap();
         assert_eq!(status.status.name, "n1");
         assert_eq!(client.leader(), Some(node.id));
-        assert_eq!(client.endpoints(), [node.address.clone()]);
+        assert_eq!(client.endpoints(), std::slice::from_ref(&node.address));
 
         let calls = node.calls();
         assert_eq!(
@@ -614,6 +614,20 @@ fn a_cluster_that_cannot_be_reached_or_trusted_says_so() {
 }
 
 #[test]
+fn without_a_runtime_connecting_is_an_error_and_no_panic() {
+    let authority = Authority::new();
+    let connecting = Client::connect(["n1:7400"], Some(options(&authority)));
+    let mut connecting = std::pin::pin!(connecting);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(result) = connecting.as_mut().poll(&mut context) else {
+        panic!("there is nothing to wait for");
+    };
+    let error = result.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
+    assert!(error.detail.contains("tokio"), "{error}");
+}
+
+#[test]
 fn status_asks_the_node_that_was_named_and_no_other() {
     run(async {
         let authority = Authority::new();
@@ -833,9 +847,9 @@ fn a_node_that_falls_silent_is_left_for_another_before_the_deadline() {
         front.leads_to(&dying.address);
         let second = fake(&authority, "n2", healthy("n2"));
         let endpoints = [front.address.clone(), second.address.clone()];
-        let client = Client::connect(endpoints, Some(options(&authority)))
-            .await
-            .unwrap();
+        // Less than the ten seconds after which the connection would be given up anyway.
+        let options = options(&authority).with_timeout(Duration::from_secs(8));
+        let client = Client::connect(endpoints, Some(options)).await.unwrap();
         let first = client.get("k", None).await.unwrap();
         assert_eq!(first.header().member_id, dying.id);
         front.cut();

@@ -37,6 +37,8 @@ use crate::wire::encode;
 
 /// Connections that are ready and have not been taken; more wait in their handshake.
 const READY_MAX: usize = 64;
+/// What is kept of a client's name.
+const CLIENT_NAME_CHARS_MAX: usize = 64;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a caller who is turned away may take to read why.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -247,13 +249,21 @@ async fn greet(connection: &Connection, host: &Host) -> Option<(FrameStream, Str
     encode(&reply, &host.limits, &mut bytes).ok()?;
     stream.write(bytes.freeze()).await.ok()?;
     let Some((failure, code)) = refused else {
-        return Some((stream, hello.name));
+        return Some((stream, fit_for_logs(&hello.name)));
     };
     host.stats.count_failed(Port::Client, failure);
     stream.sender.finish();
     let _ = tokio::time::timeout(FAREWELL, connection.lost()).await;
     connection.close(code);
     None
+}
+
+/// What a client calls itself ends up in logs: short, and without control characters.
+fn fit_for_logs(name: &str) -> String {
+    name.chars()
+        .filter(|c| !c.is_control())
+        .take(CLIENT_NAME_CHARS_MAX)
+        .collect()
 }
 
 fn judge(

@@ -740,9 +740,13 @@ fn a_second_stream_needs_no_hello() {
         let server = server();
         let connection = server.connect().await;
         let mut first = connection.open_stream().await.unwrap();
-        first.write(encoded(&hello())).await.unwrap();
+        let named = ClientHello {
+            name: "tests\u{1b}[31m\n".into(),
+            ..hello()
+        };
+        first.write(encoded(&named)).await.unwrap();
         let mut host = server.listener.accept().await.unwrap();
-        assert_eq!(host.client_name(), "tests");
+        assert_eq!(host.client_name(), "tests[31m", "fit for a log");
         assert_eq!(host.identity(), &PeerIdentity::client(CLUSTER, "c1"));
         let _: ServerHello = read_one(&mut first).await;
         let mut second = connection.open_stream().await.unwrap();

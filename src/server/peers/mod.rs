@@ -210,18 +210,14 @@ impl Peers {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let endpoint = {
-            let _inside = runtime.enter();
-            Endpoint::listen(
-                config.bind,
-                Port::Peer,
-                &config.tls,
-                config.limits,
-                config.admission,
-                Arc::clone(&transport),
-            )?
+        let (endpoint, local_address) = match open(&runtime, &config, &transport) {
+            Ok(opened) => opened,
+            Err(error) => {
+                // Simply dropped, it would panic where the caller is itself inside a runtime.
+                runtime.shutdown_background();
+                return Err(error);
+            }
         };
-        let local_address = endpoint.local_address()?;
         let hub = Arc::new(Hub::new(config, local_address, handler));
         let (stop, stopped) = watch::channel(false);
         let (ready, started) = mpsc::channel();
@@ -285,7 +281,11 @@ impl Peers {
 
     fn end(&mut self) {
         let _ = self.stop.send(true);
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        // The handler may hold the last reference, and be dropped over there.
+        if thread.thread().id() != thread::current().id() {
             // A panic over there has been reported by the hook.
             let _ = thread.join();
         }
@@ -296,6 +296,24 @@ impl Drop for Peers {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn open(
+    runtime: &tokio::runtime::Runtime,
+    config: &PeersConfig,
+    transport: &Arc<TransportStats>,
+) -> Result<(Endpoint, SocketAddr), PeersError> {
+    let _inside = runtime.enter();
+    let endpoint = Endpoint::listen(
+        config.bind,
+        Port::Peer,
+        &config.tls,
+        config.limits,
+        config.admission,
+        Arc::clone(transport),
+    )?;
+    let local_address = endpoint.local_address()?;
+    Ok((endpoint, local_address))
 }
 
 async fn serve(endpoint: Endpoint, hub: Arc<Hub>, mut stopped: watch::Receiver<bool>) {

@@ -435,7 +435,8 @@ fn starting_with_a_foreign_certificate_or_a_taken_port_says_what_is_wrong() {
     let a = start(config(authority.node(CLUSTER, "a"), &[]));
     let attempt = |config| {
         let (recorder, _messages) = Recorder::new();
-        Peers::start(config, recorder, Arc::default()).unwrap_err()
+        // From inside a runtime, as the server does it.
+        run(async { Peers::start(config, recorder, Arc::default()).unwrap_err() })
     };
     let foreign = PeersConfig {
         node_id: id_of("b"),
