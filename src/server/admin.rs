@@ -487,6 +487,7 @@ mod tests {
         let limits = HttpLimits {
             connections: 1,
             header_time: Duration::from_millis(20),
+            connection_time: Duration::from_secs(3_600),
             ..LIMITS
         };
         let any = "127.0.0.1:0".parse().unwrap();
