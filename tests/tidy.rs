@@ -13,6 +13,7 @@ use std::path::PathBuf;
 const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("time", &[]),
+    ("version", &[]),
     ("api", &["types"]),
     ("raft", &["types", "time"]),
     ("log", &["types", "time"]),

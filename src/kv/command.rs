@@ -4,6 +4,10 @@
 //! lives, also by later versions of this program. So its bytes begin with a format version, its
 //! variants are only ever appended, and a test holds the encoding of each to its golden bytes.
 //!
+//! A command that does not read is refused by apply and changes nothing. That keeps replicas equal
+//! only while they read alike, so a leader proposes nothing that some member's release does not
+//! know; if it happened, the content hash (`hash.rs`) would show it.
+//!
 //! Everything a replica could decide differently from its peers is decided by the proposer and
 //! written into the command (lease-protocol T8): apply knows no clock, no configuration and no
 //! role.

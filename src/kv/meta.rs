@@ -41,11 +41,7 @@ pub struct Progress {
 pub fn progress<V: View>(view: &V) -> Result<Progress, V::Error> {
     match view.get(Space::Meta, PROGRESS)? {
         Some(record) => Ok(Progress::decode(record)?),
-        None => Ok(Progress {
-            applied: LogId::default(),
-            revision: FIRST_REVISION,
-            sessions: 0,
-        }),
+        None => Ok(Progress::default()),
     }
 }
 
@@ -69,6 +65,17 @@ pub(super) fn cluster_record(info: &ClusterInfo) -> (Bytes, Bytes) {
     let record = postcard::to_extend(info, Vec::new())
         .expect("a vector grows without bound and the types serialize without fail");
     (Bytes::from_static(CLUSTER), Bytes::from(record))
+}
+
+impl Default for Progress {
+    /// That of an empty store.
+    fn default() -> Self {
+        Self {
+            applied: LogId::default(),
+            revision: FIRST_REVISION,
+            sessions: 0,
+        }
+    }
 }
 
 impl Progress {

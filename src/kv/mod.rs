@@ -24,7 +24,7 @@ mod mvcc;
 mod read;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use apply::apply;
 pub use clients::{OUTSTANDING_MAX, idle_sessions};

@@ -18,8 +18,8 @@ use super::store::View;
 /// The reply holds as many keys as `request.limit` and `limits.reply_bytes_max` allow, but always
 /// the first one, so that a caller who goes on after the last key gets to the end. `count` is exact
 /// in any case: what does not fit is still counted. That takes a walk over all keys of the range
-/// (no memory, roughly a tenth of a microsecond each), so a caller on a thread that others wait for
-/// should not serve ranges there.
+/// (no memory, some tenths of a microsecond each on disk), so ranges are not for threads that others
+/// wait for.
 ///
 /// # Errors
 /// The store's own; fatal for whoever reads it.

@@ -13,7 +13,9 @@ use crate::raft::ReadPermit;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
 use crate::types::LogId;
+use crate::types::LogIndex;
 use crate::types::RequestId;
+use crate::types::SessionId;
 
 /// What a node is told.
 #[derive(Clone, Debug)]
@@ -27,6 +29,13 @@ pub enum Input {
     /// These entries, all in one atomic step, are applied and visible to new snapshots. In order,
     /// none left out: one reply for each entry that was handed out.
     Applied(Vec<(LogId, Reply)>),
+    /// The answer to [`Output::FindIdleSessions`]: sessions not used after `unused_since`.
+    IdleSessions {
+        /// As it was asked.
+        unused_since: LogIndex,
+        /// Some of them; bounded by whoever looked.
+        sessions: Vec<SessionId>,
+    },
     /// Let go of leadership and take no further part in elections: the process is stopping.
     Retire,
     /// Time has passed.
@@ -45,6 +54,12 @@ pub enum Output {
     Apply(Vec<Entry>),
     /// The read may be answered now, from any snapshot opened from now on.
     Read(RequestId, ReadPermit),
+    /// Look in the store for sessions that were not used after `unused_since`, and report some.
+    /// A shell that does not answer keeps every session for ever.
+    FindIdleSessions {
+        /// The last use that still counts as idle.
+        unused_since: LogIndex,
+    },
     /// The request is finished.
     Reply(RequestId, Result<Response, Error>),
 }

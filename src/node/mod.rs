@@ -12,6 +12,8 @@
 mod io;
 mod reader;
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::RequestId;
 use crate::types::Role;
+use crate::types::SessionId;
 
 pub use io::Input;
 pub use io::Output;
@@ -116,6 +119,12 @@ impl Node {
             Input::Persisted(ticket) => self.consensus.handle(now, raft::Input::Persisted(ticket)),
             Input::Applied(replies) => self.handle_applied(now, replies),
             Input::Request(id, call) => self.handle_request(now, id, call),
+            Input::IdleSessions {
+                unused_since,
+                sessions,
+            } => {
+                self.forget_sessions(now, unused_since, sessions);
+            }
             Input::Retire => self.consensus.retire(now),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
@@ -222,7 +231,7 @@ impl Node {
         self.founding = self.consensus.propose(now, command.encode()).ok();
     }
 
-    /// Proposes to forget sessions that were not used since a sample old enough. The clock is the
+    /// Asks for sessions that were not used since a sample old enough. The clock is the
     /// leader's own and starts anew with each leadership, so a session is never forgotten early.
     fn forget_idle_sessions(&mut self, now: Instant) {
         let status = self.consensus.status();
@@ -246,13 +255,23 @@ impl Node {
             self.session_samples.pop_front();
         }
         if let Some(unused_since) = unused_since {
-            let command = Command::ForgetSessions {
-                sessions: vec![],
-                unused_since,
-            };
-            // A refusal is no loss: the next sample proposes again.
-            let _ = self.consensus.propose(now, command.encode());
+            self.outputs
+                .push_back(Output::FindIdleSessions { unused_since });
         }
+    }
+
+    /// Proposes to forget what the store found idle. A session that is used before the entry is
+    /// applied is spared there.
+    fn forget_sessions(&mut self, now: Instant, unused_since: LogIndex, sessions: Vec<SessionId>) {
+        if sessions.is_empty() {
+            return;
+        }
+        let command = Command::ForgetSessions {
+            sessions,
+            unused_since,
+        };
+        // A refusal is no loss: the next sample asks again.
+        let _ = self.consensus.propose(now, command.encode());
     }
 
     fn handle_applied(&mut self, now: Instant, replies: Vec<(LogId, crate::kv::Reply)>) {

@@ -16,8 +16,13 @@ pub(crate) struct Directory {
 impl Directory {
     /// The members as configured; client addresses of others are learned later.
     pub(crate) fn new(members: impl IntoIterator<Item = MemberInfo>) -> Self {
-        let members = members.into_iter().map(|member| (member.id, member)).collect();
-        Self { members: RwLock::new(members) }
+        let members = members
+            .into_iter()
+            .map(|member| (member.id, member))
+            .collect();
+        Self {
+            members: RwLock::new(members),
+        }
     }
 
     /// A member said where clients reach it. Strangers are not taken in.
@@ -32,7 +37,11 @@ impl Directory {
 
     /// What is known of one member.
     pub(crate) fn member(&self, id: NodeId) -> Option<MemberInfo> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.members
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&id)
+            .cloned()
     }
 
     /// Every member, by name.
@@ -50,12 +59,19 @@ mod tests {
 
     #[test]
     fn addresses_of_members_are_learned_and_strangers_are_not_taken_in() {
-        let known = MemberInfo { id: NodeId(1), name: "n1".into(), ..MemberInfo::default() };
+        let known = MemberInfo {
+            id: NodeId(1),
+            name: "n1".into(),
+            ..MemberInfo::default()
+        };
         let directory = Directory::new([known]);
         directory.learn_client_address(NodeId(1), "127.0.0.1:7400");
         directory.learn_client_address(NodeId(1), "");
         directory.learn_client_address(NodeId(2), "127.0.0.1:9");
-        assert_eq!(directory.member(NodeId(1)).unwrap().client_address, "127.0.0.1:7400");
+        assert_eq!(
+            directory.member(NodeId(1)).unwrap().client_address,
+            "127.0.0.1:7400"
+        );
         assert_eq!(directory.member(NodeId(2)), None);
         assert_eq!(directory.members().len(), 1);
     }

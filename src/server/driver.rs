@@ -25,6 +25,7 @@ use crate::raft::Ticket;
 use crate::raft::Unsaved;
 use crate::time::Clock;
 use crate::time::Instant;
+use crate::types::LogIndex;
 use crate::types::RequestId;
 
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
@@ -39,7 +40,11 @@ pub(crate) enum Mail {
     /// Something for the node.
     Input(Input),
     /// A client's request, and where its answer goes.
-    Request { call: Call, outbox: Arc<Outbox>, frame: u64 },
+    Request {
+        call: Call,
+        outbox: Arc<Outbox>,
+        frame: u64,
+    },
     /// End the thread.
     Stop,
 }
@@ -55,8 +60,12 @@ pub(crate) trait Sinks: Send {
     fn send(&mut self, envelope: Envelope);
     /// To the state thread.
     fn apply(&mut self, entries: Vec<Entry>);
+    /// To the state thread.
+    fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
+    /// Proof came that an assumption about clocks failed (P37). Called once.
+    fn lease_tripped(&mut self);
 }
 
 /// The loop's state.
@@ -68,6 +77,7 @@ pub(crate) struct Driver<S> {
     status: Arc<ArcSwap<Status>>,
     pending: BTreeMap<RequestId, (Arc<Outbox>, u64)>,
     next_request: u64,
+    lease_tripped: bool,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -79,7 +89,16 @@ impl<S: Sinks> Driver<S> {
         status: Arc<ArcSwap<Status>>,
     ) -> Self {
         status.store(Arc::new(node.status()));
-        Self { node, mailbox, clock, sinks, status, pending: BTreeMap::new(), next_request: 1 }
+        Self {
+            lease_tripped: node.consensus().lease_tripped(),
+            node,
+            mailbox,
+            clock,
+            sinks,
+            status,
+            pending: BTreeMap::new(),
+            next_request: 1,
+        }
     }
 
     /// Runs until [`Mail::Stop`].
@@ -93,7 +112,11 @@ impl<S: Sinks> Driver<S> {
             for mail in mails.drain(..) {
                 match mail {
                     Mail::Input(input) => self.node.handle(now, input),
-                    Mail::Request { call, outbox, frame } => {
+                    Mail::Request {
+                        call,
+                        outbox,
+                        frame,
+                    } => {
                         let id = RequestId(self.next_request);
                         self.next_request += 1;
                         self.pending.insert(id, (outbox, frame));
@@ -115,6 +138,9 @@ impl<S: Sinks> Driver<S> {
                 Output::Persist(ticket, unsaved) => self.sinks.persist(ticket, unsaved),
                 Output::Send(envelope) => self.sinks.send(envelope),
                 Output::Apply(entries) => self.sinks.apply(entries),
+                Output::FindIdleSessions { unused_since } => {
+                    self.sinks.find_idle_sessions(unused_since);
+                }
                 Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
             }
@@ -128,6 +154,10 @@ impl<S: Sinks> Driver<S> {
     }
 
     fn publish_status(&mut self) {
+        if !self.lease_tripped && self.node.consensus().lease_tripped() {
+            self.lease_tripped = true;
+            self.sinks.lease_tripped();
+        }
         let status = self.node.status();
         let before = self.status.load();
         if **before != status {

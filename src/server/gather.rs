@@ -18,7 +18,10 @@ pub(crate) struct Gather<T> {
 
 impl<T> Default for Gather<T> {
     fn default() -> Self {
-        Self { gathered: Mutex::new(Vec::new()), arrived: Condvar::new() }
+        Self {
+            gathered: Mutex::new(Vec::new()),
+            arrived: Condvar::new(),
+        }
     }
 }
 

@@ -74,7 +74,10 @@ mod tests {
         outbox.deliver(2, refuse());
         let mut taken = Vec::new();
         outbox.take(&mut taken).await;
-        assert_eq!(taken.iter().map(|(frame, _)| *frame).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            taken.iter().map(|(frame, _)| *frame).collect::<Vec<_>>(),
+            [1, 2]
+        );
         taken.clear();
         let waiting = tokio::spawn({
             let outbox = outbox.clone();

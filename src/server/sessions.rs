@@ -13,10 +13,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::directory::Directory;
 use super::disk::store::StateReader;
@@ -24,6 +26,9 @@ use super::disk::store::StoreError;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::metrics::Metrics;
+use super::metrics::ReadFallback;
+use super::metrics::Sampler;
+use super::metrics::stopwatch;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use crate::api;
@@ -33,6 +38,7 @@ use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
 use crate::api::Limits;
+use crate::api::Outcome;
 use crate::api::RangeRequest;
 use crate::api::RangeResponse;
 use crate::api::ReadPath;
@@ -53,13 +59,14 @@ use crate::time::Clock;
 use crate::transport::ClientConnection;
 use crate::transport::ClientListener;
 use crate::transport::FrameStream;
-use crate::transport::TransportError;
+use crate::transport::StreamError;
 use crate::types::ClusterId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
-use crate::types::Role;
-use crate::wire::ClientFrame;
 use crate::wire::Frame;
+use crate::wire::FrameLimits;
+use crate::wire::client::ClientFrame;
+use crate::wire::client::ServerFrame;
 
 /// Scans that may run at the same time on one node; more wait their turn.
 const SCANS_MAX: usize = 4;
@@ -70,6 +77,7 @@ pub(crate) struct Sessions {
     pub(crate) member_id: NodeId,
     pub(crate) name: String,
     pub(crate) limits: Limits,
+    pub(crate) frame_limits: FrameLimits,
     /// Requests of one connection that may be outstanding; its streams are not read beyond.
     pub(crate) in_flight_max: usize,
     pub(crate) reader: Reader,
@@ -85,8 +93,10 @@ pub(crate) struct Sessions {
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
-    pub(crate) in_flight: AtomicUsize,
     pub(crate) lease_duration: Duration,
+    pub(crate) lease_enabled: bool,
+    /// Requests handed to the driver or to a scan and not answered yet, of all connections.
+    pub(crate) handed_on: AtomicUsize,
     /// Sentences for `endpoint status`.
     pub(crate) warnings: Vec<String>,
     /// Called when the store fails; the process must end.
@@ -99,16 +109,24 @@ impl Sessions {
         Arc::new(Semaphore::new(SCANS_MAX))
     }
 
-    /// Accepts connections until the listener is closed.
-    pub(crate) async fn accept(self: Arc<Self>, listener: ClientListener) {
+    /// Accepts connections until the listener is closed. The connections end with it.
+    pub(crate) async fn accept(self: Arc<Self>, listener: Arc<ClientListener>) {
+        let mut connections = JoinSet::new();
         while let Some(connection) = listener.accept().await {
-            let sessions = self.clone();
-            tokio::spawn(sessions.serve_connection(connection));
+            connections.spawn(self.clone().serve_connection(connection));
+            while connections.try_join_next().is_some() {}
         }
+        while connections.join_next().await.is_some() {}
     }
 
-    async fn serve_connection(self: Arc<Self>, connection: ClientConnection) {
+    async fn serve_connection(self: Arc<Self>, mut connection: ClientConnection) {
+        tracing::debug!(
+            client = %connection.identity().name(),
+            address = %connection.remote_address(),
+            "client connected"
+        );
         let outstanding = Arc::new(AtomicUsize::new(0));
+        let mut streams = JoinSet::new();
         while let Ok(stream) = connection.accept_stream().await {
             let session = Session {
                 shared: self.clone(),
@@ -116,16 +134,17 @@ impl Sessions {
                 outstanding: outstanding.clone(),
                 waiting: BTreeMap::new(),
                 replies: BytesMut::new(),
+                sampler: Sampler::default(),
             };
-            let connection = connection.clone();
-            tokio::spawn(async move {
-                if let Err(error) = session.serve(stream).await {
-                    if error.is_malformed() {
-                        connection.close_malformed(&error);
-                    }
-                }
-            });
+            // How a stream ended is no news: malformed frames are counted where they are found.
+            streams.spawn(session.serve(stream));
+            while streams.try_join_next().is_some() {}
         }
+    }
+
+    /// Requests taken in and not answered yet, those aside that were answered on the spot.
+    pub(crate) fn handed_on(&self) -> usize {
+        self.handed_on.load(Ordering::Relaxed)
     }
 
     fn header(&self, revision: i64) -> ResponseHeader {
@@ -142,7 +161,10 @@ impl Sessions {
     fn respond(&self, answer: Answer) -> Response {
         let mut header = self.header(answer.revision);
         header.read = Some(answer.read);
-        Response { header, body: ResponseBody::Range(answer.found) }
+        Response {
+            header,
+            body: ResponseBody::Range(answer.found),
+        }
     }
 
     /// Reads one key, as `range` asks for it.
@@ -160,7 +182,11 @@ impl Sessions {
             None => Vec::new(),
         };
         Ok(Source {
-            found: RangeResponse { kvs, more: false, count },
+            found: RangeResponse {
+                kvs,
+                more: false,
+                count,
+            },
             applied: point.applied,
             revision: point.revision,
         })
@@ -186,9 +212,16 @@ impl Sessions {
             let scanned = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
                 let found = crate::kv::range(&snapshot, &range, &scanning.limits)?;
-                let source =
-                    Source { found, applied: snapshot.applied(), revision: snapshot.revision() };
-                Ok(scanning.reader.answer(authority, source).map(|answer| scanning.respond(answer)))
+                let applied = snapshot.applied().index;
+                let source = Source {
+                    found,
+                    applied,
+                    revision: snapshot.revision(),
+                };
+                Ok(scanning
+                    .reader
+                    .answer(authority, source)
+                    .map(|answer| scanning.respond(answer)))
             })
             .await;
             let result = match scanned {
@@ -198,7 +231,10 @@ impl Sessions {
                     "the store has not applied what the read must see: ask again",
                 )),
                 Ok(Err(error)) => return shared.fail(error, &outbox, frame),
-                Err(_) => Err(Error::not_applied(ErrorKind::Internal, "the scan was cut short")),
+                Err(_) => Err(Error::not_applied(
+                    ErrorKind::Internal,
+                    "the scan was cut short",
+                )),
             };
             outbox.deliver(frame, Delivery::Reply(result));
         });
@@ -214,23 +250,26 @@ impl Sessions {
         let status = self.status.load();
         let lease = self.published.lease();
         let now = self.clock.now();
-        let stats = self.published.lease_stats();
+        let counters = self.published.lease_counters();
         let body = StatusResponse {
             name: self.name.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: crate::version::VERSION.to_owned(),
             role: status.role,
             last_index: status.last.index,
             commit_index: self.published.commit(),
             applied_index: self.store.applied(),
-            storage_bytes: self.store.storage_bytes(),
+            storage_bytes: self.store.storage_bytes().unwrap_or_default(),
             leader_lease: api::LeaderLeaseStatus {
                 is_valid: lease.as_ref().is_some_and(|cell| cell.is_valid(now)),
-                remaining: lease.as_ref().map_or(Duration::ZERO, |cell| cell.remaining(now)),
+                remaining: lease
+                    .as_ref()
+                    .and_then(|cell| cell.remaining(now))
+                    .unwrap_or_default(),
                 lease_duration: self.lease_duration,
                 max_clock_skew: self.reader.lease_margin,
-                renewals: stats.renewals,
-                expirations: stats.expirations,
-                rejections: stats.rejections,
+                renewals: counters.renewals(),
+                expirations: counters.expirations(),
+                rejections: counters.rejections(),
             },
             members: self.directory.members(),
             warnings: self.warnings.clone(),
@@ -243,7 +282,11 @@ impl Sessions {
 
     /// Fills in where clients reach the leader: the node knows only who it is.
     fn complete(&self, error: Error) -> Error {
-        let ErrorKind::NotLeader { leader: Some(leader), address: None } = error.kind else {
+        let ErrorKind::NotLeader {
+            leader: Some(leader),
+            address: None,
+        } = error.kind
+        else {
             return error;
         };
         let member = self.directory.member(leader);
@@ -251,9 +294,17 @@ impl Sessions {
             Some(member) => format!("this node does not lead: ask {}", member.name),
             None => error.detail,
         };
-        let address =
-            member.map(|member| member.client_address).filter(|address| !address.is_empty());
-        Error { kind: ErrorKind::NotLeader { leader: Some(leader), address }, detail, ..error }
+        let address = member
+            .map(|member| member.client_address)
+            .filter(|address| !address.is_empty());
+        Error {
+            kind: ErrorKind::NotLeader {
+                leader: Some(leader),
+                address,
+            },
+            detail,
+            ..error
+        }
     }
 }
 
@@ -266,11 +317,22 @@ struct Session {
     /// Requests of this stream that were handed on.
     waiting: BTreeMap<u64, Handed>,
     replies: BytesMut,
+    /// Which leased reads are measured.
+    sampler: Sampler,
 }
 
-/// A request that was handed on, as far as its answer needs it.
-enum Handed {
-    Read { range: RangeRequest, consistency: Consistency },
+/// A request that was handed on.
+struct Handed {
+    arrived: Instant,
+    what: What,
+}
+
+/// What its answer needs of it.
+enum What {
+    Read {
+        range: RangeRequest,
+        consistency: Consistency,
+    },
     Other(&'static str),
 }
 
@@ -284,43 +346,43 @@ struct Candidate {
 
 impl Session {
     /// Serves the stream until the client ends it or the connection breaks.
-    async fn serve(mut self, mut stream: FrameStream) -> Result<(), TransportError> {
+    async fn serve(mut self, mut stream: FrameStream) -> Result<(), StreamError> {
         let mut frames = Vec::new();
         let mut deliveries = Vec::new();
         loop {
             let room = self.outstanding.load(Ordering::Relaxed) < self.shared.in_flight_max;
             tokio::select! {
-                read = stream.read_batch(&mut frames), if room => {
-                    if read? == 0 {
-                        return Ok(());
-                    }
-                }
+                read = stream.read_batch(&mut frames), if room => read?,
                 () = self.outbox.take(&mut deliveries) => {}
             }
             self.outbox.try_take(&mut deliveries);
-            self.take_in(&mut frames)?;
+            self.take_in(&stream, &mut frames)?;
             for (frame, delivery) in deliveries.drain(..) {
                 self.give_out(frame, delivery);
             }
             if !self.replies.is_empty() {
-                stream.write(self.replies.split().freeze()).await?;
+                stream.write(self.replies.split()).await?;
             }
         }
     }
 
     /// Takes in one closed batch of requests.
-    fn take_in(&mut self, frames: &mut Vec<Frame>) -> Result<(), TransportError> {
+    fn take_in(
+        &mut self,
+        stream: &FrameStream,
+        frames: &mut Vec<Frame>,
+    ) -> Result<(), StreamError> {
         let mut candidates = Vec::new();
         let mut handed = Vec::new();
         let stopping = self.shared.stopping.load(Ordering::Relaxed);
         for frame in frames.drain(..) {
-            let ClientFrame { request_id, call } =
-                frame.decode::<ClientFrame>().map_err(TransportError::from)?;
+            let ClientFrame { request_id, call } = stream.receiver.decode(&frame)?;
             if stopping {
-                self.reply(request_id, call.request.method(), Err(self.shared.complete(Error::not_applied(
+                let error = Error::not_applied(
                     ErrorKind::Unavailable,
                     "this node is stopping: ask another one",
-                ))));
+                );
+                self.reply(request_id, call.request.method(), Err(error));
                 continue;
             }
             if let Err(error) = api::validate(&call.request, &self.shared.limits) {
@@ -335,7 +397,11 @@ impl Session {
                 Request::Range(range) => match call.consistency {
                     Consistency::Serializable => self.read_serializable(request_id, range),
                     Consistency::Linearizable | Consistency::LeaseOnly => {
-                        candidates.push(Candidate { frame: request_id, call, source: None });
+                        candidates.push(Candidate {
+                            frame: request_id,
+                            call,
+                            source: None,
+                        });
                     }
                     Consistency::LinearizableQuorum => handed.push((request_id, call)),
                 },
@@ -352,6 +418,7 @@ impl Session {
     /// Answers what the lease covers; the rest goes to `handed`, or is refused if it insists.
     fn read_under_lease(&mut self, mut candidates: Vec<Candidate>, handed: &mut Vec<(u64, Call)>) {
         let shared = self.shared.clone();
+        let arrived = stopwatch();
         // The batch is closed. Capture what the reads must see, and this leadership's lease.
         let commit = shared.published.commit();
         let lease = shared.published.lease();
@@ -368,9 +435,16 @@ impl Session {
             }
         }
         // Only now the clock: one reading and one check for the whole batch.
-        let permit = lease.as_deref().and_then(|lease| check(lease, &*shared.clock, commit));
+        let permit = lease
+            .as_deref()
+            .and_then(|lease| check(lease, &*shared.clock, commit));
         let mut served = 0;
-        for Candidate { frame, call, source } in candidates {
+        for Candidate {
+            frame,
+            call,
+            source,
+        } in candidates
+        {
             let Some(permit) = permit else {
                 self.fall_back(frame, call, lease.is_some(), handed);
                 continue;
@@ -383,31 +457,66 @@ impl Session {
                         let response = shared.respond(answer);
                         self.reply(frame, "range", Ok(response));
                     }
-                    // The state machine is not there yet: wait for it at the driver.
-                    None => handed.push((frame, call)),
+                    None => self.wait_for_apply(frame, call, handed),
                 },
                 (None, Request::Range(range)) if shared.store.applied() >= permit.index() => {
                     served += 1;
-                    self.outstanding.fetch_add(1, Ordering::Relaxed);
-                    self.waiting.insert(frame, Handed::Other("range"));
+                    self.remember(frame, What::Other("range"));
                     shared.scan(authority, range.clone(), self.outbox.clone(), frame);
                 }
-                (None, _) => handed.push((frame, call)),
+                (None, _) => self.wait_for_apply(frame, call, handed),
             }
         }
-        shared.metrics.reads(ReadPath::Lease, served);
-        if let Some(permit) = permit {
-            shared.metrics.read_margin(permit.lease_remaining());
+        shared
+            .metrics
+            .reads
+            .total(ReadPath::Lease)
+            .increment(served);
+        if self.sampler.take(u32::try_from(served).unwrap_or(u32::MAX)) {
+            let took = arrived.elapsed().as_secs_f64();
+            shared
+                .metrics
+                .reads
+                .duration_seconds(ReadPath::Lease)
+                .record(took);
+            shared
+                .metrics
+                .requests
+                .duration_seconds("range")
+                .record(took);
+        }
+        if let Some(remaining) = permit.and_then(|permit| permit.lease_remaining()) {
+            shared
+                .metrics
+                .leader_lease
+                .read_margin_seconds
+                .record(remaining.as_secs_f64());
         }
     }
 
     /// A read that the lease does not cover.
     fn fall_back(&mut self, frame: u64, call: Call, leads: bool, handed: &mut Vec<(u64, Call)>) {
         if call.consistency == Consistency::LeaseOnly && leads {
-            self.shared.metrics.lease_only_refused();
             return self.reply(frame, "range", Err(lease_invalid()));
         }
-        self.shared.metrics.read_fell_back(leads);
+        if leads {
+            let reason = if self.shared.lease_enabled {
+                ReadFallback::LeaseInvalid
+            } else {
+                ReadFallback::Disabled
+            };
+            self.shared.metrics.reads.fallbacks(reason).increment(1);
+        }
+        handed.push((frame, call));
+    }
+
+    /// A read whose index the state machine has not reached: it waits at the driver.
+    fn wait_for_apply(&mut self, frame: u64, call: Call, handed: &mut Vec<(u64, Call)>) {
+        self.shared
+            .metrics
+            .reads
+            .fallbacks(ReadFallback::Behind)
+            .increment(1);
         handed.push((frame, call));
     }
 
@@ -416,11 +525,19 @@ impl Session {
         if !shared.readable.load(Ordering::Acquire) {
             return self.reply(frame, "range", Err(not_readable()));
         }
-        shared.metrics.reads(ReadPath::Serializable, 1);
+        shared
+            .metrics
+            .reads
+            .total(ReadPath::Serializable)
+            .increment(1);
         if range.range != KeyRange::Single {
-            self.outstanding.fetch_add(1, Ordering::Relaxed);
-            self.waiting.insert(frame, Handed::Other("range"));
-            return shared.scan(Authority::Serializable, range.clone(), self.outbox.clone(), frame);
+            self.remember(frame, What::Other("range"));
+            return shared.scan(
+                Authority::Serializable,
+                range.clone(),
+                self.outbox.clone(),
+                frame,
+            );
         }
         match shared.read_point(range) {
             Ok(source) => {
@@ -439,41 +556,59 @@ impl Session {
         if handed.is_empty() {
             return;
         }
-        self.outstanding.fetch_add(handed.len(), Ordering::Relaxed);
         for (frame, call) in &handed {
             let remembered = match &call.request {
-                Request::Range(range) => {
-                    Handed::Read { range: range.clone(), consistency: call.consistency }
-                }
-                other => Handed::Other(other.method()),
+                Request::Range(range) => What::Read {
+                    range: range.clone(),
+                    consistency: call.consistency,
+                },
+                other => What::Other(other.method()),
             };
-            self.waiting.insert(*frame, remembered);
+            self.remember(*frame, remembered);
         }
         let outbox = &self.outbox;
-        self.shared.mailbox.send_all(
-            handed
-                .into_iter()
-                .map(|(frame, call)| Mail::Request { call, outbox: outbox.clone(), frame }),
-        );
+        self.shared
+            .mailbox
+            .send_all(handed.into_iter().map(|(frame, call)| Mail::Request {
+                call,
+                outbox: outbox.clone(),
+                frame,
+            }));
+    }
+
+    /// Notes a request whose answer comes later. A client that uses a number again while the
+    /// first use waits gets one answer for both.
+    fn remember(&mut self, frame: u64, what: What) {
+        let handed = Handed {
+            arrived: stopwatch(),
+            what,
+        };
+        if self.waiting.insert(frame, handed).is_none() {
+            self.outstanding.fetch_add(1, Ordering::Relaxed);
+            self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// An answer came for a request that was handed on.
     fn give_out(&mut self, frame: u64, delivery: Delivery) {
-        let Some(handed) = self.waiting.remove(&frame) else { return };
+        let Some(Handed { arrived, what }) = self.waiting.remove(&frame) else {
+            return;
+        };
         self.outstanding.fetch_sub(1, Ordering::Relaxed);
-        match (delivery, handed) {
-            (Delivery::Reply(result), Handed::Read { .. }) => {
+        self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
+        match (delivery, what) {
+            (Delivery::Reply(result), What::Read { .. }) => {
                 let result = result.map_err(|error| self.shared.complete(error));
-                self.reply(frame, "range", result);
+                self.reply_after(arrived, frame, "range", result);
             }
-            (Delivery::Reply(result), Handed::Other(method)) => {
+            (Delivery::Reply(result), What::Other(method)) => {
                 let result = result.map_err(|error| self.shared.complete(error));
-                self.reply(frame, method, result);
+                self.reply_after(arrived, frame, method, result);
             }
-            (Delivery::Permit(permit), Handed::Read { range, consistency }) => {
-                self.read_with(frame, permit, range, consistency);
+            (Delivery::Permit(permit), What::Read { range, consistency }) => {
+                self.read_with(arrived, frame, permit, range, consistency);
             }
-            (Delivery::Permit(_), Handed::Other(method)) => {
+            (Delivery::Permit(_), What::Other(method)) => {
                 let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
                 self.reply(frame, method, Err(error));
             }
@@ -483,6 +618,7 @@ impl Session {
     /// The driver permitted a read, and the store has applied what it must see.
     fn read_with(
         &mut self,
+        arrived: Instant,
         frame: u64,
         permit: ReadPermit,
         range: RangeRequest,
@@ -490,18 +626,19 @@ impl Session {
     ) {
         let shared = self.shared.clone();
         if consistency == Consistency::LeaseOnly && permit.lease_remaining().is_none() {
-            shared.metrics.lease_only_refused();
             return self.reply(frame, "range", Err(lease_invalid()));
         }
         if !shared.readable.load(Ordering::Acquire) {
             return self.reply(frame, "range", Err(not_readable()));
         }
-        let path =
-            if permit.lease_remaining().is_some() { ReadPath::Lease } else { ReadPath::ReadIndex };
-        shared.metrics.reads(path, 1);
+        let path = if permit.lease_remaining().is_some() {
+            ReadPath::Lease
+        } else {
+            ReadPath::ReadIndex
+        };
+        shared.metrics.reads.total(path).increment(1);
         if range.range != KeyRange::Single {
-            self.outstanding.fetch_add(1, Ordering::Relaxed);
-            self.waiting.insert(frame, Handed::Other("range"));
+            self.remember(frame, What::Other("range"));
             return shared.scan(Authority::Permit(permit), range, self.outbox.clone(), frame);
         }
         let result = match shared.read_point(&range) {
@@ -514,18 +651,70 @@ impl Session {
             },
             Err(error) => return shared.fail(error, &self.outbox, frame),
         };
-        self.reply(frame, "range", result);
+        shared
+            .metrics
+            .reads
+            .duration_seconds(path)
+            .record(arrived.elapsed().as_secs_f64());
+        self.reply_after(arrived, frame, "range", result);
+    }
+
+    /// Replies to a request that was handed on, and records how long it took.
+    fn reply_after(
+        &mut self,
+        arrived: Instant,
+        frame: u64,
+        method: &'static str,
+        result: Result<Response, Error>,
+    ) {
+        let took = arrived.elapsed().as_secs_f64();
+        self.shared
+            .metrics
+            .requests
+            .duration_seconds(method)
+            .record(took);
+        self.reply(frame, method, result);
     }
 
     fn reply(&mut self, request_id: u64, method: &'static str, result: Result<Response, Error>) {
-        self.shared.metrics.answered(method, &result);
-        crate::wire::encode_reply(&mut self.replies, request_id, &result);
+        match &result {
+            Ok(_) => self.shared.metrics.requests.succeeded(method).increment(1),
+            Err(error) => self.shared.metrics.request_failed(method, &error.kind),
+        }
+        let limits = &self.shared.frame_limits;
+        let frame = ServerFrame { request_id, result };
+        if let Err(error) = crate::wire::encode(&frame, limits, &mut self.replies) {
+            let applied = frame
+                .result
+                .is_ok_and(|response| response.header.read.is_none());
+            let outcome = if applied {
+                Outcome::Applied
+            } else {
+                Outcome::NotApplied
+            };
+            let detail = format!("the reply is larger than a client would take: {error}");
+            let refusal = Error {
+                kind: ErrorKind::Internal,
+                outcome,
+                detail,
+            };
+            let frame = ServerFrame {
+                request_id,
+                result: Err(refusal),
+            };
+            crate::wire::encode(&frame, limits, &mut self.replies)
+                .expect("an error of one sentence fits into a frame");
+        }
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.outstanding.fetch_sub(self.waiting.len(), Ordering::Relaxed);
+        self.outstanding
+            .fetch_sub(self.waiting.len(), Ordering::Relaxed);
+        self.shared
+            .handed_on
+            .fetch_sub(self.waiting.len(), Ordering::Relaxed);
     }
 }
 
@@ -547,9 +736,4 @@ fn not_readable() -> Error {
         "this node was not stopped cleanly and is comparing its state with its hash: ask another \
          node, or again shortly",
     )
-}
-
-/// Whether a role can answer linearizable reads at all.
-pub(crate) fn leads(status: &raft::Status) -> bool {
-    status.role == Role::Leader
 }

@@ -16,20 +16,28 @@ use super::driver::Mail;
 use super::driver::Mailbox;
 use super::gather::Gather;
 use super::metrics::Metrics;
+use super::metrics::stopwatch;
+use crate::kv;
 use crate::node::Input;
 use crate::raft::Entry;
 use crate::raft::Payload;
+use crate::types::LogIndex;
 
 /// Most entries in one batch of the store.
 const BATCH_ENTRIES_MAX: usize = 512;
 /// Most bytes of commands in one batch of the store; one entry may be larger and goes alone.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
+/// Most sessions forgotten by one entry.
+const IDLE_SESSIONS_MAX: usize = 4096;
+
 /// What is sent to the state thread.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Apply these.
     Apply(Vec<Entry>),
+    /// Report some sessions that were not used after `unused_since`.
+    FindIdleSessions { unused_since: LogIndex },
     /// Finish, make everything durable and end.
     Stop,
 }
@@ -50,13 +58,20 @@ pub(crate) struct StateThread {
 impl StateThread {
     /// Starts it.
     pub(crate) fn spawn(self, name: &str) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().name(format!("{name}-state")).spawn(move || {
-            let on_fatal = &self.on_fatal;
-            if let Err(error) = run(&self.work, self.store, &self.mailbox, &self.metrics, &self.readable)
-            {
-                on_fatal(error);
-            }
-        })
+        std::thread::Builder::new()
+            .name(format!("{name}-state"))
+            .spawn(move || {
+                let on_fatal = &self.on_fatal;
+                if let Err(error) = run(
+                    &self.work,
+                    self.store,
+                    &self.mailbox,
+                    &self.metrics,
+                    &self.readable,
+                ) {
+                    on_fatal(error);
+                }
+            })
     }
 }
 
@@ -68,7 +83,14 @@ fn run(
     readable: &AtomicBool,
 ) -> Result<(), StoreError> {
     if store.needs_verification() {
-        store.verify()?;
+        let began = stopwatch();
+        let report = store.reader().verify()?;
+        if !report.is_sound() {
+            let detail = "it does not have the hash that its changes have kept".to_owned();
+            return Err(StoreError::Damaged { detail });
+        }
+        store.verified(&report);
+        tracing::info!(took = ?began.elapsed(), "the state is what was written");
     }
     readable.store(true, Ordering::Release);
     let mut taken = Vec::new();
@@ -76,9 +98,11 @@ fn run(
     loop {
         work.take(&mut taken, Duration::from_secs(3600));
         let mut stop = false;
+        let mut idle_since = None;
         for item in taken.drain(..) {
             match item {
                 Work::Apply(more) => entries.extend(more),
+                Work::FindIdleSessions { unused_since } => idle_since = Some(unused_since),
                 Work::Stop => stop = true,
             }
         }
@@ -89,8 +113,16 @@ fn run(
             rest = later;
         }
         entries.clear();
+        if let Some(unused_since) = idle_since {
+            let snapshot = store.reader().snapshot()?;
+            let sessions = kv::idle_sessions(&snapshot, unused_since, IDLE_SESSIONS_MAX)?;
+            mailbox.send(Mail::Input(Input::IdleSessions {
+                unused_since,
+                sessions,
+            }));
+        }
         if stop {
-            return store.close();
+            return store.close().map(|_| ());
         }
     }
 }
@@ -101,8 +133,20 @@ fn apply(
     mailbox: &Mailbox,
     metrics: &Metrics,
 ) -> Result<(), StoreError> {
-    let commands: Vec<_> = batch.iter().map(|entry| (entry.id, command(entry))).collect();
-    let replies = metrics.storage_commit.time(|| store.apply_batch(&commands))?;
+    let commands: Vec<_> = batch
+        .iter()
+        .map(|entry| (entry.id, command(entry)))
+        .collect();
+    let began = stopwatch();
+    let replies = store.apply_batch(&commands)?;
+    metrics
+        .storage
+        .commit_seconds
+        .record(began.elapsed().as_secs_f64());
+    let replies = replies
+        .into_iter()
+        .map(|applied| (applied.id, applied.reply))
+        .collect();
     mailbox.send(Mail::Input(Input::Applied(replies)));
     Ok(())
 }

@@ -11,8 +11,8 @@
 //!
 //! Nothing here knows a socket. [`FrameReader`] takes chunks as they come and yields whole
 //! frames; [`encode`] appends a frame to a buffer, so that many frames become one write. Whatever
-//! the bytes are, the answer is a frame or a [`WireError`], never a panic, and no more memory is
-//! held than was received.
+//! the bytes are, the answer is a frame or a [`WireError`], never a panic, and memory grows with
+//! what was received, never with what a length claims.
 
 mod codec;
 

@@ -16,6 +16,8 @@ use crate::harness::Cluster;
 
 /// Kills of the leader in a row.
 const KILLS: usize = 20;
+/// Writes acknowledged under each leader before it is killed.
+const WRITES_PER_LEADER: usize = 500;
 const WRITERS: u64 = 8;
 
 /// What the writers did.
@@ -51,7 +53,7 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
     for round in 0..KILLS {
         let leader = cluster.wait_for_lease();
         // Some writes under this leader first, so that there is something to lose.
-        let target = ledger.acknowledged.lock().unwrap().len() + 20;
+        let target = ledger.acknowledged.lock().unwrap().len() + WRITES_PER_LEADER;
         wait_until("writes before the kill", || {
             ledger.acknowledged.lock().unwrap().len() >= target
         })
@@ -84,7 +86,7 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
     let client = cluster.client().await;
     let acknowledged = std::mem::take(&mut *ledger.acknowledged.lock().unwrap());
     assert!(
-        acknowledged.len() > KILLS * 20,
+        acknowledged.len() > KILLS * WRITES_PER_LEADER,
         "only {} writes",
         acknowledged.len()
     );
@@ -93,12 +95,12 @@ async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_dou
     loop {
         let options = GetOptions::new().with_range("w0").with_limit(1000);
         let page = client.get(from.clone(), Some(options)).await.unwrap();
-        let Some(last) = page.kvs().last() else { break };
+        let Some(last) = page.kvs.last() else { break };
         from = format!("{}\0", String::from_utf8(last.key.to_vec()).unwrap());
-        for kv in page.kvs() {
+        for kv in page.kvs {
             found.insert(String::from_utf8(kv.key.to_vec()).unwrap(), kv.clone());
         }
-        if !page.more() {
+        if !page.more {
             break;
         }
     }
@@ -159,7 +161,10 @@ async fn write_until_stopped(client: Client, writer: u64, ledger: Arc<Ledger>, b
             Err(error) => match error.outcome() {
                 Outcome::NotApplied => ledger.refused.lock().unwrap().push(key),
                 Outcome::Applied => panic!("an error for a write that was applied: {error}"),
-                Outcome::Unknown => ledger.unknown.lock().unwrap().push(key),
+                Outcome::Unknown => {
+                    eprintln!("in doubt: {key}: {error}");
+                    ledger.unknown.lock().unwrap().push(key);
+                }
             },
         }
     }
@@ -194,7 +199,7 @@ async fn all_nodes_killed_at_once_come_back_with_everything_acknowledged() {
     let client = cluster.client().await;
     for (key, revision) in writes {
         let get = client.get(key.clone(), None).await.unwrap();
-        let [kv] = get.kvs() else {
+        let [kv] = &get.kvs[..] else {
             panic!("{key} is gone")
         };
         assert_eq!((kv.mod_revision, kv.version), (revision, 1), "{key}");

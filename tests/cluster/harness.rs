@@ -18,22 +18,22 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
-use leasehold::api::Role;
 use leasehold::client::Client;
 use leasehold::client::ConnectOptions;
 use leasehold::client::TlsOptions;
+use leasehold::types::Role;
 
 /// How long a test waits for something that normally takes a second or two, before it says that it
 /// never came. Far beyond what a slow machine needs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary under test.
-pub fn binary() -> &'static str {
+pub(crate) fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_leasehold")
 }
 
 /// Runs the binary to its end and returns (exit code, stdout, stderr).
-pub fn run(arguments: &[&str]) -> (i32, String, String) {
+pub(crate) fn run(arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(binary())
         .args(arguments)
         .env_remove("LEASEHOLD_ENDPOINTS")
@@ -48,7 +48,7 @@ pub fn run(arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// Runs the binary and demands success.
-pub fn must(arguments: &[&str]) -> String {
+pub(crate) fn must(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = run(arguments);
     assert_eq!(
         code, 0,
@@ -58,13 +58,13 @@ pub fn must(arguments: &[&str]) -> String {
 }
 
 /// A free UDP or TCP port on loopback, at the time of asking.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.local_addr().unwrap().port()
 }
 
 /// Waits until `probe` gives something, asking again every 20 ms.
-pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = probe() {
@@ -79,13 +79,13 @@ pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A cluster's authorities and the certificates made with them.
-pub struct Pki {
-    pub path: PathBuf,
+pub(crate) struct Pki {
+    pub(crate) path: PathBuf,
 }
 
 impl Pki {
     /// A new cluster's certificates in `path`.
-    pub fn create(path: &Path) -> Self {
+    pub(crate) fn create(path: &Path) -> Self {
         must(&["cert", "init", "--out", path.to_str().unwrap()]);
         let pki = Self {
             path: path.to_owned(),
@@ -95,9 +95,9 @@ impl Pki {
     }
 
     /// Issues one certificate.
-    pub fn issue(&self, kind: &str, name: &str, more: &[&str]) {
+    pub(crate) fn issue(&self, kind: &str, name: &str, more: &[&str]) {
         let out = self.path.to_str().unwrap();
-        let mut arguments = vec!["cert", "issue", "--dir", out, kind, "--name", name];
+        let mut arguments = vec!["cert", "issue", "--out", out, kind, "--name", name];
         if kind == "--node" {
             arguments.extend(["--san", "127.0.0.1,localhost"]);
         }
@@ -105,26 +105,26 @@ impl Pki {
         must(&arguments);
     }
 
-    pub fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.path.join(name).to_str().unwrap().to_owned()
     }
 }
 
 /// One node's process, or its absence.
-pub struct Node {
-    pub name: String,
-    pub client: SocketAddr,
-    pub peer: SocketAddr,
-    pub admin: SocketAddr,
-    pub data_dir: PathBuf,
-    pub config: PathBuf,
-    pub log: PathBuf,
-    pub process: Option<Child>,
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) client: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) config: PathBuf,
+    pub(crate) log: PathBuf,
+    pub(crate) process: Option<Child>,
 }
 
 impl Node {
     /// Starts the process; it need not be ready when this returns.
-    pub fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         assert!(self.process.is_none(), "{} runs already", self.name);
         let log = fs::File::options()
             .create(true)
@@ -142,7 +142,7 @@ impl Node {
     }
 
     /// `kill -9`.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.process.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -150,7 +150,7 @@ impl Node {
     }
 
     /// Asks the process to stop and returns its exit code.
-    pub fn stop(&mut self) -> i32 {
+    pub(crate) fn stop(&mut self) -> i32 {
         let mut child = self.process.take().expect("it runs");
         let id = child.id().to_string();
         assert!(
@@ -176,7 +176,7 @@ impl Node {
     }
 
     /// Waits for the process to end by itself and returns its exit code.
-    pub fn wait_for_exit(&mut self) -> i32 {
+    pub(crate) fn wait_for_exit(&mut self) -> i32 {
         let mut child = self.process.take().expect("it runs");
         let started = Instant::now();
         loop {
@@ -196,12 +196,12 @@ impl Node {
     }
 
     /// What the process wrote, for messages.
-    pub fn log_text(&self) -> String {
+    pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// One HTTP request to the admin listener: (status, body).
-    pub fn admin(&self, path: &str) -> Option<(u16, String)> {
+    pub(crate) fn admin(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.admin, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
         write!(
@@ -217,7 +217,7 @@ impl Node {
     }
 
     /// The value of one metric line, whose name and labels are `series`.
-    pub fn metric(&self, series: &str) -> f64 {
+    pub(crate) fn metric(&self, series: &str) -> f64 {
         let (_, body) = eventually("a scrape", || self.admin("/metrics"));
         body.lines()
             .find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
@@ -232,15 +232,15 @@ impl Drop for Node {
 }
 
 /// Several nodes of one cluster.
-pub struct Cluster {
-    pub nodes: Vec<Node>,
-    pub pki: Pki,
-    pub folder: tempfile::TempDir,
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) pki: Pki,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Cluster {
     /// Prepares certificates and configuration for `count` nodes and starts none.
-    pub fn prepare(count: usize) -> Self {
+    pub(crate) fn prepare(count: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let pki = Pki::create(&folder.path().join("pki"));
         let mut nodes = Vec::new();
@@ -265,7 +265,7 @@ impl Cluster {
     }
 
     /// Prepares and starts `count` nodes and waits until a leader serves leased reads.
-    pub fn start(count: usize) -> Self {
+    pub(crate) fn start(count: usize) -> Self {
         let mut cluster = Self::prepare(count);
         cluster.start_all();
         cluster.wait_for_lease();
@@ -273,7 +273,7 @@ impl Cluster {
     }
 
     /// Writes every node's configuration; `more` is appended to each.
-    pub fn write_configs(&self, more: &str) {
+    pub(crate) fn write_configs(&self, more: &str) {
         let initial: Vec<String> = self
             .nodes
             .iter()
@@ -303,14 +303,14 @@ impl Cluster {
         }
     }
 
-    pub fn start_all(&mut self) {
+    pub(crate) fn start_all(&mut self) {
         for node in &mut self.nodes {
             node.start();
         }
     }
 
     /// The node that leads with a valid lease, by its own account.
-    pub fn leader(&self) -> Option<usize> {
+    pub(crate) fn leader(&self) -> Option<usize> {
         self.nodes.iter().position(|node| {
             node.process.is_some()
                 && node.admin("/metrics").is_some_and(|(_, body)| {
@@ -321,7 +321,7 @@ impl Cluster {
     }
 
     /// Waits until some node leads under a valid lease.
-    pub fn wait_for_lease(&mut self) -> usize {
+    pub(crate) fn wait_for_lease(&mut self) -> usize {
         let started = Instant::now();
         loop {
             if let Some(leader) = self.leader() {
@@ -347,7 +347,7 @@ impl Cluster {
     }
 
     /// What every client of this cluster connects with.
-    pub fn options(&self) -> ConnectOptions {
+    pub(crate) fn options(&self) -> ConnectOptions {
         ConnectOptions::new()
             .with_tls(
                 TlsOptions::new()
@@ -357,21 +357,21 @@ impl Cluster {
             .with_timeout(Duration::from_secs(10))
     }
 
-    pub fn endpoints(&self) -> Vec<String> {
+    pub(crate) fn endpoints(&self) -> Vec<String> {
         self.nodes
             .iter()
             .map(|node| node.client.to_string())
             .collect()
     }
 
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::connect(self.endpoints(), Some(self.options()))
             .await
             .expect("a node is reachable")
     }
 
     /// The flags that make the command line talk to this cluster.
-    pub fn flags(&self) -> Vec<String> {
+    pub(crate) fn flags(&self) -> Vec<String> {
         vec![
             format!("--endpoints={}", self.endpoints().join(",")),
             format!("--cacert={}", self.pki.file("client-ca.pem")),
@@ -382,7 +382,7 @@ impl Cluster {
     }
 
     /// Runs a client command against this cluster.
-    pub fn cli(&self, arguments: &[&str]) -> (i32, String, String) {
+    pub(crate) fn cli(&self, arguments: &[&str]) -> (i32, String, String) {
         let flags = self.flags();
         let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
         all.extend(arguments);
@@ -391,6 +391,6 @@ impl Cluster {
 }
 
 /// Whether `role` is one that a healthy member has.
-pub fn is_healthy(role: Role) -> bool {
+pub(crate) fn is_healthy(role: Role) -> bool {
     matches!(role, Role::Leader | Role::Follower)
 }

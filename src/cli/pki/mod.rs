@@ -91,6 +91,12 @@ pub enum PkiError {
         /// What was given.
         name: String,
     },
+    /// A name whose files would be the authorities' own.
+    #[error("`{name}` is the name of an authority's files: choose another name")]
+    ReservedName {
+        /// What was given.
+        name: String,
+    },
     /// A subject alternative name is neither an IP address nor a host name.
     #[error("`{san}` is neither an IP address nor a host name: give --san HOST or --san IP")]
     InvalidSan {
@@ -194,6 +200,19 @@ impl IdentityFiles {
         Self::named(directory, name, CLIENT_CA_FILE)
     }
 
+    /// Finds out whether any of these files is there already.
+    ///
+    /// # Errors
+    /// [`PkiError::CertificateExists`], if so.
+    pub fn refuse_existing(&self) -> Result<(), PkiError> {
+        let existing = [&self.certificate, &self.key]
+            .into_iter()
+            .find(|path| path.exists());
+        existing.map_or(Ok(()), |path| {
+            Err(PkiError::CertificateExists { path: path.clone() })
+        })
+    }
+
     fn named(directory: &Path, stem: &str, ca: &str) -> Self {
         Self {
             certificate: directory.join(format!("{stem}.pem")),
@@ -209,10 +228,8 @@ impl IdentityFiles {
     /// # Errors
     /// [`PkiError::CertificateExists`] unless `replace`; [`PkiError::Io`].
     pub fn write(&self, identity: &Identity, replace: bool) -> Result<(), PkiError> {
-        for path in [&self.certificate, &self.key] {
-            if !replace && path.exists() {
-                return Err(PkiError::CertificateExists { path: path.clone() });
-            }
+        if !replace {
+            self.refuse_existing()?;
         }
         create_directory(self.certificate.parent().unwrap_or_else(|| Path::new(".")))?;
         write_whole(&self.key, &identity.key_pem, 0o600)?;
@@ -316,8 +333,8 @@ impl Authority {
     /// in; nothing in leasehold needs them.
     ///
     /// # Errors
-    /// [`PkiError::InvalidName`], [`PkiError::InvalidSan`], [`PkiError::InvalidLife`],
-    /// [`PkiError::AuthorityExpired`], [`PkiError::Generate`].
+    /// [`PkiError::InvalidName`], [`PkiError::ReservedName`], [`PkiError::InvalidSan`],
+    /// [`PkiError::InvalidLife`], [`PkiError::AuthorityExpired`], [`PkiError::Generate`].
     pub fn issue_node(
         &self,
         name: &str,
@@ -359,6 +376,11 @@ impl Authority {
     fn names(&self, kind: Kind, name: &str, sans: &[String]) -> Result<Vec<SanType>, PkiError> {
         if !is_name(name) {
             return Err(PkiError::InvalidName {
+                name: name.to_owned(),
+            });
+        }
+        if [PEER_CA_FILE, CLIENT_CA_FILE].contains(&format!("{name}.pem").as_str()) {
+            return Err(PkiError::ReservedName {
                 name: name.to_owned(),
             });
         }
@@ -870,6 +892,8 @@ mod tests {
             "`a/b` cannot name a node or a client: use 1 to 64 of a-z A-Z 0-9 . _ -, beginning \
              with a letter or digit"
         );
+        let reserved = authority.issue_client("peer-ca", LEAF_LIFE, now());
+        assert!(matches!(reserved, Err(PkiError::ReservedName { .. })));
         assert_eq!(
             say(authority
                 .issue_node("n1", &["http://x".to_owned()], LEAF_LIFE, now())

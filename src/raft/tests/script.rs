@@ -424,7 +424,7 @@ impl Stage {
                     from: NodeId(from),
                     to: NodeId(to),
                     term: Term(number(term.trim_start_matches('t'))),
-                    message: forged(world, to, rest),
+                    message: forged(world, from, to, rest),
                 };
                 world.deliver(envelope);
             }
@@ -469,14 +469,20 @@ fn percent(rate: &str) -> i64 {
     (percent * 10_000.0) as i64
 }
 
-fn forged(world: &mut World, to: u64, words: &[&str]) -> Message {
+fn forged(world: &mut World, from: u64, to: u64, words: &[&str]) -> Message {
     let fields: BTreeMap<_, _> = words[1..]
         .iter()
         .filter_map(|w| w.split_once('='))
         .collect();
     let field = |name: &str, default: &'static str| *fields.get(name).unwrap_or(&default);
-    // Rounds are told without their upper bits; those of the receiver's are put back.
-    let high = world.site(to).node().next_round & !0xf_ffff;
+    // Rounds are told without their upper bits; those of whoever created them are put back.
+    let asks = words[0].ends_with('?');
+    let creator = if asks { from } else { to };
+    let creator = world
+        .sites
+        .get(&creator)
+        .and_then(|site| site.node.as_ref());
+    let high = creator.map_or(0, |node| node.next_round & !0xf_ffff);
     let round = RoundId(high | number(field("round", "0")));
     let id = |text: &str| {
         let (index, term) = text.split_once('@').expect("index@term");

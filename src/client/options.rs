@@ -1,0 +1,445 @@
+//! What a caller may choose: how to connect, and how each request is made.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::KeyRange;
+use crate::api::Limits;
+use crate::transport::Tls;
+use crate::transport::TlsError;
+use crate::transport::TlsPaths;
+
+/// How a [`Client`](crate::client::Client) connects, and what its requests are like unless they
+/// say otherwise.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    pub(super) tls: Option<TlsOptions>,
+    pub(super) timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) consistency: Consistency,
+    pub(super) retry: RetryPolicy,
+    pub(super) client_name: String,
+    pub(super) exactly_once: bool,
+    pub(super) limits: Limits,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            tls: None,
+            timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(5),
+            consistency: Consistency::Linearizable,
+            retry: RetryPolicy::default(),
+            client_name: format!("leasehold-rust/{}", env!("CARGO_PKG_VERSION")),
+            exactly_once: true,
+            limits: Limits::DEFAULT,
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// The defaults. Certificates must be added: there is no connection without.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The certificates to connect with.
+    #[must_use]
+    pub fn with_tls(mut self, tls: TlsOptions) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// How long a request may take in all, retries included, unless it says otherwise. Travels to
+    /// the server with the request. Default: 2 s.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long one attempt to connect to one endpoint may take. Default: 5 s, which is also the
+    /// most.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How fresh reads are unless they say otherwise. Default: linearizable.
+    #[must_use]
+    pub fn with_consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
+    }
+
+    /// How failed attempts are repeated.
+    #[must_use]
+    pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// What this client calls itself in the servers' logs. Not an identity: that is in the
+    /// certificate.
+    #[must_use]
+    pub fn with_client_name(mut self, name: impl Into<String>) -> Self {
+        self.client_name = name.into();
+        self
+    }
+
+    /// Whether writes carry a number by which the cluster recognises a retry, so that each is
+    /// applied at most once however often it is sent. Default: true. Without it, a write whose
+    /// reply got lost is not repeated but fails with outcome *unknown*.
+    #[must_use]
+    pub fn with_exactly_once(mut self, exactly_once: bool) -> Self {
+        self.exactly_once = exactly_once;
+        self
+    }
+
+    /// The sizes that are checked before a request is sent; for servers whose limits were raised.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+/// The certificates of a client: whom it trusts, and who it is.
+#[derive(Clone, Default)]
+pub struct TlsOptions {
+    ca: Option<Source>,
+    identity: Option<(Source, Source)>,
+}
+
+#[derive(Clone)]
+enum Source {
+    File(PathBuf),
+    Pem(Bytes),
+}
+
+impl std::fmt::Debug for TlsOptions {
+    /// Shows where things come from, never what they are.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let of = |source: &Source| match source {
+            Source::File(path) => path.display().to_string(),
+            Source::Pem(_) => "***".to_string(),
+        };
+        f.debug_struct("TlsOptions")
+            .field("ca", &self.ca.as_ref().map(of))
+            .field("identity", &self.identity.as_ref().map(|pair| of(&pair.0)))
+            .finish()
+    }
+}
+
+impl TlsOptions {
+    /// Nothing chosen yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The file with the certificate of the authority that signs the servers.
+    #[must_use]
+    pub fn ca_pem_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(Source::File(path.into()));
+        self
+    }
+
+    /// The same, from memory.
+    #[must_use]
+    pub fn ca_pem(mut self, pem: impl Into<Bytes>) -> Self {
+        self.ca = Some(Source::Pem(pem.into()));
+        self
+    }
+
+    /// The files with this client's certificate and its private key. Only the owner may be able
+    /// to read the key.
+    #[must_use]
+    pub fn identity_pem_files(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.identity = Some((Source::File(certificate.into()), Source::File(key.into())));
+        self
+    }
+
+    /// The same, from memory.
+    #[must_use]
+    pub fn identity_pem(mut self, certificate: impl Into<Bytes>, key: impl Into<Bytes>) -> Self {
+        self.identity = Some((Source::Pem(certificate.into()), Source::Pem(key.into())));
+        self
+    }
+
+    pub(super) fn load(&self) -> Result<Tls, Error> {
+        let (Some(ca), Some((certificate, key))) = (&self.ca, &self.identity) else {
+            return Err(Error::not_applied(
+                ErrorKind::InvalidArgument,
+                "a connection needs the authority's certificate and an own certificate with its \
+                 key: give TlsOptions both",
+            ));
+        };
+        let loaded = if let (Source::File(ca), Source::File(certificate), Source::File(key)) =
+            (ca, certificate, key)
+        {
+            Tls::load(&TlsPaths {
+                ca: ca.clone(),
+                certificate: certificate.clone(),
+                key: key.clone(),
+            })
+        } else {
+            // A mixture: the bytes are the same, only the names in messages are less telling.
+            ca.bytes()
+                .and_then(|ca| Tls::from_pem(&ca, &certificate.bytes()?, &key.bytes()?))
+        };
+        loaded.map_err(|error| Error::not_applied(ErrorKind::InvalidArgument, error.to_string()))
+    }
+}
+
+impl Source {
+    fn bytes(&self) -> Result<Bytes, TlsError> {
+        match self {
+            Self::Pem(pem) => Ok(pem.clone()),
+            Self::File(path) => {
+                std::fs::read(path)
+                    .map(Bytes::from)
+                    .map_err(|error| TlsError::Unreadable {
+                        path: path.display().to_string(),
+                        reason: error.to_string(),
+                    })
+            }
+        }
+    }
+}
+
+/// How long to wait between attempts. Attempts end with the request's deadline, never before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryPolicy {
+    pub(super) back_off_min: Duration,
+    pub(super) back_off_max: Duration,
+    pub(super) attempts_max: u32,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            back_off_min: Duration::from_millis(25),
+            back_off_max: Duration::from_secs(1),
+            attempts_max: u32::MAX,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The default: 25 ms, doubled each time up to 1 s, a fifth more or less at random.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// No second attempt, not even at another node.
+    pub fn never() -> Self {
+        Self {
+            attempts_max: 1,
+            ..Self::default()
+        }
+    }
+
+    /// The shortest and the longest wait between two attempts.
+    #[must_use]
+    pub fn with_back_off(mut self, min: Duration, max: Duration) -> Self {
+        self.back_off_min = min;
+        self.back_off_max = max.max(min);
+        self
+    }
+
+    /// At most this many attempts; at least one is made.
+    #[must_use]
+    pub fn with_attempts_max(mut self, attempts_max: u32) -> Self {
+        self.attempts_max = attempts_max.max(1);
+        self
+    }
+
+    /// The wait before attempt number `attempt` (the second is 1), without jitter.
+    pub(super) fn back_off(&self, attempt: u32) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(16);
+        self.back_off_min
+            .saturating_mul(1 << doublings)
+            .min(self.back_off_max)
+    }
+}
+
+/// How a read is made.
+#[derive(Clone, Debug, Default)]
+pub struct GetOptions {
+    pub(super) range: KeyRange,
+    pub(super) limit: u64,
+    pub(super) keys_only: bool,
+    pub(super) count_only: bool,
+    pub(super) consistency: Option<Consistency>,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl GetOptions {
+    /// One key, with its value.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Every key that starts with the given one; an empty one means every key.
+    #[must_use]
+    pub fn with_prefix(mut self) -> Self {
+        self.range = KeyRange::Prefix;
+        self
+    }
+    /// Every key from the given one up to, and without, `end`.
+    #[must_use]
+    pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
+        self.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
+        self
+    }
+    /// The given key and everything after it.
+    #[must_use]
+    pub fn with_from_key(mut self) -> Self {
+        self.range = KeyRange::From;
+        self
+    }
+    /// At most this many keys; 0 for no limit.
+    #[must_use]
+    pub fn with_limit(mut self, limit: u64) -> Self {
+        self.limit = limit;
+        self
+    }
+    /// Without values.
+    #[must_use]
+    pub fn with_keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+    /// Without keys and values: only their number.
+    #[must_use]
+    pub fn with_count_only(mut self) -> Self {
+        self.count_only = true;
+        self
+    }
+    /// How fresh this read must be.
+    #[must_use]
+    pub fn with_consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = Some(consistency);
+        self
+    }
+    /// How long this read may take, retries included.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// How a write is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PutOptions {
+    pub(super) prev_kv: bool,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl PutOptions {
+    /// A plain write.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Return what the key held before.
+    #[must_use]
+    pub fn with_prev_kv(mut self) -> Self {
+        self.prev_kv = true;
+        self
+    }
+    /// How long this write may take, retries included.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// How keys are deleted.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    pub(super) range: KeyRange,
+    pub(super) prev_kv: bool,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl DeleteOptions {
+    /// One key.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Every key that starts with the given one; an empty one means every key.
+    #[must_use]
+    pub fn with_prefix(mut self) -> Self {
+        self.range = KeyRange::Prefix;
+        self
+    }
+    /// Every key from the given one up to, and without, `end`.
+    #[must_use]
+    pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
+        self.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
+        self
+    }
+    /// The given key and everything after it.
+    #[must_use]
+    pub fn with_from_key(mut self) -> Self {
+        self.range = KeyRange::From;
+        self
+    }
+    /// Return what the keys held before.
+    #[must_use]
+    pub fn with_prev_kv(mut self) -> Self {
+        self.prev_kv = true;
+        self
+    }
+    /// How long this may take, retries included.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_back_off_doubles_up_to_its_bound() {
+        let policy = RetryPolicy::default();
+        let waits: Vec<u128> = (1..=8).map(|n| policy.back_off(n).as_millis()).collect();
+        assert_eq!(waits, [25, 50, 100, 200, 400, 800, 1000, 1000]);
+        assert_eq!(policy.back_off(u32::MAX), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn without_certificates_the_error_says_what_is_missing() {
+        let error = TlsOptions::new().ca_pem("x").load().unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        let missing = TlsOptions::new()
+            .ca_pem_file("/nowhere/ca.pem")
+            .identity_pem_files("/nowhere/c.pem", "/nowhere/c.key")
+            .load()
+            .unwrap_err();
+        assert!(missing.detail.contains("/nowhere/ca.pem"), "{missing}");
+    }
+
+    #[test]
+    fn debug_output_shows_no_key() {
+        let options = TlsOptions::new()
+            .ca_pem("CA")
+            .identity_pem("CERT", "SECRET");
+        assert!(!format!("{options:?}").contains("SECRET"));
+    }
+}

@@ -1,0 +1,350 @@
+//! The links to all nodes that matter, made when they are needed and shared by everyone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::client::link::Link;
+use crate::transport::CloseCode;
+use crate::transport::ConnectError;
+use crate::transport::Endpoint;
+use crate::transport::FrameStream;
+use crate::transport::IdentityError;
+use crate::transport::Lost;
+use crate::transport::StreamError;
+use crate::transport::resolve;
+use crate::types::ClusterId;
+use crate::types::NodeId;
+use crate::wire::FrameLimits;
+use crate::wire::PROTOCOL_VERSIONS;
+use crate::wire::client::ClientHello;
+use crate::wire::client::ServerHello;
+use crate::wire::client::Welcome;
+use crate::wire::encode;
+
+/// Between two addresses of one name.
+const STAGGER: Duration = Duration::from_millis(100);
+/// Addresses that are remembered beyond those in use: hints come from the network.
+const ADDRESSES_MAX: usize = 64;
+/// After so many silences or timeouts in a row, the local port is suspected and changed: some
+/// middlebox may have forgotten it.
+const STRIKES_MAX: u32 = 2;
+
+type Dialled = Option<Result<Arc<Link>, Error>>;
+
+/// The links.
+#[derive(Debug)]
+pub(super) struct Pool {
+    endpoint: Endpoint,
+    cluster_id: ClusterId,
+    client_name: String,
+    limits: FrameLimits,
+    connect_timeout: Duration,
+    entries: Mutex<BTreeMap<String, Entry>>,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    link: Option<Arc<Link>>,
+    dialling: Option<watch::Receiver<Dialled>>,
+    strikes: u32,
+}
+
+impl Pool {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        cluster_id: ClusterId,
+        client_name: String,
+        limits: FrameLimits,
+        connect_timeout: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            endpoint,
+            cluster_id,
+            client_name,
+            limits,
+            connect_timeout,
+            entries: Mutex::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The link to `address`, if there is one that requests have a good chance on.
+    pub(super) fn usable(&self, address: &str) -> Option<Arc<Link>> {
+        let entries = self.lock();
+        let link = entries.get(address)?.link.as_ref()?;
+        link.is_usable().then(|| Arc::clone(link))
+    }
+
+    /// The address at which the member has been met.
+    pub(super) fn address_of(&self, member: NodeId) -> Option<String> {
+        let entries = self.lock();
+        entries.iter().find_map(|(address, entry)| {
+            let link = entry.link.as_ref()?;
+            (link.member_id() == member && link.is_usable()).then(|| address.clone())
+        })
+    }
+
+    /// A link to `address`, made if there is none.
+    ///
+    /// # Cancel safety
+    /// Safe: a connection that is being made is made all the same, for the next caller.
+    pub(super) async fn link(
+        self: &Arc<Self>,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<Arc<Link>, Error> {
+        let mut dialling = match self.link_or_dial(address)? {
+            Ok(link) => return Ok(link),
+            Err(dialling) => dialling,
+        };
+        let dialled = tokio::time::timeout_at(deadline, dialling.wait_for(Option::is_some)).await;
+        match dialled {
+            Ok(Ok(dialled)) => match &*dialled {
+                Some(result) => result.clone(),
+                None => Err(ended(address)),
+            },
+            Ok(Err(_)) => Err(ended(address)),
+            Err(_) => Err(Error::not_applied(
+                ErrorKind::ConnectFailed,
+                format!("{address} did not answer in time"),
+            )),
+        }
+    }
+
+    fn link_or_dial(
+        self: &Arc<Self>,
+        address: &str,
+    ) -> Result<Result<Arc<Link>, watch::Receiver<Dialled>>, Error> {
+        if self.is_closed() {
+            return Err(closed());
+        }
+        let mut entries = self.lock();
+        if entries.len() >= ADDRESSES_MAX && !entries.contains_key(address) {
+            entries.retain(|_, entry| entry.link.as_ref().is_some_and(|link| link.is_usable()));
+        }
+        let entry = entries.entry(address.to_string()).or_default();
+        if let Some(link) = &entry.link
+            && link.is_usable()
+        {
+            return Ok(Ok(Arc::clone(link)));
+        }
+        if let Some(dialling) = &entry.dialling {
+            return Ok(Err(dialling.clone()));
+        }
+        let (result, dialling) = watch::channel(None);
+        entry.dialling = Some(dialling.clone());
+        drop(entries);
+        // In a task of its own: whoever waits for it may give up, others may wait for it too.
+        let pool = Arc::clone(self);
+        let address = address.to_string();
+        tokio::spawn(async move {
+            let dialled = pool.dial(&address).await;
+            let kept = pool.dialled(&address, dialled);
+            // Nobody may be waiting any more.
+            let _ = result.send(Some(kept));
+        });
+        Ok(Err(dialling))
+    }
+
+    fn dialled(
+        &self,
+        address: &str,
+        dialled: Result<Arc<Link>, Error>,
+    ) -> Result<Arc<Link>, Error> {
+        let mut entries = self.lock();
+        let entry = entries.entry(address.to_string()).or_default();
+        entry.dialling = None;
+        match &dialled {
+            Ok(link) if self.is_closed() => {
+                link.close();
+                return Err(closed());
+            }
+            Ok(link) => {
+                entry.link = Some(Arc::clone(link));
+                entry.strikes = 0;
+            }
+            Err(_) => {}
+        }
+        dialled
+    }
+
+    /// Notes that `address` was silent, or did not answer a call in time.
+    pub(super) fn strike(&self, address: &str) {
+        let mut entries = self.lock();
+        let Some(entry) = entries.get_mut(address) else {
+            return;
+        };
+        entry.strikes = entry.strikes.saturating_add(1);
+        // Less and less often, for a node that is simply gone.
+        if entry.strikes < STRIKES_MAX || !entry.strikes.is_power_of_two() {
+            return;
+        }
+        drop(entries);
+        match self.endpoint.rebind() {
+            Ok(()) => tracing::debug!(address, "silent too often; moved to another local port"),
+            Err(error) => tracing::debug!(%error, "cannot move to another local port"),
+        }
+    }
+
+    /// Closes every link, and makes no new one.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let entries = std::mem::take(&mut *self.lock());
+        for link in entries.into_values().filter_map(|entry| entry.link) {
+            link.close();
+        }
+        self.endpoint.close(CloseCode::Done);
+    }
+
+    pub(super) async fn wait_idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    async fn dial(&self, address: &str) -> Result<Arc<Link>, Error> {
+        let attempt = async {
+            let addresses = resolve(address)
+                .await
+                .map_err(|error| connect_error(address, &error))?;
+            let connection = self
+                .endpoint
+                .connect_any(&addresses, STAGGER)
+                .await
+                .map_err(|error| connect_error(address, &error))?;
+            let mut first = connection
+                .open_stream()
+                .await
+                .map_err(|lost| lost_error(address, &lost))?;
+            let welcome = self
+                .greet(&mut first)
+                .await
+                .map_err(|error| error.at(address))?;
+            let second = connection
+                .open_stream()
+                .await
+                .map_err(|lost| lost_error(address, &lost))?;
+            let member_id = welcome.member_id;
+            tracing::debug!(address, member = %member_id, name = welcome.name, "connected");
+            Ok(Link::new(connection, member_id, first, second, self.limits))
+        };
+        let result = tokio::time::timeout(self.connect_timeout, attempt).await;
+        match result {
+            Ok(result) => result,
+            Err(_) => {
+                self.strike(address);
+                Err(Error::not_applied(
+                    ErrorKind::ConnectFailed,
+                    format!("{address} did not answer in time"),
+                ))
+            }
+        }
+    }
+
+    async fn greet(&self, stream: &mut FrameStream) -> Result<Welcome, GreetError> {
+        let hello = ClientHello {
+            versions: PROTOCOL_VERSIONS,
+            cluster_id: self.cluster_id,
+            name: self.client_name.clone(),
+        };
+        let mut bytes = BytesMut::new();
+        encode(&hello, &self.limits, &mut bytes).map_err(|_| GreetError::NameTooLong)?;
+        stream.write(bytes.freeze()).await?;
+        let mut frames = Vec::new();
+        stream.read_batch(&mut frames).await?;
+        let frame = frames.first().ok_or(GreetError::Senseless)?;
+        let answer: ServerHello = stream.receiver.decode(frame)?;
+        let welcome = answer.result.map_err(GreetError::TurnedAway)?;
+        if welcome.cluster_id == self.cluster_id && PROTOCOL_VERSIONS.contains(welcome.version) {
+            Ok(welcome)
+        } else {
+            Err(GreetError::Senseless)
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What went wrong between hello and welcome.
+enum GreetError {
+    Stream(StreamError),
+    TurnedAway(Error),
+    Senseless,
+    NameTooLong,
+}
+
+impl From<StreamError> for GreetError {
+    fn from(error: StreamError) -> Self {
+        Self::Stream(error)
+    }
+}
+
+impl GreetError {
+    fn at(self, address: &str) -> Error {
+        match self {
+            Self::Stream(StreamError::Lost(lost)) => lost_error(address, &lost),
+            Self::Stream(other) => {
+                Error::not_applied(ErrorKind::ConnectFailed, format!("{address}: {other}"))
+            }
+            Self::TurnedAway(error) => error,
+            Self::Senseless => Error::not_applied(
+                ErrorKind::ConnectFailed,
+                format!("{address} answered the hello with something else"),
+            ),
+            Self::NameTooLong => Error::not_applied(
+                ErrorKind::InvalidArgument,
+                "the client's name is too long: give a shorter one",
+            ),
+        }
+    }
+}
+
+pub(super) fn closed() -> Error {
+    Error::not_applied(ErrorKind::ConnectionLost, "this client has been closed")
+}
+
+fn ended(address: &str) -> Error {
+    Error::not_applied(
+        ErrorKind::ConnectFailed,
+        format!("the connection to {address} was given up: is the runtime ending?"),
+    )
+}
+
+fn connect_error(address: &str, error: &ConnectError) -> Error {
+    let kind = match error {
+        ConnectError::Tls { .. } | ConnectError::Alpn { .. } => ErrorKind::TlsHandshake,
+        ConnectError::Identity { source, .. } => match source {
+            IdentityError::ForeignCluster { .. } => ErrorKind::ClusterMismatch,
+            _ => ErrorKind::TlsHandshake,
+        },
+        ConnectError::Lost { lost, .. } => return lost_error(address, lost),
+        ConnectError::Address { .. } | ConnectError::Timeout { .. } => ErrorKind::ConnectFailed,
+    };
+    Error::not_applied(kind, error.to_string())
+}
+
+fn lost_error(address: &str, lost: &Lost) -> Error {
+    let kind = match lost {
+        Lost::Tls(_) | Lost::Closed(CloseCode::Identity) => ErrorKind::TlsHandshake,
+        Lost::Closed(CloseCode::Cluster) => ErrorKind::ClusterMismatch,
+        Lost::Closed(CloseCode::Version) => ErrorKind::Unsupported,
+        _ => ErrorKind::ConnectFailed,
+    };
+    Error::not_applied(kind, format!("{address}: {lost}"))
+}

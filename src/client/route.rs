@@ -1,0 +1,545 @@
+//! Where a request goes, and whether it goes again.
+//!
+//! A request goes to the node that is believed to lead. Whoever does not lead says who does, and
+//! that hint is followed; without a hint the endpoints are tried in turn. Between attempts there
+//! is a back-off, except before the first redirection; everything ends at the request's deadline.
+//!
+//! What is sent again is only what is safe to send again: reads; writes with a number, which the
+//! cluster recognises; and anything of which it is certain that it has not been applied. So that
+//! the last error does not lie about the attempts before it, a write that may have been applied
+//! by any attempt fails with outcome *unknown*, whatever its last attempt was told (A18).
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::time::Instant;
+
+use crate::api::Call;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Outcome;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::SessionCall;
+use crate::client::link::Broken;
+use crate::client::link::BrokenCause;
+use crate::client::link::Link;
+use crate::client::options::RetryPolicy;
+use crate::client::pool::Pool;
+use crate::client::session::Ticket;
+use crate::transport::Lost;
+use crate::types::NodeId;
+use crate::wire::client::ClientFrame;
+
+/// The server is told a little less than is left, so that its own verdict arrives in time.
+const REPLY_SHARE: u32 = 20;
+const REPLY_TIME_MAX: Duration = Duration::from_millis(50);
+
+/// How long the first attempt to connect is waited for; doubled each time.
+const DIAL_PATIENCE: Duration = Duration::from_millis(300);
+/// After so many back-offs, endpoints that are not connected get their turn as well.
+const TRIES_OF_CONNECTED: u32 = 2;
+
+/// Who is believed to lead, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leader {
+    pub(super) id: Option<NodeId>,
+    pub(super) address: String,
+}
+
+/// The endpoints, and what is known of who leads.
+#[derive(Debug)]
+pub(super) struct Router {
+    pool: Arc<Pool>,
+    endpoints: Vec<String>,
+    retry: RetryPolicy,
+    leader: ArcSwapOption<Leader>,
+    turn: AtomicUsize,
+    random: Mutex<fastrand::Rng>,
+}
+
+/// One request on its way through attempts.
+pub(super) struct Errand<'a> {
+    pub(super) request: Request,
+    pub(super) consistency: Consistency,
+    pub(super) ticket: Option<&'a Ticket>,
+    pub(super) timeout: Duration,
+    /// Only this node will do.
+    pub(super) only: Option<&'a str>,
+}
+
+/// Why a request failed in the end.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) error: Error,
+    /// An attempt before the one that brought this error may have been applied.
+    pub(super) unknown_before: bool,
+}
+
+impl Router {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        endpoints: Vec<String>,
+        retry: RetryPolicy,
+        seed: u64,
+    ) -> Self {
+        Self {
+            pool,
+            endpoints,
+            retry,
+            leader: ArcSwapOption::empty(),
+            turn: AtomicUsize::new(0),
+            random: Mutex::new(fastrand::Rng::with_seed(seed)),
+        }
+    }
+
+    pub(super) fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    pub(super) fn leader(&self) -> Option<Arc<Leader>> {
+        self.leader.load_full()
+    }
+
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Carries a request out.
+    ///
+    /// # Cancel safety
+    /// Safe; but what was sent stays sent, and a write may take effect.
+    pub(super) async fn run(&self, errand: Errand<'_>) -> Result<Response, Failed> {
+        let deadline = in_time(errand.timeout);
+        let mut frame = ClientFrame {
+            request_id: 0,
+            call: Call {
+                timeout_ms: 0,
+                consistency: errand.consistency,
+                session: None,
+                request: errand.request,
+            },
+        };
+        let safety = Safety::of(&frame.call.request, errand.ticket.is_some());
+        let mut progress = Progress::default();
+        loop {
+            progress.attempts += 1;
+            let target = match errand.only {
+                Some(address) => address.to_string(),
+                None => self.target(&frame.call, &progress),
+            };
+            frame.call.session = errand.ticket.map(Ticket::call);
+            let verdict = self
+                .attempt(&target, &mut frame, safety, deadline, &mut progress)
+                .await;
+            let (error, next) = match verdict {
+                Verdict::Done(response) => {
+                    self.learn(&response, &target);
+                    return Ok(response);
+                }
+                Verdict::Final(error) => return Err(progress.fail(error, safety)),
+                Verdict::Again(error, next) => (error, next),
+            };
+            let given_up = progress.attempts >= self.retry.attempts_max || self.pool.is_closed();
+            if given_up {
+                return Err(progress.fail(error, safety));
+            }
+            let wait = self.wait_before(next, &mut progress);
+            if remaining(deadline) <= wait {
+                let error = progress.out_of_time(error, errand.timeout);
+                return Err(progress.fail(error, safety));
+            }
+            progress.last = Some(error);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// One attempt, at one node.
+    async fn attempt(
+        &self,
+        target: &str,
+        frame: &mut ClientFrame,
+        safety: Safety,
+        deadline: Instant,
+        progress: &mut Progress,
+    ) -> Verdict {
+        let link = match self.pool.usable(target) {
+            Some(link) => link,
+            None => match self.pool.link(target, progress.patience(deadline)).await {
+                Ok(link) => link,
+                Err(error) => {
+                    self.forget(target);
+                    progress.unreachable = Some(target.to_string());
+                    progress.failed_at = Some(target.to_string());
+                    return Verdict::unreachable(error);
+                }
+            },
+        };
+        frame.call.timeout_ms = told(remaining(deadline));
+        match link.call(frame, safety != Safety::Once, deadline).await {
+            Ok(Ok(response)) => Verdict::Done(response),
+            Ok(Err(error)) => self.refused(error, target, &link, safety, progress),
+            Err(broken) => self.broken(broken, target, safety, progress),
+        }
+    }
+
+    /// The node answered that it will not, or could not.
+    fn refused(
+        &self,
+        error: Error,
+        target: &str,
+        link: &Link,
+        safety: Safety,
+        progress: &mut Progress,
+    ) -> Verdict {
+        let next = match &error.kind {
+            ErrorKind::NotLeader { leader, address } => {
+                let hint = self.hinted(*leader, address.as_deref(), progress);
+                if self.follow(*leader, hint, target, link.member_id()) {
+                    Next::Redirected
+                } else {
+                    progress.failed_at = Some(target.to_string());
+                    Next::Elsewhere
+                }
+            }
+            ErrorKind::SlowDown { retry_after_ms } => {
+                Next::After(Duration::from_millis(u64::from(*retry_after_ms)))
+            }
+            // What this node cannot do, another may.
+            ErrorKind::NoLeader
+            | ErrorKind::LeaderChanged
+            | ErrorKind::QuorumTimeout
+            | ErrorKind::Unavailable
+            | ErrorKind::Corrupt => {
+                self.forget(target);
+                progress.failed_at = Some(target.to_string());
+                Next::Elsewhere
+            }
+            _ => return Verdict::Final(error),
+        };
+        // A read has no outcome to worry about, and a numbered write is recognised.
+        let certain = error.outcome == Outcome::NotApplied;
+        if !certain {
+            progress.unknown |= safety != Safety::Repeatable;
+        }
+        if certain || safety != Safety::Once {
+            Verdict::Again(error, next)
+        } else {
+            Verdict::Final(error)
+        }
+    }
+
+    /// The link broke, or the time ran out, before an answer came.
+    fn broken(
+        &self,
+        broken: Broken,
+        target: &str,
+        safety: Safety,
+        progress: &mut Progress,
+    ) -> Verdict {
+        let Broken { sent, cause } = broken;
+        let kind = match &cause {
+            BrokenCause::TooLong(error) => {
+                return Verdict::Final(Error::not_applied(
+                    ErrorKind::InvalidArgument,
+                    format!("the request cannot be sent: {error}"),
+                ));
+            }
+            BrokenCause::OutOfTime => ErrorKind::DeadlineExceeded,
+            _ => ErrorKind::ConnectionLost,
+        };
+        let closed_here = cause == BrokenCause::Lost(Lost::ClosedHere);
+        let error = if closed_here {
+            super::pool::closed()
+        } else {
+            Error::not_applied(kind, format!("no answer from {target}: {cause}"))
+        };
+        // A read that got no answer is simply not answered.
+        let unknown = sent && safety != Safety::Repeatable;
+        let error = Error {
+            outcome: if unknown {
+                Outcome::Unknown
+            } else {
+                Outcome::NotApplied
+            },
+            ..error
+        };
+        if cause == BrokenCause::Silent {
+            self.pool.strike(target);
+        }
+        if cause == BrokenCause::OutOfTime {
+            let error = match &progress.last {
+                Some(last) => Error {
+                    detail: format!("{}; before that: {}", error.detail, last.detail),
+                    ..error
+                },
+                None => error,
+            };
+            return Verdict::Final(error);
+        }
+        self.forget(target);
+        progress.failed_at = Some(target.to_string());
+        if closed_here || (unknown && safety == Safety::Once) {
+            return Verdict::Final(error);
+        }
+        progress.unknown |= unknown;
+        Verdict::Again(error, Next::Elsewhere)
+    }
+
+    /// Where to go: to the leader if one is known, else around, not at once to where it failed.
+    fn target(&self, call: &Call, progress: &Progress) -> String {
+        let anyone = matches!(call.request, Request::Status)
+            || (matches!(call.request, Request::Range(_))
+                && call.consistency == Consistency::Serializable);
+        if !anyone && let Some(leader) = self.leader.load_full() {
+            return leader.address.clone();
+        }
+        let turn = self.turn.load(Ordering::Relaxed);
+        let around = || {
+            let count = self.endpoints.len();
+            (0..count).map(move |step| &self.endpoints[(turn + step) % count])
+        };
+        let elsewhere = |address: &&String| Some(*address) != progress.failed_at.as_ref();
+        // Nodes that are connected come first, but not for ever: they may all be followers whose
+        // leader is reached only at an endpoint that has not been tried.
+        let connected = if progress.back_offs < TRIES_OF_CONNECTED {
+            around().find(|address| elsewhere(address) && self.pool.usable(address).is_some())
+        } else {
+            None
+        };
+        let candidate = connected
+            .or_else(|| around().find(elsewhere))
+            .or_else(|| around().next());
+        // There is at least one endpoint, so this is never empty.
+        candidate.cloned().unwrap_or_default()
+    }
+
+    /// The address that a hint leads to, if it is worth following.
+    fn hinted(
+        &self,
+        leader: Option<NodeId>,
+        address: Option<&str>,
+        progress: &Progress,
+    ) -> Option<String> {
+        // Where the leader has been met is better than where it says it is: we have been there.
+        let met = leader.and_then(|id| self.pool.address_of(id));
+        let said = address
+            .filter(|address| !address.is_empty())
+            // A dead leader is hinted at until a new one is elected. It has just been called.
+            .filter(|address| Some(*address) != progress.unreachable.as_deref())
+            .map(String::from);
+        met.or(said)
+    }
+
+    /// Follows a hint. False if it leads nowhere new.
+    fn follow(
+        &self,
+        leader: Option<NodeId>,
+        hint: Option<String>,
+        from: &str,
+        from_member: NodeId,
+    ) -> bool {
+        match hint {
+            Some(address) if address != from && leader != Some(from_member) => {
+                let id = leader;
+                self.leader.store(Some(Arc::new(Leader { id, address })));
+                true
+            }
+            _ => {
+                self.forget(from);
+                false
+            }
+        }
+    }
+
+    /// A node that is not to be believed the leader any more; the next one's turn.
+    fn forget(&self, address: &str) {
+        let believed = self.leader.load();
+        if believed
+            .as_ref()
+            .is_some_and(|leader| leader.address == address)
+        {
+            self.leader.store(None);
+        }
+        self.turn.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A reply tells who leads.
+    fn learn(&self, response: &Response, from: &str) {
+        let header = &response.header;
+        let Some(leader) = header.leader_id else {
+            return;
+        };
+        if leader != header.member_id {
+            return;
+        }
+        let known = self.leader.load();
+        let is_known = known
+            .as_ref()
+            .is_some_and(|known| known.id == Some(leader) && known.address == from);
+        if !is_known {
+            self.leader.store(Some(Arc::new(Leader {
+                id: Some(leader),
+                address: from.to_string(),
+            })));
+        }
+    }
+
+    fn wait_before(&self, next: Next, progress: &mut Progress) -> Duration {
+        let back_off = |progress: &mut Progress| {
+            progress.back_offs += 1;
+            self.jittered(self.retry.back_off(progress.back_offs))
+        };
+        match next {
+            // The first hint is fresh; a second one may be part of a circle.
+            Next::Redirected if !progress.redirected => {
+                progress.redirected = true;
+                Duration::ZERO
+            }
+            Next::Redirected | Next::Elsewhere => back_off(progress),
+            Next::After(asked) => asked.max(back_off(progress)),
+        }
+    }
+
+    fn jittered(&self, wait: Duration) -> Duration {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        wait.mul_f64(0.8 + 0.4 * random.f64())
+    }
+}
+
+/// What an attempt came to.
+enum Verdict {
+    Done(Response),
+    Final(Error),
+    Again(Error, Next),
+}
+
+impl Verdict {
+    /// No connection: nothing was sent, so anything may be tried again, unless it is hopeless.
+    fn unreachable(error: Error) -> Self {
+        match error.kind {
+            ErrorKind::InvalidArgument => Self::Final(error),
+            _ => Self::Again(error, Next::Elsewhere),
+        }
+    }
+}
+
+/// When and where the next attempt is made.
+enum Next {
+    /// At once, where the hint leads.
+    Redirected,
+    /// After a back-off, at another node if there is one.
+    Elsewhere,
+    /// At the same node, once it wants to hear of us again.
+    After(Duration),
+}
+
+/// How often a request may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Safety {
+    /// It changes nothing (or, of a session that is opened and not used, nothing that matters).
+    Repeatable,
+    /// The cluster recognises it.
+    Numbered,
+    /// Again only if it is certain that it was not applied.
+    Once,
+}
+
+impl Safety {
+    fn of(request: &Request, numbered: bool) -> Self {
+        match request {
+            Request::Range(_) | Request::Status | Request::OpenSession => Self::Repeatable,
+            Request::Put(_) | Request::DeleteRange(_) if numbered => Self::Numbered,
+            Request::Put(_) | Request::DeleteRange(_) | Request::MoveLeader { .. } => Self::Once,
+        }
+    }
+}
+
+/// What has happened to a request so far.
+#[derive(Default)]
+struct Progress {
+    attempts: u32,
+    back_offs: u32,
+    redirected: bool,
+    /// An attempt may have been applied.
+    unknown: bool,
+    /// Where the last attempt failed.
+    failed_at: Option<String>,
+    /// Where no connection could be made.
+    unreachable: Option<String>,
+    /// Connections that were waited for.
+    dials: u32,
+    last: Option<Error>,
+}
+
+impl Progress {
+    /// How long to wait for a connection before another node is tried. The connection is made in
+    /// the background all the same; where all are far away, patience grows.
+    fn patience(&mut self, deadline: Instant) -> Instant {
+        let patience = DIAL_PATIENCE.saturating_mul(1 << self.dials.min(8));
+        self.dials += 1;
+        deadline.min(in_time(patience))
+    }
+
+    fn fail(&self, error: Error, safety: Safety) -> Failed {
+        let unknown = self.unknown && safety != Safety::Repeatable;
+        let outcome = match error.outcome {
+            Outcome::NotApplied if unknown => Outcome::Unknown,
+            // The word of a server that is cautious about a read.
+            Outcome::Unknown if safety == Safety::Repeatable => Outcome::NotApplied,
+            outcome => outcome,
+        };
+        Failed {
+            error: Error { outcome, ..error },
+            unknown_before: self.unknown,
+        }
+    }
+
+    /// There is no time for another attempt: the last cause, and that time ran out.
+    fn out_of_time(&self, error: Error, timeout: Duration) -> Error {
+        Error {
+            detail: format!(
+                "{} (given up after {} attempts, with no time left of {timeout:?})",
+                error.detail, self.attempts
+            ),
+            ..error
+        }
+    }
+}
+
+pub(super) fn in_time(timeout: Duration) -> Instant {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a caller's patience is no lease: plain elapsed time is enough"
+    )]
+    let now = Instant::now();
+    // A deadline beyond what the clock can say is none; a year will do.
+    now.checked_add(timeout)
+        .unwrap_or(now + Duration::from_secs(365 * 86_400))
+}
+
+fn remaining(deadline: Instant) -> Duration {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a caller's patience is no lease: plain elapsed time is enough"
+    )]
+    let now = Instant::now();
+    deadline.saturating_duration_since(now)
+}
+
+/// What the server is told of the time that remains.
+fn told(remaining: Duration) -> u32 {
+    let kept = (remaining / REPLY_SHARE).min(REPLY_TIME_MAX);
+    let told = remaining.saturating_sub(kept).as_millis().max(1);
+    u32::try_from(told).unwrap_or(u32::MAX)
+}
+
+/// What the session says of a write, for the error of a session that is gone.
+pub(super) fn describe(call: SessionCall) -> String {
+    format!("write {} of session {}", call.sequence, call.id)
+}

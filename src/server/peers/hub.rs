@@ -1,0 +1,637 @@
+//! Which connection to a member is at work, and how messages find it.
+//!
+//! Both sides call, so two connections between the same two members are normal for a moment. Each
+//! side decides alone which one stays, and both decide alike, because both look at the same
+//! facts: the hellos that were exchanged on each connection. A hello carries a number that rises
+//! with every hello its process writes, and a process calls only while it has no connection. So if
+//! a peer's call was written after its answer on the other connection, it had lost that one; then
+//! the call is the newer connection and stays. If neither call knew of the other, the one made by
+//! the member with the smaller id stays.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use crate::raft::Envelope;
+use crate::server::peers::PeerHandler;
+use crate::server::peers::PeerInfo;
+use crate::server::peers::PeerStats;
+use crate::server::peers::PeersConfig;
+use crate::server::peers::lane::Lane;
+use crate::server::peers::lane::Overflow;
+use crate::transport::CloseCode;
+use crate::transport::Connection;
+use crate::types::Incarnation;
+use crate::types::NodeId;
+use crate::wire::FrameLimits;
+use crate::wire::PROTOCOL_VERSIONS;
+use crate::wire::peer::PeerHello;
+
+/// Control messages that may wait for one peer. A heartbeat interval brings a handful.
+const CONTROL_MAX: usize = 1024;
+/// Appends that may wait for one peer; consensus bounds what it has in flight below that.
+const BULK_MAX: usize = 256;
+
+/// What is waiting for one peer, on the connection at work.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) info: PeerInfo,
+    pub(super) control: Lane,
+    pub(super) bulk: Lane,
+}
+
+/// All links, and the ways to them.
+pub(super) struct Hub {
+    config: PeersConfig,
+    advertised: String,
+    handler: Arc<dyn PeerHandler>,
+    stats: PeerStats,
+    /// What `send` looks at: no lock on the way of a message.
+    routes: ArcSwap<BTreeMap<NodeId, Arc<Route>>>,
+    known: ArcSwap<BTreeMap<NodeId, PeerInfo>>,
+    links: Mutex<Links>,
+    /// Told when a link has got or lost its connection.
+    changed: Notify,
+}
+
+struct Links {
+    /// The number of the next hello that this process writes.
+    sequence: u64,
+    by_name: BTreeMap<String, Link>,
+}
+
+#[derive(Default)]
+struct Link {
+    newest: Incarnation,
+    active: Option<Active>,
+    learned_address: Option<String>,
+}
+
+struct Active {
+    connection: Connection,
+    hellos: Hellos,
+    route: Arc<Route>,
+}
+
+/// What the two hellos on a connection tell of when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hellos {
+    /// Whether this side called.
+    pub(super) dialled: bool,
+    /// The process at the other end.
+    pub(super) boot: u64,
+    /// The number of our hello.
+    pub(super) ours: u64,
+    /// The number of theirs.
+    pub(super) theirs: u64,
+}
+
+/// Why a hello is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HelloError {
+    #[error("{0} is not a member of this cluster's configuration")]
+    Stranger(String),
+    #[error("the hello is of another cluster")]
+    ForeignCluster,
+    #[error("the hello names {said} and the certificate {certified}")]
+    WrongName { said: String, certified: String },
+    #[error("the hello's member id does not follow from its name and incarnation")]
+    WrongId,
+    #[error("it speaks another version of the protocol")]
+    Version,
+    #[error("a newer incarnation of the same member is known: this one was replaced")]
+    Outdated,
+}
+
+impl HelloError {
+    pub(super) fn code(&self) -> CloseCode {
+        match self {
+            Self::Stranger(_) | Self::WrongName { .. } | Self::WrongId => CloseCode::Identity,
+            Self::ForeignCluster => CloseCode::Cluster,
+            Self::Version => CloseCode::Version,
+            Self::Outdated => CloseCode::Outdated,
+        }
+    }
+}
+
+impl Hub {
+    pub(super) fn new(
+        config: PeersConfig,
+        local_address: SocketAddr,
+        handler: Arc<dyn PeerHandler>,
+    ) -> Self {
+        let own_name = config.tls.identity().name();
+        let by_name = config
+            .peers
+            .keys()
+            .filter(|name| *name != own_name)
+            .map(|name| (name.clone(), Link::default()))
+            .collect();
+        let advertised = if config.peer_address.is_empty() {
+            local_address.to_string()
+        } else {
+            config.peer_address.clone()
+        };
+        Self {
+            config,
+            advertised,
+            handler,
+            stats: PeerStats::default(),
+            routes: ArcSwap::default(),
+            known: ArcSwap::default(),
+            links: Mutex::new(Links {
+                sequence: 1,
+                by_name,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(super) fn send(&self, envelope: Envelope) {
+        let routes = self.routes.load();
+        let Some(route) = routes.get(&envelope.to) else {
+            self.stats
+                .dropped_unconnected
+                .fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if envelope.is_bulk() {
+            if !route.bulk.push(envelope) {
+                self.stats.dropped_bulk.fetch_add(1, Ordering::Relaxed);
+            }
+        } else if !route.control.push(envelope) {
+            self.stats.dropped_control.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn connected(&self) -> Vec<PeerInfo> {
+        let routes = self.routes.load();
+        routes.values().map(|route| route.info.clone()).collect()
+    }
+
+    pub(super) fn find(&self, id: NodeId) -> Option<PeerInfo> {
+        self.known.load().get(&id).cloned()
+    }
+
+    pub(super) fn stats(&self) -> &PeerStats {
+        &self.stats
+    }
+
+    pub(super) fn limits(&self) -> &FrameLimits {
+        &self.config.limits
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.config.seed
+    }
+
+    pub(super) fn peer_names(&self) -> Vec<String> {
+        self.lock().by_name.keys().cloned().collect()
+    }
+
+    /// Where the member may be: where the configuration says, and where it said itself.
+    pub(super) fn addresses_of(&self, name: &str) -> Vec<String> {
+        let configured = self.config.peers.get(name).cloned();
+        let links = self.lock();
+        let learned = links
+            .by_name
+            .get(name)
+            .and_then(|link| link.learned_address.clone())
+            .filter(|learned| Some(learned) != configured.as_ref());
+        configured.into_iter().chain(learned).collect()
+    }
+
+    /// Waits until everything that is queued is on its way.
+    pub(super) async fn drained(&self) {
+        for route in self.routes.load_full().values() {
+            route.control.drained().await;
+            route.bulk.drained().await;
+        }
+    }
+
+    /// Waits while the member has a connection.
+    pub(super) async fn until_unconnected(&self, name: &str) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.is_connected(name) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the member has a connection.
+    pub(super) async fn until_connected(&self, name: &str) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_connected(name) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) fn is_connected(&self, name: &str) -> bool {
+        let links = self.lock();
+        links
+            .by_name
+            .get(name)
+            .is_some_and(|link| link.active.is_some())
+    }
+
+    /// The hello for a call, unless a connection has come up meanwhile.
+    pub(super) fn calling_hello(&self, name: &str) -> Option<PeerHello> {
+        let mut links = self.lock();
+        let link = links.by_name.get(name)?;
+        if link.active.is_some() {
+            return None;
+        }
+        Some(self.next_hello(&mut links))
+    }
+
+    fn next_hello(&self, links: &mut Links) -> PeerHello {
+        let sequence = links.sequence;
+        links.sequence += 1;
+        let identity = self.config.tls.identity();
+        PeerHello {
+            versions: PROTOCOL_VERSIONS,
+            cluster_id: identity.cluster_id,
+            node_id: self.config.node_id,
+            name: identity.name().to_string(),
+            incarnation: self.config.incarnation,
+            peer_address: self.advertised.clone(),
+            client_address: self.config.client_address.clone(),
+            boot: self.config.seed,
+            sequence,
+        }
+    }
+
+    /// Checks the hello of an answered call, and puts the connection to work if it is the one to
+    /// keep.
+    pub(super) fn answered(
+        &self,
+        connection: &Connection,
+        ours: &PeerHello,
+        theirs: &PeerHello,
+    ) -> Result<Option<Arc<Route>>, HelloError> {
+        let mut links = self.lock();
+        self.check(&mut links, connection, theirs)?;
+        let hellos = Hellos {
+            dialled: true,
+            boot: theirs.boot,
+            ours: ours.sequence,
+            theirs: theirs.sequence,
+        };
+        Ok(self.put_to_work(links, connection, hellos, theirs))
+    }
+
+    /// Checks the hello of a caller, and puts the connection to work if it is the one to keep.
+    /// The hello to answer with is written in the same moment, so that its number tells what was
+    /// known when.
+    pub(super) fn called(
+        &self,
+        connection: &Connection,
+        theirs: &PeerHello,
+    ) -> Result<Option<(PeerHello, Arc<Route>)>, HelloError> {
+        let mut links = self.lock();
+        self.check(&mut links, connection, theirs)?;
+        let ours = self.next_hello(&mut links);
+        let hellos = Hellos {
+            dialled: false,
+            boot: theirs.boot,
+            ours: ours.sequence,
+            theirs: theirs.sequence,
+        };
+        let route = self.put_to_work(links, connection, hellos, theirs);
+        Ok(route.map(|route| (ours, route)))
+    }
+
+    fn check(
+        &self,
+        links: &mut Links,
+        connection: &Connection,
+        hello: &PeerHello,
+    ) -> Result<(), HelloError> {
+        let certified = connection.identity();
+        let link = links
+            .by_name
+            .get_mut(certified.name())
+            .ok_or_else(|| HelloError::Stranger(certified.name().to_string()))?;
+        if hello.cluster_id != certified.cluster_id {
+            return Err(HelloError::ForeignCluster);
+        }
+        if hello.name != certified.name() {
+            return Err(HelloError::WrongName {
+                said: hello.name.clone(),
+                certified: certified.name().to_string(),
+            });
+        }
+        if hello.node_id != NodeId::derive(hello.cluster_id, &hello.name, hello.incarnation) {
+            return Err(HelloError::WrongId);
+        }
+        if PROTOCOL_VERSIONS.common(hello.versions).is_none() {
+            return Err(HelloError::Version);
+        }
+        if hello.incarnation < link.newest {
+            return Err(HelloError::Outdated);
+        }
+        link.newest = hello.incarnation;
+        Ok(())
+    }
+
+    fn put_to_work(
+        &self,
+        mut links: MutexGuard<'_, Links>,
+        connection: &Connection,
+        hellos: Hellos,
+        theirs: &PeerHello,
+    ) -> Option<Arc<Route>> {
+        let link = links.by_name.get_mut(&theirs.name)?;
+        if !theirs.peer_address.is_empty() {
+            link.learned_address = Some(theirs.peer_address.clone());
+        }
+        if let Some(active) = &link.active {
+            let live = !active.connection.is_lost();
+            if live && !replaces(self.config.node_id, theirs.node_id, active.hellos, hellos) {
+                return None;
+            }
+            active.connection.close(CloseCode::Duplicate);
+        }
+        let info = PeerInfo {
+            id: theirs.node_id,
+            name: theirs.name.clone(),
+            incarnation: theirs.incarnation,
+            peer_address: theirs.peer_address.clone(),
+            client_address: theirs.client_address.clone(),
+        };
+        let route = Arc::new(Route {
+            info: info.clone(),
+            control: Lane::new(CONTROL_MAX, Overflow::DropOldest),
+            bulk: Lane::new(BULK_MAX, Overflow::DropNewest),
+        });
+        link.active = Some(Active {
+            connection: connection.clone(),
+            hellos,
+            route: Arc::clone(&route),
+        });
+        self.publish(&links);
+        let mut known = BTreeMap::clone(&self.known.load());
+        known.retain(|_, older| older.name != info.name);
+        known.insert(info.id, info.clone());
+        self.known.store(Arc::new(known));
+        drop(links);
+        tracing::info!(
+            peer = info.name,
+            id = %info.id,
+            address = %connection.remote_address(),
+            called = hellos.dialled,
+            "peer connected"
+        );
+        self.handler.on_connected(&info);
+        self.changed.notify_waiters();
+        Some(route)
+    }
+
+    /// Takes a connection that is over out of work, if it was at work.
+    pub(super) fn lost(&self, connection: &Connection) {
+        let mut links = self.lock();
+        let Some(link) = links.by_name.get_mut(connection.identity().name()) else {
+            return;
+        };
+        let was_active = link
+            .active
+            .take_if(|active| active.connection.is_same(connection));
+        let Some(active) = was_active else {
+            return;
+        };
+        self.publish(&links);
+        drop(links);
+        self.handler.on_disconnected(active.route.info.id);
+        self.changed.notify_waiters();
+    }
+
+    /// Hands a message on, if it comes from the member at the other end and is meant for us.
+    pub(super) fn receive(&self, from: NodeId, envelope: Envelope) -> bool {
+        let addressed = envelope.from == from && envelope.to == self.config.node_id;
+        if addressed {
+            self.stats.received.fetch_add(1, Ordering::Relaxed);
+            self.handler.on_message(envelope);
+        } else {
+            self.stats.misaddressed.fetch_add(1, Ordering::Relaxed);
+        }
+        addressed
+    }
+
+    fn publish(&self, links: &Links) {
+        let routes = links
+            .by_name
+            .values()
+            .filter_map(|link| link.active.as_ref())
+            .map(|active| (active.route.info.id, Arc::clone(&active.route)))
+            .collect();
+        self.routes.store(Arc::new(routes));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Links> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("node_id", &self.config.node_id)
+            .field("connected", &self.connected())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether `new` takes the place of `old`. Both sides, asked about the same two connections, keep
+/// the same one.
+fn replaces(us: NodeId, them: NodeId, old: Hellos, new: Hellos) -> bool {
+    if old.boot != new.boot {
+        // The other process was restarted; what it had before is gone.
+        return true;
+    }
+    match (old.dialled, new.dialled) {
+        (true, true) => new.ours > old.ours,
+        (false, false) => new.theirs > old.theirs,
+        (true, false) => !our_call_stays(us, them, old, new),
+        (false, true) => our_call_stays(us, them, new, old),
+    }
+}
+
+/// Of a connection that we called for and one that they called for, whether ours stays.
+fn our_call_stays(us: NodeId, them: NodeId, our_call: Hellos, their_call: Hellos) -> bool {
+    if their_call.theirs > our_call.theirs {
+        // They called after they had answered our call: they have lost that connection.
+        return false;
+    }
+    if our_call.ours > their_call.ours {
+        return true;
+    }
+    us < them
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: NodeId = NodeId(1);
+    const LARGE: NodeId = NodeId(2);
+
+    /// A connection as its two ends see it: who called, and the numbers of both hellos.
+    #[derive(Clone, Copy, Debug)]
+    struct Seen {
+        small_called: bool,
+        small: u64,
+        large: u64,
+    }
+
+    impl Seen {
+        fn by_small(self) -> Hellos {
+            Hellos {
+                dialled: self.small_called,
+                boot: 0,
+                ours: self.small,
+                theirs: self.large,
+            }
+        }
+        fn by_large(self) -> Hellos {
+            Hellos {
+                dialled: !self.small_called,
+                boot: 0,
+                ours: self.large,
+                theirs: self.small,
+            }
+        }
+    }
+
+    #[test]
+    fn both_ends_keep_the_same_connection_whichever_they_saw_first() {
+        // Every order of numbers that two connections can have.
+        let numbers = [(1, 2), (2, 1)];
+        for (first_small, second_small) in numbers {
+            for (first_large, second_large) in numbers {
+                for (first_called, second_called) in
+                    [(true, true), (true, false), (false, true), (false, false)]
+                {
+                    let first = Seen {
+                        small_called: first_called,
+                        small: first_small,
+                        large: first_large,
+                    };
+                    let second = Seen {
+                        small_called: second_called,
+                        small: second_small,
+                        large: second_large,
+                    };
+                    // One side calls once at a time: its calls are ordered at both ends alike.
+                    if first_called == second_called
+                        && (first_small < second_small) != (first_large < second_large)
+                    {
+                        continue;
+                    }
+                    // Neither can know of the other call before it was made.
+                    let impossible = match (first_called, second_called) {
+                        (true, false) => second_large > first_large && first_small > second_small,
+                        (false, true) => first_large > second_large && second_small > first_small,
+                        _ => false,
+                    };
+                    if impossible {
+                        continue;
+                    }
+                    let small_keeps_second =
+                        replaces(SMALL, LARGE, first.by_small(), second.by_small());
+                    let large_keeps_second =
+                        replaces(LARGE, SMALL, first.by_large(), second.by_large());
+                    assert_eq!(
+                        small_keeps_second, large_keeps_second,
+                        "{first:?} {second:?}"
+                    );
+                    // And the order in which they are seen does not matter.
+                    let swapped = replaces(SMALL, LARGE, second.by_small(), first.by_small());
+                    assert_eq!(small_keeps_second, !swapped, "{first:?} {second:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_two_calls_that_crossed_the_smaller_ids_stays() {
+        // Both wrote their calls (1) before they answered the other's (2).
+        let by_small = Seen {
+            small_called: true,
+            small: 1,
+            large: 2,
+        };
+        let by_large = Seen {
+            small_called: false,
+            small: 2,
+            large: 1,
+        };
+        assert!(replaces(
+            SMALL,
+            LARGE,
+            by_large.by_small(),
+            by_small.by_small()
+        ));
+        assert!(!replaces(
+            LARGE,
+            SMALL,
+            by_small.by_large(),
+            by_large.by_large()
+        ));
+    }
+
+    #[test]
+    fn a_peer_that_calls_after_it_had_answered_has_lost_the_older_connection() {
+        let by_small = Seen {
+            small_called: true,
+            small: 1,
+            large: 1,
+        };
+        let by_large = Seen {
+            small_called: false,
+            small: 2,
+            large: 2,
+        };
+        assert!(replaces(
+            SMALL,
+            LARGE,
+            by_small.by_small(),
+            by_large.by_small()
+        ));
+        assert!(replaces(
+            LARGE,
+            SMALL,
+            by_small.by_large(),
+            by_large.by_large()
+        ));
+    }
+
+    #[test]
+    fn a_restarted_peer_replaces_what_it_had_whatever_its_numbers() {
+        let before = Hellos {
+            dialled: true,
+            boot: 1,
+            ours: 9,
+            theirs: 900,
+        };
+        let after = Hellos {
+            dialled: false,
+            boot: 2,
+            ours: 10,
+            theirs: 1,
+        };
+        assert!(replaces(SMALL, LARGE, before, after));
+    }
+}

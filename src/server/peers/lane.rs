@@ -1,0 +1,99 @@
+//! A bounded queue between a thread that must not wait and a task that may.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use tokio::sync::Notify;
+
+use crate::raft::Envelope;
+
+/// Which message goes when there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Overflow {
+    /// The oldest: what is said later makes it void (heartbeats, votes, acknowledgements).
+    DropOldest,
+    /// The newest: entries build on the ones before them, so the front of the queue is worth
+    /// more than its end.
+    DropNewest,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(super) struct Lane {
+    waiting: Mutex<VecDeque<Envelope>>,
+    filled: Notify,
+    emptied: Notify,
+    waiting_max: usize,
+    overflow: Overflow,
+}
+
+impl Lane {
+    pub(super) fn new(waiting_max: usize, overflow: Overflow) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            filled: Notify::new(),
+            emptied: Notify::new(),
+            waiting_max,
+            overflow,
+        }
+    }
+
+    /// Appends a message. False if one had to go for it: this one or an older one.
+    pub(super) fn push(&self, envelope: Envelope) -> bool {
+        let mut waiting = self.lock();
+        let full = waiting.len() >= self.waiting_max;
+        if full {
+            if self.overflow == Overflow::DropNewest {
+                return false;
+            }
+            waiting.pop_front();
+        }
+        waiting.push_back(envelope);
+        drop(waiting);
+        self.filled.notify_one();
+        !full
+    }
+
+    /// Takes up to `count_max` messages, oldest first, waiting for the first one.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is taken until it is returned.
+    pub(super) async fn take(&self, count_max: usize) -> Vec<Envelope> {
+        loop {
+            let taken = self.take_now(count_max);
+            if !taken.is_empty() {
+                return taken;
+            }
+            // A push between the look and this wait leaves a permit, so it is not missed.
+            self.filled.notified().await;
+        }
+    }
+
+    /// Takes up to `count_max` messages that are there.
+    pub(super) fn take_now(&self, count_max: usize) -> Vec<Envelope> {
+        let mut waiting = self.lock();
+        let count = waiting.len().min(count_max);
+        let taken = waiting.drain(..count).collect();
+        if waiting.is_empty() {
+            self.emptied.notify_waiters();
+        }
+        taken
+    }
+
+    /// Waits until nothing waits here.
+    pub(super) async fn drained(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.lock().is_empty() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Envelope>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

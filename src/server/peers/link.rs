@@ -1,0 +1,408 @@
+//! Making connections to peers, from both ends, and carrying messages over them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::task::JoinSet;
+
+use crate::raft::Envelope;
+use crate::server::peers::hub::HelloError;
+use crate::server::peers::hub::Hub;
+use crate::server::peers::hub::Route;
+use crate::transport::CloseCode;
+use crate::transport::ConnectError;
+use crate::transport::Connection;
+use crate::transport::Endpoint;
+use crate::transport::FrameReceiver;
+use crate::transport::FrameSender;
+use crate::transport::FrameStream;
+use crate::transport::HandshakeFailure;
+use crate::transport::Lost;
+use crate::transport::Port;
+use crate::transport::StreamError;
+use crate::transport::resolve;
+use crate::types::NodeId;
+use crate::wire::FrameLimits;
+use crate::wire::WireError;
+use crate::wire::encode;
+use crate::wire::peer::PeerHello;
+use crate::wire::peer::Raft;
+
+/// Heartbeats before everything else.
+const CONTROL_PRIORITY: i32 = 1;
+const BULK_PRIORITY: i32 = 0;
+/// Appends are encoded into one write until it has this many bytes.
+const BULK_WRITE_BYTES: usize = 256 << 10;
+/// Control messages in one frame at most.
+const CONTROL_BATCH_MAX: usize = 256;
+
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+const STAGGER: Duration = Duration::from_millis(250);
+const BACK_OFF_MIN: Duration = Duration::from_millis(25);
+const BACK_OFF_MAX: Duration = Duration::from_secs(1);
+/// A connection that lasted this long was a good one: the next call is made at once.
+const LASTED: Duration = Duration::from_secs(1);
+
+/// Takes callers in, for ever.
+pub(super) async fn accept_all(endpoint: Endpoint, hub: Arc<Hub>) {
+    // The set ends its tasks with this one; the endpoint bounds how many there are.
+    let mut connections = JoinSet::new();
+    while let Some(accepting) = endpoint.accept().await {
+        let hub = Arc::clone(&hub);
+        let endpoint = endpoint.clone();
+        connections.spawn(async move {
+            // Refusals are counted and logged where they are decided.
+            let Ok(connection) = accepting.establish().await else {
+                return;
+            };
+            let greeting = tokio::time::timeout(HELLO_TIMEOUT, answer(&connection, &hub)).await;
+            let failure = match greeting {
+                Ok(Ok(Some(route))) => return carry(connection, hub, route).await,
+                Ok(Ok(None)) => return connection.close(CloseCode::Duplicate),
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::Silent,
+            };
+            failure.count(&endpoint, &connection);
+            // It may have been put to work before its answer failed to get out.
+            hub.lost(&connection);
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Calls the member `name` whenever it has no connection, for ever.
+pub(super) async fn keep_calling(endpoint: Endpoint, hub: Arc<Hub>, name: String) {
+    let mut random = jitter_source(hub.seed(), &name);
+    let mut back_off = BACK_OFF_MIN;
+    let mut last_failure = String::new();
+    // At most one connection at a time; the set ends it with this task.
+    let mut carrying = JoinSet::new();
+    loop {
+        // Also before the first call: so that not everyone calls everyone in the same instant.
+        tokio::time::sleep(jittered(back_off, &mut random)).await;
+        if !hub.is_connected(&name) {
+            match call(&endpoint, &hub, &name).await {
+                Ok(Some((connection, route))) => {
+                    carrying.spawn(carry(connection, Arc::clone(&hub), route));
+                    last_failure.clear();
+                }
+                Ok(None) => last_failure.clear(),
+                Err(failure) => {
+                    // The same failure every second says nothing new.
+                    let words = failure.to_string();
+                    if words != last_failure {
+                        tracing::warn!(peer = name, failure = words, "cannot reach the peer");
+                        last_failure = words;
+                    }
+                }
+            }
+            while carrying.try_join_next().is_some() {}
+        }
+        let lasting = tokio::time::timeout(LASTED, hub.until_unconnected(&name)).await;
+        if lasting.is_ok() {
+            back_off = (back_off * 2).min(BACK_OFF_MAX);
+        } else {
+            hub.until_unconnected(&name).await;
+            back_off = BACK_OFF_MIN;
+        }
+    }
+}
+
+/// Why a connection was not put to work.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    #[error("{0}")]
+    Stream(#[from] StreamError),
+    #[error("{0}")]
+    Lost(#[from] Lost),
+    #[error("{0}")]
+    Hello(#[from] HelloError),
+    #[error("no hello came")]
+    Silent,
+    #[error("the hello came with something else")]
+    Crowded,
+    #[error("{answered} answered where {called} was called")]
+    SomeoneElse { called: String, answered: String },
+    #[error("our own hello is too long: {0}")]
+    OwnHello(WireError),
+}
+
+impl Failure {
+    /// Counts it, and closes the connection for it.
+    fn count(&self, endpoint: &Endpoint, connection: &Connection) {
+        let (reason, code) = match self {
+            // Counted below; over already.
+            Self::Connect(_) | Self::Stream(StreamError::Malformed(_)) => return,
+            Self::Stream(_) | Self::Lost(_) => (HandshakeFailure::Other, CloseCode::Hello),
+            Self::Silent => (HandshakeFailure::Timeout, CloseCode::Hello),
+            Self::Crowded | Self::OwnHello(_) => (HandshakeFailure::Hello, CloseCode::Hello),
+            Self::SomeoneElse { .. } => (HandshakeFailure::Identity, CloseCode::Identity),
+            Self::Hello(error) => {
+                let reason = match error.code() {
+                    CloseCode::Cluster => HandshakeFailure::Cluster,
+                    CloseCode::Version => HandshakeFailure::Version,
+                    _ => HandshakeFailure::Identity,
+                };
+                (reason, error.code())
+            }
+        };
+        endpoint.stats().count_failed(Port::Peer, reason);
+        connection.close(code);
+        if let Self::Lost(_) = self {
+            // It went away by itself, as one of two calls that cross may.
+            return;
+        }
+        tracing::warn!(
+            peer = %connection.identity(),
+            address = %connection.remote_address(),
+            failure = %self,
+            "peer refused"
+        );
+    }
+}
+
+/// Makes one call. `None`: there is a better connection.
+async fn call(
+    endpoint: &Endpoint,
+    hub: &Hub,
+    name: &str,
+) -> Result<Option<(Connection, Arc<Route>)>, Failure> {
+    let addresses = resolve_all(&hub.addresses_of(name), endpoint).await?;
+    let connection = tokio::select! {
+        connected = endpoint.connect_any(&addresses, STAGGER) => connected?,
+        // The member called us: no need to wait for an address where nobody may be. Once our
+        // hello is out it is too late for that, because the other side may have chosen this one.
+        () = hub.until_connected(name) => return Ok(None),
+    };
+    let greeting = tokio::time::timeout(HELLO_TIMEOUT, greet(&connection, hub, name)).await;
+    let failure = match greeting {
+        Ok(Ok(Some(route))) => return Ok(Some((connection, route))),
+        Ok(Ok(None)) => {
+            connection.close(CloseCode::Duplicate);
+            return Ok(None);
+        }
+        // The other side has a better connection to us.
+        Ok(Err(Failure::Lost(Lost::Closed(CloseCode::Duplicate)))) => return Ok(None),
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure::Silent,
+    };
+    failure.count(endpoint, &connection);
+    Err(failure)
+}
+
+/// Every address of every name that can be called from our socket.
+async fn resolve_all(
+    names: &[String],
+    endpoint: &Endpoint,
+) -> Result<Vec<SocketAddr>, ConnectError> {
+    let from_v4 = endpoint.local_address().is_ok_and(|local| local.is_ipv4());
+    let mut found: Vec<SocketAddr> = Vec::new();
+    let mut failed = None;
+    for name in names {
+        match resolve(name).await {
+            Ok(addresses) => {
+                for address in addresses {
+                    let out_of_reach = from_v4 && address.is_ipv6();
+                    if !out_of_reach && !found.contains(&address) {
+                        found.push(address);
+                    }
+                }
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+/// The caller's half of the hellos. `None`: there is a better connection.
+async fn greet(
+    connection: &Connection,
+    hub: &Hub,
+    name: &str,
+) -> Result<Option<Arc<Route>>, Failure> {
+    if connection.identity().name() != name {
+        return Err(Failure::SomeoneElse {
+            called: name.to_string(),
+            answered: connection.identity().name().to_string(),
+        });
+    }
+    let mut stream = connection.open_stream().await?;
+    let Some(ours) = hub.calling_hello(name) else {
+        return Ok(None);
+    };
+    write_hello(&mut stream, &ours, hub.limits()).await?;
+    let theirs = read_hello(&mut stream).await?;
+    Ok(hub.answered(connection, &ours, &theirs)?)
+}
+
+/// The other half.
+async fn answer(connection: &Connection, hub: &Hub) -> Result<Option<Arc<Route>>, Failure> {
+    let mut stream = connection.accept_stream().await?;
+    let theirs = read_hello(&mut stream).await?;
+    let Some((ours, route)) = hub.called(connection, &theirs)? else {
+        return Ok(None);
+    };
+    write_hello(&mut stream, &ours, hub.limits()).await?;
+    Ok(Some(route))
+}
+
+async fn write_hello(
+    stream: &mut FrameStream,
+    hello: &PeerHello,
+    limits: &FrameLimits,
+) -> Result<(), Failure> {
+    let mut bytes = BytesMut::new();
+    encode(hello, limits, &mut bytes).map_err(Failure::OwnHello)?;
+    flatten(stream.write(bytes.freeze()).await)
+}
+
+async fn read_hello(stream: &mut FrameStream) -> Result<PeerHello, Failure> {
+    let mut frames = Vec::new();
+    flatten(stream.read_batch(&mut frames).await)?;
+    match frames.as_slice() {
+        [only] => Ok(stream.receiver.decode(only)?),
+        _ => Err(Failure::Crowded),
+    }
+}
+
+/// Lets the end of a connection be seen as that, wherever it was noticed.
+fn flatten(result: Result<(), StreamError>) -> Result<(), Failure> {
+    result.map_err(|error| match error {
+        StreamError::Lost(lost) => Failure::Lost(lost),
+        other => Failure::Stream(other),
+    })
+}
+
+/// Carries messages both ways until the connection is over.
+async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(send_control(
+        connection.clone(),
+        Arc::clone(&hub),
+        Arc::clone(&route),
+    ));
+    tasks.spawn(send_bulk(
+        connection.clone(),
+        Arc::clone(&hub),
+        Arc::clone(&route),
+    ));
+    tasks.spawn(receive_streams(
+        connection.clone(),
+        Arc::clone(&hub),
+        route.info.id,
+    ));
+    let lost = connection.lost().await;
+    // Stop reading before anyone is told: after a disconnect nothing more comes from there.
+    tasks.shutdown().await;
+    if lost != Lost::Closed(CloseCode::Duplicate) && lost != Lost::ClosedHere {
+        tracing::info!(peer = route.info.name, %lost, "peer disconnected");
+    }
+    hub.lost(&connection);
+}
+
+async fn send_control(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
+    let Ok(mut sender) = connection.open_sender(CONTROL_PRIORITY).await else {
+        return;
+    };
+    let mut bytes = BytesMut::new();
+    loop {
+        let envelopes = route.control.take(CONTROL_BATCH_MAX).await;
+        encode_together(envelopes, &hub, &mut bytes);
+        if !write(&mut sender, &mut bytes).await {
+            return;
+        }
+    }
+}
+
+async fn send_bulk(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
+    let Ok(mut sender) = connection.open_sender(BULK_PRIORITY).await else {
+        return;
+    };
+    let mut bytes = BytesMut::new();
+    loop {
+        // An append may be as long as a frame may be: one to a frame, several to a write.
+        let mut next = route.bulk.take(1).await;
+        while !next.is_empty() {
+            encode_together(next, &hub, &mut bytes);
+            if bytes.len() >= BULK_WRITE_BYTES {
+                break;
+            }
+            next = route.bulk.take_now(1);
+        }
+        if !write(&mut sender, &mut bytes).await {
+            return;
+        }
+    }
+}
+
+/// One frame for all, or one for each if together they are too long for one.
+fn encode_together(envelopes: Vec<Envelope>, hub: &Hub, bytes: &mut BytesMut) {
+    let count = envelopes.len() as u64;
+    let frame = Raft { envelopes };
+    if encode(&frame, hub.limits(), bytes).is_ok() {
+        hub.stats().sent.fetch_add(count, Ordering::Relaxed);
+        return;
+    }
+    for envelope in frame.envelopes {
+        let alone = Raft {
+            envelopes: vec![envelope],
+        };
+        match encode(&alone, hub.limits(), bytes) {
+            Ok(()) => hub.stats().sent.fetch_add(1, Ordering::Relaxed),
+            Err(error) => {
+                tracing::error!(%error, "a message is too long for any frame; dropped");
+                hub.stats().dropped_bulk.fetch_add(1, Ordering::Relaxed)
+            }
+        };
+    }
+}
+
+async fn write(sender: &mut FrameSender, bytes: &mut BytesMut) -> bool {
+    sender.write(bytes.split().freeze()).await.is_ok()
+}
+
+async fn receive_streams(connection: Connection, hub: Arc<Hub>, from: NodeId) {
+    let mut streams = JoinSet::new();
+    // The transport bounds how many there are at one time.
+    while let Ok(receiver) = connection.accept_receiver().await {
+        streams.spawn(receive(receiver, Arc::clone(&hub), from));
+        while streams.try_join_next().is_some() {}
+    }
+}
+
+async fn receive(mut receiver: FrameReceiver, hub: Arc<Hub>, from: NodeId) {
+    let mut frames = Vec::new();
+    // Bad bytes close the connection and are counted below.
+    while receiver.read_batch(&mut frames).await.is_ok() {
+        for frame in frames.drain(..) {
+            let Ok(raft) = receiver.decode::<Raft>(&frame) else {
+                return;
+            };
+            for envelope in raft.envelopes {
+                if !hub.receive(from, envelope) {
+                    tracing::warn!(peer = %from, "message of or for someone else; closing");
+                    receiver.connection().close(CloseCode::Identity);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn jitter_source(seed: u64, name: &str) -> fastrand::Rng {
+    let name_hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
+    fastrand::Rng::with_seed(seed ^ name_hash)
+}
+
+/// Up to a fifth more or less.
+fn jittered(duration: Duration, random: &mut fastrand::Rng) -> Duration {
+    duration.mul_f64(0.8 + 0.4 * random.f64())
+}

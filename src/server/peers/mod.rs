@@ -1,0 +1,336 @@
+//! The connections to the other members: messages out, messages in, never a wait.
+//!
+//! It runs on a thread and a socket of its own, so that no number of clients can hold up a
+//! heartbeat. [`Peers::send`] puts a message into a bounded queue and returns; what does not fit
+//! or has no connection is dropped and counted, because consensus tolerates loss and tolerates
+//! nothing late. Control messages (heartbeats, votes, acknowledgements) travel on a stream of
+//! their own that is served before the stream for log entries: a heartbeat never queues behind a
+//! big append.
+//!
+//! Both sides call each other, with a jittered back-off, because either may have moved to an
+//! address that the other does not know yet; what a peer says of its own address is remembered
+//! beside the configured one. Of two connections between the same two members one is closed, the
+//! same one on both sides (`hub.rs`).
+//!
+//! Nothing of a peer reaches the core before its hello has been checked: certificate, cluster,
+//! member id, incarnation; and each message must come from the member at the other end and be
+//! meant for this one.
+
+mod hub;
+mod lane;
+mod link;
+
+#[cfg(test)]
+#[cfg(feature = "cli")]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::raft::Envelope;
+use crate::transport::Admission;
+use crate::transport::BindError;
+use crate::transport::CloseCode;
+use crate::transport::Endpoint;
+use crate::transport::Port;
+use crate::transport::Tls;
+use crate::transport::TransportStats;
+use crate::types::Incarnation;
+use crate::types::NodeId;
+use crate::wire::FrameLimits;
+
+use self::hub::Hub;
+
+/// How long the last messages and the farewell may take when the process stops.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// How long what is written last may take to leave.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
+/// Who this node is to its peers, and where they are.
+#[derive(Clone, Debug)]
+pub struct PeersConfig {
+    /// Where to listen.
+    pub bind: SocketAddr,
+    /// The certificate of this node's peer port.
+    pub tls: Tls,
+    /// This node's member id.
+    pub node_id: NodeId,
+    /// Which life of this node's data this is.
+    pub incarnation: Incarnation,
+    /// Where peers reach this node, as `host:port`; empty means the address bound.
+    pub peer_address: String,
+    /// Where clients reach this node, as `host:port`.
+    pub client_address: String,
+    /// The other members: name, and address as `host:port`. Whoever is not listed is refused.
+    pub peers: BTreeMap<String, String>,
+    /// How long frames may be.
+    pub limits: FrameLimits,
+    /// How many callers are put up with.
+    pub admission: Admission,
+    /// Drawn at random when the process starts: names this process, and jitters its back-off.
+    pub seed: u64,
+}
+
+/// What becomes of what arrives. Called on the thread of the peers, which must not be held up.
+pub trait PeerHandler: Send + Sync + 'static {
+    /// A message came from the member that it says it is from.
+    fn on_message(&self, envelope: Envelope);
+
+    /// A connection to this member is at work. Comes again, without a disconnect between, when a
+    /// newer connection takes the older one's place.
+    fn on_connected(&self, peer: &PeerInfo) {
+        let _ = peer;
+    }
+
+    /// There is no connection to this member any more.
+    fn on_disconnected(&self, peer: NodeId) {
+        let _ = peer;
+    }
+}
+
+/// What a peer has said of itself, checked against its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Its member id.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Which life of its data this is.
+    pub incarnation: Incarnation,
+    /// Where peers reach it.
+    pub peer_address: String,
+    /// Where clients reach it.
+    pub client_address: String,
+}
+
+/// Why the connections to peers could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum PeersError {
+    /// The socket.
+    #[error("the peer port cannot be opened: {0}")]
+    Bind(#[from] BindError),
+    /// Member id, certificate and incarnation do not fit together.
+    #[error(
+        "the data directory belongs to member {configured}, and the certificate is for {name}, \
+         which in {incarnation} is member {derived}: use the certificate that was issued to this \
+         node"
+    )]
+    ForeignIdentity {
+        /// The id that was given.
+        configured: NodeId,
+        /// The id that follows from the certificate.
+        derived: NodeId,
+        /// The name in the certificate.
+        name: String,
+        /// The incarnation that was given.
+        incarnation: Incarnation,
+    },
+    /// The thread could not be started.
+    #[error("the thread of the peer connections cannot be started: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// What the peer connections count. Everything only rises.
+#[derive(Debug, Default)]
+pub struct PeerStats {
+    sent: AtomicU64,
+    received: AtomicU64,
+    dropped_control: AtomicU64,
+    dropped_bulk: AtomicU64,
+    dropped_unconnected: AtomicU64,
+    misaddressed: AtomicU64,
+}
+
+impl PeerStats {
+    /// Messages handed to a connection.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+    /// Messages that arrived and were handed on.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+    /// Control messages dropped because too many waited: the oldest go first.
+    pub fn dropped_control(&self) -> u64 {
+        self.dropped_control.load(Ordering::Relaxed)
+    }
+    /// Log entries dropped because too many waited: the newest go first.
+    pub fn dropped_bulk(&self) -> u64 {
+        self.dropped_bulk.load(Ordering::Relaxed)
+    }
+    /// Messages dropped because there was no connection to their receiver.
+    pub fn dropped_unconnected(&self) -> u64 {
+        self.dropped_unconnected.load(Ordering::Relaxed)
+    }
+    /// Messages that came from another member than their sender, or were not meant for this one.
+    /// Each cost its sender the connection.
+    pub fn misaddressed(&self) -> u64 {
+        self.misaddressed.load(Ordering::Relaxed)
+    }
+}
+
+/// The connections to the other members. Dropping it closes them.
+#[derive(Debug)]
+pub struct Peers {
+    hub: Arc<Hub>,
+    transport: Arc<TransportStats>,
+    local_address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Peers {
+    /// Opens the peer port, starts the thread that serves it, and begins to call the others.
+    ///
+    /// # Errors
+    /// The identity is inconsistent, the port cannot be had, or the thread not be started.
+    pub fn start(
+        config: PeersConfig,
+        handler: Arc<dyn PeerHandler>,
+        transport: Arc<TransportStats>,
+    ) -> Result<Self, PeersError> {
+        let identity = config.tls.identity();
+        let derived = NodeId::derive(identity.cluster_id, identity.name(), config.incarnation);
+        if derived != config.node_id {
+            return Err(PeersError::ForeignIdentity {
+                configured: config.node_id,
+                derived,
+                name: identity.name().to_string(),
+                incarnation: config.incarnation,
+            });
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (endpoint, local_address) = match open(&runtime, &config, &transport) {
+            Ok(opened) => opened,
+            Err(error) => {
+                // Simply dropped, it would panic where the caller is itself inside a runtime.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
+        let hub = Arc::new(Hub::new(config, local_address, handler));
+        let (stop, stopped) = watch::channel(false);
+        let (ready, started) = mpsc::channel();
+        let thread = {
+            let hub = Arc::clone(&hub);
+            thread::Builder::new()
+                .name("leasehold-peers".into())
+                .spawn(move || {
+                    // Nobody waits for this if the starter is gone.
+                    let _ = ready.send(());
+                    runtime.block_on(serve(endpoint, hub, stopped));
+                })?
+        };
+        // Fails only if the thread is gone already, and then every send is dropped and counted.
+        let _ = started.recv();
+        Ok(Self {
+            hub,
+            transport,
+            local_address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Sends a message if its receiver is connected and has room; drops and counts it otherwise.
+    /// Never waits.
+    pub fn send(&self, envelope: Envelope) {
+        self.hub.send(envelope);
+    }
+
+    /// Where the peer port is bound.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// The members that are connected now.
+    pub fn connected(&self) -> Vec<PeerInfo> {
+        self.hub.connected()
+    }
+
+    /// What the member last said of itself, connected or not; `None` if it was never heard.
+    pub fn find(&self, id: NodeId) -> Option<PeerInfo> {
+        self.hub.find(id)
+    }
+
+    /// What is counted here.
+    pub fn stats(&self) -> &PeerStats {
+        self.hub.stats()
+    }
+
+    /// What is counted below: handshakes, malformed frames.
+    pub fn transport_stats(&self) -> &Arc<TransportStats> {
+        &self.transport
+    }
+
+    /// Sends what is queued, if that is quick, takes leave of the peers and ends the thread.
+    /// Waits for that, at most about a second.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.stop.send(true);
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        // The handler may hold the last reference, and be dropped over there.
+        if thread.thread().id() != thread::current().id() {
+            // A panic over there has been reported by the hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn open(
+    runtime: &tokio::runtime::Runtime,
+    config: &PeersConfig,
+    transport: &Arc<TransportStats>,
+) -> Result<(Endpoint, SocketAddr), PeersError> {
+    let _inside = runtime.enter();
+    let endpoint = Endpoint::listen(
+        config.bind,
+        Port::Peer,
+        &config.tls,
+        config.limits,
+        config.admission,
+        Arc::clone(transport),
+    )?;
+    let local_address = endpoint.local_address()?;
+    Ok((endpoint, local_address))
+}
+
+async fn serve(endpoint: Endpoint, hub: Arc<Hub>, mut stopped: watch::Receiver<bool>) {
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(link::accept_all(endpoint.clone(), Arc::clone(&hub)));
+    for name in hub.peer_names() {
+        tasks.spawn(link::keep_calling(endpoint.clone(), Arc::clone(&hub), name));
+    }
+    // An error means that the sender is gone, which is a stop too.
+    let _ = stopped.wait_for(|stop| *stop).await;
+    let _ = tokio::time::timeout(FAREWELL, hub.drained()).await;
+    if !hub.connected().is_empty() {
+        // What was taken from the queues may not have left the socket, and closing would discard
+        // it: the last message of a leader releases its voters (P36) and is worth a moment.
+        tokio::time::sleep(LAST_WORDS).await;
+    }
+    tasks.abort_all();
+    endpoint.close(CloseCode::Stopping);
+    let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
+}

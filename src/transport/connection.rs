@@ -1,0 +1,657 @@
+//! One authenticated connection, and how it ends.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::transport::FrameReceiver;
+use crate::transport::FrameSender;
+use crate::transport::FrameStream;
+use crate::transport::HandshakeFailure;
+use crate::transport::IdentityError;
+use crate::transport::PeerIdentity;
+use crate::transport::Port;
+use crate::transport::TransportStats;
+use crate::types::ClusterId;
+use crate::wire::Door;
+use crate::wire::FrameLimits;
+use crate::wire::WireError;
+
+/// Why one side closed a connection; travels to the other. The numbers are for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CloseCode {
+    /// No longer needed.
+    Done = 0,
+    /// The other side sent what is no frame.
+    Malformed = 1,
+    /// A second connection between the same two peers; the other one stays.
+    Duplicate = 2,
+    /// The certificate names nobody who may connect here.
+    Identity = 3,
+    /// Another cluster's.
+    Cluster = 4,
+    /// No protocol version in common.
+    Version = 5,
+    /// Too many connections.
+    Busy = 6,
+    /// This side is stopping.
+    Stopping = 7,
+    /// The hello did not come, or made no sense.
+    Hello = 8,
+    /// A newer incarnation of the same member is known.
+    Outdated = 9,
+}
+
+impl CloseCode {
+    fn from_number(number: u64) -> Option<Self> {
+        Some(match number {
+            0 => Self::Done,
+            1 => Self::Malformed,
+            2 => Self::Duplicate,
+            3 => Self::Identity,
+            4 => Self::Cluster,
+            5 => Self::Version,
+            6 => Self::Busy,
+            7 => Self::Stopping,
+            8 => Self::Hello,
+            9 => Self::Outdated,
+            _ => return None,
+        })
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Done => "no longer needed",
+            Self::Malformed => "malformed frame",
+            Self::Duplicate => "duplicate connection",
+            Self::Identity => "identity not accepted here",
+            Self::Cluster => "another cluster",
+            Self::Version => "no protocol version in common",
+            Self::Busy => "too many connections",
+            Self::Stopping => "stopping",
+            Self::Hello => "hello missing or senseless",
+            Self::Outdated => "a newer incarnation is known",
+        }
+    }
+
+    fn failure(self) -> HandshakeFailure {
+        match self {
+            Self::Identity | Self::Outdated => HandshakeFailure::Identity,
+            Self::Cluster => HandshakeFailure::Cluster,
+            Self::Version => HandshakeFailure::Version,
+            Self::Busy => HandshakeFailure::Limit,
+            Self::Hello | Self::Malformed => HandshakeFailure::Hello,
+            Self::Done | Self::Duplicate | Self::Stopping => HandshakeFailure::Other,
+        }
+    }
+}
+
+/// A connection that is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The other side closed it.
+    #[error("the other side closed the connection: {}", .0.words())]
+    Closed(CloseCode),
+    /// We closed it.
+    #[error("the connection was closed")]
+    ClosedHere,
+    /// Nothing came any more.
+    #[error("the other side fell silent")]
+    TimedOut,
+    /// The other side knows nothing of it: it was restarted.
+    #[error("the other side has restarted")]
+    Reset,
+    /// The other side ended it during the TLS handshake or right after.
+    #[error("the other side refused the TLS handshake: {0}")]
+    Tls(String),
+    /// Something else.
+    #[error("the connection broke: {0}")]
+    Other(String),
+}
+
+impl Lost {
+    pub(crate) fn of(error: &quinn::ConnectionError) -> Self {
+        match error {
+            quinn::ConnectionError::ApplicationClosed(close) => {
+                match CloseCode::from_number(close.error_code.into_inner()) {
+                    Some(code) => Self::Closed(code),
+                    None => Self::Other(close.to_string()),
+                }
+            }
+            quinn::ConnectionError::LocallyClosed => Self::ClosedHere,
+            quinn::ConnectionError::TimedOut => Self::TimedOut,
+            quinn::ConnectionError::Reset => Self::Reset,
+            quinn::ConnectionError::ConnectionClosed(close)
+                if crypto_alert(close.error_code).is_some() =>
+            {
+                Self::Tls(alert_words(
+                    crypto_alert(close.error_code).unwrap_or_default(),
+                ))
+            }
+            quinn::ConnectionError::TransportError(error) if crypto_alert(error.code).is_some() => {
+                Self::Tls(error.reason.clone())
+            }
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+/// Why no connection came about.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The address cannot be used or resolved.
+    #[error("{address} cannot be reached: {reason}")]
+    Address {
+        /// The address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// Nobody answered in time.
+    #[error("{address} did not answer in time")]
+    Timeout {
+        /// The address.
+        address: String,
+    },
+    /// TLS failed.
+    #[error("no secure connection with {address}: {reason}")]
+    Tls {
+        /// The address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// Someone answered who does not speak our protocol.
+    #[error("{address} speaks another protocol: is it the right port?")]
+    Alpn {
+        /// The address.
+        address: String,
+    },
+    /// Someone answered who is not whom we look for.
+    #[error("{address}: {source}")]
+    Identity {
+        /// The address.
+        address: String,
+        /// Why.
+        source: IdentityError,
+    },
+    /// The other side turned us away.
+    #[error("{address}: {lost}")]
+    Lost {
+        /// The address.
+        address: String,
+        /// How.
+        lost: Lost,
+    },
+}
+
+impl ConnectError {
+    pub(crate) fn of(address: SocketAddr, error: &quinn::ConnectionError) -> Self {
+        let address = address.to_string();
+        let code = match error {
+            quinn::ConnectionError::TransportError(error) => crypto_alert(error.code),
+            quinn::ConnectionError::ConnectionClosed(close) => crypto_alert(close.error_code),
+            quinn::ConnectionError::TimedOut => return Self::Timeout { address },
+            _ => None,
+        };
+        match (code, Lost::of(error)) {
+            (Some(NO_APPLICATION_PROTOCOL), _) => Self::Alpn { address },
+            (_, Lost::Tls(reason)) => Self::Tls { address, reason },
+            (_, lost) => Self::Lost { address, lost },
+        }
+    }
+
+    /// The reason under which it is counted.
+    pub fn failure(&self) -> HandshakeFailure {
+        match self {
+            Self::Address { .. } => HandshakeFailure::Other,
+            Self::Timeout { .. } => HandshakeFailure::Timeout,
+            Self::Tls { .. } => HandshakeFailure::Tls,
+            Self::Alpn { .. } => HandshakeFailure::Alpn,
+            Self::Identity { source, .. } => failure_of(source),
+            Self::Lost { lost, .. } => match lost {
+                Lost::Closed(code) => code.failure(),
+                Lost::TimedOut => HandshakeFailure::Timeout,
+                Lost::Tls(_) => HandshakeFailure::Tls,
+                _ => HandshakeFailure::Other,
+            },
+        }
+    }
+}
+
+fn failure_of(error: &IdentityError) -> HandshakeFailure {
+    match error {
+        IdentityError::ForeignCluster { .. } => HandshakeFailure::Cluster,
+        _ => HandshakeFailure::Identity,
+    }
+}
+
+/// TLS alert 120.
+const NO_APPLICATION_PROTOCOL: u8 = 120;
+
+/// The TLS alert in a QUIC error code, if it is one.
+fn crypto_alert(code: quinn::TransportErrorCode) -> Option<u8> {
+    let number = u64::from(code);
+    (0x100..0x200)
+        .contains(&number)
+        .then(|| u8::try_from(number & 0xff).unwrap_or_default())
+}
+
+fn alert_words(alert: u8) -> String {
+    match alert {
+        40 => "handshake failure".into(),
+        42 | 43 | 46 => "our certificate is not acceptable to it".into(),
+        44 => "our certificate was revoked".into(),
+        45 => "our certificate has expired".into(),
+        // 51: of an authority with the right name and another key.
+        48 | 51 => "our certificate is of an authority it does not know".into(),
+        116 => "it asks for a certificate".into(),
+        NO_APPLICATION_PROTOCOL => "it speaks another protocol".into(),
+        other => format!("TLS alert {other}"),
+    }
+}
+
+/// UDP packets of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Sent, repetitions included.
+    pub sent: u64,
+    /// Received.
+    pub received: u64,
+}
+
+/// A connection whose other side has proved who it is. Cheap to clone; all clones are one
+/// connection, which ends when it is closed, lost, or the last clone and stream is dropped.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    quic: quinn::Connection,
+    identity: PeerIdentity,
+    port: Port,
+    dialled: bool,
+    limits: FrameLimits,
+    stats: Arc<TransportStats>,
+    _seats: Vec<Seat>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stats.closed(self.port);
+    }
+}
+
+/// What an endpoint knows when a handshake is through.
+pub(crate) struct Established {
+    pub(crate) quic: quinn::Connection,
+    pub(crate) port: Port,
+    pub(crate) dialled: bool,
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) limits: FrameLimits,
+    pub(crate) stats: Arc<TransportStats>,
+    pub(crate) seats: Vec<Seat>,
+}
+
+impl Connection {
+    /// Checks who is at the other end, and closes the connection if that is wrong.
+    pub(crate) fn identify(
+        established: Established,
+        identity_seats: Option<(&Seats<PeerIdentity>, usize)>,
+    ) -> Result<Self, (HandshakeFailure, ConnectError)> {
+        let Established {
+            quic,
+            port,
+            dialled,
+            cluster_id,
+            limits,
+            stats,
+            mut seats,
+        } = established;
+        let address = quic.remote_address().to_string();
+        let identity = identity_of(&quic)
+            .and_then(|identity| admit(identity, port, dialled, cluster_id))
+            .map_err(|source| {
+                let failure = failure_of(&source);
+                let code = match failure {
+                    HandshakeFailure::Cluster => CloseCode::Cluster,
+                    _ => CloseCode::Identity,
+                };
+                close(&quic, code);
+                let address = address.clone();
+                (failure, ConnectError::Identity { address, source })
+            })?;
+        if let Some((taken, seats_max)) = identity_seats {
+            let Some(seat) = taken.take(identity.clone(), seats_max) else {
+                close(&quic, CloseCode::Busy);
+                let lost = Lost::Closed(CloseCode::Busy);
+                return Err((
+                    HandshakeFailure::Limit,
+                    ConnectError::Lost { address, lost },
+                ));
+            };
+            seats.push(seat);
+        }
+        stats.opened(port);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                quic,
+                identity,
+                port,
+                dialled,
+                limits,
+                stats,
+                _seats: seats,
+            }),
+        })
+    }
+
+    /// Who is at the other end, by certificate.
+    pub fn identity(&self) -> &PeerIdentity {
+        &self.inner.identity
+    }
+
+    /// Where the other end is now; a client may move.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.inner.quic.remote_address()
+    }
+
+    /// Whether this side made the call.
+    pub fn dialled(&self) -> bool {
+        self.inner.dialled
+    }
+
+    /// The round-trip time, as estimated now.
+    pub fn round_trip(&self) -> Duration {
+        self.inner.quic.rtt()
+    }
+
+    /// Packets that went out and came in so far, of whatever kind.
+    pub fn datagrams(&self) -> Datagrams {
+        let stats = self.inner.quic.stats();
+        Datagrams {
+            sent: stats.udp_tx.datagrams,
+            received: stats.udp_rx.datagrams,
+        }
+    }
+
+    /// Opens a two-way stream. The other side learns of it with the first frame that is written.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn open_stream(&self) -> Result<FrameStream, Lost> {
+        let (send, receive) = self.inner.quic.open_bi().await.map_err(|e| Lost::of(&e))?;
+        Ok(self.framed(send, receive))
+    }
+
+    /// Takes the next two-way stream that the other side opened.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn accept_stream(&self) -> Result<FrameStream, Lost> {
+        let (send, receive) = self
+            .inner
+            .quic
+            .accept_bi()
+            .await
+            .map_err(|e| Lost::of(&e))?;
+        Ok(self.framed(send, receive))
+    }
+
+    /// Opens a one-way stream. Higher `priority` is sent first.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn open_sender(&self, priority: i32) -> Result<FrameSender, Lost> {
+        let send = self.inner.quic.open_uni().await.map_err(|e| Lost::of(&e))?;
+        // Fails only for a stream that is already closed, and writing will say so.
+        let _ = send.set_priority(priority);
+        Ok(FrameSender::new(send))
+    }
+
+    /// Takes the next one-way stream that the other side opened.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn accept_receiver(&self) -> Result<FrameReceiver, Lost> {
+        let receive = self
+            .inner
+            .quic
+            .accept_uni()
+            .await
+            .map_err(|e| Lost::of(&e))?;
+        Ok(self.receiver(receive))
+    }
+
+    /// Closes the connection at once, for this reason. Closing twice does nothing.
+    pub fn close(&self, code: CloseCode) {
+        close(&self.inner.quic, code);
+    }
+
+    /// Counts a malformed frame and closes the connection for it: bad bytes end the connection
+    /// that they came by.
+    pub fn close_malformed(&self, error: &WireError) {
+        if self.inner.quic.close_reason().is_none() {
+            self.inner.stats.count_malformed(self.inner.port);
+            tracing::warn!(
+                port = self.inner.port.name(),
+                from = %self.inner.identity,
+                address = %self.remote_address(),
+                %error,
+                "malformed frame; closing the connection"
+            );
+        }
+        self.close(CloseCode::Malformed);
+    }
+
+    /// Waits until the connection is over, and says how.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn lost(&self) -> Lost {
+        Lost::of(&self.inner.quic.closed().await)
+    }
+
+    /// Whether the connection is over.
+    pub fn is_lost(&self) -> bool {
+        self.inner.quic.close_reason().is_some()
+    }
+
+    /// The same connection, not another one to the same peer.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    fn framed(&self, send: quinn::SendStream, receive: quinn::RecvStream) -> FrameStream {
+        FrameStream {
+            sender: FrameSender::new(send),
+            receiver: self.receiver(receive),
+        }
+    }
+
+    fn receiver(&self, receive: quinn::RecvStream) -> FrameReceiver {
+        let door = match (self.inner.port, self.inner.dialled) {
+            (Port::Peer, _) => Door::Peer,
+            (Port::Client, true) => Door::Client,
+            (Port::Client, false) => Door::Server,
+        };
+        FrameReceiver::new(receive, self.clone(), door, self.inner.limits)
+    }
+}
+
+fn close(quic: &quinn::Connection, code: CloseCode) {
+    quic.close(
+        quinn::VarInt::from_u32(code as u32),
+        code.words().as_bytes(),
+    );
+}
+
+fn identity_of(quic: &quinn::Connection) -> Result<PeerIdentity, IdentityError> {
+    let certificates = quic
+        .peer_identity()
+        .and_then(|any| {
+            any.downcast::<Vec<rustls_pki_types::CertificateDer<'static>>>()
+                .ok()
+        })
+        .ok_or(IdentityError::Missing)?;
+    let leaf = certificates.first().ok_or(IdentityError::Missing)?;
+    PeerIdentity::of_certificate(leaf)
+}
+
+/// Who may be at the other end: on the peer port only nodes; on the client port a client calls
+/// and a node answers.
+fn admit(
+    identity: PeerIdentity,
+    port: Port,
+    dialled: bool,
+    ours: ClusterId,
+) -> Result<PeerIdentity, IdentityError> {
+    if identity.cluster_id != ours {
+        return Err(IdentityError::ForeignCluster {
+            ours,
+            theirs: identity.cluster_id,
+        });
+    }
+    let node_expected = port == Port::Peer || dialled;
+    if identity.is_node() != node_expected {
+        return Err(IdentityError::WrongKind(identity));
+    }
+    Ok(identity)
+}
+
+/// How many connections each key (an address, an identity) has.
+#[derive(Debug)]
+pub(crate) struct Seats<K: Ord> {
+    taken: Arc<Mutex<BTreeMap<K, usize>>>,
+}
+
+impl<K: Ord> Default for Seats<K> {
+    fn default() -> Self {
+        Self {
+            taken: Arc::default(),
+        }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Seats<K> {
+    /// Takes a seat for `key` if fewer than `seats_max` are taken.
+    pub(crate) fn take(&self, key: K, seats_max: usize) -> Option<Seat> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.get(&key).is_some_and(|count| *count >= seats_max) {
+            return None;
+        }
+        *taken.entry(key.clone()).or_insert(0) += 1;
+        let all = Arc::clone(&self.taken);
+        Some(Seat {
+            give_back: Some(Box::new(move || {
+                let mut taken = all.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(count) = taken.get_mut(&key) {
+                    *count -= 1;
+                    if *count == 0 {
+                        taken.remove(&key);
+                    }
+                }
+            })),
+        })
+    }
+}
+
+/// A seat, given back when dropped.
+pub(crate) struct Seat {
+    give_back: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seat")
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            give_back();
+        }
+    }
+}
+
+/// Seats by address, without the port.
+pub(crate) type AddressSeats = Seats<IpAddr>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_are_bounded_for_each_and_come_back() {
+        let seats = Seats::default();
+        let first = seats.take("a", 2).unwrap();
+        let _second = seats.take("a", 2).unwrap();
+        assert!(seats.take("a", 2).is_none());
+        assert!(seats.take("b", 2).is_some());
+        drop(first);
+        assert!(seats.take("a", 2).is_some());
+    }
+
+    #[test]
+    fn an_emptied_row_of_seats_is_forgotten() {
+        let seats = Seats::default();
+        drop(seats.take(1, 1));
+        assert!(seats.taken.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn only_nodes_meet_on_the_peer_port_and_a_client_only_ever_calls() {
+        let ours = ClusterId(1);
+        let node = PeerIdentity::node(ours, "n1");
+        let client = PeerIdentity::client(ours, "c1");
+        let foreign = PeerIdentity::node(ClusterId(2), "n1");
+        // (who, port, did we call, may they)
+        let table = [
+            (&node, Port::Peer, true, true),
+            (&node, Port::Peer, false, true),
+            (&client, Port::Peer, true, false),
+            (&client, Port::Peer, false, false),
+            (&node, Port::Client, true, true),
+            (&node, Port::Client, false, false),
+            (&client, Port::Client, true, false),
+            (&client, Port::Client, false, true),
+            (&foreign, Port::Peer, true, false),
+            (&foreign, Port::Peer, false, false),
+            (&foreign, Port::Client, true, false),
+            (&foreign, Port::Client, false, false),
+        ];
+        for (who, port, dialled, may) in table {
+            let admitted = admit(who.clone(), port, dialled, ours);
+            assert_eq!(admitted.is_ok(), may, "{who} {port:?} dialled={dialled}");
+        }
+    }
+
+    #[test]
+    fn close_codes_keep_their_numbers() {
+        for number in 0..10 {
+            let code = CloseCode::from_number(number).unwrap();
+            assert_eq!(code as u64, number);
+        }
+        assert_eq!(CloseCode::from_number(10), None);
+    }
+}

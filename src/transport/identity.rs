@@ -1,0 +1,217 @@
+//! Who a certificate is for: the one URI name of ours in it, and nothing else.
+//!
+//! `leasehold://<cluster>/node/<name>` or `leasehold://<cluster>/client/<name>`. The common name
+//! is ignored. A certificate with two such names is refused rather than read in one of two ways.
+
+use std::fmt;
+
+use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::prelude::FromDer;
+use x509_parser::prelude::X509Certificate;
+
+use crate::types::ClusterId;
+
+const SCHEME: &str = "leasehold://";
+const NAME_BYTES_MAX: usize = 64;
+
+/// Who is at the other end of a connection, by certificate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PeerIdentity {
+    /// The cluster the certificate was issued in.
+    pub cluster_id: ClusterId,
+    /// As what.
+    pub kind: IdentityKind,
+}
+
+/// What a certificate entitles its holder to be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IdentityKind {
+    /// The node of this name.
+    Node(String),
+    /// The client of this name.
+    Client(String),
+}
+
+/// Why a certificate identifies nobody.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// It is no X.509 certificate.
+    #[error("the certificate cannot be read")]
+    Unreadable,
+    /// No URI name of ours.
+    #[error(
+        "the certificate has no name of the form leasehold://CLUSTER/node/NAME or \
+         leasehold://CLUSTER/client/NAME: issue it with `leasehold cert issue`"
+    )]
+    Missing,
+    /// More than one.
+    #[error("the certificate has more than one leasehold:// name, and must have exactly one")]
+    Ambiguous,
+    /// One that does not follow the form.
+    #[error("the certificate's name {0:?} is not of the form leasehold://CLUSTER/node/NAME")]
+    Malformed(String),
+    /// A client where a node is needed, or the other way round.
+    #[error("the certificate is for {0}, who has no business here")]
+    WrongKind(PeerIdentity),
+    /// Another cluster's.
+    #[error("the certificate is of cluster {theirs}, and this is cluster {ours}")]
+    ForeignCluster {
+        /// Our own cluster.
+        ours: ClusterId,
+        /// The certificate's.
+        theirs: ClusterId,
+    },
+}
+
+impl PeerIdentity {
+    /// The node `name` of `cluster_id`.
+    pub fn node(cluster_id: ClusterId, name: impl Into<String>) -> Self {
+        Self {
+            cluster_id,
+            kind: IdentityKind::Node(name.into()),
+        }
+    }
+
+    /// The client `name` of `cluster_id`.
+    pub fn client(cluster_id: ClusterId, name: impl Into<String>) -> Self {
+        Self {
+            cluster_id,
+            kind: IdentityKind::Client(name.into()),
+        }
+    }
+
+    /// The name, without saying as what.
+    pub fn name(&self) -> &str {
+        match &self.kind {
+            IdentityKind::Node(name) | IdentityKind::Client(name) => name,
+        }
+    }
+
+    /// Whether it is a node's.
+    pub fn is_node(&self) -> bool {
+        matches!(self.kind, IdentityKind::Node(_))
+    }
+
+    /// Reads the form that [`fmt::Display`] writes.
+    pub fn parse(uri: &str) -> Option<Self> {
+        let mut parts = uri.strip_prefix(SCHEME)?.split('/');
+        let (cluster, kind, name) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some() || !is_name(name) {
+            return None;
+        }
+        let cluster_id = ClusterId::parse(cluster)?;
+        match kind {
+            "node" => Some(Self::node(cluster_id, name)),
+            "client" => Some(Self::client(cluster_id, name)),
+            _ => None,
+        }
+    }
+
+    /// Finds the identity in a certificate (DER).
+    ///
+    /// # Errors
+    /// There is none, or more than one.
+    pub fn of_certificate(der: &[u8]) -> Result<Self, IdentityError> {
+        let (_, certificate) =
+            X509Certificate::from_der(der).map_err(|_| IdentityError::Unreadable)?;
+        let mut found = None;
+        for name in alternative_names(&certificate) {
+            let GeneralName::URI(uri) = name else {
+                continue;
+            };
+            if !uri.starts_with(SCHEME) {
+                continue;
+            }
+            let identity =
+                Self::parse(uri).ok_or_else(|| IdentityError::Malformed((*uri).to_string()))?;
+            if found.replace(identity).is_some() {
+                return Err(IdentityError::Ambiguous);
+            }
+        }
+        found.ok_or(IdentityError::Missing)
+    }
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, name) = match &self.kind {
+            IdentityKind::Node(name) => ("node", name),
+            IdentityKind::Client(name) => ("client", name),
+        };
+        write!(f, "{SCHEME}{}/{kind}/{name}", self.cluster_id)
+    }
+}
+
+/// The DNS name that every node of a cluster answers to, whatever its address.
+pub(crate) fn server_name(cluster_id: ClusterId) -> String {
+    format!("{cluster_id}.leasehold.internal")
+}
+
+/// Whether the certificate carries the DNS name `name`.
+pub(crate) fn has_dns_name(certificate: &X509Certificate<'_>, name: &str) -> bool {
+    alternative_names(certificate)
+        .any(|candidate| matches!(candidate, GeneralName::DNSName(dns) if *dns == name))
+}
+
+fn alternative_names<'a>(
+    certificate: &'a X509Certificate<'a>,
+) -> impl Iterator<Item = &'a GeneralName<'a>> {
+    certificate
+        .extensions()
+        .iter()
+        .filter_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
+            _ => None,
+        })
+        .flatten()
+}
+
+/// Names end up in logs, metric labels and files, so they are plain.
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_BYTES_MAX
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_reads_back_and_nothing_else_does() {
+        let id = ClusterId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+        for identity in [
+            PeerIdentity::node(id, "n1"),
+            PeerIdentity::client(id, "a.b-c_d"),
+        ] {
+            assert_eq!(PeerIdentity::parse(&identity.to_string()), Some(identity));
+        }
+        let cluster = id.to_string();
+        for bad in [
+            "leasehold://x/node/n1".to_string(),
+            format!("leasehold://{cluster}/node/"),
+            format!("leasehold://{cluster}/node"),
+            format!("leasehold://{cluster}/admin/n1"),
+            format!("leasehold://{cluster}/node/n1/n2"),
+            format!("leasehold://{cluster}/node/n 1"),
+            format!("leasehold://{cluster}/node/.n1"),
+            format!("leasehold://{cluster}/node/{}", "n".repeat(65)),
+            format!("https://{cluster}/node/n1"),
+        ] {
+            assert_eq!(PeerIdentity::parse(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_identifies_nobody() {
+        for bytes in [&b""[..], b"nonsense", &[0x30, 0x82, 0xff, 0xff, 0]] {
+            assert_eq!(
+                PeerIdentity::of_certificate(bytes),
+                Err(IdentityError::Unreadable)
+            );
+        }
+    }
+}

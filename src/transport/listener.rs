@@ -1,0 +1,301 @@
+//! The client port of a node: callers are taken through handshake and hello in the background,
+//! and come out as connections that are ready for requests.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::transport::Accepting;
+use crate::transport::Admission;
+use crate::transport::BindError;
+use crate::transport::CloseCode;
+use crate::transport::Connection;
+use crate::transport::Endpoint;
+use crate::transport::FrameStream;
+use crate::transport::HandshakeFailure;
+use crate::transport::Lost;
+use crate::transport::PeerIdentity;
+use crate::transport::Port;
+use crate::transport::Tls;
+use crate::transport::TransportStats;
+use crate::types::ClusterId;
+use crate::types::NodeId;
+use crate::wire::FrameLimits;
+use crate::wire::PROTOCOL_VERSIONS;
+use crate::wire::client::ClientHello;
+use crate::wire::client::ServerHello;
+use crate::wire::client::Welcome;
+use crate::wire::encode;
+
+/// Connections that are ready and have not been taken; more wait in their handshake.
+const READY_MAX: usize = 64;
+/// What is kept of a client's name.
+const CLIENT_NAME_CHARS_MAX: usize = 64;
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a caller who is turned away may take to read why.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What a client port needs to know.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// This node's member id, shown to clients.
+    pub member_id: NodeId,
+    /// How long frames may be.
+    pub limits: FrameLimits,
+    /// How many callers are put up with.
+    pub admission: Admission,
+}
+
+/// A client port.
+#[derive(Debug)]
+pub struct ClientListener {
+    endpoint: Endpoint,
+    ready: Mutex<mpsc::Receiver<ClientConnection>>,
+    acceptor: JoinHandle<()>,
+}
+
+impl ClientListener {
+    /// Binds `address` and begins to take callers in. Needs a tokio runtime, which then drives
+    /// it.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or `tls` is not a node's.
+    pub fn bind(
+        address: SocketAddr,
+        tls: &Tls,
+        config: ListenerConfig,
+        stats: Arc<TransportStats>,
+    ) -> Result<Self, BindError> {
+        let endpoint = Endpoint::listen(
+            address,
+            Port::Client,
+            tls,
+            config.limits,
+            config.admission,
+            stats,
+        )?;
+        let host = Arc::new(Host {
+            cluster_id: tls.cluster_id(),
+            name: tls.identity().name().to_string(),
+            member_id: config.member_id,
+            limits: config.limits,
+            stats: Arc::clone(endpoint.stats()),
+        });
+        let (sender, receiver) = mpsc::channel(READY_MAX);
+        let acceptor = tokio::spawn(accept_all(endpoint.clone(), host, sender));
+        Ok(Self {
+            endpoint,
+            ready: Mutex::new(receiver),
+            acceptor,
+        })
+    }
+
+    /// The next client, authenticated and greeted; `None` once the listener is closed.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn accept(&self) -> Option<ClientConnection> {
+        self.ready.lock().await.recv().await
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn local_address(&self) -> std::io::Result<SocketAddr> {
+        self.endpoint.local_address()
+    }
+
+    /// Closes every connection for this reason and takes no more.
+    pub fn close(&self, code: CloseCode) {
+        self.endpoint.close(code);
+    }
+
+    /// Waits until the clients had a chance to hear of [`ClientListener::close`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn wait_idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+}
+
+impl Drop for ClientListener {
+    fn drop(&mut self) {
+        self.endpoint.close(CloseCode::Stopping);
+        self.acceptor.abort();
+    }
+}
+
+/// A client that has proved who it is and said hello.
+#[derive(Debug)]
+pub struct ClientConnection {
+    connection: Connection,
+    client_name: String,
+    first: Option<FrameStream>,
+}
+
+impl ClientConnection {
+    /// Who the client is, by certificate.
+    pub fn identity(&self) -> &PeerIdentity {
+        self.connection.identity()
+    }
+
+    /// What the client calls itself; fit for logs, not for decisions.
+    pub fn client_name(&self) -> &str {
+        &self.client_name
+    }
+
+    /// Where it is now.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.connection.remote_address()
+    }
+
+    /// The next stream of calls; the first one is there at once.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn accept_stream(&mut self) -> Result<FrameStream, Lost> {
+        match self.first.take() {
+            Some(stream) => Ok(stream),
+            None => self.connection.accept_stream().await,
+        }
+    }
+
+    /// The connection itself: to close it, to wait for its end.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// What callers are told of this node.
+struct Host {
+    cluster_id: ClusterId,
+    name: String,
+    member_id: NodeId,
+    limits: FrameLimits,
+    stats: Arc<TransportStats>,
+}
+
+async fn accept_all(endpoint: Endpoint, host: Arc<Host>, ready: mpsc::Sender<ClientConnection>) {
+    // The set ends its tasks with this one; the endpoint bounds how many there are.
+    let mut greetings = JoinSet::new();
+    while let Some(accepting) = endpoint.accept().await {
+        greetings.spawn(take_in(accepting, Arc::clone(&host), ready.clone()));
+        while greetings.try_join_next().is_some() {}
+    }
+    while greetings.join_next().await.is_some() {}
+}
+
+async fn take_in(accepting: Accepting, host: Arc<Host>, ready: mpsc::Sender<ClientConnection>) {
+    // Refusals are counted and logged where they are decided.
+    let Ok(connection) = accepting.establish().await else {
+        return;
+    };
+    match tokio::time::timeout(HELLO_TIMEOUT, greet(&connection, &host)).await {
+        Ok(Some((first, client_name))) => {
+            let greeted = ClientConnection {
+                connection,
+                client_name,
+                first: Some(first),
+            };
+            // Nobody takes callers any more: dropping the connection closes it.
+            let _ = ready.send(greeted).await;
+        }
+        Ok(None) => {}
+        Err(_) => {
+            host.stats
+                .count_failed(Port::Client, HandshakeFailure::Timeout);
+            connection.close(CloseCode::Hello);
+        }
+    }
+}
+
+/// Exchanges hellos; `None` if that came to nothing and has been dealt with.
+async fn greet(connection: &Connection, host: &Host) -> Option<(FrameStream, String)> {
+    let mut stream = connection.accept_stream().await.ok()?;
+    let mut frames = Vec::new();
+    stream.read_batch(&mut frames).await.ok()?;
+    // Calls may follow only after the welcome, so there is exactly one frame.
+    let hello: ClientHello = match frames.as_slice() {
+        [only] => stream.receiver.decode(only).ok()?,
+        _ => {
+            host.stats
+                .count_failed(Port::Client, HandshakeFailure::Hello);
+            connection.close(CloseCode::Hello);
+            return None;
+        }
+    };
+    let answer = judge(&hello, host);
+    let refused = answer
+        .as_ref()
+        .err()
+        .map(|(failure, code, _)| (*failure, *code));
+    let reply = ServerHello {
+        result: answer.map_err(|(_, _, error)| error),
+    };
+    let mut bytes = BytesMut::new();
+    encode(&reply, &host.limits, &mut bytes).ok()?;
+    stream.write(bytes.freeze()).await.ok()?;
+    let Some((failure, code)) = refused else {
+        return Some((stream, fit_for_logs(&hello.name)));
+    };
+    host.stats.count_failed(Port::Client, failure);
+    stream.sender.finish();
+    let _ = tokio::time::timeout(FAREWELL, connection.lost()).await;
+    connection.close(code);
+    None
+}
+
+/// What a client calls itself ends up in logs: short, and without control characters.
+fn fit_for_logs(name: &str) -> String {
+    name.chars()
+        .filter(|c| !c.is_control())
+        .take(CLIENT_NAME_CHARS_MAX)
+        .collect()
+}
+
+fn judge(
+    hello: &ClientHello,
+    host: &Host,
+) -> Result<Welcome, (HandshakeFailure, CloseCode, Error)> {
+    if hello.cluster_id != host.cluster_id {
+        let detail = format!(
+            "this is cluster {}, and the client asks for {}: connect to that one's nodes",
+            host.cluster_id, hello.cluster_id
+        );
+        return Err((
+            HandshakeFailure::Cluster,
+            CloseCode::Cluster,
+            Error::not_applied(ErrorKind::ClusterMismatch, detail),
+        ));
+    }
+    let Some(version) = PROTOCOL_VERSIONS.common(hello.versions) else {
+        let detail = format!(
+            "the client speaks protocol {}, this node {PROTOCOL_VERSIONS}: update the older one",
+            hello.versions
+        );
+        return Err((
+            HandshakeFailure::Version,
+            CloseCode::Version,
+            Error::not_applied(ErrorKind::Unsupported, detail),
+        ));
+    };
+    Ok(Welcome {
+        version,
+        cluster_id: host.cluster_id,
+        member_id: host.member_id,
+        name: host.name.clone(),
+    })
+}

@@ -1,0 +1,57 @@
+//! QUIC with mutual TLS: authenticated connections and framed streams, and nothing that names
+//! the libraries below.
+//!
+//! quinn's and rustls' defaults suit the open internet, not a closed cluster, so everything is
+//! configured by hand here (security.md 1 and 2): TLS 1.3 only, a client certificate is
+//! mandatory, no resumption, no tickets, no early data, no datagrams, bounded windows, address
+//! validation under load. Who the other side is comes from the URI name in its certificate
+//! (`identity.rs`) and is checked on both sides before a [`Connection`] exists at all, so that no
+//! caller can forget it.
+//!
+//! Two ports, two protocols: on [`Port::Peer`] both sides are nodes; on [`Port::Client`] a client
+//! calls a node, and neither can stand in for the other.
+//!
+//! What is left out on purpose: what frames mean (that is `wire`'s), retries, reconnects and
+//! routing (`client`, `server::peers`).
+
+mod connection;
+mod endpoint;
+mod framed;
+mod identity;
+mod listener;
+mod stats;
+mod tls;
+
+#[cfg(test)]
+#[cfg(feature = "cli")]
+pub(crate) mod testing;
+#[cfg(test)]
+#[cfg(feature = "cli")]
+mod tests;
+
+pub use connection::CloseCode;
+pub use connection::ConnectError;
+pub use connection::Connection;
+pub use connection::Datagrams;
+pub use connection::Lost;
+pub use endpoint::Accepting;
+pub use endpoint::Admission;
+pub use endpoint::BindError;
+pub use endpoint::Endpoint;
+pub use endpoint::resolve;
+pub use framed::FrameReceiver;
+pub use framed::FrameSender;
+pub use framed::FrameStream;
+pub use framed::StreamError;
+pub use identity::IdentityError;
+pub use identity::IdentityKind;
+pub use identity::PeerIdentity;
+pub use listener::ClientConnection;
+pub use listener::ClientListener;
+pub use listener::ListenerConfig;
+pub use stats::HandshakeFailure;
+pub use stats::Port;
+pub use stats::TransportStats;
+pub use tls::Tls;
+pub use tls::TlsError;
+pub use tls::TlsPaths;

@@ -1,0 +1,94 @@
+//! Certificates for tests: an authority that issues whatever is asked of it, right or wrong.
+
+use rcgen::BasicConstraints;
+use rcgen::CertificateParams;
+use rcgen::CertifiedIssuer;
+use rcgen::ExtendedKeyUsagePurpose;
+use rcgen::IsCa;
+use rcgen::KeyPair;
+use rcgen::KeyUsagePurpose;
+use rcgen::SanType;
+
+use crate::transport::PeerIdentity;
+use crate::transport::Tls;
+use crate::types::ClusterId;
+
+/// An authority of tests.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, as PEM text.
+pub(crate) struct Issued {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        Self {
+            issuer: CertifiedIssuer::self_signed(params, key).unwrap(),
+        }
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// A certificate with these names, valid in these years.
+    pub(crate) fn issue_with(&self, uris: &[&str], dns: &[&str], years: (i32, i32)) -> Issued {
+        let mut params = CertificateParams::default();
+        for uri in uris {
+            params
+                .subject_alt_names
+                .push(SanType::URI((*uri).try_into().unwrap()));
+        }
+        for name in dns {
+            params
+                .subject_alt_names
+                .push(SanType::DnsName((*name).try_into().unwrap()));
+        }
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
+        params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    pub(crate) fn issue(&self, identity: &PeerIdentity) -> Issued {
+        let dns = format!("{}.leasehold.internal", identity.cluster_id);
+        // Clients get the name too: nothing but the URI may decide what they are.
+        self.issue_with(&[&identity.to_string()], &[&dns], (2020, 2100))
+    }
+
+    pub(crate) fn tls(&self, identity: &PeerIdentity) -> Tls {
+        let issued = self.issue(identity);
+        Tls::from_pem(
+            self.pem().as_bytes(),
+            issued.certificate.as_bytes(),
+            issued.key.as_bytes(),
+        )
+        .unwrap()
+    }
+
+    pub(crate) fn node(&self, cluster_id: ClusterId, name: &str) -> Tls {
+        self.tls(&PeerIdentity::node(cluster_id, name))
+    }
+
+    pub(crate) fn client(&self, cluster_id: ClusterId, name: &str) -> Tls {
+        self.tls(&PeerIdentity::client(cluster_id, name))
+    }
+}

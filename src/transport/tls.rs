@@ -1,0 +1,393 @@
+//! Certificates and keys: from PEM files to a configuration that trusts exactly one authority.
+//!
+//! Every way in which the files of a node or client can be wrong is told apart here, at start,
+//! with a sentence that says what to do; a handshake that fails later can say much less.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::server::NoServerSessionStorage;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::prelude::FromDer;
+use x509_parser::prelude::X509Certificate;
+
+use crate::transport::IdentityError;
+use crate::transport::IdentityKind;
+use crate::transport::PeerIdentity;
+use crate::transport::Port;
+use crate::transport::identity::has_dns_name;
+use crate::transport::identity::server_name;
+use crate::types::ClusterId;
+
+/// Where the certificates and the key lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPaths {
+    /// PEM file of the authorities that are trusted; one or more certificates.
+    pub ca: PathBuf,
+    /// PEM file of the own certificate, with intermediates if there are any.
+    pub certificate: PathBuf,
+    /// PEM file of its private key.
+    pub key: PathBuf,
+}
+
+/// An identity with its key, and the authorities it trusts. Cheap to clone; its `Debug` shows no
+/// key.
+#[derive(Clone)]
+pub struct Tls {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    roots: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    identity: PeerIdentity,
+    not_after: i64,
+}
+
+/// What is wrong with the certificates or the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not there.
+    #[error("{path} does not exist: create it with `leasehold cert issue`, or correct the path")]
+    Missing {
+        /// The file.
+        path: String,
+    },
+    /// A file is there and cannot be read.
+    #[error("{path} cannot be read: {reason}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A file holds nothing of what it should.
+    #[error("{path} holds no {wanted} in PEM form")]
+    NotPem {
+        /// The file.
+        path: String,
+        /// What was looked for.
+        wanted: &'static str,
+    },
+    /// Others may read the private key.
+    #[error("{path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`")]
+    KeyExposed {
+        /// The file.
+        path: String,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Certificate and key do not belong together.
+    #[error(
+        "{key} is not the key of the certificate {certificate}: use the pair that was issued together"
+    )]
+    KeyMismatch {
+        /// The certificate's file.
+        certificate: String,
+        /// The key's file.
+        key: String,
+    },
+    /// The certificate's time is over.
+    #[error("{path} expired on {not_after}: issue a new one with `leasehold cert issue`")]
+    Expired {
+        /// The file.
+        path: String,
+        /// When.
+        not_after: String,
+    },
+    /// The certificate's time has not come.
+    #[error("{path} is not valid before {not_before}: check this machine's clock, or wait")]
+    NotYetValid {
+        /// The file.
+        path: String,
+        /// When.
+        not_before: String,
+    },
+    /// The certificate identifies nobody.
+    #[error("{path}: {source}")]
+    Identity {
+        /// The file.
+        path: String,
+        /// Why.
+        source: IdentityError,
+    },
+    /// A node's certificate without the name that everyone asks for.
+    #[error(
+        "{path} lacks the DNS name {name}, by which nodes are addressed: issue it with `leasehold cert issue`"
+    )]
+    NoServerName {
+        /// The file.
+        path: String,
+        /// The name.
+        name: String,
+    },
+    /// Anything else that rustls objects to.
+    #[error("{path} cannot be used: {reason}")]
+    Unusable {
+        /// The file.
+        path: String,
+        /// What rustls said.
+        reason: String,
+    },
+}
+
+impl Tls {
+    /// Loads and checks the files of a node or client.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with them.
+    pub fn load(paths: &TlsPaths) -> Result<Self, TlsError> {
+        refuse_exposed_key(&paths.key)?;
+        let ca = read(&paths.ca)?;
+        let certificate = read(&paths.certificate)?;
+        let key = read(&paths.key)?;
+        Self::from_named_pem(
+            (&name_of(&paths.ca), &ca),
+            (&name_of(&paths.certificate), &certificate),
+            (&name_of(&paths.key), &key),
+        )
+    }
+
+    /// The same from PEM text that is in memory already.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn from_pem(ca: &[u8], certificate: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+        Self::from_named_pem(
+            ("the authority's certificate", ca),
+            ("the certificate", certificate),
+            ("the key", key),
+        )
+    }
+
+    /// Who the own certificate is for.
+    pub fn identity(&self) -> &PeerIdentity {
+        &self.inner.identity
+    }
+
+    /// The cluster of the own certificate.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.inner.identity.cluster_id
+    }
+
+    /// When the own certificate ends, in seconds since 1970.
+    pub fn expires_at_unix_seconds(&self) -> i64 {
+        self.inner.not_after
+    }
+
+    fn from_named_pem(
+        (ca_name, ca): (&str, &[u8]),
+        (certificate_name, certificate): (&str, &[u8]),
+        (key_name, key): (&str, &[u8]),
+    ) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for root in certificates(ca_name, ca)? {
+            check_validity(ca_name, &root)?;
+            roots.add(root).map_err(|error| unusable(ca_name, &error))?;
+        }
+        let chain = certificates(certificate_name, certificate)?;
+        let leaf = chain.first().ok_or_else(|| TlsError::NotPem {
+            path: certificate_name.into(),
+            wanted: "certificate",
+        })?;
+        let not_after = check_validity(certificate_name, leaf)?;
+        let identity = PeerIdentity::of_certificate(leaf).map_err(|source| TlsError::Identity {
+            path: certificate_name.into(),
+            source,
+        })?;
+        check_server_name(certificate_name, leaf, &identity)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NotPem {
+            path: key_name.into(),
+            wanted: "private key",
+        })?;
+        let tls = Self {
+            inner: Arc::new(Inner {
+                roots: Arc::new(roots),
+                chain,
+                key,
+                identity,
+                not_after,
+            }),
+        };
+        // Built once to find out now what would otherwise fail at the first connection.
+        tls.client_config(Port::Client)
+            .map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch {
+                    certificate: certificate_name.into(),
+                    key: key_name.into(),
+                },
+                other => unusable(key_name, &other),
+            })?;
+        Ok(tls)
+    }
+
+    /// What a node needs to be called.
+    pub(crate) fn server_config(&self, port: Port) -> Result<rustls::ServerConfig, String> {
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.inner.roots), provider())
+                .build()
+                .map_err(|error| error.to_string())?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| error.to_string())?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.inner.chain.clone(), self.inner.key.clone_key())
+            .map_err(|error| error.to_string())?;
+        config.alpn_protocols = vec![port.alpn().to_vec()];
+        // Each connection proves both identities anew: nothing to replay, nothing to outlive a
+        // certificate.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.max_early_data_size = 0;
+        Ok(config)
+    }
+
+    /// What a node or client needs to call a node.
+    pub(crate) fn client_config(&self, port: Port) -> Result<rustls::ClientConfig, rustls::Error> {
+        let mut config = rustls::ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(Arc::clone(&self.inner.roots))
+            .with_client_auth_cert(self.inner.chain.clone(), self.inner.key.clone_key())?;
+        config.alpn_protocols = vec![port.alpn().to_vec()];
+        config.resumption = Resumption::disabled();
+        config.enable_early_data = false;
+        Ok(config)
+    }
+
+    /// The name by which this cluster's nodes are called.
+    pub(crate) fn server_name(&self) -> String {
+        server_name(self.cluster_id())
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("identity", &self.inner.identity)
+            .field("key", &"***")
+            .finish_non_exhaustive()
+    }
+}
+
+/// The one crypto provider. Always named: with two in a dependency tree, asking for the default
+/// panics.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn name_of(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => TlsError::Missing {
+            path: name_of(path),
+        },
+        _ => TlsError::Unreadable {
+            path: name_of(path),
+            reason: error.to_string(),
+        },
+    })
+}
+
+#[cfg(unix)]
+fn refuse_exposed_key(path: &Path) -> Result<(), TlsError> {
+    use std::os::unix::fs::PermissionsExt;
+    // A file that is not there is reported by the read that follows.
+    let Ok(metadata) = std::fs::metadata(path) else {
+        return Ok(());
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(TlsError::KeyExposed {
+        path: name_of(path),
+        mode,
+    })
+}
+
+#[cfg(not(unix))]
+fn refuse_exposed_key(_path: &Path) -> Result<(), TlsError> {
+    Ok(())
+}
+
+fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let not_pem = || TlsError::NotPem {
+        path: name.into(),
+        wanted: "certificate",
+    };
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|_| not_pem())?;
+    if found.is_empty() {
+        return Err(not_pem());
+    }
+    Ok(found)
+}
+
+/// Checks that now lies within the certificate's time, and says when that ends.
+fn check_validity(name: &str, der: &[u8]) -> Result<i64, TlsError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| TlsError::Identity {
+        path: name.into(),
+        source: IdentityError::Unreadable,
+    })?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "certificates are valid by the wall clock"
+    )]
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = since_1970.map_or(0, |elapsed| {
+        i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
+    });
+    let validity = certificate.validity();
+    if now < validity.not_before.timestamp() {
+        return Err(TlsError::NotYetValid {
+            path: name.into(),
+            not_before: validity.not_before.to_string(),
+        });
+    }
+    if now > validity.not_after.timestamp() {
+        return Err(TlsError::Expired {
+            path: name.into(),
+            not_after: validity.not_after.to_string(),
+        });
+    }
+    Ok(validity.not_after.timestamp())
+}
+
+fn check_server_name(name: &str, der: &[u8], identity: &PeerIdentity) -> Result<(), TlsError> {
+    let IdentityKind::Node(_) = identity.kind else {
+        return Ok(());
+    };
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| TlsError::Identity {
+        path: name.into(),
+        source: IdentityError::Unreadable,
+    })?;
+    let wanted = server_name(identity.cluster_id);
+    if has_dns_name(&certificate, &wanted) {
+        return Ok(());
+    }
+    Err(TlsError::NoServerName {
+        path: name.into(),
+        name: wanted,
+    })
+}
+
+fn unusable(name: &str, error: &rustls::Error) -> TlsError {
+    TlsError::Unusable {
+        path: name.into(),
+        reason: error.to_string(),
+    }
+}
