@@ -9,6 +9,7 @@ use leasehold::kv;
 use leasehold::node::Input;
 use leasehold::node::Output;
 use leasehold::raft::Payload;
+use leasehold::types::LogIndex;
 
 use crate::clock::MS;
 use crate::clock::Nanos;
@@ -202,6 +203,9 @@ impl World {
                 }
             }
             Output::Read(id, permit) => self.deliver(node, id, Delivery::Permit(permit)),
+            Output::FindIdleSessions { unused_since } => {
+                self.schedule_work(20 * US, node, Work::StateFindsIdle(unused_since));
+            }
             Output::Reply(id, result) => {
                 if let Ok(response) = &result {
                     self.judge.exposes(response.header.revision);
@@ -301,6 +305,17 @@ impl World {
             self.schedule_work(delay, node, Work::StateApplies);
         }
         self.mail(node, Mail::Input(Input::Applied(replies)));
+    }
+
+    /// The state thread looks for sessions that nobody used.
+    pub(crate) fn state_finds_idle(&mut self, node: usize, unused_since: LogIndex) {
+        let store = &self.machines[node].disk.store;
+        let sessions = kv::idle_sessions(store, unused_since, 16).expect("memory does not fail");
+        let input = Input::IdleSessions {
+            unused_since,
+            sessions,
+        };
+        self.mail(node, Mail::Input(input));
     }
 
     fn apply_delay(&mut self, node: usize) -> Nanos {

@@ -86,6 +86,8 @@ pub(crate) struct Options {
     pub(crate) probe_every: Option<Nanos>,
     pub(crate) keys: u64,
     pub(crate) sessions_idle_max: Duration,
+    /// Nodes keep their logs with `log::Log`, over its own simulated disk.
+    pub(crate) real_log: bool,
     /// Keep a readable trace.
     pub(crate) readable: bool,
 }
@@ -114,7 +116,8 @@ impl Options {
             think: dice.spread(5 * MS, 300 * MS),
             probe_every: dice.chance(0.8).then(|| dice.spread(2 * MS, 60 * MS)),
             keys: dice.between(1, 8),
-            sessions_idle_max: Duration::from_secs(3600),
+            sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
+            real_log: dice.chance(0.25),
             readable: false,
         }
     }
@@ -137,6 +140,7 @@ impl Options {
             probe_every: None,
             keys: 3,
             sessions_idle_max: Duration::from_secs(3600),
+            real_log: true,
             readable: true,
         }
     }

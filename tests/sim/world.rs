@@ -82,6 +82,7 @@ pub(crate) enum Work {
     LogSyncs,
     StateApplies,
     StateReports,
+    StateFindsIdle(LogIndex),
     Arrives(usize, u64, Box<Call>),
     SessionTakes(usize),
     SessionReads(usize),
@@ -94,7 +95,7 @@ impl Work {
         match self {
             Self::DriverWakes(_) | Self::DriverReads | Self::DriverNext => Thread::Driver,
             Self::LogWrites | Self::LogSyncs => Thread::Log,
-            Self::StateApplies | Self::StateReports => Thread::State,
+            Self::StateApplies | Self::StateReports | Self::StateFindsIdle(_) => Thread::State,
             _ => Thread::Sessions,
         }
     }
@@ -155,7 +156,8 @@ impl World {
                 } else {
                     MachineClock::draw(&mut clocks, options.drift_ppm, 0)
                 };
-                Machine::new(clock, SimDisk::new(Dice::new(seed, "disk", node as u64)))
+                let dice = Dice::new(seed, "disk", node as u64);
+                Machine::new(clock, SimDisk::new(dice, node, options.real_log))
             })
             .collect();
         let network = Network::new(
@@ -293,6 +295,7 @@ impl World {
             Work::LogSyncs => self.log_syncs(node),
             Work::StateApplies => self.state_applies(node),
             Work::StateReports => self.state_reports(node),
+            Work::StateFindsIdle(unused_since) => self.state_finds_idle(node, unused_since),
             Work::Arrives(connection, frame, call) => self.arrives(node, connection, frame, *call),
             Work::SessionTakes(connection) => self.session_takes(node, connection),
             Work::SessionReads(connection) => self.session_reads(node, connection),
@@ -371,7 +374,10 @@ impl World {
         if machine.process.take().is_none() {
             return;
         }
-        machine.disk.stop(ending);
+        if let Err(found) = machine.disk.stop(ending) {
+            let what = format!("n{}: {found}", node + 1);
+            self.judge.fail("A21 what was durable is found again", what);
+        }
         machine.paused_until = 0;
         if ending == Ending::Power {
             let uptime = self.lives.between(SECOND, 60 * SECOND);
