@@ -450,6 +450,8 @@ pub enum ErrorKind {
     Unsupported,
     /// A defect of ours.
     Internal,
+    /// A retry of a write that took effect; the first reply was too large to be kept for it.
+    ReplyNotKept,
 }
 
 impl ErrorKind {
@@ -476,6 +478,7 @@ impl ErrorKind {
             Self::ConnectFailed => "LH-CONNECT-FAILED",
             Self::Unsupported => "LH-UNSUPPORTED",
             Self::Internal => "LH-INTERNAL",
+            Self::ReplyNotKept => "LH-REPLY-NOT-KEPT",
         }
     }
 }

@@ -1,12 +1,30 @@
-//! leasehold: a replicated key-value store whose leader answers linearizable reads alone.
+//! leasehold: a replicated key-value store whose leader answers linearizable reads alone, under a
+//! lease, without asking anybody.
+//!
+//! Most programs need [`client`] alone: [`Client`](client::Client) connects to a cluster and
+//! follows its leader. The rest, in the order in which it is best read:
+//!
+//! - [`types`], [`time`], [`api`]: the nouns, the pair of clocks, what may be asked;
+//! - [`raft`], [`log`], [`kv`]: consensus, its log, and the state machine, each pure and none
+//!   knowing the others;
+//! - [`node`]: one replica made of them, still pure; [`wire`]: how it speaks;
+//! - `clock`, `transport`, `server`: the machine around it; `cli`: the binary.
+//!
+//! `raft`, `log`, `kv`, `node` and `wire` are public so that the simulator, the fuzzers and the
+//! benches enter by the same door as the server. They promise no stability.
 
 #![forbid(unsafe_code)]
 
 pub mod api;
+#[cfg(feature = "cli")]
+pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
+pub mod kv;
+pub mod log;
+pub mod node;
 pub mod raft;
 #[cfg(feature = "server")]
 pub mod server;
@@ -14,4 +32,5 @@ pub mod time;
 #[cfg(feature = "transport")]
 pub mod transport;
 pub mod types;
+pub mod version;
 pub mod wire;

@@ -1,2 +1,173 @@
-//! The `leasehold` binary: it decides arguments and exit codes, nothing else.
-fn main() {}
+//! The `leasehold` binary: it decides arguments and exit codes, and puts a server into the verbs
+//! that need one.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use leasehold::cli;
+use leasehold::cli::SettingHelp;
+use leasehold::cli::arguments::{Command, DevArgs, ServeArgs};
+use leasehold::cli::dev::{Launcher, Node};
+use leasehold::cli::failure::Failure;
+use leasehold::cli::logging::{self, Look, Place};
+use leasehold::cli::panics::{self, Ends};
+use leasehold::cli::remote::Sdk;
+use leasehold::cli::signals::Stop;
+use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
+use leasehold::server::disk::store::contains_panic;
+use leasehold::server::{Server, ServerOptions};
+
+fn main() -> ExitCode {
+    let settings: Vec<_> = SETTINGS
+        .iter()
+        .map(|setting| SettingHelp {
+            key: setting.key,
+            default: setting.default,
+            help: setting.help,
+        })
+        .collect();
+    let parsed = cli::parse(&settings);
+    match parsed.command {
+        Command::Serve(arguments) => cli::report(serve(arguments, parsed.settings)),
+        Command::Dev(arguments) => cli::report(dev(&arguments)),
+        other => cli::run(other, &parsed.global, &settings, &Sdk),
+    }
+}
+
+fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failure> {
+    let env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let config = Config::load(ConfigSources {
+        file: arguments.config,
+        env,
+        flags,
+    });
+    let config = config.map_err(|error| Failure::usage(error.to_string()))?;
+    let look = match config.log.format {
+        LogFormat::Json => Look::Json,
+        LogFormat::Text => Look::Text,
+    };
+    logging::start(&config.log.filter, look, Place::StandardError)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    panics::install(Ends::Process, contains_panic);
+    runtime()?.block_on(async {
+        let mut stop = Stop::listen()?;
+        let mut node = tokio::select! {
+            started = RunningNode::start(config, ServerOptions { exit_on_fatal: true }) => started.map_err(Failure::refused)?,
+            () = stop.asked() => return Ok(()),
+        };
+        let reason = tokio::select! {
+            reason = node.ended() => Some(reason),
+            () = stop.asked() => None,
+        };
+        node.shutdown().await;
+        reason.map_or(Ok(()), |reason| Err(Failure::refused(reason)))
+    })
+}
+
+fn dev(arguments: &DevArgs) -> Result<(), Failure> {
+    panics::install(Ends::Thread, contains_panic);
+    runtime()?.block_on(async {
+        let stop = Stop::listen()?;
+        cli::dev::run(
+            arguments,
+            &InThisProcess,
+            &Sdk,
+            stop,
+            &mut anstream::stdout(),
+        )
+        .await
+    })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?)
+}
+
+/// Starts the nodes of a development cluster.
+struct InThisProcess;
+
+impl Launcher for InThisProcess {
+    type Node = RunningNode;
+
+    async fn launch(&self, config: &Path) -> Result<RunningNode, String> {
+        // The file says all there is: neither environment nor flags of this process may interfere.
+        let config = Config::load(ConfigSources {
+            file: Some(config.to_owned()),
+            ..ConfigSources::default()
+        });
+        let config = config.map_err(|error| error.to_string())?;
+        RunningNode::start(config, ServerOptions::default()).await
+    }
+}
+
+/// A server in this process.
+struct RunningNode {
+    server: Server,
+}
+
+impl RunningNode {
+    async fn start(config: Config, options: ServerOptions) -> Result<Self, String> {
+        let server = Server::start(config, options)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(Self { server })
+    }
+}
+
+impl Node for RunningNode {
+    async fn ended(&mut self) -> String {
+        self.server.failed().await
+    }
+
+    async fn shutdown(self) {
+        self.server.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_dev_are_configured_by_files_that_a_server_takes() {
+        let directory = Path::new("/tmp/a \"quoted\" place");
+        let files = cli::dev::configurations(directory, 3, 7_400).unwrap();
+        let home = tempfile::tempdir().unwrap();
+        for (index, (path, text)) in (0u16..).zip(files) {
+            let file = home.path().join(path.file_name().unwrap());
+            std::fs::write(&file, text).unwrap();
+            let config = Config::load(ConfigSources {
+                file: Some(file),
+                ..ConfigSources::default()
+            });
+            let config = config.unwrap_or_else(|error| panic!("{error}"));
+            let name = format!("n{}", index + 1);
+            assert_eq!(config.node.name, name);
+            assert_eq!(config.node.data_dir, directory.join(&name));
+            let listen = config.listen;
+            let ports = [listen.client, listen.peer, listen.admin].map(|address| address.port());
+            let base = 7_400 + 10 * index;
+            assert_eq!(ports, [base, base + 1, base + 2]);
+            assert!(listen.client.ip().is_loopback() && listen.peer.ip().is_loopback());
+            assert_eq!(config.initial_members.len(), 3);
+            let pki = directory.join("pki");
+            assert_eq!(
+                config.tls_peer.cert_file,
+                pki.join(format!("{name}-peer.pem"))
+            );
+            assert_eq!(config.tls_peer.trusted_ca_file, pki.join("peer-ca.pem"));
+            assert_eq!(
+                config.tls_client.key_file,
+                pki.join(format!("{name}-server.key"))
+            );
+            assert_eq!(config.tls_client.trusted_ca_file, pki.join("client-ca.pem"));
+            assert_eq!(config.storage.segment_bytes, 8 << 20);
+        }
+    }
+}

@@ -101,6 +101,16 @@ impl Term {
     }
 }
 
+/// Whether `text` can name a node or a client: 1 to 64 of `a-z A-Z 0-9 . _ -`, beginning with a
+/// letter or digit. Such a name stands unescaped in certificates, file names and metric labels.
+pub fn is_name(text: &str) -> bool {
+    text.len() <= 64
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
 /// An entry's place and the term that wrote it: together they name the entry for ever.
 ///
 /// Ordered by term first, which is Raft's "at least as up to date" (section 5.4.1).
@@ -218,6 +228,14 @@ mod tests {
         assert_eq!(ClusterId::parse(&id.to_string()), Some(id));
         assert_eq!(ClusterId::parse("nonsense"), None);
         assert_eq!(ClusterId::parse(&"g".repeat(32)), None);
+    }
+
+    #[test]
+    fn names_hold_nothing_that_needs_escaping() {
+        assert!(is_name("n1") && is_name("eu-west.db_3") && is_name(&"a".repeat(64)));
+        for wrong in ["", "-n1", ".n1", "a b", "a/b", "naïve", &"a".repeat(65)] {
+            assert!(!is_name(wrong), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -322,6 +322,39 @@ impl Client {
         }
     }
 
+    /// Sends a request that the caller has put together, by the same rules as the methods above,
+    /// which are made for people. `consistency` is ignored by writes.
+    ///
+    /// # Errors
+    /// As [`Client::get`] and [`Client::put`]; [`ErrorKind::Unsupported`] for what is no affair of
+    /// a whole cluster (a status) or of a caller (a session).
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn call(
+        &self,
+        request: Request,
+        consistency: Consistency,
+    ) -> Result<Response, Error> {
+        let (header, body) = match request {
+            Request::Range(_) => self.read(request, consistency, None).await?,
+            Request::Put(_) | Request::DeleteRange(_) => self.write(request, None).await?,
+            Request::MoveLeader { target } => {
+                (self.move_leader(target).await?, ResponseBody::MoveLeader)
+            }
+            Request::OpenSession | Request::Status => {
+                return Err(Error::not_applied(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "`{}` is not asked of a cluster: see Client::status",
+                        request.method()
+                    ),
+                ));
+            }
+        };
+        Ok(Response { header, body })
+    }
+
     /// The endpoints this client was given, ports filled in.
     pub fn endpoints(&self) -> &[String] {
         self.inner.router.endpoints()

@@ -165,7 +165,7 @@ pub struct Heartbeat {
 }
 
 /// What every answer to a leader says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heard {
     /// The newest round heard from this leader in this term.
     pub round: RoundId,

@@ -1,44 +1,66 @@
-//! Consensus over opaque bytes. (Interface stub; the implementation replaces it.)
+//! Consensus over opaque bytes: Raft, and a leader lease that makes reads local.
+//!
+//! [`Consensus`] is one replica as a pure value: it takes time and messages in
+//! ([`Consensus::handle`]) and gives effects out ([`Consensus::poll_output`]). There is no clock, no
+//! socket, no disk and no randomness inside that was not handed in, so the simulator and the server
+//! run the same code, and every schedule that ever broke a lease can be played back to it: the
+//! conversations in `testdata/` are named by what they claim.
+//!
+//! The rules are those of Raft (Ongaro's thesis, with pre-vote, joint configurations and leadership
+//! transfer), and those of the lease protocol, whose names (P1 to P38, A1 to A24, R1 to R9) stand
+//! beside the code that keeps them:
+//!
+//! - A voter that hears its leader promises to help nobody else to be elected for a while. The
+//!   promise is a field of its own: no term, role or message ends it, only time, or the word of the
+//!   leader that it was made to.
+//! - A leader counts its lease from the moment at which it *created* the round that a quorum
+//!   echoed, and stops trusting it before any of the promises can end.
+//! - Whatever ends a lease zeroes the shared cell first, and is done or said afterwards.
+//! - What is not durable is not told: votes, acknowledgements, and promises longer than any before
+//!   wait inside for [`Input::Persisted`]. So a driver can not send too early.
+//!
+//! Caveats. Snapshots and the proposal of membership changes are not here yet; a follower that
+//! needs entries before the log's base only gets heartbeats, while quorums, campaigns and the lease
+//! already decide by joint configurations, and learners never count. Nothing here can notice that
+//! a machine's two clocks both lie; the tripwire can only tell afterwards (P37).
 
 mod config;
+mod consensus;
+mod election;
+mod following;
+mod leader_lease;
+mod leading;
+mod log;
 mod message;
 mod output;
+mod progress;
+mod quorum;
+mod reads;
+mod role;
+#[cfg(test)]
+mod tests;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
+pub use consensus::{COMMAND_BYTES_MAX, Consensus};
+pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
 pub use message::{
     Append, Appended, Ballot, Conflict, Envelope, Heard, Heartbeat, HeartbeatReply, Message,
     PreVote, PreVoteReply, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict, Vote,
     VoteReply,
 };
 pub use output::{Entry, HardState, Input, Output, Payload, ReadId, ReadRefusal, Ticket, Unsaved};
+pub use quorum::{Configuration, MEMBERS_MAX};
 
-use crate::time::Instant;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::Role;
 use crate::types::Term;
-
-/// Who votes. While `outgoing` is present the configuration is joint and every decision needs a
-/// majority of both sets (section 6).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Configuration {
-    /// Voters (of the new configuration, while joint).
-    pub voters: BTreeSet<NodeId>,
-    /// Voters of the old configuration, while joint.
-    pub outgoing: Option<BTreeSet<NodeId>>,
-    /// Members that receive the log and do not vote.
-    pub learners: BTreeSet<NodeId>,
-}
 
 /// What a node finds on its disks when it starts.
 #[derive(Clone, Debug, Default)]
@@ -59,55 +81,17 @@ pub struct Restored {
     pub lease_tripped: bool,
 }
 
-/// Proof that a read at `index()` is linearizable. Made only by a live leader lease or a finished
-/// quorum round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadPermit {
-    index: LogIndex,
-    lease_remaining: Option<Duration>,
-}
-
-impl ReadPermit {
-    /// A snapshot serves this read only if it contains this index.
-    pub fn index(&self) -> LogIndex {
-        self.index
-    }
-    /// What was left of the lease; `None` if a quorum round permitted the read.
-    pub fn lease_remaining(&self) -> Option<Duration> {
-        self.lease_remaining
-    }
-}
-
-/// What one leadership publishes of its lease: one object per leadership (section 5.3, P23, A7).
-#[derive(Debug)]
-pub struct LeaseCell {
-    /// The leadership's term.
-    pub term: Term,
-    /// `last_at_election`
-    pub floor: LogIndex,
-    until_boot: AtomicU64,
-    until_raw: AtomicU64,
-}
-
-impl LeaseCell {
-    /// `captured` is the commit index captured after the request arrived.
-    pub fn permit(&self, now: Instant, captured: LogIndex) -> Option<ReadPermit> {
-        let until = Instant {
-            boot: self.until_boot.load(Ordering::SeqCst),
-            raw: self.until_raw.load(Ordering::SeqCst),
-        };
-        now.certainly_before(until).then(|| ReadPermit {
-            index: captured.max(self.floor),
-            lease_remaining: Some(until.at_least_since(now)),
-        })
-    }
-}
-
 /// What consensus publishes for other threads, written inside `handle` before it returns.
 #[derive(Debug, Default)]
 pub struct Published {
     commit: AtomicU64,
+    term: AtomicU64,
+    /// 0 for nobody.
+    leader: AtomicU64,
+    role: AtomicU8,
     lease: ArcSwapOption<LeaseCell>,
+    lease_counters: Arc<LeaseCounters>,
+    messages_refused: AtomicU64,
 }
 
 impl Published {
@@ -115,11 +99,71 @@ impl Published {
     pub fn commit(&self) -> LogIndex {
         LogIndex(self.commit.load(Ordering::Acquire))
     }
-    /// The current leadership's lease; `None` when not leading.
+
+    /// The current leadership's lease; `None` when not leading. Load it anew for every batch (A1).
     pub fn lease(&self) -> Option<Arc<LeaseCell>> {
         self.lease.load_full()
     }
+
+    /// The node's term.
+    pub fn term(&self) -> Term {
+        Term(self.term.load(Ordering::Acquire))
+    }
+
+    /// Whom the node believes to lead.
+    pub fn leader(&self) -> Option<NodeId> {
+        let id = self.leader.load(Ordering::Acquire);
+        (id != 0).then_some(NodeId(id))
+    }
+
+    /// The node's role.
+    pub fn role(&self) -> Role {
+        let role = usize::from(self.role.load(Ordering::Acquire));
+        ROLES.get(role).copied().unwrap_or_default()
+    }
+
+    /// What happened to this node's leader leases since it started.
+    pub fn lease_counters(&self) -> &Arc<LeaseCounters> {
+        &self.lease_counters
+    }
+
+    /// Messages that no correct peer can have sent, and that changed nothing.
+    pub fn messages_refused(&self) -> u64 {
+        self.messages_refused.load(Ordering::Relaxed)
+    }
+
+    fn begin_lease(&self, cell: Arc<LeaseCell>) {
+        self.lease.store(Some(cell));
+    }
+
+    fn end_lease(&self) {
+        self.lease.store(None);
+    }
+
+    fn refuse_message(&self) {
+        self.messages_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn update(&self, commit: LogIndex, term: Term, role: Role, leader: Option<NodeId>) {
+        let role = ROLES.iter().position(|known| *known == role);
+        let role = role.and_then(|role| u8::try_from(role).ok()).unwrap_or(0);
+        self.term.store(term.0, Ordering::Release);
+        self.role.store(role, Ordering::Release);
+        let leader = leader.map_or(0, |leader| leader.0);
+        self.leader.store(leader, Ordering::Release);
+        self.commit.store(commit.0, Ordering::Release);
+    }
 }
+
+/// Roles by the number that stands for them in an atomic.
+const ROLES: [Role; 6] = [
+    Role::Follower,
+    Role::PreCandidate,
+    Role::Candidate,
+    Role::Leader,
+    Role::Learner,
+    Role::Quarantined,
+];
 
 /// Why a proposal, read or transfer was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,56 +198,4 @@ pub struct Status {
     pub commit: LogIndex,
     /// As leader: committed **and** applied everything it was elected with (A8).
     pub ready: bool,
-}
-
-/// One replica's consensus.
-pub struct Consensus {}
-
-#[allow(unused_variables, clippy::unimplemented)]
-impl Consensus {
-    /// `seed` draws the election timeouts. `now` is read after the data directory is locked (A3).
-    pub fn new(id: NodeId, timing: Timing, restored: Restored, seed: u64, now: Instant) -> Self {
-        unimplemented!()
-    }
-    /// Takes one input in.
-    pub fn handle(&mut self, now: Instant, input: Input) {
-        unimplemented!()
-    }
-    /// The next effect; drain after every call.
-    pub fn poll_output(&mut self) -> Option<Output> {
-        unimplemented!()
-    }
-    /// When to call `handle(Tick)` at the latest.
-    pub fn poll_timeout(&self) -> Instant {
-        unimplemented!()
-    }
-    /// Appends a command, as leader.
-    pub fn propose(&mut self, now: Instant, command: Bytes) -> Result<LogId, Refused> {
-        unimplemented!()
-    }
-    /// Asks for a permit by quorum round (or, if `lease_allowed`, at once under the lease).
-    pub fn read(&mut self, now: Instant, id: ReadId, lease_allowed: bool) -> Result<(), Refused> {
-        unimplemented!()
-    }
-    /// Hands leadership to `target`, or to the most up to date voter.
-    pub fn transfer(&mut self, now: Instant, target: Option<NodeId>) -> Result<NodeId, Refused> {
-        unimplemented!()
-    }
-    /// Steps down and releases the voters' promises (P36). The node takes no further part as
-    /// leader or candidate.
-    pub fn retire(&mut self, now: Instant) {
-        unimplemented!()
-    }
-    /// How it stands.
-    pub fn status(&self) -> Status {
-        unimplemented!()
-    }
-    /// What other threads may look at.
-    pub fn published(&self) -> Arc<Published> {
-        unimplemented!()
-    }
-    /// The configuration in force.
-    pub fn configuration(&self) -> &Configuration {
-        unimplemented!()
-    }
 }

@@ -1,3 +1,23 @@
 //! The shell around a node: what is neither consensus nor state machine.
 
+pub mod admin;
+pub mod config;
+mod directory;
+pub mod disk;
+mod driver;
+mod fatal;
+mod gather;
+mod instruments;
+pub mod metrics;
+mod outbox;
 pub mod peers;
+mod sessions;
+mod sinks;
+mod start;
+mod state_thread;
+#[cfg(all(test, feature = "cli"))]
+mod tests;
+
+pub use start::Server;
+pub use start::ServerOptions;
+pub use start::StartError;

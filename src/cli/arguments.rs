@@ -1,0 +1,417 @@
+//! What can be typed, with the help that explains it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::api;
+use crate::types::ClusterId;
+
+const EXAMPLES: &str = "\
+Examples:
+  leasehold dev                          three nodes in one process, to play with
+  leasehold put foo bar                  while dev runs, no flags are needed
+  leasehold get foo
+  leasehold endpoint status -o table
+  leasehold serve --config /etc/leasehold/leasehold.toml
+
+Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 may have happened, 5 not found";
+
+/// Under which the help lists what [`GlobalArgs`] holds.
+pub const CONNECTION_HEADING: &str = "Connection and output";
+
+/// A replicated key-value store whose leader answers linearizable reads alone, under a lease.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, about, after_help = EXAMPLES)]
+#[command(arg_required_else_help = true, propagate_version = false)]
+pub struct Cli {
+    /// What holds for every verb.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// What is to be done.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What holds for every verb that talks to a cluster, and how answers are shown.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = CONNECTION_HEADING)]
+pub struct GlobalArgs {
+    /// Client addresses of the cluster, comma-separated; one that answers is enough
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_ENDPOINTS",
+        value_name = "HOST:PORT",
+        value_delimiter = ','
+    )]
+    pub endpoints: Vec<String>,
+    /// The authority that signs nodes (client-ca.pem of `cert init`)
+    #[arg(long, global = true, env = "LEASEHOLD_CACERT", value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// This client's certificate
+    #[arg(long, global = true, env = "LEASEHOLD_CERT", value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// The private key of this client's certificate
+    #[arg(
+        id = "client_key",
+        long = "key",
+        global = true,
+        env = "LEASEHOLD_KEY",
+        value_name = "FILE"
+    )]
+    pub key: Option<PathBuf>,
+    /// How long a request may take
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_TIMEOUT",
+        value_name = "DURATION",
+        default_value = "5s",
+        value_parser = parse_timeout
+    )]
+    pub timeout: Duration,
+    /// How answers are shown
+    #[arg(
+        short = 'o',
+        long,
+        global = true,
+        env = "LEASEHOLD_OUTPUT",
+        value_name = "FORMAT",
+        default_value = "simple"
+    )]
+    pub output: Format,
+    /// Show keys and values as hexadecimal escapes
+    #[arg(long, global = true)]
+    pub hex: bool,
+    /// How fresh a read must be
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_CONSISTENCY",
+        value_name = "LEVEL",
+        default_value = "l"
+    )]
+    pub consistency: Consistency,
+}
+
+/// How answers are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// As short as possible: for people and pipes
+    #[default]
+    Simple,
+    /// One JSON document, keys and values in base64
+    Json,
+    /// A table
+    Table,
+    /// Every field on a line of its own
+    Fields,
+}
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Consistency {
+    /// Linearizable: under the leader's lease, else by a quorum round
+    #[default]
+    #[value(name = "l", alias = "linearizable")]
+    Linearizable,
+    /// Linearizable, always by a quorum round
+    #[value(name = "q", alias = "quorum")]
+    Quorum,
+    /// Linearizable, only under the lease
+    #[value(name = "lease")]
+    Lease,
+    /// Whatever the asked node knows, possibly old
+    #[value(name = "s", alias = "serializable")]
+    Serializable,
+}
+
+impl From<Consistency> for api::Consistency {
+    fn from(consistency: Consistency) -> Self {
+        match consistency {
+            Consistency::Linearizable => Self::Linearizable,
+            Consistency::Quorum => Self::LinearizableQuorum,
+            Consistency::Lease => Self::LeaseOnly,
+            Consistency::Serializable => Self::Serializable,
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a node
+    Serve(ServeArgs),
+    /// Run a whole cluster in this process, to play with
+    Dev(DevArgs),
+    /// Write a key
+    Put(PutArgs),
+    /// Read a key, or a range of keys
+    Get(GetArgs),
+    /// Delete a key, or a range of keys
+    Del(DelArgs),
+    /// Ask single nodes
+    Endpoint {
+        /// What to ask.
+        #[command(subcommand)]
+        command: EndpointCommand,
+    },
+    /// Hand leadership to another node
+    MoveLeader(MoveLeaderArgs),
+    /// Make and check certificates
+    Cert {
+        /// What to do.
+        #[command(subcommand)]
+        command: CertCommand,
+    },
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  leasehold completion bash > \
+        /etc/bash_completion.d/leasehold")]
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print what this binary was made from
+    Version,
+}
+
+/// Run a node.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold serve --config /etc/leasehold/leasehold.toml
+  leasehold serve --config leasehold.toml --log.format text --raft.heartbeat_interval 30ms
+
+SIGTERM or SIGINT stops the node gracefully; a second one at once.")]
+pub struct ServeArgs {
+    /// The configuration file
+    #[arg(long, env = "LEASEHOLD_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Run a whole cluster in this process.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold dev                    three nodes, gone without a trace after Ctrl-C
+  leasehold dev --nodes 1
+  leasehold dev --data-dir ./data  kept for the next time
+  leasehold dev --log              with the nodes' log lines on standard error")]
+pub struct DevArgs {
+    /// How many nodes: 1 or 3
+    #[arg(long, default_value_t = 3, value_parser = parse_nodes, value_name = "1|3")]
+    pub nodes: usize,
+    /// Keep data and certificates here, instead of in a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The first node's client port; the next two are its peer and admin port, the second node
+    /// begins ten further on
+    #[arg(long, default_value_t = 7400, value_parser = clap::value_parser!(u16).range(1..=65_500))]
+    pub port: u16,
+    /// Show the nodes' log lines, those that pass this filter
+    #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "info")]
+    pub log: Option<String>,
+}
+
+/// Write a key.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold put foo bar
+  leasehold put foo bar --prev-kv
+  leasehold put foo < file")]
+pub struct PutArgs {
+    /// The key
+    #[arg(id = "put_key", value_name = "KEY")]
+    pub key: OsString,
+    /// The value; read from standard input when left out
+    pub value: Option<OsString>,
+    /// Show what the key held before
+    #[arg(long)]
+    pub prev_kv: bool,
+}
+
+/// Which keys, beginning with the one given.
+#[derive(Debug, Args)]
+pub struct RangeArgs {
+    /// The key, or where the range begins
+    #[arg(id = "range_key", value_name = "KEY", required_unless_present_any = ["prefix", "from_key"])]
+    pub key: Option<OsString>,
+    /// Where the range ends; this key is not in it
+    #[arg(value_name = "RANGE_END", conflicts_with_all = ["prefix", "from_key"])]
+    pub end: Option<OsString>,
+    /// Every key that begins with KEY; without KEY, every key
+    #[arg(long, conflicts_with = "from_key")]
+    pub prefix: bool,
+    /// KEY and every key after it
+    #[arg(long)]
+    pub from_key: bool,
+}
+
+/// Read a key, or a range of keys.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold get foo
+  leasehold get foo -o fields
+  leasehold get --prefix /svc/ --keys-only --limit 2
+  leasehold get a c                the keys from a up to, not including, c
+  leasehold get foo --consistency q
+
+A key that does not exist prints nothing and ends with code 5.")]
+pub struct GetArgs {
+    /// Which keys.
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// At most so many keys; 0 for all
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub limit: u64,
+    /// Leave the values out
+    #[arg(long, conflicts_with_all = ["count_only", "print_value_only"])]
+    pub keys_only: bool,
+    /// Only count the keys
+    #[arg(long, conflicts_with = "print_value_only")]
+    pub count_only: bool,
+    /// Leave the keys out (in simple output)
+    #[arg(long)]
+    pub print_value_only: bool,
+}
+
+/// Delete a key, or a range of keys.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold del foo
+  leasehold del --prefix /svc/ --prev-kv
+
+Prints how many keys were deleted.")]
+pub struct DelArgs {
+    /// Which keys.
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// Show what the keys held before
+    #[arg(long)]
+    pub prev_kv: bool,
+}
+
+/// What to ask single nodes.
+#[derive(Debug, Subcommand)]
+pub enum EndpointCommand {
+    /// Show how each endpoint is
+    #[command(after_help = "Examples:
+  leasehold endpoint status -o table
+  leasehold endpoint status --cluster")]
+    Status(StatusArgs),
+}
+
+/// Show how each endpoint is.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Ask every member of the cluster, not only the endpoints given
+    #[arg(long)]
+    pub cluster: bool,
+}
+
+/// Hand leadership to another node.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold move-leader n2
+  leasehold move-leader 8211f1d0f64f3269
+  leasehold move-leader            the leader chooses who is most up to date")]
+pub struct MoveLeaderArgs {
+    /// The node to lead next, by name or id
+    pub target: Option<String>,
+}
+
+/// Make and check certificates.
+#[derive(Debug, Subcommand)]
+pub enum CertCommand {
+    /// Make the two authorities of a new cluster, and its identity
+    #[command(after_help = "Example:
+  leasehold cert init --out pki/
+
+Keep the two keys off the nodes: whoever has them can join the cluster.")]
+    Init(CertInitArgs),
+    /// Make the certificates of a node or of a client
+    #[command(after_help = "Examples:
+  leasehold cert issue --out pki/ --name n1 --san 10.0.0.1
+  leasehold cert issue --out pki/ --name app --client")]
+    Issue(CertIssueArgs),
+    /// Look at certificate and key files; code 1 if one is not usable
+    #[command(after_help = "Example:\n  leasehold cert check pki/*")]
+    Check(CertCheckArgs),
+}
+
+/// Make the two authorities of a new cluster.
+#[derive(Debug, Args)]
+pub struct CertInitArgs {
+    /// The directory to write to
+    #[arg(long, value_name = "DIR", default_value = "pki")]
+    pub out: PathBuf,
+    /// The cluster's identity, if it has one already; else a new one is drawn
+    #[arg(long, value_name = "UUID", value_parser = parse_cluster_id)]
+    pub cluster_id: Option<ClusterId>,
+    /// How long the authorities are valid
+    #[arg(long, value_name = "DAYS", default_value_t = 3650)]
+    pub days: u64,
+}
+
+/// Make the certificates of a node or of a client.
+#[derive(Debug, Args)]
+pub struct CertIssueArgs {
+    /// The directory of the authorities, to which the certificates are written too
+    #[arg(long, value_name = "DIR", default_value = "pki")]
+    pub out: PathBuf,
+    /// The name of the node or client
+    #[arg(long)]
+    pub name: String,
+    /// Further host names and IP addresses for a node's certificates, comma-separated
+    #[arg(
+        long,
+        value_name = "HOST|IP",
+        value_delimiter = ',',
+        conflicts_with = "client"
+    )]
+    pub san: Vec<String>,
+    /// For a node (the default)
+    #[arg(long, conflicts_with = "client")]
+    pub node: bool,
+    /// For a client
+    #[arg(long)]
+    pub client: bool,
+    /// How long they are valid
+    #[arg(long, value_name = "DAYS", default_value_t = 90)]
+    pub days: u64,
+    /// Replace certificates that are there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Look at certificate and key files.
+#[derive(Debug, Args)]
+pub struct CertCheckArgs {
+    /// The files
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(timeout) if (1..=3_600_000).contains(&timeout.as_millis()) => Ok(timeout),
+        _ => {
+            Err("write a number and a unit between 1ms and 1h, for example 500ms or 5s".to_owned())
+        }
+    }
+}
+
+fn parse_nodes(text: &str) -> Result<usize, String> {
+    match text {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        _ => Err("choose 1 or 3".to_owned()),
+    }
+}
+
+fn parse_cluster_id(text: &str) -> Result<ClusterId, String> {
+    let form = "write it as cert init printed it, for example 01234567-89ab-cdef-0011-223344556677";
+    ClusterId::parse(text).ok_or_else(|| form.to_owned())
+}

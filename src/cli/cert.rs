@@ -1,0 +1,204 @@
+//! The verbs of `cert`.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use super::arguments::{CertCommand, CertInitArgs, CertIssueArgs};
+use super::failure::{Exit, Failure};
+use super::pki::{self, Authority, CLIENT_CA_FILE, IdentityFiles, PEER_CA_FILE, PkiError};
+
+/// Runs one of them.
+///
+/// # Errors
+/// What went wrong, with what to do about it.
+pub fn run(command: CertCommand, out: &mut impl Write) -> Result<(), Failure> {
+    match command {
+        CertCommand::Init(arguments) => init(&arguments, out),
+        CertCommand::Issue(arguments) => issue(&arguments, out),
+        CertCommand::Check(arguments) => {
+            let reports = pki::check(&arguments.files, pki::wall_clock());
+            for report in &reports {
+                writeln!(out, "{report}")?;
+            }
+            match reports.iter().filter(|report| !report.is_ok()).count() {
+                0 => Ok(()),
+                bad => Err(Failure::refused(format!(
+                    "{bad} of {} files cannot be used as they are",
+                    reports.len()
+                ))),
+            }
+        }
+    }
+}
+
+impl From<PkiError> for Failure {
+    fn from(error: PkiError) -> Self {
+        let exit = match error {
+            PkiError::InvalidName { .. }
+            | PkiError::ReservedName { .. }
+            | PkiError::InvalidSan { .. }
+            | PkiError::InvalidLife { .. } => Exit::Usage,
+            _ => Exit::Refused,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+fn init(arguments: &CertInitArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let authority = Authority::create(
+        arguments.cluster_id,
+        days(arguments.days),
+        pki::wall_clock(),
+    )?;
+    authority.save(&arguments.out)?;
+    writeln!(out, "cluster {}", authority.cluster_id())?;
+    for file in [PEER_CA_FILE, CLIENT_CA_FILE] {
+        written(out, &arguments.out.join(file))?;
+    }
+    Ok(())
+}
+
+fn issue(arguments: &CertIssueArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let (directory, name) = (arguments.out.as_path(), arguments.name.as_str());
+    let authority = Authority::load(directory)?;
+    let (life, now) = (days(arguments.days), pki::wall_clock());
+    let made = if arguments.client {
+        let identity = authority.issue_client(name, life, now)?;
+        vec![(IdentityFiles::client(directory, name), identity)]
+    } else {
+        let node = authority.issue_node(name, &arguments.san, life, now)?;
+        vec![
+            (IdentityFiles::peer(directory, name), node.peer),
+            (IdentityFiles::server(directory, name), node.server),
+        ]
+    };
+    // All or none: a node with one new and one old certificate would puzzle everybody.
+    if !arguments.force {
+        for (files, _) in &made {
+            files.refuse_existing()?;
+        }
+    }
+    for (files, identity) in &made {
+        files.write(identity, arguments.force)?;
+        written(out, &files.certificate)?;
+    }
+    Ok(())
+}
+
+fn written(out: &mut impl Write, certificate: &Path) -> Result<(), Failure> {
+    let key = certificate.with_extension("key");
+    let (certificate, key) = (certificate.display(), key.display());
+    Ok(writeln!(out, "wrote {certificate} and its key {key}")?)
+}
+
+fn days(days: u64) -> Duration {
+    Duration::from_secs(days.saturating_mul(86_400))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::arguments::CertCheckArgs;
+    use super::*;
+
+    fn run_to_text(command: CertCommand) -> Result<String, Failure> {
+        let mut out = Vec::new();
+        run(command, &mut out)?;
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    fn init_in(directory: &Path) -> Result<String, Failure> {
+        run_to_text(CertCommand::Init(CertInitArgs {
+            out: directory.to_owned(),
+            cluster_id: None,
+            days: 3650,
+        }))
+    }
+
+    fn issue_in(
+        directory: &Path,
+        name: &str,
+        client: bool,
+        force: bool,
+    ) -> Result<String, Failure> {
+        run_to_text(CertCommand::Issue(CertIssueArgs {
+            out: directory.to_owned(),
+            name: name.to_owned(),
+            san: Vec::new(),
+            node: false,
+            client,
+            days: 90,
+            force,
+        }))
+    }
+
+    fn check(files: Vec<PathBuf>) -> Result<String, Failure> {
+        run_to_text(CertCommand::Check(CertCheckArgs { files }))
+    }
+
+    #[test]
+    fn what_init_and_issue_write_passes_check() {
+        let directory = tempfile::tempdir().unwrap();
+        let pki = directory.path().join("pki");
+        assert!(init_in(&pki).unwrap().starts_with("cluster "));
+        let text = issue_in(&pki, "n1", false, false).unwrap();
+        let (peer, server) = (pki.join("n1-peer"), pki.join("n1-server"));
+        let (peer, server) = (peer.display(), server.display());
+        assert_eq!(
+            text,
+            format!(
+                "wrote {peer}.pem and its key {peer}.key\nwrote {server}.pem and its key \
+                 {server}.key\n"
+            )
+        );
+        issue_in(&pki, "app", true, false).unwrap();
+        let entries = std::fs::read_dir(&pki).unwrap();
+        let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(files.len(), 10);
+        let text = check(files).unwrap();
+        assert_eq!(
+            text.lines().filter(|line| line.contains(": ok, ")).count(),
+            10,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_bad_file_makes_check_fail() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x.pem");
+        std::fs::write(&file, "no").unwrap();
+        let failure = check(vec![file]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Refused);
+        assert_eq!(failure.message, "1 of 1 files cannot be used as they are");
+    }
+
+    #[test]
+    fn nothing_is_replaced_unless_forced_and_then_everything_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let pki = directory.path();
+        init_in(pki).unwrap();
+        assert!(init_in(pki).unwrap_err().message.contains("exists already"));
+        issue_in(pki, "n1", false, false).unwrap();
+        let before = std::fs::read(pki.join("n1-peer.pem")).unwrap();
+        // One of the four files is enough to refuse, whichever it is.
+        for file in ["n1-peer.pem", "n1-peer.key", "n1-server.pem"] {
+            std::fs::remove_file(pki.join(file)).unwrap();
+        }
+        let refused = issue_in(pki, "n1", false, false).unwrap_err();
+        assert!(refused.message.contains("give --force"), "{refused}");
+        assert!(!pki.join("n1-peer.pem").exists());
+        issue_in(pki, "n1", false, true).unwrap();
+        assert_ne!(std::fs::read(pki.join("n1-peer.pem")).unwrap(), before);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_is_wrong_usage() {
+        let directory = tempfile::tempdir().unwrap();
+        init_in(directory.path()).unwrap();
+        let failure = issue_in(directory.path(), "n 1", false, false).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+    }
+}

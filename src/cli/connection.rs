@@ -1,0 +1,147 @@
+//! Whom to talk to, and the seam to the client that does it.
+//!
+//! A development cluster leaves word of itself in a private file (see `runtime`), so while it runs
+//! no flag is needed. Else endpoints and certificates come from flags or the environment.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::arguments::GlobalArgs;
+use super::failure::Failure;
+use super::runtime::{DevCluster, RuntimeDirectory, RuntimeError};
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::Request;
+use crate::api::Response;
+
+/// Makes connections.
+pub trait Connector {
+    /// What it makes.
+    type Connection: Connection;
+
+    /// A connection to `target`. May be lazy: then the first request finds out.
+    fn connect(&self, target: &Target) -> impl Future<Output = Result<Self::Connection, Error>>;
+}
+
+/// What the verbs ask of a client.
+pub trait Connection {
+    /// Sends a request to whoever can answer it, and follows the leader.
+    fn call(
+        &self,
+        request: Request,
+        consistency: Consistency,
+    ) -> impl Future<Output = Result<Response, Error>>;
+
+    /// Asks this one endpoint how it is.
+    fn status(&self, endpoint: &str) -> impl Future<Output = Result<Response, Error>>;
+
+    /// Says goodbye, so that the server need not wait for a timeout.
+    fn close(self) -> impl Future<Output = ()>;
+}
+
+/// Whom to talk to, and as whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Client addresses, as `host:port`.
+    pub endpoints: Vec<String>,
+    /// The authority that signs nodes.
+    pub cacert: PathBuf,
+    /// Our certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// How long a request may take.
+    pub timeout: Duration,
+}
+
+/// What besides arguments decides whom to talk to.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// The development cluster that runs now.
+    pub dev: Option<DevCluster>,
+}
+
+impl Surroundings {
+    /// What surrounds this process.
+    ///
+    /// # Errors
+    /// The private file is there and cannot be trusted or read.
+    pub fn of_process() -> Result<Self, Failure> {
+        let read = |directory: RuntimeDirectory| directory.running();
+        match RuntimeDirectory::find().and_then(read) {
+            Ok(dev) => Ok(Self { dev }),
+            Err(error @ RuntimeError::NotOurs { .. }) => Err(Failure::refused(error.to_string())),
+            // Nothing that a cluster given by flags would need.
+            Err(_) => Ok(Self::default()),
+        }
+    }
+}
+
+impl Target {
+    /// Puts flags, environment and a running development cluster together.
+    ///
+    /// # Errors
+    /// Nothing says whom to talk to, or what was said is not enough.
+    pub fn find(global: &GlobalArgs, surroundings: &Surroundings) -> Result<Self, Failure> {
+        let dev = surroundings.dev.as_ref();
+        let from_dev = |endpoint: &String| dev.is_some_and(|dev| dev.endpoints.contains(endpoint));
+        // The development cluster's certificates open only its own doors.
+        let dev = dev.filter(|_| global.endpoints.iter().all(from_dev));
+        let endpoints = match (global.endpoints.as_slice(), dev) {
+            ([], Some(dev)) => dev.endpoints.clone(),
+            ([], None) => {
+                return Err(Failure::usage(
+                    "which cluster? Start one with `leasehold dev`, or name one with --endpoints \
+                     (or LEASEHOLD_ENDPOINTS), --cacert, --cert and --key",
+                ));
+            }
+            (endpoints, _) => endpoints.to_vec(),
+        };
+        for endpoint in &endpoints {
+            check_endpoint(endpoint)?;
+        }
+        let file = |given: &Option<PathBuf>, of_dev: Option<&PathBuf>, flag, variable| {
+            given.clone().or_else(|| of_dev.cloned()).ok_or_else(|| {
+                Failure::usage(format!(
+                    "{flag} is missing (or {variable}): nodes and clients know each other by \
+                     certificate; make one with `leasehold cert issue --client`"
+                ))
+            })
+        };
+        Ok(Self {
+            endpoints,
+            cacert: file(
+                &global.cacert,
+                dev.map(|dev| &dev.cacert),
+                "--cacert",
+                "LEASEHOLD_CACERT",
+            )?,
+            cert: file(
+                &global.cert,
+                dev.map(|dev| &dev.cert),
+                "--cert",
+                "LEASEHOLD_CERT",
+            )?,
+            key: file(
+                &global.key,
+                dev.map(|dev| &dev.key),
+                "--key",
+                "LEASEHOLD_KEY",
+            )?,
+            timeout: global.timeout,
+        })
+    }
+}
+
+fn check_endpoint(endpoint: &str) -> Result<(), Failure> {
+    let valid = endpoint
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p != 0));
+    if valid && !endpoint.contains('/') {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "`{endpoint}` is not an endpoint: write host:port, for example 10.0.0.1:7400"
+    )))
+}

@@ -1,0 +1,118 @@
+//! What a verb that failed says, and with which code it ends.
+
+use std::fmt;
+use std::io;
+
+use crate::api;
+use crate::api::ErrorKind;
+use crate::api::Outcome;
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done after all: the reader of our output went away.
+    Done = 0,
+    /// The server, or this machine, said no.
+    Refused = 1,
+    /// What was typed cannot be done.
+    Usage = 2,
+    /// Nobody could be reached.
+    NotConnected = 3,
+    /// It may have happened.
+    Unknown = 4,
+    /// There is no such key.
+    NotFound = 5,
+}
+
+/// Why a verb failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The code to end with.
+    pub exit: Exit,
+    /// A sentence that says what to do; empty when there is nothing to say.
+    pub message: String,
+}
+
+impl Failure {
+    /// The server, or this machine, said no.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, message)
+    }
+
+    /// What was typed cannot be done.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// With this code.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<api::Error> for Failure {
+    fn from(error: api::Error) -> Self {
+        let exit = match (error.outcome(), error.kind()) {
+            (Outcome::Unknown, _) => Exit::Unknown,
+            (
+                _,
+                ErrorKind::ConnectFailed
+                | ErrorKind::ConnectionLost
+                | ErrorKind::TlsHandshake
+                | ErrorKind::ClusterMismatch,
+            ) => Exit::NotConnected,
+            _ => Exit::Refused,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Of writing output, or of something local.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // `leasehold get --prefix / | head` is no failure.
+            io::ErrorKind::BrokenPipe => Self::new(Exit::Done, ""),
+            _ => Self::refused(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_says_who_must_act() {
+        let code = |error: api::Error| Failure::from(error).exit;
+        let not_applied = |kind| api::Error::not_applied(kind, "x");
+        assert_eq!(code(not_applied(ErrorKind::NoSpace)), Exit::Refused);
+        assert_eq!(code(not_applied(ErrorKind::InvalidArgument)), Exit::Refused);
+        assert_eq!(
+            code(not_applied(ErrorKind::ConnectFailed)),
+            Exit::NotConnected
+        );
+        assert_eq!(
+            code(not_applied(ErrorKind::TlsHandshake)),
+            Exit::NotConnected
+        );
+        let unknown = |kind| api::Error::unknown(kind, "x");
+        assert_eq!(code(unknown(ErrorKind::ConnectionLost)), Exit::Unknown);
+        assert_eq!(code(unknown(ErrorKind::DeadlineExceeded)), Exit::Unknown);
+    }
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_failure() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(failure, Failure::new(Exit::Done, ""));
+    }
+}

@@ -1,0 +1,210 @@
+//! The command line: arguments in, text and an exit code out.
+//!
+//! Data goes to standard output and everything else to standard error, so that output can be piped
+//! without a second thought. Each family of verbs has a file; `print` turns replies into text and
+//! knows nothing of connections; `connection` decides whom to talk to and how.
+//!
+//! Verbs that need a server in this process (`serve`, `dev`) end in a seam here: this module knows
+//! the client side only, and `main` puts the server in.
+
+pub mod arguments;
+pub mod cert;
+pub mod connection;
+pub mod dev;
+pub mod failure;
+pub mod logging;
+pub mod panics;
+pub mod pki;
+pub mod print;
+pub mod remote;
+pub mod runtime;
+pub mod signals;
+pub mod verbs;
+
+use std::io;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use self::arguments::{CONNECTION_HEADING, Cli, Command, EndpointCommand, Format, GlobalArgs};
+use self::connection::{Connection, Connector, Surroundings, Target};
+use self::failure::Failure;
+use self::verbs::Verb;
+use crate::version;
+
+/// A setting of `serve` as the command line shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingHelp {
+    /// `section.key`.
+    pub key: &'static str,
+    /// What holds by default; empty for nothing.
+    pub default: &'static str,
+    /// What it does, in one line.
+    pub help: &'static str,
+}
+
+/// The command line, taken apart.
+#[derive(Debug)]
+pub struct Parsed {
+    /// What is to be done.
+    pub command: Command,
+    /// What holds for every verb.
+    pub global: GlobalArgs,
+    /// Settings given to `serve` as `--section.key value`.
+    pub settings: Vec<(String, String)>,
+}
+
+/// The whole command line as clap knows it, with a flag of `serve` for every setting.
+pub fn command(settings: &[SettingHelp]) -> clap::Command {
+    let flags = settings.iter().map(|setting| {
+        let help = match setting.default {
+            "" => setting.help.to_owned(),
+            default => format!("{} [default: {default}]", setting.help),
+        };
+        clap::Arg::new(setting.key)
+            .long(setting.key)
+            .value_name("VALUE")
+            .help(help)
+            .help_heading("Settings (each also in the file, and as LEASEHOLD_SECTION_KEY)")
+    });
+    let flags: Vec<_> = flags.collect();
+    let mut command = Cli::command().mut_subcommand("serve", |serve| serve.args(flags));
+    // Verbs without a connection take its flags, as every verb does, but need not explain them.
+    command.build();
+    for verb in ["serve", "dev", "cert", "completion"] {
+        command = command.mut_subcommand(verb, without_connection);
+    }
+    command
+}
+
+fn without_connection(verb: clap::Command) -> clap::Command {
+    verb.mut_args(|flag| {
+        let about_connections = flag.get_help_heading() == Some(CONNECTION_HEADING);
+        flag.hide(about_connections)
+    })
+    .mut_subcommands(without_connection)
+}
+
+/// Takes the arguments of this process apart. Help, version and mistakes are answered here, and
+/// end the process (a mistake with code 2).
+pub fn parse(settings: &[SettingHelp]) -> Parsed {
+    match parse_from(settings, std::env::args_os()) {
+        Ok(parsed) => parsed,
+        Err(error) => error.exit(),
+    }
+}
+
+fn parse_from(
+    settings: &[SettingHelp],
+    arguments: impl IntoIterator<Item = std::ffi::OsString>,
+) -> Result<Parsed, clap::Error> {
+    let mut matches = command(settings).try_get_matches_from(arguments)?;
+    let mut given = Vec::new();
+    if let Some(serve) = matches.subcommand_matches("serve") {
+        for setting in settings {
+            if let Some(value) = serve.get_one::<String>(setting.key) {
+                given.push((setting.key.to_owned(), value.clone()));
+            }
+        }
+    }
+    let cli = Cli::from_arg_matches_mut(&mut matches)?;
+    Ok(Parsed {
+        command: cli.command,
+        global: cli.global,
+        settings: given,
+    })
+}
+
+/// Runs a verb that needs no server in this process, and says how it ended. The others, `serve`
+/// and `dev`, are `main`'s, and refused here.
+pub fn run(
+    command: Command,
+    global: &GlobalArgs,
+    settings: &[SettingHelp],
+    connector: &impl Connector,
+) -> ExitCode {
+    let mut out = io::BufWriter::new(anstream::stdout());
+    let result = dispatch(command, global, settings, connector, &mut out);
+    let flushed = out.flush().map_err(Failure::from);
+    report(result.and(flushed))
+}
+
+/// Says on standard error what went wrong, and gives the exit code of it.
+pub fn report(result: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = result else {
+        return ExitCode::SUCCESS;
+    };
+    if !failure.message.is_empty() {
+        let style = anstyle::Style::new()
+            .bold()
+            .fg_color(Some(anstyle::AnsiColor::Red.into()));
+        // If standard error is gone as well there is nobody left to tell.
+        let _ = writeln!(
+            anstream::stderr(),
+            "{style}error:{style:#} {}",
+            failure.message
+        );
+    }
+    ExitCode::from(failure.exit as u8)
+}
+
+fn dispatch(
+    command: Command,
+    global: &GlobalArgs,
+    settings: &[SettingHelp],
+    connector: &impl Connector,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let verb = match command {
+        Command::Serve(_) | Command::Dev(_) => {
+            return Err(Failure::usage("this verb needs a server in this process"));
+        }
+        Command::Cert { command } => return cert::run(command, out),
+        Command::Completion { shell } => {
+            // Into memory first: the generator panics when its reader goes away.
+            let mut script = Vec::new();
+            clap_complete::generate(
+                shell,
+                &mut self::command(settings),
+                "leasehold",
+                &mut script,
+            );
+            return Ok(out.write_all(&script)?);
+        }
+        Command::Version => return Ok(print_version(global.output, out)?),
+        Command::Put(arguments) => Verb::Put(arguments),
+        Command::Get(arguments) => Verb::Get(arguments),
+        Command::Del(arguments) => Verb::Del(arguments),
+        Command::Endpoint {
+            command: EndpointCommand::Status(arguments),
+        } => Verb::Status(arguments),
+        Command::MoveLeader(arguments) => Verb::MoveLeader(arguments),
+    };
+    let target = Target::find(global, &Surroundings::of_process()?)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let connection = connector.connect(&target).await?;
+        let result = verbs::run(verb, &connection, &target, global, out).await;
+        connection.close().await;
+        result
+    })
+}
+
+fn print_version(format: Format, out: &mut impl Write) -> io::Result<()> {
+    let (version, commit, rustc) = (version::VERSION, version::COMMIT, version::RUSTC);
+    match format {
+        Format::Json => {
+            let value = serde_json::json!({
+                "leasehold": version, "commit": commit, "rustc": rustc,
+            });
+            writeln!(out, "{value}")
+        }
+        _ => writeln!(out, "leasehold {version} (commit {commit}, rustc {rustc})"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

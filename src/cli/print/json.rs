@@ -1,0 +1,152 @@
+//! Replies as JSON. Field names are part of the command line's contract: etcdctl's where it has
+//! them.
+
+use std::io;
+use std::io::Write;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+use crate::api::DeleteRangeResponse;
+use crate::api::KeyValue;
+use crate::api::PutResponse;
+use crate::api::RangeResponse;
+use crate::api::ReadInfo;
+use crate::api::ResponseHeader;
+
+#[derive(Serialize)]
+pub(super) struct Header {
+    cluster_id: u64,
+    member_id: u64,
+    revision: i64,
+    raft_term: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader_id: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read: Option<Read>,
+}
+
+#[derive(Serialize)]
+struct Read {
+    path: &'static str,
+    lease_remaining_ms: f64,
+    lease_margin_ms: f64,
+    read_index: u64,
+    applied_index: u64,
+}
+
+#[derive(Serialize)]
+struct Pair {
+    key: String,
+    create_revision: i64,
+    mod_revision: i64,
+    version: i64,
+    value: String,
+    lease: i64,
+}
+
+#[derive(Serialize)]
+struct Get {
+    header: Header,
+    kvs: Vec<Pair>,
+    more: bool,
+    count: u64,
+}
+
+#[derive(Serialize)]
+struct Put {
+    header: Header,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prev_kv: Option<Pair>,
+}
+
+#[derive(Serialize)]
+struct Delete {
+    header: Header,
+    deleted: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    prev_kvs: Vec<Pair>,
+}
+
+pub(super) fn get(
+    out: &mut impl Write,
+    reply_header: &ResponseHeader,
+    range: &RangeResponse,
+) -> io::Result<()> {
+    let document = Get {
+        header: header(reply_header),
+        kvs: range.kvs.iter().map(pair).collect(),
+        more: range.more,
+        count: range.count,
+    };
+    line(out, &document)
+}
+
+pub(super) fn put(
+    out: &mut impl Write,
+    reply_header: &ResponseHeader,
+    put: &PutResponse,
+) -> io::Result<()> {
+    let document = Put {
+        header: header(reply_header),
+        prev_kv: put.prev_kv.as_ref().map(pair),
+    };
+    line(out, &document)
+}
+
+pub(super) fn delete(
+    out: &mut impl Write,
+    reply_header: &ResponseHeader,
+    delete: &DeleteRangeResponse,
+) -> io::Result<()> {
+    let document = Delete {
+        header: header(reply_header),
+        deleted: delete.deleted,
+        prev_kvs: delete.prev_kvs.iter().map(pair).collect(),
+    };
+    line(out, &document)
+}
+
+pub(super) fn line(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, document)?;
+    out.write_all(b"\n")
+}
+
+pub(super) fn header(header: &ResponseHeader) -> Header {
+    Header {
+        cluster_id: header.cluster_id,
+        member_id: header.member_id.0,
+        revision: header.revision,
+        raft_term: header.raft_term.0,
+        leader_id: header.leader_id.map(|leader| leader.0),
+        read: header.read.map(read),
+    }
+}
+
+pub(super) fn milliseconds(duration: Duration) -> f64 {
+    // To the microsecond: more would only show how floating point rounds.
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn read(read: ReadInfo) -> Read {
+    Read {
+        path: read.path.name(),
+        lease_remaining_ms: milliseconds(read.lease_remaining),
+        lease_margin_ms: milliseconds(read.lease_margin),
+        read_index: read.read_index.0,
+        applied_index: read.applied_index.0,
+    }
+}
+
+fn pair(kv: &KeyValue) -> Pair {
+    Pair {
+        key: STANDARD.encode(&kv.key),
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        version: kv.version,
+        value: STANDARD.encode(&kv.value),
+        lease: kv.lease,
+    }
+}

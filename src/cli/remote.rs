@@ -1,0 +1,60 @@
+//! The connection that is a real one: the SDK behind the seam of `connection`.
+
+use super::connection::{Connection, Connector, Target};
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::client::Client;
+use crate::client::ConnectOptions;
+use crate::client::TlsOptions;
+
+/// Connects through the SDK.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sdk;
+
+/// A connection through the SDK.
+#[derive(Debug)]
+pub struct SdkConnection {
+    client: Client,
+}
+
+impl Connector for Sdk {
+    type Connection = SdkConnection;
+
+    async fn connect(&self, target: &Target) -> Result<SdkConnection, Error> {
+        let tls = TlsOptions::new()
+            .ca_pem_file(&target.cacert)
+            .identity_pem_files(&target.cert, &target.key);
+        let options = ConnectOptions::new()
+            .with_tls(tls)
+            .with_timeout(target.timeout)
+            .with_connect_timeout(target.timeout)
+            .with_client_name("leasehold-cli")
+            // A session for one write would outlive the process, and cost a second write. Whoever
+            // types sees an unknown outcome as exit code 4.
+            .with_exactly_once(false);
+        let client = Client::connect(target.endpoints.iter().cloned(), Some(options)).await?;
+        Ok(SdkConnection { client })
+    }
+}
+
+impl Connection for SdkConnection {
+    async fn call(&self, request: Request, consistency: Consistency) -> Result<Response, Error> {
+        self.client.call(request, consistency).await
+    }
+
+    async fn status(&self, endpoint: &str) -> Result<Response, Error> {
+        let answer = self.client.status(endpoint).await?;
+        let body = ResponseBody::Status(Box::new(answer.status));
+        Ok(Response {
+            header: answer.header,
+            body,
+        })
+    }
+
+    async fn close(self) {
+        self.client.close().await;
+    }
+}

@@ -1,0 +1,270 @@
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap_complete::Shell;
+
+use super::arguments::{CertCommand, Consistency};
+use super::failure::Exit;
+use super::runtime::DevCluster;
+use super::*;
+use crate::api::Error;
+use crate::api::Request;
+use crate::api::Response;
+
+const SETTINGS: &[SettingHelp] = &[
+    SettingHelp {
+        key: "raft.heartbeat_interval",
+        default: "50ms",
+        help: "How often a leader speaks",
+    },
+    SettingHelp {
+        key: "node.name",
+        default: "",
+        help: "This node's name",
+    },
+];
+
+fn parse(line: &str) -> Result<Parsed, clap::Error> {
+    let words = ["leasehold"].into_iter().chain(line.split_whitespace());
+    parse_from(SETTINGS, words.map(OsString::from))
+}
+
+#[test]
+fn the_arguments_are_consistent() {
+    command(SETTINGS).debug_assert();
+}
+
+#[test]
+fn settings_are_flags_of_serve_in_both_spellings() {
+    let parsed =
+        parse("serve --raft.heartbeat_interval 30ms --config /etc/leasehold.toml --node.name=n1")
+            .unwrap();
+    let expected = [("raft.heartbeat_interval", "30ms"), ("node.name", "n1")];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(parsed.settings, expected);
+    assert!(
+        matches!(parsed.command, Command::Serve(serve) if serve.config == Some("/etc/leasehold.toml".into()))
+    );
+    assert!(
+        parse("serve").unwrap().settings.is_empty(),
+        "defaults are not given settings"
+    );
+    let error = parse("serve --raft.heartbeat 30ms").unwrap_err();
+    assert!(
+        error.to_string().contains("--raft.heartbeat_interval"),
+        "{error}"
+    );
+    assert!(parse("put --node.name n1 a b").is_err(), "of serve only");
+}
+
+#[test]
+fn global_flags_may_stand_before_and_after_the_verb() {
+    for line in [
+        "--endpoints a:1,b:2 --timeout 500ms -o json --consistency lease get foo",
+        "get foo --endpoints a:1 --endpoints b:2 --timeout 500ms -o json --consistency lease",
+    ] {
+        let global = parse(line).unwrap().global;
+        assert_eq!(global.endpoints, ["a:1", "b:2"]);
+        assert_eq!(global.timeout, Duration::from_millis(500));
+        assert_eq!(global.output, Format::Json);
+        assert_eq!(global.consistency, Consistency::Lease);
+    }
+}
+
+#[test]
+fn the_help_of_a_verb_speaks_of_connections_only_where_there_is_one() {
+    let help = |line: &str| parse(line).unwrap_err().to_string();
+    for line in ["get --help", "endpoint status --help", "move-leader --help"] {
+        assert!(help(line).contains("--cacert"), "{line}");
+    }
+    for line in [
+        "serve --help",
+        "dev --help",
+        "cert issue --help",
+        "completion --help",
+    ] {
+        assert!(!help(line).contains("--cacert"), "{line}");
+    }
+    assert!(help("serve --help").contains("--raft.heartbeat_interval <VALUE>"));
+}
+
+#[test]
+fn what_contradicts_itself_is_wrong_usage() {
+    for line in [
+        "get",
+        "get a b --prefix",
+        "get --prefix --from-key a",
+        "get a --keys-only --count-only",
+        "put",
+        "put a b c",
+        "dev --nodes 2",
+        "dev --port 0",
+        "dev --port 65530",
+        "cert issue --name n1 --client --san 10.0.0.1",
+        "cert issue --name n1 --client --node",
+        "cert init --cluster-id xyz",
+        "cert check",
+        "completion tcsh",
+        "get a --timeout 0s",
+        "get a --timeout 5",
+        "get a -o xml",
+        "frobnicate",
+    ] {
+        let error = parse(line).expect_err(line);
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}
+
+#[test]
+fn a_key_may_look_like_a_flag_after_two_dashes_and_be_no_text() {
+    let Command::Put(put) = parse("put -- --prefix -x").unwrap().command else {
+        panic!("this is a put");
+    };
+    assert_eq!((put.key, put.value), ("--prefix".into(), Some("-x".into())));
+    use std::os::unix::ffi::OsStringExt;
+    let odd = OsString::from_vec(vec![0xff, 0xfe]);
+    let words = ["leasehold".into(), "get".into(), odd.clone()];
+    let Command::Get(get) = parse_from(SETTINGS, words).unwrap().command else {
+        panic!("this is a get");
+    };
+    assert_eq!(get.range.key, Some(odd));
+}
+
+/// Nobody to connect to.
+struct Nowhere;
+
+impl Connector for Nowhere {
+    type Connection = Self;
+
+    async fn connect(&self, _: &Target) -> Result<Self, Error> {
+        panic!("this verb needs no connection")
+    }
+}
+
+impl Connection for Nowhere {
+    async fn call(&self, _: Request, _: crate::api::Consistency) -> Result<Response, Error> {
+        panic!("this verb needs no connection")
+    }
+
+    async fn status(&self, _: &str) -> Result<Response, Error> {
+        panic!("this verb needs no connection")
+    }
+
+    async fn close(self) {}
+}
+
+fn leasehold(line: &str) -> Result<String, Failure> {
+    let Parsed {
+        command, global, ..
+    } = parse(line).unwrap_or_else(|error| panic!("{error}"));
+    let mut out = Vec::new();
+    dispatch(command, &global, SETTINGS, &Nowhere, &mut out)?;
+    Ok(String::from_utf8(out).unwrap())
+}
+
+#[test]
+fn completion_scripts_know_the_verbs_and_the_settings() {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        let script = leasehold(&format!("completion {shell}")).unwrap();
+        for word in [
+            "move-leader",
+            "endpoint",
+            "raft.heartbeat_interval",
+            "prev-kv",
+        ] {
+            assert!(script.contains(word), "{word} is not known to {shell}");
+        }
+    }
+}
+
+#[test]
+fn the_version_says_what_the_binary_was_made_from() {
+    let text = leasehold("version").unwrap();
+    assert!(
+        text.starts_with(&format!("leasehold {} (commit ", version::VERSION)),
+        "{text}"
+    );
+    let json = leasehold("version -o json").unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["leasehold"], version::VERSION);
+    assert_eq!(json["commit"], version::COMMIT);
+}
+
+#[test]
+fn a_certificate_verb_needs_no_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("pki");
+    let text = leasehold(&format!("cert init --out {}", out.display())).unwrap();
+    assert!(text.starts_with("cluster "), "{text}");
+    let Command::Cert { command } = parse("cert issue --name n1 --san a,10.0.0.1")
+        .unwrap()
+        .command
+    else {
+        panic!("this is about certificates");
+    };
+    assert!(matches!(command, CertCommand::Issue(issue) if issue.san == ["a", "10.0.0.1"]));
+}
+
+fn global(line: &str) -> GlobalArgs {
+    parse(&format!("get foo {line}")).unwrap().global
+}
+
+fn dev() -> Surroundings {
+    Surroundings {
+        dev: Some(DevCluster {
+            pid: 1,
+            endpoints: vec!["127.0.0.1:7400".to_owned(), "127.0.0.1:7410".to_owned()],
+            cacert: "/dev/ca.pem".into(),
+            cert: "/dev/dev.pem".into(),
+            key: "/dev/dev.key".into(),
+            directory: "/dev".into(),
+            temporary: true,
+        }),
+    }
+}
+
+#[test]
+fn while_dev_runs_no_flag_is_needed() {
+    let target = Target::find(&global(""), &dev()).unwrap();
+    assert_eq!(target.endpoints, ["127.0.0.1:7400", "127.0.0.1:7410"]);
+    assert_eq!(target.cert, std::path::Path::new("/dev/dev.pem"));
+    let one = Target::find(&global("--endpoints 127.0.0.1:7410"), &dev()).unwrap();
+    assert_eq!(one.endpoints, ["127.0.0.1:7410"]);
+    assert_eq!(one.key, std::path::Path::new("/dev/dev.key"));
+}
+
+#[test]
+fn flags_beat_dev_whose_certificates_are_kept_from_other_clusters() {
+    let flags = "--endpoints db:7400 --cacert ca --cert c --key k";
+    for surroundings in [dev(), Surroundings::default()] {
+        let target = Target::find(&global(flags), &surroundings).unwrap();
+        assert_eq!(target.endpoints, ["db:7400"]);
+        assert_eq!(target.cert, std::path::Path::new("c"));
+    }
+    let failure = Target::find(&global("--endpoints db:7400"), &dev()).unwrap_err();
+    assert_eq!(
+        failure,
+        Failure::usage(
+            "--cacert is missing (or LEASEHOLD_CACERT): nodes and clients know each other by \
+             certificate; make one with `leasehold cert issue --client`"
+        )
+    );
+}
+
+#[test]
+fn without_a_cluster_the_ways_to_one_are_named() {
+    let failure = Target::find(&global(""), &Surroundings::default()).unwrap_err();
+    assert_eq!(failure.exit, Exit::Usage);
+    assert!(
+        failure.message.contains("Start one with `leasehold dev`"),
+        "{failure}"
+    );
+    for wrong in ["db", "db:", ":7400", "db:0", "http://db:7400"] {
+        let line = format!("--endpoints {wrong} --cacert a --cert b --key c");
+        let failure = Target::find(&global(&line), &Surroundings::default()).unwrap_err();
+        assert!(
+            failure.message.contains("is not an endpoint"),
+            "{wrong}: {failure}"
+        );
+    }
+}

@@ -1,0 +1,358 @@
+//! The verbs that talk to a cluster, over the seam of `connection`.
+
+use std::ffi::OsString;
+use std::io;
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::arguments::{
+    DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, PutArgs, RangeArgs, StatusArgs,
+};
+use super::connection::{Connection, Target};
+use super::failure::{Exit, Failure};
+use super::print::{self, EndpointStatus, Parts, View};
+use crate::api;
+use crate::api::DeleteRangeRequest;
+use crate::api::ErrorKind;
+use crate::api::KeyRange;
+use crate::api::PutRequest;
+use crate::api::RangeRequest;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::api::ResponseHeader;
+use crate::api::StatusResponse;
+use crate::types::NodeId;
+
+/// A verb with its arguments.
+#[derive(Debug)]
+pub enum Verb {
+    /// Write a key.
+    Put(PutArgs),
+    /// Read keys.
+    Get(GetArgs),
+    /// Delete keys.
+    Del(DelArgs),
+    /// Show how each endpoint is.
+    Status(StatusArgs),
+    /// Hand leadership to another node.
+    MoveLeader(MoveLeaderArgs),
+}
+
+/// How often a new leader is looked for.
+const LEADER_POLL: Duration = Duration::from_millis(50);
+
+/// Carries a verb out and prints what came of it.
+///
+/// # Errors
+/// What went wrong, with the code to end with.
+pub async fn run(
+    verb: Verb,
+    connection: &impl Connection,
+    target: &Target,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let view = View {
+        format: global.output,
+        hex: global.hex,
+    };
+    match verb {
+        Verb::Put(arguments) => put(arguments, connection, view, out).await,
+        Verb::Get(arguments) => {
+            let consistency = global.consistency.into();
+            get(arguments, connection, consistency, view, out).await
+        }
+        Verb::Del(arguments) => del(arguments, connection, view, out).await,
+        Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
+        Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
+    }
+}
+
+async fn put(
+    arguments: PutArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let value = match arguments.value {
+        Some(value) => bytes(value),
+        None => from_standard_input()?,
+    };
+    let request = Request::Put(PutRequest {
+        key: bytes(arguments.key),
+        value,
+        prev_kv: arguments.prev_kv,
+    });
+    let response = connection
+        .call(request, api::Consistency::default())
+        .await?;
+    match response.body {
+        ResponseBody::Put(body) => Ok(print::put(out, view, &response.header, &body)?),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn get(
+    arguments: GetArgs,
+    connection: &impl Connection,
+    consistency: api::Consistency,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let parts = match (
+        arguments.keys_only,
+        arguments.print_value_only,
+        arguments.count_only,
+    ) {
+        (true, _, _) => Parts::Keys,
+        (_, true, _) => Parts::Values,
+        (_, _, true) => Parts::Count,
+        _ => Parts::All,
+    };
+    let (key, range) = key_range(arguments.range);
+    let request = Request::Range(RangeRequest {
+        key: key.clone(),
+        range: range.clone(),
+        limit: arguments.limit,
+        keys_only: arguments.keys_only,
+        count_only: arguments.count_only,
+    });
+    let response = connection.call(request, consistency).await?;
+    let ResponseBody::Range(body) = response.body else {
+        return Err(unexpected(&response.body));
+    };
+    print::get(out, view, parts, &response.header, &body)?;
+    if range == KeyRange::Single && body.count == 0 && parts != Parts::Count {
+        let key = String::from_utf8_lossy(&key).into_owned();
+        return Err(Failure::new(
+            Exit::NotFound,
+            format!("there is no key {key:?}"),
+        ));
+    }
+    if body.more && arguments.limit == 0 {
+        out.flush()?;
+        return Err(Failure::refused(format!(
+            "the range has {} keys, and one reply holds only the first {}: read the rest with a \
+             range that begins after the last key shown",
+            body.count,
+            body.kvs.len()
+        )));
+    }
+    Ok(())
+}
+
+async fn del(
+    arguments: DelArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (key, range) = key_range(arguments.range);
+    let request = Request::DeleteRange(DeleteRangeRequest {
+        key,
+        range,
+        prev_kv: arguments.prev_kv,
+    });
+    let response = connection
+        .call(request, api::Consistency::default())
+        .await?;
+    match response.body {
+        ResponseBody::DeleteRange(body) => Ok(print::delete(out, view, &response.header, &body)?),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn status(
+    arguments: &StatusArgs,
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let endpoints = match arguments.cluster {
+        false => target.endpoints.clone(),
+        true => {
+            let (_, body) = any_status(connection, target).await?;
+            let known = |member: &api::MemberInfo| !member.client_address.is_empty();
+            let members = body.members.into_iter().filter(known);
+            members.map(|member| member.client_address).collect()
+        }
+    };
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+    for endpoint in endpoints {
+        match status_of(connection, &endpoint).await {
+            Ok((header, status)) => answers.push(EndpointStatus {
+                endpoint,
+                header,
+                status,
+            }),
+            Err(failure) => errors.push((endpoint, failure)),
+        }
+    }
+    print::status(out, view.format, &answers)?;
+    out.flush()?;
+    let warnings = answers.iter().flat_map(|answer| {
+        let name = &answer.status.name;
+        answer.status.warnings.iter().map(move |text| (name, text))
+    });
+    for (name, text) in warnings {
+        note(&format!("{name}: {text}"));
+    }
+    let Some((_, first)) = errors.first() else {
+        return Ok(());
+    };
+    let lines: Vec<_> = errors
+        .iter()
+        .map(|(endpoint, failure)| format!("{endpoint}: {failure}"))
+        .collect();
+    Err(Failure::new(first.exit, lines.join("\n")))
+}
+
+async fn move_leader(
+    arguments: &MoveLeaderArgs,
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (before, body) = any_status(connection, target).await?;
+    let successor = match &arguments.target {
+        None => None,
+        Some(text) => Some(find_member(text, &body)?),
+    };
+    if successor.is_some() && successor == before.leader_id {
+        let text = arguments.target.as_deref().unwrap_or_default();
+        return Err(Failure::refused(format!(
+            "{text} leads already: choose another node, or none to let the leader choose"
+        )));
+    }
+    let request = Request::MoveLeader { target: successor };
+    let response = connection
+        .call(request, api::Consistency::default())
+        .await?;
+    let from = response.header.member_id;
+    let to = match successor {
+        Some(successor) => Some(successor),
+        None => new_leader(connection, target, from).await,
+    };
+    Ok(print::moved(out, view.format, from, to)?)
+}
+
+/// Who leads after `former`, if somebody comes forward within the time of one request.
+async fn new_leader(
+    connection: &impl Connection,
+    target: &Target,
+    former: NodeId,
+) -> Option<NodeId> {
+    let search = async {
+        loop {
+            for endpoint in &target.endpoints {
+                let Ok((header, _)) = status_of(connection, endpoint).await else {
+                    continue;
+                };
+                if let Some(leader) = header.leader_id.filter(|leader| *leader != former) {
+                    return leader;
+                }
+            }
+            tokio::time::sleep(LEADER_POLL).await;
+        }
+    };
+    tokio::time::timeout(target.timeout, search).await.ok()
+}
+
+/// The status of the first endpoint that answers.
+async fn any_status(
+    connection: &impl Connection,
+    target: &Target,
+) -> Result<(ResponseHeader, StatusResponse), Failure> {
+    let mut failure = Failure::usage("no endpoint was given");
+    for endpoint in &target.endpoints {
+        match status_of(connection, endpoint).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+async fn status_of(
+    connection: &impl Connection,
+    endpoint: &str,
+) -> Result<(ResponseHeader, StatusResponse), Failure> {
+    let Response { header, body } = connection.status(endpoint).await?;
+    match body {
+        ResponseBody::Status(status) => Ok((header, *status)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// A member by its name or by its id in hexadecimal.
+fn find_member(text: &str, status: &StatusResponse) -> Result<NodeId, Failure> {
+    let by_name = status.members.iter().find(|member| member.name == text);
+    let by_id = || {
+        let id = NodeId(u64::from_str_radix(text, 16).ok()?);
+        status.members.iter().find(|member| member.id == id)
+    };
+    by_name
+        .or_else(by_id)
+        .map(|member| member.id)
+        .ok_or_else(|| {
+            let members: Vec<_> = status
+                .members
+                .iter()
+                .map(|member| format!("{} ({:016x})", member.name, member.id.0))
+                .collect();
+            Failure::usage(format!(
+                "there is no member {text}: choose one of {}",
+                members.join(", ")
+            ))
+        })
+}
+
+fn key_range(arguments: RangeArgs) -> (Bytes, KeyRange) {
+    let key = bytes(arguments.key.unwrap_or_default());
+    let range = match (arguments.end, arguments.prefix, arguments.from_key) {
+        (Some(end), _, _) => KeyRange::Until(bytes(end)),
+        (None, true, _) => KeyRange::Prefix,
+        (None, false, true) => KeyRange::From,
+        (None, false, false) => KeyRange::Single,
+    };
+    (key, range)
+}
+
+fn bytes(text: OsString) -> Bytes {
+    Bytes::from(text.into_vec())
+}
+
+/// The value of a `put`, as it comes: not even a line's end is taken off.
+fn from_standard_input() -> Result<Bytes, Failure> {
+    let input = io::stdin();
+    if input.is_terminal() {
+        note("reading the value from standard input; end it with Ctrl-D");
+    }
+    // No value this long is taken by any server, so there is no need to read on.
+    const LONGEST: u64 = 64 << 20;
+    let mut value = Vec::new();
+    input.lock().take(LONGEST).read_to_end(&mut value)?;
+    Ok(Bytes::from(value))
+}
+
+fn note(text: &str) {
+    // If standard error is gone there is nobody left to tell.
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
+fn unexpected(body: &ResponseBody) -> Failure {
+    let error = api::Error::unknown(
+        ErrorKind::Internal,
+        format!("the server answered with something else than was asked for: {body:?}"),
+    );
+    error.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! The only door by which the state changes.
+//!
+//! [`apply`] takes the entries of the log one after the other, none left out and none twice: the
+//! applied entry is part of the state, and an entry that does not follow it is a fault, because
+//! a second effect or a gap could not be undone. It fails for nothing else but the store itself.
+//! What a command may not do is answered with a refusal, which is the same on every replica, and so
+//! is a command that does not read.
+
+use crate::api::ClusterInfo;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::ResponseBody;
+use crate::api::SessionCall;
+use crate::types::LogId;
+use crate::types::SessionId;
+
+use super::clients;
+use super::clients::Admission;
+use super::command::Command;
+use super::command::Operation;
+use super::command::Reply;
+use super::hash::Hashed;
+use super::meta;
+use super::meta::Progress;
+use super::mvcc;
+use super::mvcc::Changed;
+use super::store::Fault;
+use super::store::Space;
+use super::store::Store;
+
+/// Applies the entry `id` to `store`. `command` is `None` for entries that carry none: a leader's
+/// no-op, a change of membership.
+///
+/// # Errors
+/// Those of the store, and [`Fault::OutOfOrder`] if `id` is not the entry after the last one
+/// applied. After an error `store` may hold half of the entry's changes: discard it.
+pub fn apply<S: Store>(
+    store: &mut S,
+    id: LogId,
+    command: Option<&[u8]>,
+) -> Result<Reply, S::Error> {
+    let mut progress = meta::progress(store)?;
+    check_order(progress.applied, id)?;
+    progress.applied = id;
+
+    let mut store = Hashed::begin(store)?;
+    let reply = match command.map(Command::decode) {
+        None => silent(&progress, Ok(())),
+        Some(Err(error)) => silent(&progress, Err(error.into())),
+        Some(Ok(command)) => execute(&mut store, &mut progress, command)?,
+    };
+    let (key, record) = progress.record();
+    store.put(Space::Meta, key, record)?;
+    store.finish();
+    Ok(reply)
+}
+
+fn check_order(applied: LogId, id: LogId) -> Result<(), Fault> {
+    let follows = id.index == applied.index.next();
+    let is_later = id.term >= applied.term;
+    if follows && is_later {
+        Ok(())
+    } else {
+        Err(Fault::OutOfOrder { applied, given: id })
+    }
+}
+
+fn execute<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    command: Command,
+) -> Result<Reply, S::Error> {
+    match command {
+        Command::Write { session, operation } => match session {
+            Some(call) => write_once(store, progress, call, operation),
+            None => {
+                let result = write(store, progress, operation)?;
+                Ok(answer(progress, result))
+            }
+        },
+        Command::OpenSession { sessions_max } => {
+            let id = SessionId(progress.applied.index.0);
+            let result = clients::open(store, id, &mut progress.sessions, sessions_max);
+            Ok(answer(progress, result))
+        }
+        Command::Bootstrap(info) => {
+            let result = bootstrap(store, &info)?;
+            Ok(silent(progress, result))
+        }
+        Command::ForgetSessions {
+            sessions,
+            unused_since,
+        } => {
+            for id in sessions {
+                clients::forget(store, id, unused_since, &mut progress.sessions)?;
+            }
+            Ok(silent(progress, Ok(())))
+        }
+    }
+}
+
+/// A write that carries a session: applied unless its number has been decided before.
+fn write_once<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    call: SessionCall,
+    operation: Operation,
+) -> Result<Reply, S::Error> {
+    match clients::admit(store, progress.applied.index, call, progress.revision)? {
+        Admission::Settled(reply) => Ok(reply),
+        Admission::First(admitted) => {
+            let result = write(store, progress, operation)?;
+            admitted.settle(store, progress.revision, &result)?;
+            Ok(answer(progress, result))
+        }
+    }
+}
+
+/// Carries `operation` out; the revision rises if it changed something.
+fn write<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    operation: Operation,
+) -> Result<Result<ResponseBody, Error>, S::Error> {
+    let main = progress.revision + 1;
+    let written = match operation {
+        Operation::Put(request) => mvcc::put(store, main, request)?
+            .map(|(response, changed)| (ResponseBody::Put(response), changed)),
+        Operation::DeleteRange(request) => mvcc::delete_range(store, main, &request)?
+            .map(|(response, changed)| (ResponseBody::DeleteRange(response), changed)),
+    };
+    Ok(written.map(|(body, changed)| {
+        if changed == Changed::Yes {
+            progress.revision = main;
+        }
+        body
+    }))
+}
+
+fn bootstrap<S: Store>(
+    store: &mut Hashed<'_, S>,
+    info: &ClusterInfo,
+) -> Result<Result<(), Error>, S::Error> {
+    match meta::cluster_info(store)? {
+        None => {
+            let (key, record) = meta::cluster_record(info);
+            store.insert(Space::Meta, key, record);
+            Ok(Ok(()))
+        }
+        // Two leaders of a young cluster may both propose it.
+        Some(set) if set == *info => Ok(Ok(())),
+        Some(set) => Ok(Err(Error::not_applied(
+            ErrorKind::ClusterMismatch,
+            format!(
+                "the cluster is {} since its first command, and that does not change",
+                set.cluster_id
+            ),
+        ))),
+    }
+}
+
+fn answer(progress: &Progress, result: Result<ResponseBody, Error>) -> Reply {
+    Reply {
+        revision: progress.revision,
+        result: result.map(Some),
+    }
+}
+
+/// The answer to what no client asked.
+fn silent(progress: &Progress, result: Result<(), Error>) -> Reply {
+    Reply {
+        revision: progress.revision,
+        result: result.map(|()| None),
+    }
+}

@@ -1,0 +1,398 @@
+//! Exactly-once writes: sessions, and the first reply to each of their numbers.
+//!
+//! A client opens a session and numbers its writes. The first time a number is applied its reply is
+//! kept, and a retry gets that reply instead of a second effect. The client also says up to which
+//! number it has seen replies; those are dropped, and a number at or below the mark is refused
+//! (lease-protocol A17): whether it was ever applied can no longer be told, so the outcome is
+//! *unknown*. Numbers may be applied in any order: each is remembered by itself.
+//!
+//! Everything is bounded. Numbers too far above the mark are refused until the client acknowledges
+//! what it has; of what a session keeps, values that were there before a write are the first to be
+//! left out, and the retry then says so; a full table refuses new sessions (A18). Which sessions
+//! to forget is decided by the node and done by a logged command.
+//!
+//! | Key in `clients` | Record |
+//! |---|---|
+//! | `S` ⧺ session | mark, index of the last use, bytes kept |
+//! | `R` ⧺ session ⧺ number | the first reply |
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::KeyValue;
+use crate::api::Outcome;
+use crate::api::ResponseBody;
+use crate::api::SessionCall;
+use crate::types::LogIndex;
+use crate::types::SessionId;
+
+use super::command::Reply;
+use super::hash::Hashed;
+use super::keys;
+use super::store::Fault;
+use super::store::Space;
+use super::store::Span;
+use super::store::Store;
+use super::store::View;
+
+/// How far a number may be above the session's mark: the most replies that a session keeps.
+pub const OUTSTANDING_MAX: u64 = 4096;
+
+/// The most bytes of previous keys and values that are kept of a single reply.
+const REPLY_BYTES_MAX: u64 = 4 << 10;
+
+/// Once a session keeps this many bytes, previous values are left out of what it keeps further.
+const SESSION_BYTES_MAX: u64 = 256 << 10;
+
+/// What is to be done with a numbered write.
+pub(super) enum Admission {
+    /// It has not been applied: apply it, then [`Admitted::settle`].
+    First(Admitted),
+    /// It has been decided before, or it cannot be: this is the answer.
+    Settled(Reply),
+}
+
+/// A numbered write on its way through apply.
+pub(super) struct Admitted {
+    call: SessionCall,
+    session: Session,
+}
+
+/// Decides what to do with the write `call`, which is applied at `index`; `revision` is the
+/// store's.
+pub(super) fn admit<S: Store>(
+    store: &mut Hashed<'_, S>,
+    index: LogIndex,
+    call: SessionCall,
+    revision: i64,
+) -> Result<Admission, S::Error> {
+    let refuse = |error| {
+        Ok(Admission::Settled(Reply {
+            revision,
+            result: Err(error),
+        }))
+    };
+    let Some(mut session) = Session::read(store, call.id)? else {
+        return refuse(Error::unknown(
+            ErrorKind::SessionExpired,
+            format!(
+                "session {} is not open: it was forgotten or never opened; open a new one, and \
+                 read before repeating the write",
+                call.id
+            ),
+        ));
+    };
+    let mark = session.acknowledged.max(call.acknowledged);
+    if call.sequence <= mark {
+        return refuse(Error::unknown(
+            ErrorKind::StaleSequence,
+            format!(
+                "write {} of session {} was acknowledged before (up to {mark}), so its reply is \
+                 gone; give every write a number of its own",
+                call.sequence, call.id
+            ),
+        ));
+    }
+    if let Some(kept) = store.get(Space::Clients, &reply_key(call.id, call.sequence))? {
+        session.advance(store, &call, index)?;
+        session.write(store, call.id)?;
+        return Ok(Admission::Settled(Kept::decode(&kept)?.into_reply(&call)));
+    }
+    if call.sequence - mark > OUTSTANDING_MAX {
+        return refuse(Error::not_applied(
+            ErrorKind::SlowDown {
+                retry_after_ms: RETRY_AFTER_MS,
+            },
+            format!(
+                "session {} has writes up to {mark} acknowledged, and takes numbers up to \
+                 {OUTSTANDING_MAX} above: acknowledge replies before sending more",
+                call.id
+            ),
+        ));
+    }
+    session.advance(store, &call, index)?;
+    Ok(Admission::First(Admitted { call, session }))
+}
+
+/// What a client is asked to wait when its session or the table of sessions is full.
+const RETRY_AFTER_MS: u32 = 100;
+
+impl Admitted {
+    /// Keeps `result`, decided at `revision`, as the first reply to this number.
+    pub(super) fn settle<S: Store>(
+        mut self,
+        store: &mut Hashed<'_, S>,
+        revision: i64,
+        result: &Result<ResponseBody, Error>,
+    ) -> Result<(), S::Error> {
+        let room = SESSION_BYTES_MAX.saturating_sub(self.session.kept_bytes);
+        let previous_bytes_max = REPLY_BYTES_MAX.min(room);
+        let result = match result {
+            Ok(body) if previous_bytes(body) > previous_bytes_max => KeptResult::PreviousLeftOut,
+            Ok(body) => KeptResult::Response(body.clone()),
+            Err(error) => KeptResult::Refused(error.clone()),
+        };
+        let record = Kept { revision, result }.encode();
+        self.session.kept_bytes += record.len() as u64;
+        let key = reply_key(self.call.id, self.call.sequence);
+        store.insert(Space::Clients, key, record);
+        self.session.write(store, self.call.id)
+    }
+}
+
+/// How many bytes of a reply tell what was there before the write.
+fn previous_bytes(body: &ResponseBody) -> u64 {
+    let bytes = |kv: &KeyValue| (kv.key.len() + kv.value.len()) as u64;
+    match body {
+        ResponseBody::Put(put) => put.prev_kv.as_ref().map_or(0, bytes),
+        ResponseBody::DeleteRange(delete) => delete.prev_kvs.iter().map(bytes).sum(),
+        _ => 0,
+    }
+}
+
+/// Opens session `id`, unless `sessions_max` are open already; `sessions` counts them.
+pub(super) fn open<S: Store>(
+    store: &mut Hashed<'_, S>,
+    id: SessionId,
+    sessions: &mut u64,
+    sessions_max: u32,
+) -> Result<ResponseBody, Error> {
+    if *sessions >= u64::from(sessions_max) {
+        return Err(Error::not_applied(
+            ErrorKind::SlowDown {
+                retry_after_ms: RETRY_AFTER_MS,
+            },
+            format!(
+                "{sessions} sessions are open, and at most {sessions_max} are allowed: use fewer \
+                 clients, or raise the limit"
+            ),
+        ));
+    }
+    *sessions += 1;
+    let session = Session {
+        acknowledged: 0,
+        used: LogIndex(id.0),
+        kept_bytes: 0,
+    };
+    store.insert(Space::Clients, session_key(id), session.encode());
+    Ok(ResponseBody::OpenSession { id })
+}
+
+/// Forgets session `id` and what it kept, unless it is unknown or was used after `unused_since`.
+pub(super) fn forget<S: Store>(
+    store: &mut Hashed<'_, S>,
+    id: SessionId,
+    unused_since: LogIndex,
+    sessions: &mut u64,
+) -> Result<(), S::Error> {
+    let Some(session) = Session::read(store, id)? else {
+        return Ok(());
+    };
+    if session.used > unused_since {
+        return Ok(());
+    }
+    drop_replies(store, id, session.acknowledged, u64::MAX)?;
+    store.take(Space::Clients, &session_key(id))?;
+    *sessions -= 1;
+    Ok(())
+}
+
+/// Sessions that were last used at or before `unused_since`, at most `count_max` of them: what a
+/// leader may want to forget.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn idle_sessions<V: View>(
+    view: &V,
+    unused_since: LogIndex,
+    count_max: usize,
+) -> Result<Vec<SessionId>, V::Error> {
+    let mut idle = Vec::new();
+    // Replies sort before sessions, so the span of the sessions has only sessions.
+    for pair in view.range(
+        Space::Clients,
+        &Span::from_key(Bytes::from_static(&[SESSION])),
+    ) {
+        if idle.len() == count_max {
+            break;
+        }
+        let (key, record) = pair?;
+        let (id, session) = (session_of(&key)?, Session::decode(record)?);
+        if session.used <= unused_since {
+            idle.push(id);
+        }
+    }
+    Ok(idle)
+}
+
+/// What is known of a session.
+struct Session {
+    /// Every number up to here has been answered to the client.
+    acknowledged: u64,
+    /// Where in the log it was last used, or opened.
+    used: LogIndex,
+    /// The size of the replies kept for it.
+    kept_bytes: u64,
+}
+
+impl Session {
+    fn read<V: View>(view: &V, id: SessionId) -> Result<Option<Self>, V::Error> {
+        match view.get(Space::Clients, &session_key(id))? {
+            Some(record) => Ok(Some(Self::decode(record)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Drops the replies that `call` acknowledges.
+    fn advance<S: Store>(
+        &mut self,
+        store: &mut Hashed<'_, S>,
+        call: &SessionCall,
+        index: LogIndex,
+    ) -> Result<(), S::Error> {
+        self.used = index;
+        if call.acknowledged > self.acknowledged {
+            let freed = drop_replies(store, call.id, self.acknowledged, call.acknowledged)?;
+            self.kept_bytes = self.kept_bytes.saturating_sub(freed);
+            self.acknowledged = call.acknowledged;
+        }
+        Ok(())
+    }
+
+    fn write<S: Store>(&self, store: &mut Hashed<'_, S>, id: SessionId) -> Result<(), S::Error> {
+        store.put(Space::Clients, session_key(id), self.encode())
+    }
+
+    fn encode(&self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(24);
+        bytes.put_u64(self.acknowledged);
+        bytes.put_u64(self.used.0);
+        bytes.put_u64(self.kept_bytes);
+        bytes.freeze()
+    }
+
+    fn decode(mut record: Bytes) -> Result<Self, Fault> {
+        if record.len() != 24 {
+            return Err(damaged("a session of the wrong size"));
+        }
+        Ok(Self {
+            acknowledged: record.get_u64(),
+            used: LogIndex(record.get_u64()),
+            kept_bytes: record.get_u64(),
+        })
+    }
+}
+
+/// Drops the replies kept for the numbers in `(after, through]`; says how many bytes that freed.
+fn drop_replies<S: Store>(
+    store: &mut Hashed<'_, S>,
+    id: SessionId,
+    after: u64,
+    through: u64,
+) -> Result<u64, S::Error> {
+    // Replies lie within the window, whatever the client claims to have seen.
+    let first = after.saturating_add(1);
+    let last = through.min(after.saturating_add(OUTSTANDING_MAX));
+    let mut freed = 0;
+    if last - after <= FEW {
+        for sequence in first..=last {
+            if let Some(record) = store.take(Space::Clients, &reply_key(id, sequence))? {
+                freed += record.len() as u64;
+            }
+        }
+        return Ok(freed);
+    }
+    let span = Span::between(reply_key(id, first), keys::successor(&reply_key(id, last)));
+    let mut kept = Vec::new();
+    for pair in store.range(Space::Clients, &span) {
+        kept.push(pair?.0);
+    }
+    for key in kept {
+        if let Some(record) = store.take(Space::Clients, &key)? {
+            freed += record.len() as u64;
+        }
+    }
+    Ok(freed)
+}
+
+/// Up to this many numbers are looked up one by one, which on an LSM tree is cheaper than a scan.
+const FEW: u64 = 16;
+
+/// A first reply, as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    revision: i64,
+    result: KeptResult,
+}
+
+#[derive(Serialize, Deserialize)]
+enum KeptResult {
+    Response(ResponseBody),
+    Refused(Error),
+    /// It took effect; the values from before it were too large to keep.
+    PreviousLeftOut,
+}
+
+impl Kept {
+    fn encode(&self) -> Bytes {
+        let bytes = postcard::to_extend(self, Vec::new())
+            .expect("a vector grows without bound and the types serialize without fail");
+        Bytes::from(bytes)
+    }
+
+    fn decode(record: &[u8]) -> Result<Self, Fault> {
+        postcard::from_bytes(record).map_err(|_| damaged("a kept reply that does not read"))
+    }
+
+    fn into_reply(self, call: &SessionCall) -> Reply {
+        let revision = self.revision;
+        let result = match self.result {
+            KeptResult::Response(body) => Ok(Some(body)),
+            KeptResult::Refused(error) => Err(error),
+            KeptResult::PreviousLeftOut => Err(Error {
+                kind: ErrorKind::ReplyNotKept,
+                outcome: Outcome::Applied,
+                detail: format!(
+                    "write {} of session {} took effect at revision {revision}; the values from \
+                     before it were too large to be kept for this retry",
+                    call.sequence, call.id
+                ),
+            }),
+        };
+        Reply { revision, result }
+    }
+}
+
+const REPLY: u8 = b'R';
+const SESSION: u8 = b'S';
+
+fn session_key(id: SessionId) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(9);
+    bytes.put_u8(SESSION);
+    bytes.put_u64(id.0);
+    bytes.freeze()
+}
+
+fn reply_key(id: SessionId, sequence: u64) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(17);
+    bytes.put_u8(REPLY);
+    bytes.put_u64(id.0);
+    bytes.put_u64(sequence);
+    bytes.freeze()
+}
+
+fn session_of(key: &[u8]) -> Result<SessionId, Fault> {
+    key.strip_prefix(&[SESSION])
+        .and_then(|id| <[u8; 8]>::try_from(id).ok())
+        .map(|id| SessionId(u64::from_be_bytes(id)))
+        .ok_or_else(|| damaged("a session key that does not read"))
+}
+
+fn damaged(what: &'static str) -> Fault {
+    Fault::Damaged {
+        space: Space::Clients,
+        what,
+    }
+}

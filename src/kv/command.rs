@@ -1,0 +1,235 @@
+//! What is in the log, and what applying it answers.
+//!
+//! A [`Command`] is written once by a leader and read by every replica for as long as the log
+//! lives, also by later versions of this program. So its bytes begin with a format version, its
+//! variants are only ever appended, and a test holds the encoding of each to its golden bytes.
+//!
+//! A command that does not read is refused by apply and changes nothing. That keeps replicas equal
+//! only while they read alike, so a leader proposes nothing that some member's release does not
+//! know; if it happened, the content hash (`hash.rs`) would show it.
+//!
+//! Everything a replica could decide differently from its peers is decided by the proposer and
+//! written into the command (lease-protocol T8): apply knows no clock, no configuration and no
+//! role.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::api::ClusterInfo;
+use crate::api::DeleteRangeRequest;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::PutRequest;
+use crate::api::ResponseBody;
+use crate::api::SessionCall;
+use crate::types::LogIndex;
+use crate::types::SessionId;
+
+/// One change of the state machine, as it stands in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// A client's write.
+    Write {
+        /// Its place in the client's session, if it is to be applied exactly once.
+        session: Option<SessionCall>,
+        /// What to write.
+        operation: Operation,
+    },
+    /// Opens a session. Its id is the index of this entry, so no id is ever used twice.
+    OpenSession {
+        /// The proposer's limit: a table that already holds this many refuses the new one.
+        sessions_max: u32,
+    },
+    /// Records the cluster's identity and first members. Once they are set, nothing changes them.
+    Bootstrap(ClusterInfo),
+    /// Forgets sessions and the replies kept for them.
+    ForgetSessions {
+        /// Which. Unknown ones are passed over.
+        sessions: Vec<SessionId>,
+        /// Spares a session that has been used after this index: it came back to life between
+        /// the proposer's decision and this entry.
+        unused_since: LogIndex,
+    },
+}
+
+/// A change of keys and values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// Writes one key.
+    Put(PutRequest),
+    /// Deletes one key or a range of keys.
+    DeleteRange(DeleteRangeRequest),
+}
+
+/// The format version this program writes, and the highest that it reads.
+const VERSION: u8 = 1;
+
+impl Command {
+    /// The bytes that go into the log.
+    pub fn encode(&self) -> Bytes {
+        let bytes = postcard::to_extend(self, vec![VERSION])
+            .expect("a vector grows without bound and the types serialize without fail");
+        Bytes::from(bytes)
+    }
+
+    /// Reads what [`Command::encode`] wrote.
+    ///
+    /// # Errors
+    /// Bytes that are no command of a version known here, or that go on after one.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CommandError> {
+        let (version, body) = bytes.split_first().ok_or(CommandError::Empty)?;
+        if *version != VERSION {
+            return Err(CommandError::UnknownVersion { found: *version });
+        }
+        let (command, rest) =
+            postcard::take_from_bytes(body).map_err(|_| CommandError::Malformed)?;
+        if !rest.is_empty() {
+            return Err(CommandError::TrailingBytes { count: rest.len() });
+        }
+        Ok(command)
+    }
+}
+
+/// Why bytes are not a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// There is nothing, not even a version.
+    #[error("the command is empty")]
+    Empty,
+    /// Written by a later version of this program.
+    #[error(
+        "the command has format version {found}, and this version reads up to {VERSION}: run the \
+         same release on every node"
+    )]
+    UnknownVersion {
+        /// The version it carries.
+        found: u8,
+    },
+    /// The version is known and the rest does not read.
+    #[error("the command does not read as format version {VERSION}")]
+    Malformed,
+    /// A command reads, and more follows.
+    #[error("{count} bytes follow the command")]
+    TrailingBytes {
+        /// How many.
+        count: usize,
+    },
+}
+
+impl From<CommandError> for Error {
+    /// The refusal that every replica gives for such an entry: it took no effect.
+    fn from(error: CommandError) -> Self {
+        Self::not_applied(ErrorKind::Unsupported, error.to_string())
+    }
+}
+
+/// What applying an entry answers. Equal on every replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The revision of the reply's header: after the entry, or, for a retry, after the first time.
+    pub revision: i64,
+    /// What to tell the client. `None` for entries that no client waits for.
+    pub result: Result<Option<ResponseBody>, Error>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::KeyRange;
+    use crate::api::MemberInfo;
+    use crate::types::ClusterId;
+    use crate::types::NodeId;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn examples() -> Vec<(Command, &'static str)> {
+        vec![
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::Put(PutRequest {
+                        key: Bytes::from_static(b"key"),
+                        value: Bytes::from_static(b"value"),
+                        prev_kv: true,
+                    }),
+                },
+                "01000000036b65790576616c756501",
+            ),
+            (
+                Command::Write {
+                    session: Some(SessionCall {
+                        id: SessionId(300),
+                        sequence: 2,
+                        acknowledged: 1,
+                    }),
+                    operation: Operation::DeleteRange(DeleteRangeRequest {
+                        key: Bytes::from_static(b"a"),
+                        range: KeyRange::Until(Bytes::from_static(b"b")),
+                        prev_kv: false,
+                    }),
+                },
+                "010001ac020201010161020162 00",
+            ),
+            (Command::OpenSession { sessions_max: 128 }, "01018001"),
+            (
+                Command::Bootstrap(ClusterInfo {
+                    cluster_id: ClusterId(5),
+                    members: vec![MemberInfo {
+                        id: NodeId(1),
+                        name: "n1".into(),
+                        peer_address: "h:1".into(),
+                        client_address: String::new(),
+                    }],
+                }),
+                "0102050101026e3103683a3100",
+            ),
+            (
+                Command::ForgetSessions {
+                    sessions: vec![SessionId(7), SessionId(9)],
+                    unused_since: LogIndex(40),
+                },
+                "010302070928",
+            ),
+        ]
+    }
+
+    #[test]
+    fn the_encoding_of_every_command_is_pinned() {
+        for (command, golden) in examples() {
+            let bytes = command.encode();
+            assert_eq!(hex(&bytes), golden.replace(' ', ""), "{command:?}");
+            assert_eq!(Command::decode(&bytes), Ok(command));
+        }
+    }
+
+    #[test]
+    fn what_is_not_exactly_a_command_is_refused() {
+        assert_eq!(Command::decode(b""), Err(CommandError::Empty));
+        assert_eq!(
+            Command::decode(&[9, 1, 1]),
+            Err(CommandError::UnknownVersion { found: 9 })
+        );
+        assert_eq!(
+            Command::decode(&[VERSION, 200, 1]),
+            Err(CommandError::Malformed)
+        );
+        for (command, _) in examples() {
+            let bytes = command.encode();
+            for length in 1..bytes.len() {
+                assert_eq!(
+                    Command::decode(&bytes[..length]),
+                    Err(CommandError::Malformed),
+                    "the first {length} bytes of {command:?}"
+                );
+            }
+            let mut longer = bytes.to_vec();
+            longer.extend_from_slice(b"xy");
+            assert_eq!(
+                Command::decode(&longer),
+                Err(CommandError::TrailingBytes { count: 2 })
+            );
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! A hash of everything stored, kept up to date by every change (decisions.md 8).
+//!
+//! It is the sum, modulo 2^128, of a 128-bit hash of each keyspace, key and record, so a change
+//! costs the hash of the record that goes and of the one that comes, whatever the store holds.
+//! The sum stands in the store itself, in the same batch as what it sums, and is the one record it
+//! leaves out. The applied entry is part of it: replicas compare it at equal applied index.
+//!
+//! It is made to find disks and defects that lie, not people who forge: whoever can write the store
+//! can write the sum.
+
+use std::fmt;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::meta;
+use super::store::Fault;
+use super::store::Pair;
+use super::store::Space;
+use super::store::Span;
+use super::store::Store;
+use super::store::View;
+
+/// The hash of a whole state.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContentHash(pub u128);
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The hash that `view` carries, kept by every change so far.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn content_hash<V: View>(view: &V) -> Result<ContentHash, V::Error> {
+    let Some(record) = view.get(Space::Meta, meta::HASH)? else {
+        return Ok(ContentHash::default());
+    };
+    let bytes = <[u8; 16]>::try_from(record.as_ref()).map_err(|_| Fault::Damaged {
+        space: Space::Meta,
+        what: "a content hash of the wrong size",
+    })?;
+    Ok(ContentHash(u128::from_be_bytes(bytes)))
+}
+
+/// The hash of what `view` really holds: reads all of it.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn scan<V: View>(view: &V) -> Result<ContentHash, V::Error> {
+    let mut hasher = RecordHasher::default();
+    let mut sum = 0u128;
+    for space in Space::ALL {
+        for pair in view.range(space, &Span::all()) {
+            let (key, record) = pair?;
+            if space == Space::Meta && key == meta::HASH {
+                continue;
+            }
+            sum = sum.wrapping_add(hasher.hash(space, &key, &record));
+        }
+    }
+    Ok(ContentHash(sum))
+}
+
+/// A store whose every change keeps the hash.
+pub(super) struct Hashed<'a, S> {
+    store: &'a mut S,
+    sum: u128,
+    hasher: RecordHasher,
+}
+
+impl<'a, S: Store> Hashed<'a, S> {
+    /// Begins with the hash that `store` carries.
+    pub(super) fn begin(store: &'a mut S) -> Result<Self, S::Error> {
+        let ContentHash(sum) = content_hash(store)?;
+        Ok(Self {
+            store,
+            sum,
+            hasher: RecordHasher::default(),
+        })
+    }
+
+    /// Gives `key` this record, whatever it had.
+    pub(super) fn put(&mut self, space: Space, key: Bytes, record: Bytes) -> Result<(), S::Error> {
+        if let Some(old) = self.store.get(space, &key)? {
+            self.subtract(space, &key, &old);
+        }
+        self.insert(space, key, record);
+        Ok(())
+    }
+
+    /// Gives `key` its first record: the caller knows that there is none.
+    pub(super) fn insert(&mut self, space: Space, key: Bytes, record: Bytes) {
+        let hash = self.hasher.hash(space, &key, &record);
+        self.sum = self.sum.wrapping_add(hash);
+        self.store.put(space, key, record);
+    }
+
+    /// Gives `key` a record in place of `old`, which the caller has just read.
+    pub(super) fn replace(&mut self, space: Space, key: Bytes, old: &[u8], record: Bytes) {
+        self.subtract(space, &key, old);
+        self.insert(space, key, record);
+    }
+
+    /// Takes `key` away and hands out what it held.
+    pub(super) fn take(&mut self, space: Space, key: &Bytes) -> Result<Option<Bytes>, S::Error> {
+        let old = self.store.get(space, key)?;
+        if let Some(old) = &old {
+            self.subtract(space, key, old);
+            self.store.delete(space, key.clone());
+        }
+        Ok(old)
+    }
+
+    /// Writes the hash into the store. Without this the changes are not accounted for.
+    pub(super) fn finish(self) {
+        let record = Bytes::copy_from_slice(&self.sum.to_be_bytes());
+        self.store
+            .put(Space::Meta, Bytes::from_static(meta::HASH), record);
+    }
+
+    fn subtract(&mut self, space: Space, key: &[u8], record: &[u8]) {
+        let hash = self.hasher.hash(space, key, record);
+        self.sum = self.sum.wrapping_sub(hash);
+    }
+}
+
+impl<'s, S: Store> View for Hashed<'s, S> {
+    type Error = S::Error;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, S::Error> {
+        self.store.get(space, key)
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, S::Error>> + use<'_, 's, S> {
+        self.store.range(space, span)
+    }
+}
+
+/// Hashes records one at a time, each from one run of bytes: for the small records of a key-value
+/// store that is faster than feeding a hasher in pieces.
+#[derive(Default)]
+struct RecordHasher {
+    bytes: Vec<u8>,
+}
+
+impl RecordHasher {
+    fn hash(&mut self, space: Space, key: &[u8], record: &[u8]) -> u128 {
+        self.bytes.clear();
+        self.bytes.push(space as u8);
+        // The key's length keeps apart ("ab", "c") and ("a", "bc").
+        self.bytes
+            .extend_from_slice(&(key.len() as u64).to_be_bytes());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(record);
+        xxh3_128(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::store::MemStore;
+
+    fn bytes(text: &str) -> Bytes {
+        Bytes::copy_from_slice(text.as_bytes())
+    }
+
+    fn written() -> MemStore {
+        let mut store = MemStore::new();
+        let mut hashed = Hashed::begin(&mut store).unwrap();
+        for space in Space::ALL {
+            hashed.insert(space, bytes("a"), bytes("old"));
+            hashed.put(space, bytes("a"), bytes("new")).unwrap();
+            hashed.put(space, bytes("ab"), bytes("")).unwrap();
+            hashed.insert(space, bytes("gone"), bytes("x"));
+            assert_eq!(
+                hashed.take(space, &bytes("gone")).unwrap(),
+                Some(bytes("x"))
+            );
+            assert_eq!(hashed.take(space, &bytes("never")).unwrap(), None);
+            hashed.replace(space, bytes("ab"), b"", bytes("c"));
+        }
+        hashed.finish();
+        store
+    }
+
+    #[test]
+    fn the_kept_hash_is_the_hash_of_what_is_there() {
+        let store = written();
+        assert_ne!(content_hash(&store).unwrap(), ContentHash::default());
+        assert_eq!(content_hash(&store), scan(&store));
+        assert_eq!(scan(&MemStore::new()), Ok(ContentHash::default()));
+    }
+
+    #[test]
+    fn one_byte_changed_anywhere_is_noticed() {
+        let store = written();
+        let kept = content_hash(&store).unwrap();
+        for space in Space::ALL {
+            for pair in store.range(space, &Span::all()) {
+                let (key, record) = pair.unwrap();
+                if key == meta::HASH {
+                    continue;
+                }
+                for at in 0..key.len() + record.len() {
+                    let (mut other_key, mut other_record) = (key.to_vec(), record.to_vec());
+                    match at.checked_sub(key.len()) {
+                        None => other_key[at] ^= 0x10,
+                        Some(at) => other_record[at] ^= 0x10,
+                    }
+                    let mut damaged = store.clone();
+                    damaged.delete(space, key.clone());
+                    damaged.put(space, other_key.into(), other_record.into());
+                    assert_ne!(scan(&damaged).unwrap(), kept, "{space} {key:?} byte {at}");
+                }
+                let mut lost = store.clone();
+                lost.delete(space, key);
+                assert_ne!(scan(&lost).unwrap(), kept);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_move_between_key_record_and_keyspace_change_the_hash() {
+        let mut hasher = RecordHasher::default();
+        let one = hasher.hash(Space::Current, b"ab", b"c");
+        assert_ne!(one, hasher.hash(Space::Current, b"a", b"bc"));
+        assert_ne!(one, hasher.hash(Space::History, b"ab", b"c"));
+    }
+}

@@ -1,0 +1,105 @@
+//! What the state machine knows of itself: how far it is, and whose it is.
+//!
+//! Everything in `meta` is replicated state, equal on every replica that has applied the same
+//! entries. What belongs to one machine (format version, how it was stopped) lies outside of the
+//! store, with the code that owns the disk.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::api::ClusterInfo;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::Term;
+
+use super::store::Fault;
+use super::store::Space;
+use super::store::View;
+
+const PROGRESS: &[u8] = b"progress";
+const CLUSTER: &[u8] = b"cluster";
+/// The one record that the content hash leaves out: itself.
+pub(super) const HASH: &[u8] = b"hash";
+
+/// An empty store is at revision 1, as in etcd: the first write makes it 2.
+const FIRST_REVISION: i64 = 1;
+
+/// How far a state is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The last entry applied; `0@0` in an empty store.
+    pub applied: LogId,
+    /// The store-wide revision.
+    pub revision: i64,
+    /// How many sessions are open.
+    pub sessions: u64,
+}
+
+/// How far `view` is.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn progress<V: View>(view: &V) -> Result<Progress, V::Error> {
+    match view.get(Space::Meta, PROGRESS)? {
+        Some(record) => Ok(Progress::decode(record)?),
+        None => Ok(Progress::default()),
+    }
+}
+
+/// The cluster's identity and first members, once its first command has been applied.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn cluster_info<V: View>(view: &V) -> Result<Option<ClusterInfo>, V::Error> {
+    let Some(record) = view.get(Space::Meta, CLUSTER)? else {
+        return Ok(None);
+    };
+    let info = postcard::from_bytes(&record).map_err(|_| Fault::Damaged {
+        space: Space::Meta,
+        what: "a cluster identity that does not read",
+    })?;
+    Ok(Some(info))
+}
+
+/// Key and record of the cluster's identity.
+pub(super) fn cluster_record(info: &ClusterInfo) -> (Bytes, Bytes) {
+    let record = postcard::to_extend(info, Vec::new())
+        .expect("a vector grows without bound and the types serialize without fail");
+    (Bytes::from_static(CLUSTER), Bytes::from(record))
+}
+
+impl Default for Progress {
+    /// That of an empty store.
+    fn default() -> Self {
+        Self {
+            applied: LogId::default(),
+            revision: FIRST_REVISION,
+            sessions: 0,
+        }
+    }
+}
+
+impl Progress {
+    /// Key and record.
+    pub(super) fn record(&self) -> (Bytes, Bytes) {
+        let mut bytes = BytesMut::with_capacity(32);
+        bytes.put_u64(self.applied.index.0);
+        bytes.put_u64(self.applied.term.0);
+        bytes.put_i64(self.revision);
+        bytes.put_u64(self.sessions);
+        (Bytes::from_static(PROGRESS), bytes.freeze())
+    }
+
+    fn decode(mut record: Bytes) -> Result<Self, Fault> {
+        if record.len() != 32 {
+            return Err(Fault::Damaged {
+                space: Space::Meta,
+                what: "a progress record of the wrong size",
+            });
+        }
+        Ok(Self {
+            applied: LogId::new(LogIndex(record.get_u64()), Term(record.get_u64())),
+            revision: record.get_i64(),
+            sessions: record.get_u64(),
+        })
+    }
+}

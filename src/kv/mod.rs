@@ -1,0 +1,37 @@
+//! The state machine: commands in, replies out, the same on every replica.
+//!
+//! Keys have etcd's history: one revision for the whole store, raised by one for each write that
+//! changes something; every key knows the revision that created it, the one that last wrote it,
+//! and how often it was written since. Past values stay in `history` and every change is listed in
+//! `events`, so that reads at a revision and watches find what they need.
+//!
+//! [`apply`] is the only door by which the state changes. It is total and deterministic: it sees
+//! the entry's index and term, the command, and the store, and nothing else, least of all a clock
+//! (lease-protocol T8). Writes that carry a session are applied exactly once (`clients.rs`), and
+//! every change keeps a hash of the whole state up to date, by which replicas and restarts check
+//! themselves (`hash.rs`).
+//!
+//! Nothing in here knows terms beyond recording them, nodes beyond naming them, or disks at all:
+//! the store is a trait ([`View`], [`Store`]).
+
+mod apply;
+mod clients;
+mod command;
+mod hash;
+mod keys;
+mod meta;
+mod mvcc;
+mod read;
+mod store;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use apply::apply;
+pub use clients::{OUTSTANDING_MAX, idle_sessions};
+pub use command::{Command, CommandError, Operation, Reply};
+pub use hash::{ContentHash, content_hash, scan};
+pub use keys::KEY_BYTES_MAX;
+pub use meta::{Progress, cluster_info, progress};
+pub use mvcc::{DELETE_KEYS_MAX, PREVIOUS_BYTES_MAX, key_value};
+pub use read::range;
+pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View};

@@ -1,0 +1,406 @@
+//! What the state machine needs of a store: ordered keyspaces that can be read and written.
+//!
+//! [`View`] is a consistent look at the state: a store, or a snapshot of one. [`Store`] adds
+//! writing. Apply and the readers are written against these alone, so the very same code runs on
+//! [`MemStore`] in the simulator and on the disk's snapshots in the server. An [`Overlay`] collects
+//! the writes of a batch above a view, so that they can be made durable in one piece.
+//!
+//! Writing cannot fail, because it only collects; what reaches a disk does so when the batch is
+//! committed, outside of this module.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::iter::Peekable;
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use crate::types::LogId;
+
+/// The keyspaces of the state machine.
+///
+/// The numbers go into the content hash and are never given to another keyspace; 4 to 6 are kept
+/// for the tables of client leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Space {
+    /// What the state machine knows of itself: applied entry, revision, cluster, content hash.
+    Meta = 0,
+    /// Key → its current record.
+    Current = 1,
+    /// (Key, revision) → the record that revision gave it, or a tombstone.
+    History = 2,
+    /// Revision → the key it changed.
+    Events = 3,
+    /// Sessions and the replies kept for them.
+    Clients = 7,
+}
+
+impl Space {
+    /// Every keyspace.
+    pub const ALL: [Self; 5] = [
+        Self::Meta,
+        Self::Current,
+        Self::History,
+        Self::Events,
+        Self::Clients,
+    ];
+
+    /// Its name on disk.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Current => "current",
+            Self::History => "history",
+            Self::Events => "events",
+            Self::Clients => "clients",
+        }
+    }
+
+    /// Its place in [`Space::ALL`], for tables of one slot per keyspace.
+    pub fn slot(self) -> usize {
+        match self {
+            Self::Meta => 0,
+            Self::Current => 1,
+            Self::History => 2,
+            Self::Events => 3,
+            Self::Clients => 4,
+        }
+    }
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A run of keys: from a first one, which belongs to it, until one that does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    from: Bytes,
+    until: Option<Bytes>,
+}
+
+impl Span {
+    /// Every key.
+    pub fn all() -> Self {
+        Self::from_key(Bytes::new())
+    }
+
+    /// `from` and everything after it.
+    pub fn from_key(from: Bytes) -> Self {
+        Self { from, until: None }
+    }
+
+    /// `[from, until)`; empty if `until` does not sort after `from`.
+    pub fn between(from: Bytes, until: Bytes) -> Self {
+        // Ordered maps panic when a range ends before it starts, so no such span exists.
+        let until = until.max(from.clone());
+        Self {
+            from,
+            until: Some(until),
+        }
+    }
+
+    /// Its two ends, as ordered maps want them.
+    pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        let until = match &self.until {
+            Some(until) => Bound::Excluded(until.as_ref()),
+            None => Bound::Unbounded,
+        };
+        (Bound::Included(self.from.as_ref()), until)
+    }
+}
+
+/// A key with its record.
+pub type Pair = (Bytes, Bytes);
+
+/// A consistent look at the state.
+pub trait View {
+    /// Why a look can fail: the disk, or a state that cannot be.
+    type Error: From<Fault> + fmt::Debug;
+
+    /// The record of `key`.
+    ///
+    /// # Errors
+    /// The store's own; fatal for whoever reads it.
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, Self::Error>;
+
+    /// The keys of `span` in order, with their records. Lazy: what is not taken is not read.
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, Self::Error>> + use<'_, Self>;
+
+    /// How many keys `span` holds. Takes time by their number, and no memory.
+    ///
+    /// # Errors
+    /// The store's own; fatal for whoever reads it.
+    fn count(&self, space: Space, span: &Span) -> Result<u64, Self::Error> {
+        self.range(space, span)
+            .try_fold(0, |count, pair| pair.map(|_| count + 1))
+    }
+}
+
+/// A view that can be changed.
+pub trait Store: View {
+    /// Gives `key` this record, whatever it had.
+    fn put(&mut self, space: Space, key: Bytes, record: Bytes);
+
+    /// Takes `key` away, if it is there.
+    fn delete(&mut self, space: Space, key: Bytes);
+}
+
+/// A state that cannot be: the replica that meets it must stop and never serve from it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// A stored record does not read.
+    #[error(
+        "the state is damaged: keyspace {space} holds {what}; rebuild this node from its peers"
+    )]
+    Damaged {
+        /// Where.
+        space: Space,
+        /// What was found.
+        what: &'static str,
+    },
+    /// An entry came that is not the one after the last applied entry: a defect of the caller, or
+    /// a log that does not belong to this state.
+    #[error(
+        "entry {given} cannot be applied after {applied}: the log and the state of this node do \
+         not belong together; rebuild it from its peers"
+    )]
+    OutOfOrder {
+        /// The last entry applied.
+        applied: LogId,
+        /// The entry that came.
+        given: LogId,
+    },
+}
+
+/// A store in memory: what the simulator and the tests run on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemStore {
+    spaces: [BTreeMap<Bytes, Bytes>; Space::ALL.len()],
+}
+
+impl MemStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl View for MemStore {
+    type Error = Fault;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        Ok(self.spaces[space.slot()].get(key).cloned())
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, Fault>> + use<'_> {
+        self.spaces[space.slot()]
+            .range::<[u8], _>(span.bounds())
+            .map(|(key, record)| Ok((key.clone(), record.clone())))
+    }
+}
+
+impl Store for MemStore {
+    fn put(&mut self, space: Space, key: Bytes, record: Bytes) {
+        self.spaces[space.slot()].insert(key, record);
+    }
+
+    fn delete(&mut self, space: Space, key: Bytes) {
+        self.spaces[space.slot()].remove(&key);
+    }
+}
+
+/// The changes of one keyspace: a record, or `None` where the key was taken away.
+pub type Changes = BTreeMap<Bytes, Option<Bytes>>;
+
+/// Writes above a view, seen by reads through it, and not yet part of it.
+#[derive(Debug)]
+pub struct Overlay<V> {
+    base: V,
+    spaces: [Changes; Space::ALL.len()],
+}
+
+impl<V: View> Overlay<V> {
+    /// Nothing written yet above `base`.
+    pub fn new(base: V) -> Self {
+        Self {
+            base,
+            spaces: Default::default(),
+        }
+    }
+
+    /// What was written, by keyspace: the last change of each key.
+    pub fn into_changes(self) -> impl Iterator<Item = (Space, Changes)> {
+        Space::ALL.into_iter().zip(self.spaces)
+    }
+}
+
+impl<V: View> View for Overlay<V> {
+    type Error = V::Error;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, V::Error> {
+        match self.spaces[space.slot()].get(key) {
+            Some(change) => Ok(change.clone()),
+            None => self.base.get(space, key),
+        }
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, V::Error>> + use<'_, V> {
+        Merged {
+            below: self.base.range(space, span).peekable(),
+            above: self.spaces[space.slot()]
+                .range::<[u8], _>(span.bounds())
+                .peekable(),
+        }
+    }
+}
+
+impl<V: View> Store for Overlay<V> {
+    fn put(&mut self, space: Space, key: Bytes, record: Bytes) {
+        self.spaces[space.slot()].insert(key, Some(record));
+    }
+
+    fn delete(&mut self, space: Space, key: Bytes) {
+        self.spaces[space.slot()].insert(key, None);
+    }
+}
+
+/// Two ordered runs as one; where both have a key, the one above hides the one below.
+struct Merged<B: Iterator, A: Iterator> {
+    below: Peekable<B>,
+    above: Peekable<A>,
+}
+
+impl<'a, E, B, A> Iterator for Merged<B, A>
+where
+    B: Iterator<Item = Result<Pair, E>>,
+    A: Iterator<Item = (&'a Bytes, &'a Option<Bytes>)>,
+{
+    type Item = Result<Pair, E>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Some((key, _)) = self.above.peek() else {
+                return self.below.next();
+            };
+            match self.below.peek() {
+                Some(Err(_)) => return self.below.next(),
+                Some(Ok((lower, _))) if lower < *key => return self.below.next(),
+                Some(Ok((lower, _))) if lower == *key => {
+                    self.below.next();
+                }
+                Some(Ok(_)) | None => {}
+            }
+            let (key, change) = self.above.next().expect("it was just looked at");
+            if let Some(record) = change {
+                return Some(Ok((key.clone(), record.clone())));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read<V: View>(view: &V, span: &Span) -> Vec<Pair> {
+        view.range(Space::Current, span)
+            .map(|pair| pair.expect("memory does not fail"))
+            .collect()
+    }
+
+    fn bytes(small: &[u8]) -> Bytes {
+        Bytes::copy_from_slice(small)
+    }
+
+    #[test]
+    fn a_span_that_ends_before_it_starts_is_empty() {
+        let mut store = MemStore::new();
+        store.put(Space::Current, bytes(b"b"), bytes(b"1"));
+        for span in [
+            Span::between(bytes(b"c"), bytes(b"a")),
+            Span::between(bytes(b"b"), bytes(b"b")),
+        ] {
+            assert_eq!(read(&store, &span), vec![]);
+            assert_eq!(store.count(Space::Current, &span), Ok(0));
+        }
+        assert_eq!(read(&store, &Span::all()).len(), 1);
+    }
+
+    #[test]
+    fn keyspaces_do_not_share_keys() {
+        let mut store = MemStore::new();
+        for space in Space::ALL {
+            store.put(space, bytes(b"k"), bytes(space.name().as_bytes()));
+        }
+        for space in Space::ALL {
+            assert_eq!(
+                store.get(space, b"k"),
+                Ok(Some(bytes(space.name().as_bytes())))
+            );
+            assert_eq!(Space::ALL[space.slot()], space);
+        }
+    }
+
+    fn small_key() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(0u8..3, 0..4)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn an_overlay_reads_like_a_store_that_took_the_writes(
+            below in prop::collection::btree_map(small_key(), any::<u8>(), 0..12),
+            above in prop::collection::vec((small_key(), prop::option::of(any::<u8>())), 0..12),
+            from in small_key(),
+            until in prop::option::of(small_key()),
+        ) {
+            let mut plain = MemStore::new();
+            for (key, record) in &below {
+                plain.put(Space::Current, bytes(key), bytes(&[*record]));
+            }
+            let mut overlay = Overlay::new(plain.clone());
+            for (key, record) in &above {
+                match record {
+                    Some(record) => {
+                        plain.put(Space::Current, bytes(key), bytes(&[*record]));
+                        overlay.put(Space::Current, bytes(key), bytes(&[*record]));
+                    }
+                    None => {
+                        plain.delete(Space::Current, bytes(key));
+                        overlay.delete(Space::Current, bytes(key));
+                    }
+                }
+                prop_assert_eq!(
+                    plain.get(Space::Current, key),
+                    overlay.get(Space::Current, key)
+                );
+            }
+            let span = match until {
+                Some(until) => Span::between(bytes(&from), bytes(&until)),
+                None => Span::from_key(bytes(&from)),
+            };
+            prop_assert_eq!(read(&plain, &span), read(&overlay, &span));
+            prop_assert_eq!(
+                plain.count(Space::Current, &span),
+                overlay.count(Space::Current, &span)
+            );
+        }
+    }
+}

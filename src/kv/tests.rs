@@ -1,0 +1,1180 @@
+//! The state machine against a model: random programs over plain maps, and the rules one by one.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::ClusterInfo;
+use crate::api::DeleteRangeRequest;
+use crate::api::DeleteRangeResponse;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::KeyRange;
+use crate::api::KeyValue;
+use crate::api::Limits;
+use crate::api::MemberInfo;
+use crate::api::Outcome;
+use crate::api::PutRequest;
+use crate::api::PutResponse;
+use crate::api::RangeRequest;
+use crate::api::RangeResponse;
+use crate::api::ResponseBody;
+use crate::api::SessionCall;
+use crate::types::ClusterId;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::SessionId;
+use crate::types::Term;
+
+fn text(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// A store with a hand for writing entries one after the other.
+#[derive(Clone, Default)]
+struct Machine {
+    store: MemStore,
+    next: u64,
+}
+
+impl Machine {
+    fn entry(&mut self, command: Option<&[u8]>) -> Reply {
+        self.next += 1;
+        let id = LogId::new(LogIndex(self.next), Term(1));
+        let reply = apply(&mut self.store, id, command).expect("memory does not fail");
+        // A scan after each of thousands of entries would take seconds and show nothing new.
+        if self.next <= 100 {
+            assert_eq!(
+                content_hash(&self.store),
+                scan(&self.store),
+                "the hash is kept by every entry"
+            );
+        }
+        reply
+    }
+
+    fn run(&mut self, command: &Command) -> Reply {
+        self.entry(Some(&command.encode()))
+    }
+
+    fn write(&mut self, operation: Operation) -> (i64, ResponseBody) {
+        let reply = self.run(&Command::Write {
+            session: None,
+            operation,
+        });
+        let body = reply.result.expect("it is allowed");
+        (reply.revision, body.expect("writes have an answer"))
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> (i64, Option<KeyValue>) {
+        match self.write(put(key, value)) {
+            (revision, ResponseBody::Put(PutResponse { prev_kv })) => (revision, prev_kv),
+            other => panic!("not an answer to a put: {other:?}"),
+        }
+    }
+
+    fn delete(&mut self, key: &str, range: KeyRange) -> (i64, DeleteRangeResponse) {
+        match self.write(delete(key, range)) {
+            (revision, ResponseBody::DeleteRange(response)) => (revision, response),
+            other => panic!("not an answer to a delete: {other:?}"),
+        }
+    }
+
+    fn open(&mut self) -> SessionId {
+        let reply = self.run(&Command::OpenSession { sessions_max: 100 });
+        match reply.result {
+            Ok(Some(ResponseBody::OpenSession { id })) => id,
+            other => panic!("not a session: {other:?}"),
+        }
+    }
+
+    fn once(&mut self, id: SessionId, sequence: u64, acknowledged: u64, op: Operation) -> Reply {
+        self.run(&Command::Write {
+            session: Some(SessionCall {
+                id,
+                sequence,
+                acknowledged,
+            }),
+            operation: op,
+        })
+    }
+
+    fn get(&self, key: &str) -> Option<KeyValue> {
+        self.range(key, KeyRange::Single).kvs.pop()
+    }
+
+    fn range(&self, key: &str, range: KeyRange) -> RangeResponse {
+        let request = RangeRequest {
+            key: text(key),
+            range,
+            ..RangeRequest::default()
+        };
+        super::range(&self.store, &request, &Limits::DEFAULT).expect("memory does not fail")
+    }
+
+    fn progress(&self) -> Progress {
+        progress(&self.store).expect("memory does not fail")
+    }
+}
+
+fn put(key: &str, value: &str) -> Operation {
+    Operation::Put(PutRequest {
+        key: text(key),
+        value: text(value),
+        prev_kv: true,
+    })
+}
+
+fn delete(key: &str, range: KeyRange) -> Operation {
+    Operation::DeleteRange(DeleteRangeRequest {
+        key: text(key),
+        range,
+        prev_kv: true,
+    })
+}
+
+fn kv(key: &str, value: &str, create: i64, modified: i64, version: i64) -> KeyValue {
+    KeyValue {
+        key: text(key),
+        value: text(value),
+        create_revision: create,
+        mod_revision: modified,
+        version,
+        lease: 0,
+    }
+}
+
+fn refusal(reply: &Reply) -> (ErrorKind, Outcome) {
+    let error = reply.result.as_ref().expect_err("it is refused");
+    (error.kind.clone(), error.outcome)
+}
+
+// etcd's rules about revisions.
+
+#[test]
+fn an_empty_store_is_at_revision_one_and_the_first_put_makes_it_two() {
+    let mut machine = Machine::default();
+    assert_eq!(machine.progress().revision, 1);
+    assert_eq!(machine.put("a", "1"), (2, None));
+    assert_eq!(machine.get("a"), Some(kv("a", "1", 2, 2, 1)));
+}
+
+#[test]
+fn a_second_put_keeps_the_create_revision_and_raises_the_version() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    assert_eq!(machine.put("b", "x"), (3, None));
+    assert_eq!(machine.put("a", "2"), (4, Some(kv("a", "1", 2, 2, 1))));
+    assert_eq!(machine.get("a"), Some(kv("a", "2", 2, 4, 2)));
+}
+
+#[test]
+fn the_same_value_again_is_a_write_all_the_same() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    machine.put("a", "1");
+    assert_eq!(machine.get("a"), Some(kv("a", "1", 2, 3, 2)));
+}
+
+#[test]
+fn previous_values_are_handed_out_only_when_asked_for() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    let silent_put = Operation::Put(PutRequest {
+        key: text("a"),
+        value: text("2"),
+        prev_kv: false,
+    });
+    let put_answer = ResponseBody::Put(PutResponse { prev_kv: None });
+    assert_eq!(machine.write(silent_put), (3, put_answer));
+    let silent_delete = Operation::DeleteRange(DeleteRangeRequest {
+        key: text("a"),
+        range: KeyRange::Single,
+        prev_kv: false,
+    });
+    let delete_answer = ResponseBody::DeleteRange(DeleteRangeResponse {
+        deleted: 1,
+        prev_kvs: vec![],
+    });
+    assert_eq!(machine.write(silent_delete), (4, delete_answer));
+}
+
+#[test]
+fn deleting_nothing_does_not_raise_the_revision() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    for range in [KeyRange::Single, KeyRange::Prefix, KeyRange::From] {
+        let (revision, response) = machine.delete("b", range);
+        assert_eq!((revision, response.deleted), (2, 0));
+    }
+    assert_eq!(machine.put("c", "1").0, 3);
+}
+
+#[test]
+fn a_key_made_again_starts_over() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    machine.put("a", "2");
+    let (revision, response) = machine.delete("a", KeyRange::Single);
+    assert_eq!(revision, 4);
+    assert_eq!(response.prev_kvs, vec![kv("a", "2", 2, 3, 2)]);
+    assert_eq!(machine.get("a"), None);
+    assert_eq!(machine.put("a", "3"), (5, None));
+    assert_eq!(machine.get("a"), Some(kv("a", "3", 5, 5, 1)));
+}
+
+#[test]
+fn a_range_is_deleted_at_one_revision_with_an_event_for_each_key() {
+    let mut machine = Machine::default();
+    for key in ["a", "ab", "b", "c"] {
+        machine.put(key, "1");
+    }
+    let (revision, response) = machine.delete("a", KeyRange::Until(text("c")));
+    assert_eq!((revision, response.deleted), (6, 3));
+    assert_eq!(machine.range("", KeyRange::Prefix).count, 1);
+    let events: Vec<Pair> = machine
+        .store
+        .range(Space::Events, &Span::all())
+        .map(Result::unwrap)
+        .collect();
+    let expected: Vec<(i64, u32, &[u8])> = vec![
+        (2, 0, b"\x01a"),
+        (3, 0, b"\x01ab"),
+        (4, 0, b"\x01b"),
+        (5, 0, b"\x01c"),
+        (6, 0, b"\x00a"),
+        (6, 1, b"\x00ab"),
+        (6, 2, b"\x00b"),
+    ];
+    let found: Vec<(i64, u32, &[u8])> = events
+        .iter()
+        .map(|(key, record)| {
+            let main = i64::from_be_bytes(key[..8].try_into().unwrap());
+            let sub = u32::from_be_bytes(key[8..].try_into().unwrap());
+            (main, sub, record.as_ref())
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn history_keeps_every_value_and_a_tombstone_for_every_delete() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    machine.put("a", "2");
+    machine.delete("a", KeyRange::Single);
+    let newest_first: Vec<Bytes> = machine
+        .store
+        .range(Space::History, &Span::all())
+        .map(|pair| pair.unwrap().1)
+        .collect();
+    assert_eq!(newest_first.len(), 3);
+    assert_eq!(newest_first[0].as_ref(), &[0], "the tombstone");
+    let second = key_value(text("a"), newest_first[1].clone()).unwrap();
+    assert_eq!(second, kv("a", "2", 2, 3, 2));
+    let first = key_value(text("a"), newest_first[2].clone()).unwrap();
+    assert_eq!(first, kv("a", "1", 2, 2, 1));
+}
+
+#[test]
+fn keys_that_cannot_be_stored_are_refused_and_change_nothing() {
+    let mut machine = Machine::default();
+    let mut key = vec![0; KEY_BYTES_MAX];
+    let longest = Operation::Put(PutRequest {
+        key: Bytes::from(key.clone()),
+        ..PutRequest::default()
+    });
+    machine.write(longest);
+    let before = machine.progress().revision;
+    key.push(0);
+    for bad in [Bytes::new(), Bytes::from(key)] {
+        let put = Operation::Put(PutRequest {
+            key: bad.clone(),
+            ..PutRequest::default()
+        });
+        let delete = Operation::DeleteRange(DeleteRangeRequest {
+            key: bad,
+            ..DeleteRangeRequest::default()
+        });
+        for operation in [put, delete] {
+            let reply = machine.run(&Command::Write {
+                session: None,
+                operation,
+            });
+            assert_eq!(refusal(&reply).1, Outcome::NotApplied);
+            assert_eq!(reply.revision, before);
+        }
+    }
+}
+
+#[test]
+fn a_delete_beyond_its_bounds_is_refused_whole() {
+    let mut machine = Machine::default();
+    // Straight into the store: a hundred thousand entries would only make this slow.
+    let record = {
+        machine.put("a", "1");
+        machine.store.get(Space::Current, b"a").unwrap().unwrap()
+    };
+    for number in 0..DELETE_KEYS_MAX {
+        let key = Bytes::from(format!("many/{number:08}"));
+        machine.store.put(Space::Current, key, record.clone());
+    }
+    machine.store.delete(Space::Current, text("a"));
+    let mut sum_kept = machine.store.clone();
+    sum_kept.put(
+        Space::Meta,
+        text("hash"),
+        Bytes::copy_from_slice(&scan(&machine.store).unwrap().0.to_be_bytes()),
+    );
+    machine.store = sum_kept;
+
+    let everything = |prev_kv| {
+        Operation::DeleteRange(DeleteRangeRequest {
+            key: Bytes::new(),
+            range: KeyRange::Prefix,
+            prev_kv,
+        })
+    };
+    let all = |machine: &mut Machine, prev_kv| {
+        machine.run(&Command::Write {
+            session: None,
+            operation: everything(prev_kv),
+        })
+    };
+    let too_much = all(&mut machine, true);
+    assert!(matches!(
+        refusal(&too_much),
+        (
+            ErrorKind::RequestTooLarge {
+                limit: PREVIOUS_BYTES_MAX,
+                ..
+            },
+            Outcome::NotApplied
+        )
+    ));
+    machine.put("one", "more");
+    let too_many = all(&mut machine, false);
+    assert!(matches!(
+        refusal(&too_many),
+        (
+            ErrorKind::RequestTooLarge {
+                limit: DELETE_KEYS_MAX,
+                ..
+            },
+            Outcome::NotApplied
+        )
+    ));
+    assert_eq!(
+        machine.range("", KeyRange::Prefix).count,
+        DELETE_KEYS_MAX + 1
+    );
+    machine.delete("one", KeyRange::Single);
+    let answer = machine.write(everything(false)).1;
+    let ResponseBody::DeleteRange(response) = answer else {
+        panic!("not an answer to a delete: {answer:?}");
+    };
+    assert_eq!(response.deleted, DELETE_KEYS_MAX);
+}
+
+#[test]
+fn one_large_value_is_handed_back_however_large() {
+    let mut machine = Machine::default();
+    let value = "v".repeat(2 * usize::try_from(PREVIOUS_BYTES_MAX).unwrap());
+    machine.put("a", &value);
+    let (_, response) = machine.delete("a", KeyRange::Prefix);
+    assert_eq!(response.prev_kvs[0].value.len(), value.len());
+}
+
+// Entries as such.
+
+#[test]
+fn an_entry_that_does_not_follow_the_applied_one_is_a_fault() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    machine.put("a", "2");
+    let before = machine.store.clone();
+    let command = Command::Write {
+        session: None,
+        operation: put("a", "3"),
+    }
+    .encode();
+    for (index, term) in [(1, 1), (2, 1), (2, 2), (4, 1), (3, 0)] {
+        let given = LogId::new(LogIndex(index), Term(term));
+        assert_eq!(
+            apply(&mut machine.store, given, Some(&command)),
+            Err(Fault::OutOfOrder {
+                applied: LogId::new(LogIndex(2), Term(1)),
+                given,
+            })
+        );
+        assert_eq!(machine.store, before, "nothing is applied twice");
+    }
+}
+
+#[test]
+fn entries_without_a_readable_command_count_as_applied_and_change_nothing_else() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    let reply = machine.entry(None);
+    assert_eq!((reply.revision, reply.result), (2, Ok(None)));
+    let newer = machine.entry(Some(&[200, 1, 2, 3]));
+    assert_eq!(
+        refusal(&newer),
+        (ErrorKind::Unsupported, Outcome::NotApplied)
+    );
+    let torn = machine.entry(Some(&[1, 0, 0, 0, 50]));
+    assert_eq!(
+        refusal(&torn),
+        (ErrorKind::Unsupported, Outcome::NotApplied)
+    );
+    assert_eq!(machine.progress().applied.index, LogIndex(4));
+    assert_eq!(machine.put("a", "2").0, 3);
+}
+
+#[test]
+fn the_first_bootstrap_stands_and_does_not_raise_the_revision() {
+    let mut machine = Machine::default();
+    let info = |id| ClusterInfo {
+        cluster_id: ClusterId(id),
+        members: vec![MemberInfo::default()],
+    };
+    assert_eq!(cluster_info(&machine.store), Ok(None));
+    let reply = machine.run(&Command::Bootstrap(info(7)));
+    assert_eq!((reply.revision, reply.result), (1, Ok(None)));
+    assert_eq!(
+        machine.run(&Command::Bootstrap(info(7))).result,
+        Ok(None),
+        "proposed twice"
+    );
+    let other = machine.run(&Command::Bootstrap(info(8)));
+    assert_eq!(
+        refusal(&other),
+        (ErrorKind::ClusterMismatch, Outcome::NotApplied)
+    );
+    assert_eq!(cluster_info(&machine.store), Ok(Some(info(7))));
+    assert_eq!(machine.progress().revision, 1);
+}
+
+/// The hash covers every byte of every record, so it pins the format of all of them. If this
+/// fails, the state that older versions wrote no longer means the same: that needs a new format
+/// version on disk, not a new number here.
+#[test]
+fn the_stored_format_is_pinned() {
+    let mut machine = Machine::default();
+    machine.run(&Command::Bootstrap(ClusterInfo {
+        cluster_id: ClusterId(7),
+        members: vec![MemberInfo {
+            name: "n1".into(),
+            ..MemberInfo::default()
+        }],
+    }));
+    let id = machine.open();
+    machine.put("a\0b", "1");
+    machine.once(id, 1, 0, put("a\0b", "2"));
+    machine.once(id, 2, 0, put("", ""));
+    machine.put("large", &"v".repeat(5000));
+    machine.once(id, 3, 0, put("large", "small"));
+    machine.once(id, 5, 1, delete("a", KeyRange::Prefix));
+    let pinned = ContentHash(0xa186_fe04_a872_d4f8_a291_e67d_63e4_f8f2);
+    assert_eq!(content_hash(&machine.store), Ok(pinned));
+}
+
+// Exactly once.
+
+#[test]
+fn a_retry_gets_the_first_reply_and_has_no_second_effect() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    machine.put("a", "0");
+    let first = machine.once(id, 1, 0, put("a", "1"));
+    machine.put("a", "2");
+    let retry = machine.once(id, 1, 0, put("a", "1"));
+    assert_eq!(retry, first);
+    assert_eq!(first.revision, 3);
+    assert_eq!(machine.get("a"), Some(kv("a", "2", 2, 4, 3)));
+}
+
+#[test]
+fn numbers_are_remembered_one_by_one_in_any_order() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    let third = machine.once(id, 3, 0, put("c", "1"));
+    let first = machine.once(id, 1, 0, put("a", "1"));
+    assert_eq!(third.revision, 2);
+    assert_eq!(
+        first.revision, 3,
+        "a lower number that was not seen is no retry"
+    );
+    assert_eq!(machine.once(id, 3, 0, put("c", "1")), third);
+    assert_eq!(machine.once(id, 1, 0, put("a", "1")), first);
+}
+
+#[test]
+fn an_acknowledged_number_is_refused_and_never_applied() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    machine.once(id, 1, 0, put("a", "1"));
+    machine.once(id, 3, 2, put("a", "3"));
+    let before = machine.get("a");
+    for (sequence, acknowledged) in [(1, 0), (2, 0), (2, 1), (0, 0), (9, 9), (8, 9)] {
+        let reply = machine.once(id, sequence, acknowledged, put("a", "again"));
+        assert_eq!(
+            refusal(&reply),
+            (ErrorKind::StaleSequence, Outcome::Unknown),
+            "number {sequence} with {acknowledged} acknowledged"
+        );
+    }
+    assert_eq!(machine.get("a"), before);
+    assert_eq!(
+        machine.once(id, 4, 0, put("a", "4")).revision,
+        4,
+        "a refused call moves no mark"
+    );
+}
+
+#[test]
+fn acknowledged_replies_are_dropped_and_the_rest_is_kept() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    let kept = |machine: &Machine| {
+        let count = machine.store.count(Space::Clients, &Span::all());
+        count.unwrap() - 1
+    };
+    for sequence in 1..=40 {
+        machine.once(id, sequence, 0, put("a", "1"));
+    }
+    assert_eq!(kept(&machine), 40);
+    machine.once(id, 41, 3, put("a", "1"));
+    assert_eq!(kept(&machine), 38, "a few, looked up one by one");
+    machine.once(id, 42, 38, put("a", "1"));
+    assert_eq!(kept(&machine), 4, "many, by a scan");
+    let reply = machine.once(id, 39, 38, put("a", "1"));
+    assert_eq!(reply.revision, 40, "still the first reply");
+}
+
+#[test]
+fn an_unknown_or_forgotten_session_is_refused_with_outcome_unknown() {
+    let mut machine = Machine::default();
+    let never = machine.once(SessionId(99), 1, 0, put("a", "1"));
+    assert_eq!(
+        refusal(&never),
+        (ErrorKind::SessionExpired, Outcome::Unknown)
+    );
+    let id = machine.open();
+    machine.once(id, 1, 0, put("a", "1"));
+    let used = machine.progress().applied.index;
+    let forget = |unused_since| Command::ForgetSessions {
+        sessions: vec![SessionId(77), id],
+        unused_since,
+    };
+    machine.run(&forget(used.previous()));
+    assert_eq!(
+        machine.progress().sessions,
+        1,
+        "used after the decision: spared"
+    );
+    machine.run(&forget(used));
+    assert_eq!(machine.progress().sessions, 0);
+    assert_eq!(machine.store.count(Space::Clients, &Span::all()), Ok(0));
+    let forgotten = machine.once(id, 1, 0, put("a", "1"));
+    assert_eq!(
+        refusal(&forgotten),
+        (ErrorKind::SessionExpired, Outcome::Unknown)
+    );
+    assert_eq!(machine.get("a"), Some(kv("a", "1", 2, 2, 1)));
+}
+
+#[test]
+fn forgetting_finds_kept_replies_wherever_the_mark_is() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    machine.once(id, 1_000_000, 999_000, put("a", "1"));
+    machine.run(&Command::ForgetSessions {
+        sessions: vec![id],
+        unused_since: LogIndex(u64::MAX),
+    });
+    assert_eq!(machine.store.count(Space::Clients, &Span::all()), Ok(0));
+}
+
+#[test]
+fn a_refused_write_is_decided_once_too() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    let first = machine.once(id, 1, 0, put("", "1"));
+    assert_eq!(
+        refusal(&first),
+        (ErrorKind::InvalidArgument, Outcome::NotApplied)
+    );
+    let retry = machine.once(id, 1, 0, put("a", "1"));
+    assert_eq!(retry, first, "whatever the retry carries");
+    assert_eq!(machine.get("a"), None);
+}
+
+#[test]
+fn numbers_too_far_above_the_mark_wait_for_acknowledgements() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    assert!(
+        machine
+            .once(id, OUTSTANDING_MAX, 0, put("a", "1"))
+            .result
+            .is_ok()
+    );
+    let far = machine.once(id, OUTSTANDING_MAX + 1, 0, put("a", "2"));
+    assert!(matches!(
+        refusal(&far),
+        (ErrorKind::SlowDown { .. }, Outcome::NotApplied)
+    ));
+    assert!(
+        machine
+            .once(id, OUTSTANDING_MAX + 1, 1, put("a", "2"))
+            .result
+            .is_ok()
+    );
+    let retry = machine.once(id, OUTSTANDING_MAX, 1, put("a", "1"));
+    assert_eq!(retry.revision, 2);
+}
+
+#[test]
+fn large_previous_values_are_not_kept_and_the_retry_says_so() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    machine.put("a", &"v".repeat(5000));
+    let first = machine.once(id, 1, 0, put("a", "1"));
+    assert!(matches!(
+        &first.result,
+        Ok(Some(ResponseBody::Put(PutResponse { prev_kv: Some(kv) }))) if kv.value.len() == 5000
+    ));
+    let retry = machine.once(id, 1, 0, put("a", "1"));
+    assert_eq!(refusal(&retry), (ErrorKind::ReplyNotKept, Outcome::Applied));
+    assert_eq!(retry.revision, first.revision);
+    assert_eq!(machine.get("a").unwrap().version, 2);
+}
+
+#[test]
+fn what_a_session_keeps_is_bounded_in_bytes() {
+    let mut machine = Machine::default();
+    let id = machine.open();
+    let value = "v".repeat(4000);
+    machine.put("a", &value);
+    for sequence in 1..=OUTSTANDING_MAX {
+        machine.once(id, sequence, 0, put("a", &value));
+    }
+    let kept: usize = machine
+        .store
+        .range(Space::Clients, &Span::all())
+        .map(|pair| pair.unwrap().1.len())
+        .sum();
+    assert!(kept < 512 << 10, "{kept} bytes");
+    let early = machine.once(id, 1, 0, put("a", "x"));
+    assert!(early.result.is_ok(), "{early:?}");
+    let late = machine.once(id, OUTSTANDING_MAX, 0, put("a", "x"));
+    assert_eq!(refusal(&late), (ErrorKind::ReplyNotKept, Outcome::Applied));
+
+    machine.once(id, OUTSTANDING_MAX + 1, OUTSTANDING_MAX, put("a", &value));
+    let roomy = machine.once(id, OUTSTANDING_MAX + 1, OUTSTANDING_MAX, put("a", "x"));
+    assert!(
+        roomy.result.is_ok(),
+        "what was acknowledged makes room again"
+    );
+}
+
+#[test]
+fn a_full_table_refuses_new_sessions_and_evicts_none() {
+    let mut machine = Machine::default();
+    let open = Command::OpenSession { sessions_max: 2 };
+    let first = machine.open();
+    machine.open();
+    let refused = machine.run(&open);
+    assert!(matches!(
+        refusal(&refused),
+        (ErrorKind::SlowDown { .. }, Outcome::NotApplied)
+    ));
+    assert_eq!(machine.progress().sessions, 2);
+    assert!(machine.once(first, 1, 0, put("a", "1")).result.is_ok());
+    machine.run(&Command::ForgetSessions {
+        sessions: vec![first],
+        unused_since: machine.progress().applied.index,
+    });
+    assert!(machine.run(&open).result.is_ok());
+}
+
+#[test]
+fn idle_sessions_are_those_not_used_since() {
+    let mut machine = Machine::default();
+    let (first, second, third) = (machine.open(), machine.open(), machine.open());
+    let since = machine.progress().applied.index;
+    machine.once(second, 1, 0, put("a", "1"));
+    machine.once(second, 1, 0, put("a", "1"));
+    let idle = |count| idle_sessions(&machine.store, since, count).unwrap();
+    assert_eq!(idle(10), vec![first, third]);
+    assert_eq!(idle(1), vec![first]);
+    let all = idle_sessions(&machine.store, machine.progress().applied.index, 10).unwrap();
+    assert_eq!(all, vec![first, second, third]);
+}
+
+// Reads.
+
+fn three_keys() -> Machine {
+    let mut machine = Machine::default();
+    for key in ["a", "ab", "b"] {
+        machine.put(key, &"v".repeat(100));
+    }
+    machine
+}
+
+fn read(machine: &Machine, request: &RangeRequest, reply_bytes_max: usize) -> RangeResponse {
+    let limits = Limits {
+        reply_bytes_max,
+        ..Limits::DEFAULT
+    };
+    range(&machine.store, request, &limits).expect("memory does not fail")
+}
+
+#[test]
+fn a_range_stops_at_its_limit_says_more_and_counts_all() {
+    let machine = three_keys();
+    for (limit, returned, more) in [(0, 3, false), (1, 1, true), (2, 2, true), (3, 3, false)] {
+        let request = RangeRequest {
+            range: KeyRange::Prefix,
+            limit,
+            ..RangeRequest::default()
+        };
+        let response = read(&machine, &request, 1 << 20);
+        assert_eq!(
+            (response.kvs.len(), response.more, response.count),
+            (returned, more, 3),
+            "limit {limit}"
+        );
+    }
+}
+
+#[test]
+fn a_range_stops_before_its_reply_is_too_large_but_always_gets_on() {
+    let machine = three_keys();
+    let request = RangeRequest {
+        range: KeyRange::Prefix,
+        ..RangeRequest::default()
+    };
+    for (bytes, returned) in [(0, 1), (512 + 310, 2), (512 + 460, 3)] {
+        let response = read(&machine, &request, bytes);
+        assert_eq!(response.kvs.len(), returned, "{bytes} bytes");
+        assert_eq!(response.more, returned < 3);
+        assert_eq!(response.count, 3);
+    }
+    // What is estimated per key is never less than what its encoding takes.
+    let widest = KeyValue {
+        key: Bytes::from(vec![b'k'; 8 << 10]),
+        value: Bytes::from(vec![b'v'; 1 << 20]),
+        create_revision: i64::MIN,
+        mod_revision: i64::MIN,
+        version: i64::MIN,
+        lease: i64::MIN,
+    };
+    let encoded = postcard::to_stdvec(&widest).unwrap().len();
+    assert!(encoded <= widest.key.len() + widest.value.len() + 50);
+}
+
+#[test]
+fn keys_only_and_count_only_leave_out_what_they_say() {
+    let machine = three_keys();
+    let request = RangeRequest {
+        range: KeyRange::Prefix,
+        keys_only: true,
+        ..RangeRequest::default()
+    };
+    let keys = read(&machine, &request, 1 << 20);
+    assert!(keys.kvs.iter().all(|kv| kv.value.is_empty()));
+    assert_eq!(keys.kvs[1], kv("ab", "", 3, 3, 1));
+    for (range, count) in [(KeyRange::Single, 1), (KeyRange::Prefix, 2)] {
+        let request = RangeRequest {
+            key: text("a"),
+            range,
+            count_only: true,
+            ..RangeRequest::default()
+        };
+        let counted = read(&machine, &request, 1 << 20);
+        assert_eq!((counted.kvs.len(), counted.count), (0, count));
+        assert!(!counted.more);
+    }
+}
+
+#[test]
+fn an_inverted_range_finds_nothing() {
+    let machine = three_keys();
+    assert_eq!(machine.range("b", KeyRange::Until(text("a"))).count, 0);
+}
+
+// Random programs.
+
+/// One step of a random program.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Write {
+        /// Which of the sessions opened before, its number, and the mark.
+        session: Option<(usize, u64, u64)>,
+        operation: Operation,
+    },
+    Open,
+    Forget {
+        which: usize,
+        back: u64,
+    },
+    Bootstrap(u128),
+    Noop,
+    Garbage(Vec<u8>),
+}
+
+/// The entries of the log that `steps` make, from index 1.
+pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
+    let mut opened = vec![0u64];
+    let pick = |opened: &[u64], which: usize| SessionId(opened[which % opened.len()]);
+    let mut entries = Vec::new();
+    for (index, step) in (1u64..).zip(steps) {
+        let command = match step {
+            Step::Write { session, operation } => Some(Command::Write {
+                session: session.map(|(which, sequence, acknowledged)| SessionCall {
+                    id: pick(&opened, which),
+                    sequence,
+                    acknowledged,
+                }),
+                operation: operation.clone(),
+            }),
+            Step::Open => {
+                opened.push(index);
+                Some(Command::OpenSession { sessions_max: 3 })
+            }
+            Step::Forget { which, back } => Some(Command::ForgetSessions {
+                sessions: vec![pick(&opened, *which)],
+                unused_since: LogIndex(index.saturating_sub(*back)),
+            }),
+            Step::Bootstrap(id) => Some(Command::Bootstrap(ClusterInfo {
+                cluster_id: ClusterId(*id),
+                members: vec![],
+            })),
+            Step::Noop | Step::Garbage(_) => None,
+        };
+        let bytes = match step {
+            Step::Garbage(bytes) => Some(Bytes::from(bytes.clone())),
+            _ => command.map(|command| command.encode()),
+        };
+        // A new term now and then, as leaders come and go.
+        let id = LogId::new(LogIndex(index), Term(1 + index / 10));
+        entries.push((id, bytes));
+    }
+    entries
+}
+
+fn a_key() -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(prop_oneof![Just(0u8), Just(b'a'), Just(0xff)], 0..4)
+        .prop_map(Bytes::from)
+}
+
+fn a_range() -> impl Strategy<Value = KeyRange> {
+    prop_oneof![
+        3 => Just(KeyRange::Single),
+        1 => Just(KeyRange::Prefix),
+        1 => a_key().prop_map(KeyRange::Until),
+        1 => Just(KeyRange::From),
+    ]
+}
+
+fn an_operation() -> impl Strategy<Value = Operation> {
+    let put = (a_key(), a_key(), any::<bool>()).prop_map(|(key, value, prev_kv)| {
+        Operation::Put(PutRequest {
+            key,
+            value,
+            prev_kv,
+        })
+    });
+    let delete = (a_key(), a_range(), any::<bool>()).prop_map(|(key, range, prev_kv)| {
+        Operation::DeleteRange(DeleteRangeRequest {
+            key,
+            range,
+            prev_kv,
+        })
+    });
+    prop_oneof![3 => put, 1 => delete]
+}
+
+/// Random programs: mostly writes, with and without a session.
+pub(crate) fn programs(length: usize) -> impl Strategy<Value = Vec<Step>> {
+    let plain = an_operation().prop_map(|operation| Step::Write {
+        session: None,
+        operation,
+    });
+    let numbered = (0usize..5, 0u64..8, 0u64..6, an_operation()).prop_map(
+        |(which, sequence, acknowledged, operation)| Step::Write {
+            session: Some((which, sequence, acknowledged)),
+            operation,
+        },
+    );
+    let step = prop_oneof![
+        6 => plain,
+        6 => numbered,
+        2 => Just(Step::Open),
+        1 => (0usize..5, 0u64..10).prop_map(|(which, back)| Step::Forget { which, back }),
+        1 => (0u128..2).prop_map(Step::Bootstrap),
+        1 => Just(Step::Noop),
+        1 => prop::collection::vec(any::<u8>(), 0..12).prop_map(Step::Garbage),
+    ];
+    prop::collection::vec(step, 0..length)
+}
+
+/// What the state machine should do, on plain maps.
+#[derive(Default)]
+struct Model {
+    revision: i64,
+    keys: BTreeMap<Bytes, KeyValue>,
+    /// (key, newest first, revision, number) → what the key became.
+    past: BTreeMap<(i64, u32), (Bytes, Option<KeyValue>)>,
+    sessions: BTreeMap<SessionId, ModelSession>,
+    cluster: Option<ClusterInfo>,
+}
+
+#[derive(Default)]
+struct ModelSession {
+    mark: u64,
+    used: u64,
+    replies: BTreeMap<u64, Verdict>,
+}
+
+/// A reply without the sentences of its error.
+type Verdict = (i64, Result<Option<ResponseBody>, (ErrorKind, Outcome)>);
+
+fn verdict(reply: Reply) -> Verdict {
+    let strip = |error: Error| match error.kind {
+        ErrorKind::SlowDown { .. } => (ErrorKind::SlowDown { retry_after_ms: 0 }, error.outcome),
+        kind => (kind, error.outcome),
+    };
+    (reply.revision, reply.result.map_err(strip))
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            revision: 1,
+            ..Self::default()
+        }
+    }
+
+    fn apply(&mut self, id: LogId, command: Option<&Bytes>) -> Verdict {
+        let no = |kind| Err((kind, Outcome::NotApplied));
+        let Some(bytes) = command else {
+            return (self.revision, Ok(None));
+        };
+        let Ok(command) = Command::decode(bytes) else {
+            return (self.revision, no(ErrorKind::Unsupported));
+        };
+        match command {
+            Command::Write {
+                session: None,
+                operation,
+            } => self.write(operation),
+            Command::Write {
+                session: Some(call),
+                operation,
+            } => {
+                let unknown = |kind| Err((kind, Outcome::Unknown));
+                let revision = self.revision;
+                let Some(session) = self.sessions.get_mut(&call.id) else {
+                    return (revision, unknown(ErrorKind::SessionExpired));
+                };
+                let mark = session.mark.max(call.acknowledged);
+                if call.sequence <= mark {
+                    return (revision, unknown(ErrorKind::StaleSequence));
+                }
+                session.mark = mark;
+                session.used = id.index.0;
+                session.replies.retain(|sequence, _| *sequence > mark);
+                if let Some(verdict) = session.replies.get(&call.sequence) {
+                    return verdict.clone();
+                }
+                let verdict = self.write(operation);
+                let session = self.sessions.get_mut(&call.id).expect("it is there");
+                session.replies.insert(call.sequence, verdict.clone());
+                verdict
+            }
+            Command::OpenSession { sessions_max } => {
+                if self.sessions.len() >= sessions_max as usize {
+                    return (self.revision, no(ErrorKind::SlowDown { retry_after_ms: 0 }));
+                }
+                let session = ModelSession {
+                    used: id.index.0,
+                    ..ModelSession::default()
+                };
+                let id = SessionId(id.index.0);
+                self.sessions.insert(id, session);
+                (self.revision, Ok(Some(ResponseBody::OpenSession { id })))
+            }
+            Command::Bootstrap(info) => match &self.cluster {
+                Some(set) if *set != info => (self.revision, no(ErrorKind::ClusterMismatch)),
+                _ => {
+                    self.cluster = Some(info);
+                    (self.revision, Ok(None))
+                }
+            },
+            Command::ForgetSessions {
+                sessions,
+                unused_since,
+            } => {
+                for id in sessions {
+                    if self
+                        .sessions
+                        .get(&id)
+                        .is_some_and(|s| s.used <= unused_since.0)
+                    {
+                        self.sessions.remove(&id);
+                    }
+                }
+                (self.revision, Ok(None))
+            }
+        }
+    }
+
+    fn write(&mut self, operation: Operation) -> Verdict {
+        let empty = Err((ErrorKind::InvalidArgument, Outcome::NotApplied));
+        let main = self.revision + 1;
+        match operation {
+            Operation::Put(request) => {
+                if request.key.is_empty() {
+                    return (self.revision, empty);
+                }
+                self.revision = main;
+                let old = self.keys.get(&request.key).cloned();
+                let new = KeyValue {
+                    key: request.key.clone(),
+                    value: request.value,
+                    create_revision: old.as_ref().map_or(main, |old| old.create_revision),
+                    mod_revision: main,
+                    version: old.as_ref().map_or(0, |old| old.version) + 1,
+                    lease: 0,
+                };
+                self.past
+                    .insert((main, 0), (request.key.clone(), Some(new.clone())));
+                self.keys.insert(request.key, new);
+                let prev_kv = old.filter(|_| request.prev_kv);
+                (main, Ok(Some(ResponseBody::Put(PutResponse { prev_kv }))))
+            }
+            Operation::DeleteRange(request) => {
+                if request.key.is_empty() && request.range == KeyRange::Single {
+                    return (self.revision, empty);
+                }
+                let matches = |key: &Bytes| match &request.range {
+                    KeyRange::Single => key == &request.key,
+                    KeyRange::Prefix => key.starts_with(&request.key),
+                    KeyRange::Until(end) => key >= &request.key && key < end,
+                    KeyRange::From => key >= &request.key,
+                };
+                let gone: Vec<KeyValue> = self
+                    .keys
+                    .values()
+                    .filter(|kv| matches(&kv.key))
+                    .cloned()
+                    .collect();
+                for (sub, kv) in (0..).zip(&gone) {
+                    self.keys.remove(&kv.key);
+                    self.past.insert((main, sub), (kv.key.clone(), None));
+                }
+                if !gone.is_empty() {
+                    self.revision = main;
+                }
+                let response = DeleteRangeResponse {
+                    deleted: gone.len() as u64,
+                    prev_kvs: if request.prev_kv { gone } else { vec![] },
+                };
+                (self.revision, Ok(Some(ResponseBody::DeleteRange(response))))
+            }
+        }
+    }
+
+    /// Whether `store` holds what this model holds, in every keyspace.
+    fn check(&self, store: &MemStore) {
+        let all = RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        };
+        let found = range(store, &all, &Limits::DEFAULT).unwrap().kvs;
+        let expected: Vec<KeyValue> = self.keys.values().cloned().collect();
+        assert_eq!(found, expected);
+
+        let progress = progress(store).unwrap();
+        assert_eq!(progress.revision, self.revision);
+        assert_eq!(progress.sessions, self.sessions.len() as u64);
+        assert_eq!(cluster_info(store).unwrap(), self.cluster);
+        let kept: usize = self.sessions.values().map(|s| s.replies.len()).sum();
+        assert_eq!(
+            store.count(Space::Clients, &Span::all()).unwrap(),
+            (kept + self.sessions.len()) as u64
+        );
+
+        let events = store.range(Space::Events, &Span::all()).map(Result::unwrap);
+        let mut history = MemStore::new();
+        let mut count = 0;
+        for ((key, record), (&(main, sub), (changed, after))) in events.zip(&self.past) {
+            let revision = keys::Revision { main, sub };
+            assert_eq!(key, keys::event_key(revision));
+            assert_eq!(record[0], u8::from(after.is_some()));
+            assert_eq!(&record[1..], changed.as_ref());
+            history.put(
+                Space::History,
+                keys::history_key(changed, revision),
+                Bytes::new(),
+            );
+            let past = store.get(Space::History, &keys::history_key(changed, revision));
+            let past = past.unwrap().expect("every change is in history");
+            match after {
+                Some(kv) => assert_eq!(&key_value(changed.clone(), past).unwrap(), kv),
+                None => assert_eq!(past.as_ref(), [0]),
+            }
+            count += 1;
+        }
+        assert_eq!(count, self.past.len() as u64);
+        for space in [Space::Events, Space::History] {
+            assert_eq!(store.count(space, &Span::all()), Ok(count), "{space}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn random_programs_answer_and_store_what_the_model_does(steps in programs(60)) {
+        let mut store = MemStore::new();
+        let mut model = Model::new();
+        for (id, command) in entries(&steps) {
+            let reply = apply(&mut store, id, command.as_deref()).expect("memory does not fail");
+            prop_assert_eq!(verdict(reply), model.apply(id, command.as_ref()));
+            prop_assert_eq!(content_hash(&store), scan(&store));
+        }
+        model.check(&store);
+    }
+
+    #[test]
+    fn entries_applied_through_an_overlay_are_the_same_entries(
+        steps in programs(40),
+        batch in 1usize..9,
+    ) {
+        let program = entries(&steps);
+        let mut one_by_one = MemStore::new();
+        let mut batched = MemStore::new();
+        for batch in program.chunks(batch) {
+            let mut overlay = Overlay::new(batched.clone());
+            for (id, command) in batch {
+                let expected = apply(&mut one_by_one, *id, command.as_deref());
+                prop_assert_eq!(apply(&mut overlay, *id, command.as_deref()), expected);
+            }
+            for (space, changes) in overlay.into_changes() {
+                for (key, record) in changes {
+                    match record {
+                        Some(record) => batched.put(space, key, record),
+                        None => batched.delete(space, key),
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(one_by_one, batched);
+    }
+}

@@ -1,0 +1,65 @@
+//! What a node is told and what it wants done: the seam between the pure replica and its shell.
+//!
+//! Three laws for the shell, and no more: drain [`crate::node::Node::poll_output`] after every
+//! `handle`; report what became durable and what was applied; never lie about time.
+
+use crate::api::Call;
+use crate::api::Error;
+use crate::api::Response;
+use crate::kv::Reply;
+use crate::raft::Entry;
+use crate::raft::Envelope;
+use crate::raft::ReadPermit;
+use crate::raft::Ticket;
+use crate::raft::Unsaved;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::RequestId;
+use crate::types::SessionId;
+
+/// What a node is told.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A peer's message arrived.
+    Message(Envelope),
+    /// A client's request arrived. It must have passed [`crate::api::validate`].
+    Request(RequestId, Call),
+    /// Everything up to and including this ticket is durable.
+    Persisted(Ticket),
+    /// These entries, all in one atomic step, are applied and visible to new snapshots. In order,
+    /// none left out: one reply for each entry that was handed out.
+    Applied(Vec<(LogId, Reply)>),
+    /// The answer to [`Output::FindIdleSessions`]: sessions not used after `unused_since`.
+    IdleSessions {
+        /// As it was asked.
+        unused_since: LogIndex,
+        /// Some of them; bounded by whoever looked.
+        sessions: Vec<SessionId>,
+    },
+    /// Let go of leadership and take no further part in elections: the process is stopping.
+    Retire,
+    /// Time has passed.
+    Tick,
+}
+
+/// What a node wants done. `Persist`s are carried out in the order given, `Apply`s in the order
+/// given, and nothing else has an order.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Make this durable, then report the ticket.
+    Persist(Ticket, Unsaved),
+    /// Send this; it may be lost.
+    Send(Envelope),
+    /// Apply these to the state machine, then report their replies.
+    Apply(Vec<Entry>),
+    /// The read may be answered now, from any snapshot opened from now on.
+    Read(RequestId, ReadPermit),
+    /// Look in the store for sessions that were not used after `unused_since`, and report some.
+    /// A shell that does not answer keeps every session for ever.
+    FindIdleSessions {
+        /// The last use that still counts as idle.
+        unused_since: LogIndex,
+    },
+    /// The request is finished.
+    Reply(RequestId, Result<Response, Error>),
+}

@@ -1,0 +1,321 @@
+//! One replica: consensus, the state machine's replies, and the clients that wait for them.
+//!
+//! [`Node`] is a pure value. It takes time and messages as arguments and gives effects back as
+//! data; the server and the simulator drive the same code. It owns no store: entries go out as
+//! [`Output::Apply`] and their replies come back as [`Input::Applied`], and a read goes out as a
+//! [`ReadPermit`](crate::raft::ReadPermit), the right to look, for the shell to use.
+//!
+//! What is missing on purpose: the leased read. It never comes here. The session that received it
+//! asks the published [`LeaseCell`](crate::raft::LeaseCell) and reads the store itself; only reads
+//! that the lease does not cover, or whose index is not applied yet, arrive as requests.
+
+mod io;
+mod reader;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::Call;
+use crate::api::ClusterInfo;
+use crate::api::ErrorKind;
+use crate::api::Limits;
+use crate::api::MemberInfo;
+use crate::api::Request;
+use crate::api::ResponseHeader;
+use crate::kv::Command;
+use crate::raft;
+use crate::raft::Consensus;
+use crate::raft::Published;
+use crate::raft::Restored;
+use crate::raft::Timing;
+use crate::time::Instant;
+use crate::types::ClusterId;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::RequestId;
+use crate::types::Role;
+use crate::types::SessionId;
+
+pub use io::Input;
+pub use io::Output;
+pub use reader::Answer;
+pub use reader::Authority;
+pub use reader::Reader;
+pub use reader::Source;
+
+use requests::Waiting;
+
+/// How often the leader notes how far the log has come, to know later which sessions were unused
+/// since then.
+const SESSION_SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What a node is, fixed for its life.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// The cluster's identity.
+    pub cluster_id: ClusterId,
+    /// This member.
+    pub id: NodeId,
+    /// The cluster's first members, as configured on every node alike.
+    pub members: Vec<MemberInfo>,
+    /// Timeouts of consensus.
+    pub timing: Timing,
+    /// What requests may cost.
+    pub limits: Limits,
+    /// How many requests may wait inside this node; one more gets `SlowDown`.
+    pub waiting_max: usize,
+    /// How many sessions the cluster keeps; one more is refused.
+    pub sessions_max: u32,
+    /// How long a session may stay unused before the leader proposes to forget it.
+    pub session_idle_max: Duration,
+    /// Draws the election timeouts.
+    pub seed: u64,
+}
+
+/// One replica.
+pub struct Node {
+    options: NodeOptions,
+    consensus: Consensus,
+    waiting: Waiting,
+    outputs: VecDeque<Output>,
+    applied: LogIndex,
+    /// The cluster's founding command is applied.
+    founded: bool,
+    /// Where this node, as leader, last proposed it.
+    founding: Option<LogId>,
+    /// As leader: how far the log had come at past instants, oldest first.
+    session_samples: VecDeque<(Instant, LogIndex)>,
+}
+
+impl Node {
+    /// A node as its disks left it. `founded` says whether the store holds the cluster's founding
+    /// command; `now` is read after the data directory is locked.
+    pub fn new(options: NodeOptions, restored: Restored, founded: bool, now: Instant) -> Self {
+        let applied = restored.applied;
+        let consensus = Consensus::new(options.id, options.timing, restored, options.seed, now);
+        let mut node = Self {
+            waiting: Waiting::new(options.waiting_max),
+            options,
+            consensus,
+            outputs: VecDeque::new(),
+            applied,
+            founded,
+            founding: None,
+            session_samples: VecDeque::new(),
+        };
+        node.drain_consensus();
+        node
+    }
+
+    /// Takes one input in. Drain [`Node::poll_output`] afterwards.
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Message(envelope) => self.consensus.handle(now, raft::Input::Message(envelope)),
+            Input::Persisted(ticket) => self.consensus.handle(now, raft::Input::Persisted(ticket)),
+            Input::Applied(replies) => self.handle_applied(now, replies),
+            Input::Request(id, call) => self.handle_request(now, id, call),
+            Input::IdleSessions {
+                unused_since,
+                sessions,
+            } => {
+                self.forget_sessions(now, unused_since, sessions);
+            }
+            Input::Retire => self.consensus.retire(now),
+            Input::Tick => {
+                self.consensus.handle(now, raft::Input::Tick);
+                self.expire_requests(now);
+                self.forget_idle_sessions(now);
+            }
+        }
+        self.found_cluster(now);
+        self.drain_consensus();
+    }
+
+    /// The next effect, if any.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call `handle` with [`Input::Tick`] at the latest.
+    pub fn poll_timeout(&self) -> Instant {
+        let mut timeout = self.consensus.poll_timeout();
+        if let Some(deadline) = self.waiting.next_deadline() {
+            timeout = timeout.min(deadline);
+        }
+        timeout
+    }
+
+    /// How consensus stands.
+    pub fn status(&self) -> raft::Status {
+        self.consensus.status()
+    }
+
+    /// What other threads may look at: the commit index and the leader lease.
+    pub fn published(&self) -> Arc<Published> {
+        self.consensus.published()
+    }
+
+    /// Highest index whose replies this node has seen.
+    pub fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    /// How many requests wait inside.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// This node's consensus, for checkers that compare replicas.
+    pub fn consensus(&self) -> &Consensus {
+        &self.consensus
+    }
+
+    fn handle_request(&mut self, now: Instant, id: RequestId, call: Call) {
+        let deadline = now + Duration::from_millis(u64::from(call.timeout_ms));
+        if call.timeout_ms == 0 {
+            return self.refuse(
+                id,
+                ErrorKind::DeadlineExceeded,
+                "the deadline had passed before the request was looked at",
+            );
+        }
+        if self.waiting.is_full() {
+            return self.refuse(
+                id,
+                ErrorKind::SlowDown { retry_after_ms: 20 },
+                "too many requests wait on this node: ask again shortly",
+            );
+        }
+        match &call.request {
+            Request::Range(_) => self.start_read(now, id, call.consistency, deadline),
+            Request::MoveLeader { target } => {
+                match self.consensus.transfer(now, *target) {
+                    Ok(_) => self
+                        .waiting
+                        .add_transfer(id, self.consensus.status().term, deadline),
+                    Err(refused) => self.refuse_because(id, refused),
+                };
+            }
+            Request::Put(_) | Request::DeleteRange(_) | Request::OpenSession => {
+                self.start_write(now, id, &call, deadline);
+            }
+            Request::Status => self.refuse(
+                id,
+                ErrorKind::Unsupported,
+                "status is answered by the session that received it, not by consensus",
+            ),
+        }
+    }
+
+    /// A command that founds the cluster in the log: its identity and first members. Proposed by
+    /// the first leader once it is ready; applying it twice changes nothing.
+    fn found_cluster(&mut self, now: Instant) {
+        if self.founded {
+            return;
+        }
+        let status = self.consensus.status();
+        let proposed = self.founding.is_some_and(|id| id.term == status.term);
+        if status.role != Role::Leader || !status.ready || proposed {
+            return;
+        }
+        let command = Command::Bootstrap(ClusterInfo {
+            cluster_id: self.options.cluster_id,
+            members: self.options.members.clone(),
+        });
+        // A refusal is no loss: the next input tries again.
+        self.founding = self.consensus.propose(now, command.encode()).ok();
+    }
+
+    /// Asks for sessions that were not used since a sample old enough. The clock is the
+    /// leader's own and starts anew with each leadership, so a session is never forgotten early.
+    fn forget_idle_sessions(&mut self, now: Instant) {
+        let status = self.consensus.status();
+        if status.role != Role::Leader || !status.ready {
+            self.session_samples.clear();
+            return;
+        }
+        let due = self
+            .session_samples
+            .back()
+            .is_none_or(|(last, _)| now.certainly_after(*last + SESSION_SAMPLE_INTERVAL));
+        if due {
+            self.session_samples.push_back((now, self.applied));
+        }
+        let mut unused_since = None;
+        while let Some((sampled, index)) = self.session_samples.front().copied() {
+            if !now.certainly_after(sampled + self.options.session_idle_max) {
+                break;
+            }
+            unused_since = Some(index);
+            self.session_samples.pop_front();
+        }
+        if let Some(unused_since) = unused_since {
+            self.outputs
+                .push_back(Output::FindIdleSessions { unused_since });
+        }
+    }
+
+    /// Proposes to forget what the store found idle. A session that is used before the entry is
+    /// applied is spared there.
+    fn forget_sessions(&mut self, now: Instant, unused_since: LogIndex, sessions: Vec<SessionId>) {
+        if sessions.is_empty() {
+            return;
+        }
+        let command = Command::ForgetSessions {
+            sessions,
+            unused_since,
+        };
+        // A refusal is no loss: the next sample asks again.
+        let _ = self.consensus.propose(now, command.encode());
+    }
+
+    fn handle_applied(&mut self, now: Instant, replies: Vec<(LogId, crate::kv::Reply)>) {
+        let Some(last) = replies.last().map(|(id, _)| id.index) else {
+            return;
+        };
+        for (id, reply) in replies {
+            self.founded |= self.founding == Some(id);
+            self.answer_write(id, reply);
+        }
+        self.applied = last;
+        self.consensus.handle(now, raft::Input::Applied(last));
+    }
+
+    /// Moves what consensus wants into our own outputs, and wakes those who waited for it.
+    fn drain_consensus(&mut self) {
+        while let Some(output) = self.consensus.poll_output() {
+            match output {
+                raft::Output::Persist(ticket, unsaved) => {
+                    self.outputs.push_back(Output::Persist(ticket, unsaved));
+                }
+                raft::Output::Send(envelope) => self.outputs.push_back(Output::Send(envelope)),
+                raft::Output::Commit(entries) => self.outputs.push_back(Output::Apply(entries)),
+                raft::Output::Permit(read, permit) => self.permit_read(RequestId(read.0), permit),
+                raft::Output::RefuseRead(read, raft::ReadRefusal::NotLeader) => {
+                    if self.waiting.take_read(RequestId(read.0)) {
+                        self.refuse_not_leader(RequestId(read.0));
+                    }
+                }
+            }
+        }
+        self.release_reads();
+        self.give_up_on_lost_leadership();
+    }
+
+    fn header(&self, revision: i64) -> ResponseHeader {
+        let status = self.consensus.status();
+        ResponseHeader {
+            cluster_id: self.options.cluster_id.short(),
+            member_id: self.options.id,
+            revision,
+            raft_term: status.term,
+            leader_id: status.leader,
+            read: None,
+        }
+    }
+}

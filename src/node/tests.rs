@@ -1,0 +1,461 @@
+//! A node between invented disks, peers and clients.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use super::*;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::Outcome;
+use crate::api::PutRequest;
+use crate::api::RangeRequest;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::kv::MemStore;
+use crate::kv::apply;
+use crate::raft::Configuration;
+use crate::raft::Payload;
+use crate::raft::ReadPermit;
+use crate::types::SessionId;
+
+/// Nodes that hand each other messages; what they do not say stays in their hands.
+struct World {
+    nodes: BTreeMap<NodeId, Replica>,
+    now: Instant,
+    next_request: u64,
+    answers: BTreeMap<RequestId, Answered>,
+    /// Nodes whose messages, both ways, are lost.
+    cut: Vec<NodeId>,
+    /// Nodes whose state machine stands still.
+    stalled: Vec<NodeId>,
+    idle_asked: Vec<LogIndex>,
+}
+
+struct Replica {
+    node: Node,
+    store: MemStore,
+    inputs: VecDeque<Input>,
+    unapplied: VecDeque<raft::Entry>,
+}
+
+#[derive(Debug)]
+enum Answered {
+    Reply(Box<Result<Response, Error>>),
+    Permit(ReadPermit),
+}
+
+impl Answered {
+    fn error(&self) -> &Error {
+        match self {
+            Self::Reply(result) => result.as_ref().as_ref().expect_err("it must fail"),
+            Self::Permit(permit) => panic!("a permit instead of an error: {permit:?}"),
+        }
+    }
+
+    fn response(&self) -> &Response {
+        match self {
+            Self::Reply(result) => result.as_ref().as_ref().expect("it must succeed"),
+            Self::Permit(permit) => panic!("a permit instead of a response: {permit:?}"),
+        }
+    }
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl World {
+    fn new(count: u64) -> Self {
+        Self::with(count, |_| {})
+    }
+
+    fn with(count: u64, adjust: impl Fn(&mut NodeOptions)) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let ids: Vec<NodeId> = (1..=count).map(NodeId).collect();
+        let restored = Restored {
+            base_configuration: Configuration {
+                voters: ids.iter().copied().collect(),
+                ..Configuration::default()
+            },
+            ..Restored::default()
+        };
+        let replica = |id: NodeId| {
+            let mut options = NodeOptions {
+                cluster_id: ClusterId(7),
+                id,
+                members: Vec::new(),
+                timing: Timing::default(),
+                limits: Limits::DEFAULT,
+                waiting_max: 100,
+                sessions_max: 10,
+                session_idle_max: Duration::from_secs(600),
+                seed: id.0,
+            };
+            adjust(&mut options);
+            let node = Node::new(options, restored.clone(), false, now);
+            let store = MemStore::new();
+            (
+                id,
+                Replica {
+                    node,
+                    store,
+                    inputs: VecDeque::new(),
+                    unapplied: VecDeque::new(),
+                },
+            )
+        };
+        Self {
+            nodes: ids.into_iter().map(replica).collect(),
+            now,
+            next_request: 1,
+            answers: BTreeMap::new(),
+            cut: Vec::new(),
+            stalled: Vec::new(),
+            idle_asked: Vec::new(),
+        }
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+            let mut busy = false;
+            for id in ids {
+                self.apply_what_may_be(id);
+                let replica = self.nodes.get_mut(&id).expect("listed");
+                while let Some(input) = replica.inputs.pop_front() {
+                    replica.node.handle(self.now, input);
+                    busy = true;
+                }
+                busy |= self.carry(id);
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    fn apply_what_may_be(&mut self, id: NodeId) {
+        if self.stalled.contains(&id) {
+            return;
+        }
+        let replica = self.nodes.get_mut(&id).expect("it exists");
+        let mut replies = Vec::new();
+        while let Some(entry) = replica.unapplied.pop_front() {
+            let command = match &entry.payload {
+                Payload::Command(bytes) => Some(bytes.as_ref()),
+                _ => None,
+            };
+            let reply = apply(&mut replica.store, entry.id, command).expect("memory holds");
+            replies.push((entry.id, reply));
+        }
+        if !replies.is_empty() {
+            replica.inputs.push_back(Input::Applied(replies));
+        }
+    }
+
+    fn carry(&mut self, id: NodeId) -> bool {
+        let mut busy = false;
+        while let Some(output) = self
+            .nodes
+            .get_mut(&id)
+            .expect("it exists")
+            .node
+            .poll_output()
+        {
+            busy = true;
+            match output {
+                Output::Persist(ticket, _) => self.give(id, Input::Persisted(ticket)),
+                Output::Send(envelope) => {
+                    let lost = self.cut.contains(&id) || self.cut.contains(&envelope.to);
+                    if !lost {
+                        self.give(envelope.to, Input::Message(envelope));
+                    }
+                }
+                Output::Apply(entries) => {
+                    self.nodes
+                        .get_mut(&id)
+                        .expect("it exists")
+                        .unapplied
+                        .extend(entries);
+                }
+                Output::FindIdleSessions { unused_since } => self.idle_asked.push(unused_since),
+                Output::Read(request, permit) => {
+                    self.answers.insert(request, Answered::Permit(permit));
+                }
+                Output::Reply(request, result) => {
+                    self.answers
+                        .insert(request, Answered::Reply(Box::new(result)));
+                }
+            }
+        }
+        busy
+    }
+
+    fn give(&mut self, id: NodeId, input: Input) {
+        self.nodes
+            .get_mut(&id)
+            .expect("it exists")
+            .inputs
+            .push_back(input);
+    }
+
+    fn advance(&mut self, millis: u64) {
+        for _ in 0..millis.div_ceil(5) {
+            self.now = self.now + ms(5);
+            let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+            for id in ids {
+                self.give(id, Input::Tick);
+            }
+            self.settle();
+        }
+    }
+
+    fn leader(&mut self) -> NodeId {
+        for _ in 0..1000 {
+            self.advance(10);
+            let leader = self.nodes.iter().find(|(id, replica)| {
+                let status = replica.node.status();
+                status.role == Role::Leader && status.ready && !self.cut.contains(id)
+            });
+            if let Some((id, _)) = leader {
+                return *id;
+            }
+        }
+        panic!("nobody leads");
+    }
+
+    fn ask(&mut self, node: NodeId, request: Request, consistency: Consistency) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        let call = Call {
+            timeout_ms: 1000,
+            consistency,
+            session: None,
+            request,
+        };
+        self.give(node, Input::Request(id, call));
+        self.settle();
+        id
+    }
+
+    fn put(&mut self, node: NodeId) -> RequestId {
+        let put = PutRequest {
+            key: "k".into(),
+            value: "v".into(),
+            prev_kv: false,
+        };
+        self.ask(node, Request::Put(put), Consistency::default())
+    }
+
+    fn get(&mut self, node: NodeId, consistency: Consistency) -> RequestId {
+        let range = RangeRequest {
+            key: "k".into(),
+            ..RangeRequest::default()
+        };
+        self.ask(node, Request::Range(range), consistency)
+    }
+
+    fn answer(&self, id: RequestId) -> &Answered {
+        self.answers
+            .get(&id)
+            .unwrap_or_else(|| panic!("{id} is not answered"))
+    }
+}
+
+#[test]
+fn a_write_is_answered_when_it_is_applied_and_says_at_which_revision() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let put = world.put(leader);
+    let response = world.answer(put).response();
+    assert!(matches!(response.body, ResponseBody::Put(_)));
+    assert_eq!(
+        response.header.revision, 2,
+        "an empty store is at revision 1"
+    );
+    assert_eq!(response.header.leader_id, Some(leader));
+
+    world.stalled = vec![leader];
+    let put = world.put(leader);
+    assert!(
+        !world.answers.contains_key(&put),
+        "committed, and not applied"
+    );
+    world.stalled.clear();
+    world.settle();
+    assert_eq!(world.answer(put).response().header.revision, 3);
+}
+
+#[test]
+fn a_follower_names_the_leader() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let follower = *world.nodes.keys().find(|id| **id != leader).unwrap();
+    for id in [
+        world.put(follower),
+        world.get(follower, Consistency::Linearizable),
+    ] {
+        let error = world.answer(id).error();
+        assert_eq!(error.outcome, Outcome::NotApplied);
+        let ErrorKind::NotLeader { leader: named, .. } = &error.kind else {
+            panic!("{error}")
+        };
+        assert_eq!(*named, Some(leader));
+    }
+}
+
+#[test]
+fn a_write_in_doubt_is_unknown_when_time_runs_out_and_when_leadership_is_lost() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    world.cut = vec![leader];
+    let put = world.put(leader);
+    let quorum = world.get(leader, Consistency::LinearizableQuorum);
+    world.advance(900);
+    let error = world.answer(put).error();
+    assert_eq!(error.outcome, Outcome::Unknown);
+    assert_eq!(
+        error.kind,
+        ErrorKind::LeaderChanged,
+        "it stepped down without a quorum"
+    );
+    let error = world.answer(quorum).error();
+    assert_eq!(
+        error.outcome,
+        Outcome::NotApplied,
+        "a read is never in doubt"
+    );
+
+    let mut world = World::new(1);
+    let leader = world.leader();
+    world.stalled = vec![leader];
+    let put = world.put(leader);
+    world.advance(995);
+    assert!(!world.answers.contains_key(&put));
+    world.advance(10);
+    let error = world.answer(put).error();
+    assert_eq!(
+        (&error.kind, error.outcome),
+        (&ErrorKind::DeadlineExceeded, Outcome::Unknown)
+    );
+    assert_eq!(world.nodes[&leader].node.waiting(), 0);
+}
+
+#[test]
+fn a_read_waits_until_the_state_machine_has_what_was_committed_before_it() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    for consistency in [Consistency::Linearizable, Consistency::LinearizableQuorum] {
+        world.stalled = vec![leader];
+        world.put(leader);
+        let commit = world.nodes[&leader].node.published().commit();
+        let get = world.get(leader, consistency);
+        assert!(
+            !world.answers.contains_key(&get),
+            "{consistency:?}: the put is not applied"
+        );
+        world.stalled.clear();
+        world.settle();
+        let Answered::Permit(permit) = world.answer(get) else {
+            panic!("no permit")
+        };
+        assert!(permit.index() >= commit);
+        let leased = permit.lease_remaining().is_some();
+        assert_eq!(leased, consistency == Consistency::Linearizable);
+    }
+}
+
+#[test]
+fn a_full_node_asks_clients_to_slow_down() {
+    let mut world = World::with(1, |options| options.waiting_max = 2);
+    let leader = world.leader();
+    world.stalled = vec![leader];
+    let waiting = [world.put(leader), world.put(leader)];
+    let third = world.put(leader);
+    let error = world.answer(third).error();
+    assert!(matches!(error.kind, ErrorKind::SlowDown { .. }), "{error}");
+    assert_eq!(error.outcome, Outcome::NotApplied);
+    world.stalled.clear();
+    world.settle();
+    for id in waiting {
+        world.answer(id).response();
+    }
+    assert!(matches!(world.put(leader), id if world.answers.contains_key(&id)));
+}
+
+#[test]
+fn the_first_leader_founds_the_cluster_once() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    world.settle();
+    let founded = crate::kv::cluster_info(&world.nodes[&leader].store).unwrap();
+    assert_eq!(founded.expect("it is recorded").cluster_id, ClusterId(7));
+    let last = world.nodes[&leader].node.status().last.index;
+    world.advance(1000);
+    assert_eq!(
+        world.nodes[&leader].node.status().last.index,
+        last,
+        "nothing more is proposed"
+    );
+}
+
+#[test]
+fn sessions_that_nobody_uses_are_asked_for_and_forgotten() {
+    let mut world = World::with(1, |options| {
+        options.session_idle_max = Duration::from_secs(90)
+    });
+    let leader = world.leader();
+    let opened = world.ask(leader, Request::OpenSession, Consistency::default());
+    let ResponseBody::OpenSession { id } = world.answer(opened).response().body else {
+        panic!("no session");
+    };
+    world.advance(85_000);
+    assert!(
+        world.idle_asked.is_empty(),
+        "a session is never forgotten early"
+    );
+    world.advance(120_000);
+    let unused_since = *world.idle_asked.last().expect("the leader asks in time");
+    let idle = crate::kv::idle_sessions(&world.nodes[&leader].store, unused_since, 10).unwrap();
+    assert_eq!(idle, [id]);
+    world.give(
+        leader,
+        Input::IdleSessions {
+            unused_since,
+            sessions: idle,
+        },
+    );
+    world.settle();
+    let store = &world.nodes[&leader].store;
+    let left = crate::kv::idle_sessions(store, LogIndex(u64::MAX), 10).unwrap();
+    assert_eq!(left, Vec::<SessionId>::new());
+}
+
+#[test]
+fn leadership_moves_to_the_node_that_was_named() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let target = *world.nodes.keys().find(|id| **id != leader).unwrap();
+    let moved = world.ask(
+        leader,
+        Request::MoveLeader {
+            target: Some(target),
+        },
+        Consistency::default(),
+    );
+    world.advance(100);
+    assert!(matches!(
+        world.answer(moved).response().body,
+        ResponseBody::MoveLeader
+    ));
+    assert_eq!(world.nodes[&target].node.status().role, Role::Leader);
+    let nobody = NodeId(99);
+    let wrong = Request::MoveLeader {
+        target: Some(nobody),
+    };
+    let refused = world.ask(target, wrong, Consistency::default());
+    assert_eq!(
+        world.answer(refused).error().kind,
+        ErrorKind::InvalidArgument
+    );
+}

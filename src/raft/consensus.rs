@@ -1,0 +1,705 @@
+//! [`Consensus`]: the state, the doors, and the one place that decides by (role, message).
+//!
+//! What happens inside one role is in its own file: elections in `election.rs`, following in
+//! `following.rs`, leading in `leading.rs`.
+//!
+//! Effects are gathered: `handle`, `propose` and `read` change state, and the first `poll_output`
+//! after them writes down everything that follows from it. So a batch of inputs costs one write to
+//! the log, one append per follower and one round, however many inputs it had.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::raft::Ballot;
+use crate::raft::Configuration;
+use crate::raft::Envelope;
+use crate::raft::HardState;
+use crate::raft::Input;
+use crate::raft::Invalidation;
+use crate::raft::Message;
+use crate::raft::Output;
+use crate::raft::Payload;
+use crate::raft::Published;
+use crate::raft::ReadId;
+use crate::raft::ReadRefusal;
+use crate::raft::Refused;
+use crate::raft::Restored;
+use crate::raft::RoundId;
+use crate::raft::Status;
+use crate::raft::Ticket;
+use crate::raft::Timing;
+use crate::raft::Unsaved;
+use crate::raft::leader_lease::VotePromise;
+use crate::raft::log::Log;
+use crate::raft::reads::Reader;
+use crate::raft::role::Follower;
+use crate::raft::role::RoleState;
+use crate::time::Instant;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Role;
+use crate::types::Term;
+
+/// The largest command that fits a message to a peer.
+pub const COMMAND_BYTES_MAX: usize = (2 << 20) - (64 << 10);
+
+/// Proposals that may be uncommitted at once, and their weight.
+const UNCOMMITTED_ENTRIES_MAX: u64 = 16_384;
+const UNCOMMITTED_BYTES_MAX: usize = 64 << 20;
+
+/// Entries that may be handed out to be applied at once.
+const UNAPPLIED_MAX: u64 = 4_096;
+
+/// No cluster lives to see this term; a message that names a later one is not to be believed, and
+/// counting on from it would end in an overflow.
+const TERM_MAX: Term = Term(1 << 62);
+
+/// One replica's consensus: a pure value that takes time and messages, and gives effects.
+///
+/// Three laws for who drives it: drain [`Self::poll_output`] after handling, report what became
+/// durable and applied, and never lie about time. `now` is read after the batch of inputs was
+/// taken from its queues and before anything is sent; within a batch, `Tick` is handled last.
+#[derive(Debug)]
+pub struct Consensus {
+    pub(super) id: NodeId,
+    pub(super) timing: Timing,
+    pub(super) rng: fastrand::Rng,
+    /// The newest reading that was handed in.
+    pub(super) now: Instant,
+
+    pub(super) hard: HardState,
+    /// `hard` has changed since it was last handed out to be written.
+    pub(super) hard_unsaved: bool,
+    /// Under this ticket it was last handed out.
+    hard_ticket: Ticket,
+    issued: Ticket,
+    persisted: Ticket,
+    /// When each ticket was issued that has not come back: how long the disk has been silent.
+    writing: VecDeque<(Ticket, Instant)>,
+
+    pub(super) log: Log,
+    pub(super) commit: LogIndex,
+    handed_out: LogIndex,
+    pub(super) applied: LogIndex,
+    applied_at_start: LogIndex,
+
+    pub(super) promise: VotePromise,
+    pub(super) role: RoleState,
+    pub(super) election_due: Instant,
+    pub(super) next_round: u64,
+    pub(super) quarantine: Option<Quarantine>,
+    retired: bool,
+    pub(super) tripped: bool,
+    /// A vote that was given and is not yet durable.
+    pub(super) grant: Option<Envelope>,
+
+    pub(super) published: Arc<Published>,
+    pub(super) outputs: VecDeque<Output>,
+    pub(super) unflushed: bool,
+}
+
+/// A replica that lost part of its log neither votes, campaigns nor acknowledges until it durably
+/// holds everything that may have been committed with its help (A23).
+///
+/// It still promises: a promise is kept by not voting, and what it needs for that (term, vote and
+/// the longest promise) is in the vote file, which is whole.
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    /// Names this life of the process, so that an answer to an older one does not count.
+    pub(super) nonce: u64,
+    /// What a leader, confirmed by a quorum after it was asked, says must be held.
+    pub(super) through: Option<LogIndex>,
+}
+
+impl Consensus {
+    /// The replica as it was found on its disks. `seed` draws election timeouts and names of
+    /// rounds, and must differ from start to start. `now` is read after the data directory is
+    /// locked (A3): from it on, no vote is given for as long as an earlier life can have promised.
+    pub fn new(id: NodeId, timing: Timing, restored: Restored, seed: u64, now: Instant) -> Self {
+        let Restored {
+            hard_state: mut hard,
+            base,
+            base_configuration,
+            entries,
+            applied,
+            quarantined,
+            lease_tripped,
+        } = restored;
+        let (log, fit) = Log::restore(base, base_configuration, entries);
+        let last = log.last();
+
+        // Each of these means that something acknowledged may be gone. The vote file is written
+        // before the log, and nothing is applied that is not durable, so neither can lag.
+        let damaged = quarantined || !fit || hard.term < last.term || applied > last.index;
+        if hard.term < last.term {
+            hard.term = last.term;
+            hard.vote = None;
+        }
+        let silence = hard.promise_floor.max(timing.lease_duration);
+        let hard_unsaved = hard.promise_floor < silence;
+        hard.promise_floor = silence;
+
+        let mixed = seed ^ now.boot.rotate_left(32) ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut rng = fastrand::Rng::with_seed(mixed);
+        // The upper bits are drawn, the lower count: no name is ever used twice.
+        let next_round = (rng.u64(..) >> 1) & !0xf_ffff;
+        let quarantine = damaged.then(|| Quarantine {
+            nonce: rng.u64(..),
+            through: None,
+        });
+        let applied_here = applied.clamp(base.index, last.index);
+
+        let mut consensus = Self {
+            id,
+            timing,
+            rng,
+            now,
+            hard,
+            hard_unsaved,
+            hard_ticket: Ticket(0),
+            issued: Ticket(0),
+            persisted: Ticket(0),
+            writing: VecDeque::new(),
+            log,
+            commit: applied_here,
+            handed_out: applied.max(base.index),
+            applied: applied_here,
+            applied_at_start: applied,
+            promise: VotePromise::at_start(now, silence),
+            role: RoleState::Follower(Follower::default()),
+            election_due: now,
+            next_round,
+            quarantine,
+            retired: false,
+            tripped: lease_tripped,
+            grant: None,
+            published: Arc::default(),
+            outputs: VecDeque::new(),
+            unflushed: true,
+        };
+        consensus.restart_election_timer();
+        consensus.publish();
+        consensus
+    }
+
+    /// Takes one input in. Total: whatever a message says, there is a result.
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        self.observe(now);
+        match input {
+            Input::Message(envelope) => self.receive(envelope),
+            Input::Persisted(ticket) => self.persisted(ticket),
+            Input::Applied(index) => self.applied(index),
+            Input::Tick => self.tick(),
+        }
+        self.settle();
+    }
+
+    /// The next effect; drain after every batch.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if self.unflushed {
+            self.unflushed = false;
+            self.flush();
+        }
+        self.outputs.pop_front()
+    }
+
+    /// When to call `handle(Tick)`: once both clocks have reached it. (So sleep for
+    /// `poll_timeout().at_most_since(now)`.)
+    pub fn poll_timeout(&self) -> Instant {
+        let due = match &self.role {
+            RoleState::Leader(leader) => [
+                Some(leader.heartbeat_due),
+                Some(leader.lease.quorum_at() + self.timing.step_down_after),
+                leader.lease.runs_out_at(),
+                leader.transfer.as_ref().map(|transfer| transfer.until),
+            ],
+            _ => [
+                self.may_campaign().then_some(self.election_due),
+                None,
+                None,
+                None,
+            ],
+        };
+        // The readings of two instants are never mixed: that would be due before either is.
+        let due = due.into_iter().flatten();
+        due.min_by_key(|due| due.at_most_since(self.now))
+            .unwrap_or(Instant::NEVER)
+    }
+
+    /// Appends a command, as leader. The place is its own for ever, but only `Output::Commit` says
+    /// that the command has it.
+    ///
+    /// # Errors
+    /// Refused proposals were not appended.
+    pub fn propose(&mut self, now: Instant, command: Bytes) -> Result<LogId, Refused> {
+        self.observe(now);
+        let leader = self.known_leader();
+        let RoleState::Leader(leading) = &mut self.role else {
+            return Err(Refused::NotLeader { leader });
+        };
+        if leading.transfer.is_some() {
+            return Err(Refused::Transferring);
+        }
+        if command.len() > COMMAND_BYTES_MAX {
+            return Err(Refused::TooLarge);
+        }
+        let uncommitted = self.log.last().index.0 - self.commit.0;
+        if uncommitted >= UNCOMMITTED_ENTRIES_MAX
+            || leading.uncommitted_bytes >= UNCOMMITTED_BYTES_MAX
+        {
+            return Err(Refused::Busy);
+        }
+        leading.uncommitted_bytes += command.len();
+        self.unflushed = true;
+        Ok(self.log.append(self.hard.term, Payload::Command(command)))
+    }
+
+    /// Asks for a permit by quorum round (or, if `lease_allowed`, at once under the lease). The
+    /// answer is an `Output::Permit` or `Output::RefuseRead` with this `id`.
+    ///
+    /// # Errors
+    /// Refused reads get no such answer.
+    pub fn read(&mut self, now: Instant, id: ReadId, lease_allowed: bool) -> Result<(), Refused> {
+        self.observe(now);
+        let leader = self.known_leader();
+        let RoleState::Leader(leading) = &mut self.role else {
+            return Err(Refused::NotLeader { leader });
+        };
+        if lease_allowed && let Some(permit) = leading.lease.cell().check(now, self.commit) {
+            self.outputs.push_back(Output::Permit(id, permit));
+            return Ok(());
+        }
+        if leading.reads.is_full() {
+            return Err(Refused::Busy);
+        }
+        leading.reads.push(Reader::Local(id), self.commit);
+        self.unflushed = true;
+        Ok(())
+    }
+
+    /// Hands leadership to `target`, or to the most up to date voter, and says to whom.
+    ///
+    /// Proposals are refused until the hand-over succeeds or, after an election timeout, is given
+    /// up; the lease of this term ends when the target is told, and stays ended (P9).
+    ///
+    /// # Errors
+    /// Refused transfers change nothing.
+    pub fn transfer(&mut self, now: Instant, target: Option<NodeId>) -> Result<NodeId, Refused> {
+        self.observe(now);
+        let target = self.begin_transfer(target)?;
+        self.settle();
+        Ok(target)
+    }
+
+    /// Steps down and releases the voters' promises (P36). The node takes no further part as
+    /// leader or candidate; it goes on following and voting.
+    pub fn retire(&mut self, now: Instant) {
+        self.observe(now);
+        self.retired = true;
+        let led = matches!(self.role, RoleState::Leader(_));
+        self.leave_leadership(Invalidation::Retired);
+        if !matches!(self.role, RoleState::Follower(_)) {
+            self.role = RoleState::Follower(Follower::default());
+        }
+        if led {
+            for peer in self.log.configuration().members() {
+                self.send(peer, Message::Release);
+            }
+        }
+        self.settle();
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> Status {
+        Status {
+            role: self.role_now(),
+            term: self.hard.term,
+            leader: self.known_leader(),
+            last: self.log.last(),
+            commit: self.commit,
+            ready: match &self.role {
+                RoleState::Leader(leader) => self.applied >= leader.last_at_election,
+                _ => false,
+            },
+        }
+    }
+
+    /// What other threads may look at.
+    pub fn published(&self) -> Arc<Published> {
+        self.published.clone()
+    }
+
+    /// The configuration in force.
+    pub fn configuration(&self) -> &Configuration {
+        self.log.configuration()
+    }
+
+    /// Whether an assumption that leases rest on was seen to fail, here or in a life before, and
+    /// no operator has said since that it holds again. While so, this node serves no leased reads
+    /// (P37). To be remembered across restarts ([`Restored::lease_tripped`]).
+    pub fn lease_tripped(&self) -> bool {
+        self.tripped
+    }
+
+    /// How often that was seen since the start.
+    pub fn lease_assumption_violations(&self) -> u64 {
+        self.published.lease_counters().assumption_violations()
+    }
+
+    /// An operator has found the cause: leased reads are allowed again.
+    pub fn clear_lease_tripwire(&mut self) {
+        self.tripped = false;
+        self.settle();
+    }
+
+    /// Whether this replica still waits to have back what its log lost (A23). Once this turns
+    /// false, the mark of damage on disk may be removed.
+    pub fn is_quarantined(&self) -> bool {
+        self.quarantine.is_some()
+    }
+
+    // What is decided.
+
+    fn receive(&mut self, envelope: Envelope) {
+        let Envelope {
+            from,
+            to,
+            term,
+            message,
+        } = envelope;
+        if to != self.id || from == self.id || from == NodeId(0) || term > TERM_MAX {
+            return self.published.refuse_message();
+        }
+        match message {
+            // Neither may change the term before the gate has let it pass (P7).
+            Message::PreVote(question) => self.handle_pre_vote(from, term, question),
+            Message::Vote(question) => self.handle_vote(from, term, question),
+            // A leader may be unknown here: our configuration may be older than its.
+            Message::Heartbeat(heartbeat) => self.handle_heartbeat(from, term, heartbeat),
+            Message::Append(append) => self.handle_append(from, term, append),
+            Message::Release => self.handle_release(from, term),
+            other => self.receive_in_term(from, term, other),
+        }
+    }
+
+    /// Messages that members send to each other about a term that both are in.
+    fn receive_in_term(&mut self, from: NodeId, term: Term, message: Message) {
+        if !self.log.configuration().is_member(from) {
+            return self.published.refuse_message();
+        }
+        if term > self.hard.term {
+            return self.adopt(term);
+        }
+        let current = term == self.hard.term;
+        match (&self.role, message) {
+            // Who would elect us may well be behind us.
+            (RoleState::PreCandidate(_), Message::PreVoteReply(reply)) => {
+                self.handle_pre_vote_reply(from, reply);
+            }
+            (RoleState::Candidate(_), Message::VoteReply(reply)) if current => {
+                self.handle_vote_reply(from, reply);
+            }
+            (RoleState::Leader(_), Message::HeartbeatReply(reply)) if current => {
+                self.handle_heartbeat_reply(from, reply);
+            }
+            (RoleState::Leader(_), Message::Appended(reply)) if current => {
+                self.handle_appended(from, reply);
+            }
+            (RoleState::Leader(_), Message::Rejoin(question)) if current => {
+                self.handle_rejoin(from, question);
+            }
+            (RoleState::Follower(_), Message::RejoinReply(reply)) if current => {
+                self.handle_rejoin_reply(from, reply);
+            }
+            (RoleState::Follower(_), Message::TimeoutNow(order)) if current => {
+                self.handle_timeout_now(from, order);
+            }
+            // An answer to a question of yesterday.
+            _ => {}
+        }
+    }
+
+    fn persisted(&mut self, ticket: Ticket) {
+        let ticket = ticket.min(self.issued);
+        self.persisted = self.persisted.max(ticket);
+        self.log.persisted(ticket);
+        while self.writing.front().is_some_and(|(t, _)| *t <= ticket) {
+            self.writing.pop_front();
+        }
+        if self.hard_is_durable() {
+            self.count_own_vote();
+        }
+    }
+
+    fn applied(&mut self, index: LogIndex) {
+        self.applied = self
+            .applied
+            .max(index.min(self.handed_out).min(self.commit));
+    }
+
+    fn tick(&mut self) {
+        if let RoleState::Leader(_) = self.role {
+            return self.tick_leader();
+        }
+        if self.may_campaign() && self.now.certainly_after(self.election_due) {
+            self.handle_election_timeout();
+        }
+    }
+
+    /// What follows from a change of state, whatever changed it.
+    pub(super) fn settle(&mut self) {
+        self.leave_quarantine();
+        if matches!(self.role, RoleState::Leader(_)) {
+            self.advance_commit();
+            self.drive_transfer();
+            self.recompute_lease();
+            self.answer_reads();
+        }
+        self.publish();
+        self.unflushed = true;
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
+    }
+
+    // Changes of term and role.
+
+    /// Enters `term`, in memory at once: from here on, nobody of an earlier term is promised
+    /// anything (P38). The promise made so far stays (P6).
+    pub(super) fn adopt(&mut self, term: Term) {
+        debug_assert!(term > self.hard.term);
+        self.leave_leadership(Invalidation::StepDown);
+        self.hard.term = term;
+        self.hard.vote = None;
+        self.hard_unsaved = true;
+        self.grant = None;
+        self.role = RoleState::Follower(Follower::default());
+    }
+
+    /// Stops leading, if it did: the lease first, before anything else is done or said (P23).
+    pub(super) fn leave_leadership(&mut self, reason: Invalidation) {
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        leader.lease.void(self.now, reason);
+        self.published.end_lease();
+        for reader in leader.reads.drain() {
+            if let Reader::Local(id) = reader {
+                let refusal = Output::RefuseRead(id, ReadRefusal::NotLeader);
+                self.outputs.push_back(refusal);
+            }
+        }
+        self.role = RoleState::Follower(Follower::default());
+        self.restart_election_timer();
+    }
+
+    /// An assumption that leases rest on has failed: no more leased reads here (P37).
+    pub(super) fn trip(&mut self) {
+        self.published.lease_counters().violated();
+        self.tripped = true;
+        if let RoleState::Leader(leader) = &mut self.role {
+            leader.lease.void(self.now, Invalidation::Tripped);
+        }
+    }
+
+    // Time.
+
+    /// Takes note of the time. A clock that ran backwards is not corrected: it voids the lease,
+    /// and every deadline is brought within its distance of the new reading (A4).
+    fn observe(&mut self, now: Instant) {
+        if now.went_back_since(self.now) {
+            let published = self.published.clone();
+            published.lease_counters().clock_went_back();
+            self.promise.clock_went_back(now, self.hard.promise_floor);
+            self.election_due = self
+                .election_due
+                .min(now + self.timing.election_timeout_max);
+            for (_, issued) in &mut self.writing {
+                *issued = issued.min(now);
+            }
+            if let RoleState::Leader(leader) = &mut self.role {
+                leader.clock_went_back(now, self.timing.election_timeout_max);
+            }
+        }
+        self.now = now;
+    }
+
+    pub(super) fn restart_election_timer(&mut self) {
+        let min = self.timing.election_timeout_min;
+        let spread = self.timing.election_timeout_max - min;
+        self.election_due = self.now + min + self.up_to(spread);
+    }
+
+    /// A random part of `longest`.
+    pub(super) fn up_to(&mut self, longest: Duration) -> Duration {
+        let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.rng.u64(0..=nanos))
+    }
+
+    /// A name for a round that was never used before.
+    pub(super) fn fresh_round(&mut self) -> RoundId {
+        let round = RoundId(self.next_round);
+        self.next_round += 1;
+        round
+    }
+
+    // What is.
+
+    /// Whether this node may ever stand for election as things are.
+    ///
+    /// It must vote in the configuration in force; or in the one before, while it does not know
+    /// the change to be committed. Else a change that only those on their way out hold would
+    /// leave a cluster without anybody to elect: they hold more than the others, who need their
+    /// votes (thesis, 4.2.2). Its own vote counts only where it is a voter.
+    pub(super) fn may_campaign(&self) -> bool {
+        let changing = self.log.configuration_index() > self.commit;
+        let votes = self.log.configuration().is_voter(self.id)
+            || changing && self.log.previous_configuration().is_voter(self.id);
+        votes && !self.retired && self.quarantine.is_none()
+    }
+
+    /// Whether the disk has owed an answer for longer than `limit`.
+    pub(super) fn disk_is_stalled(&self, limit: Duration) -> bool {
+        let oldest = self.writing.front();
+        oldest.is_some_and(|(_, issued)| self.now.certainly_after(*issued + limit))
+    }
+
+    /// Whether term, vote and promise floor are on disk as they are in memory.
+    pub(super) fn hard_is_durable(&self) -> bool {
+        !self.hard_unsaved && self.hard_ticket <= self.persisted
+    }
+
+    pub(super) fn known_leader(&self) -> Option<NodeId> {
+        match &self.role {
+            RoleState::Leader(_) => Some(self.id),
+            RoleState::Follower(follower) => follower.leader,
+            _ => None,
+        }
+    }
+
+    fn role_now(&self) -> Role {
+        match &self.role {
+            RoleState::Leader(_) => Role::Leader,
+            _ if self.quarantine.is_some() => Role::Quarantined,
+            RoleState::PreCandidate(_) => Role::PreCandidate,
+            RoleState::Candidate(_) => Role::Candidate,
+            RoleState::Follower(_) if !self.log.configuration().is_voter(self.id) => Role::Learner,
+            RoleState::Follower(_) => Role::Follower,
+        }
+    }
+
+    // What goes out.
+
+    pub(super) fn send(&mut self, to: NodeId, message: Message) {
+        if to != self.id {
+            let envelope = self.envelope(to, message);
+            self.outputs.push_back(Output::Send(envelope));
+        }
+    }
+
+    pub(super) fn envelope(&self, to: NodeId, message: Message) -> Envelope {
+        Envelope {
+            from: self.id,
+            to,
+            term: self.hard.term,
+            message,
+        }
+    }
+
+    /// Writes down every effect that follows from the state.
+    fn flush(&mut self) {
+        self.start_read_round();
+        self.persist();
+        match &self.role {
+            RoleState::Leader(_) => self.flush_leader(),
+            RoleState::Follower(_) => self.flush_follower(),
+            _ => {}
+        }
+        if self.hard_is_durable()
+            && let Some(grant) = self.grant.take()
+        {
+            debug_assert!(matches!(
+                &grant.message,
+                Message::VoteReply(reply) if reply.ballot == Ballot::Granted
+            ));
+            self.outputs.push_back(Output::Send(grant));
+        }
+        self.hand_out();
+    }
+
+    fn persist(&mut self) {
+        if !self.hard_unsaved && !self.log.has_unsaved() {
+            return;
+        }
+        let ticket = Ticket(self.issued.0 + 1);
+        self.issued = ticket;
+        self.writing.push_back((ticket, self.now));
+        let hard_state = self.hard_unsaved.then_some(self.hard);
+        if self.hard_unsaved {
+            self.hard_unsaved = false;
+            self.hard_ticket = ticket;
+        }
+        let entries = self.log.take_unsaved(ticket);
+        let unsaved = Unsaved {
+            hard_state,
+            entries,
+        };
+        self.outputs.push_back(Output::Persist(ticket, unsaved));
+    }
+
+    /// Hands out what is committed. Nothing is applied that this node does not hold durably: an
+    /// applied index beyond the end of the log is then a proof of damage.
+    fn hand_out(&mut self) {
+        let window = self.applied.max(self.applied_at_start).0 + UNAPPLIED_MAX;
+        let end = self.commit.min(self.log.durable()).min(LogIndex(window));
+        if end <= self.handed_out {
+            return;
+        }
+        let entries = self.log.between(self.handed_out.next(), end);
+        self.handed_out = end;
+        if !entries.is_empty() {
+            self.outputs.push_back(Output::Commit(entries));
+        }
+    }
+
+    fn publish(&self) {
+        let (role, leader) = (self.role_now(), self.known_leader());
+        self.published
+            .update(self.commit, self.hard.term, role, leader);
+    }
+
+    /// What must hold after every input, whatever it was.
+    fn check_invariants(&self) {
+        let last = self.log.last();
+        assert!(self.commit <= last.index, "only what exists is committed");
+        assert!(
+            self.applied <= self.commit,
+            "only what is committed is applied"
+        );
+        assert!(self.log.durable() <= last.index);
+        assert!(last.term <= self.hard.term, "no entry is from the future");
+        assert!(self.hard.promise_floor >= self.timing.lease_duration);
+        assert!(self.persisted <= self.issued);
+        assert_eq!(self.published.commit(), self.commit);
+        match &self.role {
+            RoleState::Leader(leader) => {
+                let cell = leader.lease.cell();
+                assert_eq!(cell.term, self.hard.term);
+                assert_eq!(self.hard.vote, Some(self.id), "a leader voted for itself");
+                assert!(!self.retired, "who has retired does not lead");
+                assert!(self.quarantine.is_none());
+                assert!(!leader.peers.contains_key(&self.id));
+                if cell.until() != Instant::ZERO {
+                    assert!(!leader.lease.is_burned(), "a burned lease is void");
+                    assert!(!self.tripped && self.timing.lease_enabled);
+                    assert!(self.applied >= leader.last_at_election);
+                }
+            }
+            _ => assert!(self.published.lease().is_none(), "only leaders have leases"),
+        }
+    }
+}

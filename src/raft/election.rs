@@ -1,0 +1,278 @@
+//! How a leader is found: pre-votes, votes, and the gate before both.
+//!
+//! A node that would disturb a leader whose lease may hold is stopped four times by the same
+//! question, [`VotePromise::may_support_election`](super::leader_lease::VotePromise): when it
+//! grants a pre-vote, grants a vote, starts a pre-vote, and starts a campaign (P4, P7, P8). The
+//! one way around it is a leader's own word that it has no lease any more: `transfer_from` names
+//! the term just before the one campaigned for, and only that term's leader hands it out (P10).
+
+use std::collections::BTreeSet;
+
+use crate::raft::Ballot;
+use crate::raft::Consensus;
+use crate::raft::Message;
+use crate::raft::PROMISE_MAX;
+use crate::raft::PreVote;
+use crate::raft::PreVoteReply;
+use crate::raft::Reason;
+use crate::raft::TimeoutNow;
+use crate::raft::Vote;
+use crate::raft::VoteReply;
+use crate::raft::role::Campaign;
+use crate::raft::role::Follower;
+use crate::raft::role::RoleState;
+use crate::types::NodeId;
+use crate::types::Term;
+
+impl Consensus {
+    pub(super) fn handle_pre_vote(&mut self, from: NodeId, term: Term, question: PreVote) {
+        let ballot = match self.reason_against_pre_vote(term, &question) {
+            None => Ballot::Granted,
+            Some(reason) => Ballot::Withheld(reason),
+        };
+        let round = question.round;
+        self.send(from, Message::PreVoteReply(PreVoteReply { round, ballot }));
+    }
+
+    fn reason_against_pre_vote(&self, term: Term, question: &PreVote) -> Option<Reason> {
+        if self.quarantine.is_some() {
+            return Some(Reason::Quarantined);
+        }
+        if question.next_term <= self.hard.term || question.next_term <= term {
+            return Some(Reason::Term);
+        }
+        self.reason_against_any_election()
+            .or_else(|| (question.last < self.log.last()).then_some(Reason::Log))
+    }
+
+    pub(super) fn handle_vote(&mut self, from: NodeId, term: Term, question: Vote) {
+        if let Some(reason) = self.reason_against_vote(from, term, &question) {
+            let reply = VoteReply {
+                round: question.round,
+                ballot: Ballot::Withheld(reason),
+                promised: false,
+            };
+            return self.send(from, Message::VoteReply(reply));
+        }
+        let before = self.hard;
+        self.hard.vote = Some(from);
+        // An authorised vote is a promise, too: the new leader may serve by it at once. What it
+        // needs after a crash is written with the vote, before either is known to anyone.
+        let promised = is_authorised(term, &question) && question.promise <= PROMISE_MAX;
+        if promised {
+            self.hard.promise_floor = self.hard.promise_floor.max(question.promise);
+            self.promise.extend(self.now, question.promise, from, term);
+        }
+        self.hard_unsaved |= self.hard != before;
+        if !matches!(self.role, RoleState::Follower(_)) {
+            self.role = RoleState::Follower(Follower::default());
+        }
+        self.restart_election_timer();
+        let reply = VoteReply {
+            round: question.round,
+            ballot: Ballot::Granted,
+            promised,
+        };
+        self.grant = Some(self.envelope(from, Message::VoteReply(reply)));
+    }
+
+    /// Why not to vote. Adopts the term where nothing protects the leader of the present one.
+    fn reason_against_vote(&mut self, from: NodeId, term: Term, vote: &Vote) -> Option<Reason> {
+        if term < self.hard.term {
+            return Some(Reason::Term);
+        }
+        if self.quarantine.is_some() {
+            return Some(Reason::Quarantined);
+        }
+        if !is_authorised(term, vote)
+            && let Some(reason) = self.reason_against_any_election()
+        {
+            return Some(reason);
+        }
+        if term > self.hard.term {
+            self.adopt(term);
+        }
+        let free = match self.hard.vote {
+            Some(choice) => choice == from,
+            None => self.known_leader().is_none(),
+        };
+        if !free {
+            return Some(Reason::Voted);
+        }
+        (vote.last < self.log.last()).then_some(Reason::Log)
+    }
+
+    /// The gate before every election that nobody authorised.
+    fn reason_against_any_election(&self) -> Option<Reason> {
+        if !self.promise.may_support_election(self.now) {
+            return Some(Reason::Promise);
+        }
+        match &self.role {
+            RoleState::Leader(leader) if leader.lease.is_live(self.now) => Some(Reason::Leads),
+            _ => None,
+        }
+    }
+
+    pub(super) fn handle_election_timeout(&mut self) {
+        if !self.promise.may_support_election(self.now) {
+            let spread = self.timing.election_timeout_max - self.timing.election_timeout_min;
+            self.election_due = self.promise.over_at() + self.up_to(spread);
+            return;
+        }
+        self.restart_election_timer();
+        // A vote that cannot be written is worth nothing, and would only raise the term.
+        if self.disk_is_stalled(self.timing.lease_duration) {
+            return;
+        }
+        self.become_pre_candidate();
+    }
+
+    fn become_pre_candidate(&mut self) {
+        let round = self.fresh_round();
+        let campaign = Campaign {
+            round,
+            created: self.now,
+            granted: BTreeSet::from([self.id]),
+            promised: BTreeSet::new(),
+            transfer_from: None,
+        };
+        self.role = RoleState::PreCandidate(campaign);
+        let question = PreVote {
+            round,
+            next_term: self.hard.term.next(),
+            last: self.log.last(),
+        };
+        self.ask_voters(Message::PreVote(question));
+        self.count_pre_votes();
+    }
+
+    pub(super) fn handle_pre_vote_reply(&mut self, from: NodeId, reply: PreVoteReply) {
+        if let RoleState::PreCandidate(campaign) = &mut self.role
+            && reply.round == campaign.round
+            && reply.ballot == Ballot::Granted
+        {
+            campaign.granted.insert(from);
+            self.count_pre_votes();
+        }
+    }
+
+    fn count_pre_votes(&mut self) {
+        if let RoleState::PreCandidate(campaign) = &self.role
+            && self
+                .log
+                .configuration()
+                .has_quorum(|id| campaign.granted.contains(&id))
+        {
+            // Much may have happened since the question was put.
+            if self.promise.may_support_election(self.now) {
+                self.campaign(None);
+            } else {
+                self.role = RoleState::Follower(Follower::default());
+            }
+        }
+    }
+
+    /// Stands for election. The votes are asked for while our own is being written; it counts
+    /// once it is durable (P33). An answer is matched by the name of the round, so one to a
+    /// campaign that a crash has undone can not count for the next.
+    fn campaign(&mut self, transfer_from: Option<Term>) {
+        self.adopt(self.hard.term.next());
+        self.hard.vote = Some(self.id);
+        let round = self.fresh_round();
+        self.role = RoleState::Candidate(Campaign {
+            round,
+            created: self.now,
+            granted: BTreeSet::new(),
+            promised: BTreeSet::new(),
+            transfer_from,
+        });
+        self.restart_election_timer();
+        self.ask_voters(Message::Vote(Vote {
+            round,
+            last: self.log.last(),
+            promise: self.timing.lease_duration,
+            transfer_from,
+        }));
+    }
+
+    /// Our own vote has become durable.
+    pub(super) fn count_own_vote(&mut self) {
+        let id = self.id;
+        if let RoleState::Candidate(campaign) = &mut self.role
+            && campaign.granted.insert(id)
+        {
+            self.count_votes();
+        }
+    }
+
+    pub(super) fn handle_vote_reply(&mut self, from: NodeId, reply: VoteReply) {
+        if let RoleState::Candidate(campaign) = &mut self.role
+            && reply.round == campaign.round
+            && reply.ballot == Ballot::Granted
+        {
+            campaign.granted.insert(from);
+            if reply.promised {
+                campaign.promised.insert(from);
+            }
+            self.count_votes();
+        }
+    }
+
+    fn count_votes(&mut self) {
+        if let RoleState::Candidate(campaign) = &self.role
+            && campaign.granted.contains(&self.id)
+            && self
+                .log
+                .configuration()
+                .has_quorum(|id| campaign.granted.contains(&id))
+        {
+            self.become_leader();
+        }
+    }
+
+    /// The leader of this term hands over: it has no lease any more, so nothing need be waited
+    /// for. Whoever is not exactly in that term, or not its equal, is not meant (P10).
+    pub(super) fn handle_timeout_now(&mut self, from: NodeId, order: TimeoutNow) {
+        if self.known_leader() != Some(from) || !self.may_campaign() {
+            return;
+        }
+        if order.last != self.log.last() || order.commit > order.last.index {
+            return;
+        }
+        self.commit = self.commit.max(order.commit);
+        self.campaign(Some(self.hard.term));
+    }
+
+    pub(super) fn handle_release(&mut self, from: NodeId, term: Term) {
+        let released = self.promise.release(from, term);
+        if term > self.hard.term {
+            self.adopt(term);
+        }
+        if let RoleState::Follower(follower) = &mut self.role
+            && follower.leader == Some(from)
+            && term == self.hard.term
+        {
+            follower.leader = None;
+        }
+        if released {
+            // Somebody should stand soon, and not everybody at once.
+            let soon = self.timing.heartbeat_interval;
+            let due = self.now + self.up_to(soon);
+            self.election_due = self.election_due.min(due);
+        }
+    }
+
+    fn ask_voters(&mut self, question: Message) {
+        for peer in self.log.configuration().members() {
+            if self.log.configuration().is_voter(peer) {
+                self.send(peer, question.clone());
+            }
+        }
+    }
+}
+
+/// Whether the leader of the term just before has handed over to this candidate.
+fn is_authorised(term: Term, vote: &Vote) -> bool {
+    vote.transfer_from
+        .is_some_and(|from| from.0.checked_add(1) == Some(term.0))
+}

@@ -1,0 +1,239 @@
+//! What a follower does with its leader's messages, and what it owes it.
+//!
+//! Every message of the present leader is promised on, whatever becomes of its entries (P27). An
+//! answer leaves only when what it says is durable: term and promise floor for any of them, the
+//! log as well for an acknowledgement. Answers are kept as what is *owed*, and the newest state is
+//! told, so a batch of messages costs one answer and nothing can pile up.
+
+use std::time::Duration;
+
+use crate::raft::Append;
+use crate::raft::Appended;
+use crate::raft::Consensus;
+use crate::raft::Heard;
+use crate::raft::Heartbeat;
+use crate::raft::HeartbeatReply;
+use crate::raft::Message;
+use crate::raft::PROMISE_MAX;
+use crate::raft::Payload;
+use crate::raft::Rejoin;
+use crate::raft::RejoinReply;
+use crate::raft::Verdict;
+use crate::raft::role::Follower;
+use crate::raft::role::RoleState;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Term;
+
+impl Consensus {
+    pub(super) fn handle_heartbeat(&mut self, from: NodeId, term: Term, heartbeat: Heartbeat) {
+        if let Some(follower) = self.follow(from, term, heartbeat) {
+            follower.owes_reply = true;
+        }
+        self.follow_commit();
+    }
+
+    pub(super) fn handle_append(&mut self, from: NodeId, term: Term, append: Append) {
+        if !is_well_formed(term, &append) {
+            return self.published.refuse_message();
+        }
+        let Some(_) = self.follow(from, term, append.heartbeat) else {
+            return;
+        };
+        let RoleState::Follower(follower) = &mut self.role else {
+            return;
+        };
+        let Append { base, entries, .. } = append;
+        if self.log.agrees(base) {
+            let through = entries.last().map_or(base.index, |entry| entry.id.index);
+            let keep = self.commit.max(follower.verified);
+            if self.log.accept(entries, keep).is_err() {
+                return self.published.refuse_message();
+            }
+            // Below the base, agreement is known without having seen the entry.
+            let through = through.min(self.log.last().index);
+            follower.verified = follower.verified.max(through);
+            follower.owes_acknowledgement = Some(follower.verified);
+        } else if base.index > follower.verified {
+            follower.owes_conflict = Some(self.log.conflict(base.index));
+        }
+        self.follow_commit();
+    }
+
+    /// Takes a message of the leader of `term` for what it is; returns what to note down if that
+    /// is indeed our leader.
+    fn follow(&mut self, from: NodeId, term: Term, message: Heartbeat) -> Option<&mut Follower> {
+        if term < self.hard.term {
+            // The sender does not know yet that its term is over.
+            let heard = Heard {
+                round: message.round,
+                promised: false,
+            };
+            let verified = LogIndex(0);
+            let reply = HeartbeatReply { heard, verified };
+            self.send(from, Message::HeartbeatReply(reply));
+            return None;
+        }
+        if term > self.hard.term {
+            if let RoleState::Leader(leader) = &self.role
+                && leader.lease.is_live(self.now)
+                && !leader.lease.is_burned()
+            {
+                // Nobody can lead a later term while our lease holds. A candidate would be no
+                // proof; a leader is (P37).
+                self.trip();
+            }
+            self.adopt(term);
+        }
+        match &self.role {
+            RoleState::Follower(follower) if follower.leader == Some(from) => {}
+            RoleState::Follower(Follower { leader: None, .. })
+            | RoleState::PreCandidate(_)
+            | RoleState::Candidate(_) => {
+                self.role = RoleState::Follower(Follower {
+                    leader: Some(from),
+                    ..Follower::default()
+                });
+            }
+            // Two leaders in one term: nothing that we rest on can be trusted.
+            RoleState::Follower(_) | RoleState::Leader(_) => {
+                self.trip();
+                self.published.refuse_message();
+                return None;
+            }
+        }
+        self.restart_election_timer();
+        let promised = self.promise_leader(from, term, message.promise);
+        let RoleState::Follower(follower) = &mut self.role else {
+            return None;
+        };
+        // The newest round is told, even if an older one comes in after it.
+        if !promised || !follower.heard.promised || message.round > follower.heard.round {
+            follower.heard = Heard {
+                round: message.round,
+                promised,
+            };
+        }
+        follower.leader_commit = follower.leader_commit.max(message.commit);
+        Some(follower)
+    }
+
+    /// Promises exactly what is asked, or nothing.
+    fn promise_leader(&mut self, leader: NodeId, term: Term, length: Duration) -> bool {
+        // With a disk that does not answer, a promise would only keep a leader in office that can
+        // commit nothing through us (P29).
+        if length > PROMISE_MAX || self.disk_is_stalled(self.timing.lease_duration) {
+            return false;
+        }
+        if length > self.hard.promise_floor {
+            self.hard.promise_floor = length;
+            self.hard_unsaved = true;
+        }
+        self.promise.extend(self.now, length, leader, term);
+        true
+    }
+
+    /// Commits what the leader has committed, as far as our log is known to be its.
+    fn follow_commit(&mut self) {
+        if let RoleState::Follower(follower) = &self.role {
+            let known = follower.leader_commit.min(follower.verified);
+            self.commit = self.commit.max(known);
+        }
+    }
+
+    pub(super) fn handle_rejoin_reply(&mut self, from: NodeId, reply: RejoinReply) {
+        if self.known_leader() != Some(from) {
+            return;
+        }
+        if let Some(quarantine) = &mut self.quarantine
+            && quarantine.nonce == reply.nonce
+        {
+            quarantine.through = Some(reply.through);
+        }
+    }
+
+    /// Ends the quarantine once all is held that must be.
+    pub(super) fn leave_quarantine(&mut self) {
+        if let Some(quarantine) = &self.quarantine
+            && let Some(through) = quarantine.through
+            && self.commit >= through
+            && self.log.durable() >= through
+        {
+            self.quarantine = None;
+            self.restart_election_timer();
+            if let RoleState::Follower(follower) = &mut self.role {
+                follower.acknowledged = LogIndex(0);
+                follower.owes_acknowledgement = Some(follower.verified);
+            }
+        }
+    }
+
+    /// Pays what is owed, as far as it is durable.
+    pub(super) fn flush_follower(&mut self) {
+        if !self.hard_is_durable() {
+            return;
+        }
+        let quarantine = self.quarantine.as_ref();
+        let asks = quarantine.filter(|quarantine| quarantine.through.is_none());
+        let asks = asks.map(|quarantine| quarantine.nonce);
+        let counts = quarantine.is_none();
+        let RoleState::Follower(follower) = &mut self.role else {
+            return;
+        };
+        let Some(leader) = follower.leader else {
+            return;
+        };
+        let heard = follower.heard;
+        let reply = std::mem::take(&mut follower.owes_reply).then_some(HeartbeatReply {
+            heard,
+            verified: follower.verified,
+        });
+        let conflict = follower.owes_conflict.take();
+
+        let through = follower.verified.min(self.log.durable());
+        let owed = follower.owes_acknowledgement;
+        let paid = owed.is_some_and(|owed| owed <= through);
+        let stored = (paid || through > follower.acknowledged).then(|| {
+            follower.acknowledged = through;
+            if counts {
+                Verdict::Durable(through)
+            } else {
+                Verdict::Held(through)
+            }
+        });
+        if paid {
+            follower.owes_acknowledgement = None;
+        }
+
+        if let Some(reply) = reply {
+            self.send(leader, Message::HeartbeatReply(reply));
+            if let Some(nonce) = asks {
+                self.send(leader, Message::Rejoin(Rejoin { nonce }));
+            }
+        }
+        for verdict in stored.into_iter().chain(conflict.map(Verdict::Conflict)) {
+            let answer = Appended { heard, verdict };
+            self.send(leader, Message::Appended(answer));
+        }
+    }
+}
+
+/// Whether an append is one that a leader of `term` can have sent.
+fn is_well_formed(term: Term, append: &Append) -> bool {
+    let mut last = append.base;
+    if last.index == LogIndex(0) && last.term != Term(0) {
+        return false;
+    }
+    for entry in &append.entries {
+        if last.index.0.checked_add(1) != Some(entry.id.index.0) || entry.id.term < last.term {
+            return false;
+        }
+        if let Payload::Configuration(configuration) = &entry.payload
+            && !configuration.is_sound()
+        {
+            return false;
+        }
+        last = entry.id;
+    }
+    last.term <= term
+}

@@ -1,0 +1,604 @@
+//! The two halves of a leader lease: what a voter promises, and what a leader may trust.
+//!
+//! A leader starts a *round* by reading its clock and naming the reading; every message that it
+//! sends from then on carries the name. A voter that processes such a message promises, from that
+//! moment, to help nobody else to be elected for P ([`VotePromise`]). When a quorum has echoed a
+//! round, the leader may answer reads alone until L = P - M after the round's *creation*
+//! ([`LeaderLease`]): it started its interval before any voter started its own, and ends it
+//! earlier by more than their clocks can differ. How long the echo took does not matter (P1).
+//!
+//! What the leader trusts is published as one [`LeaseCell`] per leadership: two atomics, one per
+//! clock, that any thread may check with a fresh reading. The cell is zeroed *before* anything
+//! that ends the lease is done or said (P23), and never comes back to life.
+//!
+//! Left out: nobody learns here that an assumption about clocks failed. The tripwire (P37) can
+//! only notice afterwards.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::raft::RoundId;
+use crate::time::Instant;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Term;
+
+/// Rounds that a leader remembers. Older ones were answered long ago or never will be.
+pub(super) const ROUNDS_MAX: usize = 256;
+
+/// What this voter has promised. It outlives roles and terms, and ends only by time or by the
+/// word of the leader that it was made to (P6).
+#[derive(Debug)]
+pub(super) struct VotePromise {
+    until: Instant,
+    to: Option<(NodeId, Term)>,
+    /// Promises made before this process started are not remembered, so it keeps silent for the
+    /// longest that it can have made (P2, P3, A3).
+    silent_until: Instant,
+}
+
+impl VotePromise {
+    /// At the start of the process, read after the data directory was locked.
+    pub(super) fn at_start(now: Instant, longest: Duration) -> Self {
+        Self {
+            until: Instant::ZERO,
+            to: None,
+            silent_until: now + longest,
+        }
+    }
+
+    /// The one gate (P4): whether this node may grant a vote or pre-vote, or start one.
+    pub(super) fn may_support_election(&self, now: Instant) -> bool {
+        now.certainly_after(self.until) && now.certainly_after(self.silent_until)
+    }
+
+    /// When the gate opens.
+    pub(super) fn over_at(&self) -> Instant {
+        self.until.max(self.silent_until)
+    }
+
+    /// Promises `leader` of `term` to support no election for `length` from now on. Never shortens
+    /// what was promised before.
+    pub(super) fn extend(&mut self, now: Instant, length: Duration, leader: NodeId, term: Term) {
+        self.until = self.until.max(now + length);
+        self.to = Some((leader, term));
+    }
+
+    /// `leader` of `term` has no lease any more, and says so (P36). Whether the promise was its.
+    pub(super) fn release(&mut self, leader: NodeId, term: Term) -> bool {
+        let its = self.to == Some((leader, term));
+        if its {
+            self.until = Instant::ZERO;
+            self.to = None;
+        }
+        its
+    }
+
+    /// The clock ran backwards to `now`. No promise was for longer than `longest`, and none was
+    /// made later than this, so none need last longer than that from here.
+    pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
+        self.until = self.until.min(now + longest);
+        self.silent_until = self.silent_until.min(now + longest);
+    }
+}
+
+/// Proof that a read at `index()` is linearizable. Made only by a live leader lease or a finished
+/// quorum round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPermit {
+    index: LogIndex,
+    lease_remaining: Option<Duration>,
+}
+
+impl ReadPermit {
+    /// A finished quorum round permits a read at `index`.
+    pub(super) fn by_quorum(index: LogIndex) -> Self {
+        Self {
+            index,
+            lease_remaining: None,
+        }
+    }
+
+    /// A snapshot serves this read only if it contains this index.
+    pub fn index(&self) -> LogIndex {
+        self.index
+    }
+
+    /// What was left of the lease; `None` if a quorum round permitted the read.
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        self.lease_remaining
+    }
+}
+
+/// What one leadership publishes of its lease: one object per leadership (section 5.3, P23, A7).
+///
+/// Readers hold it across batches at no risk: once void for good it stays void. The two clocks'
+/// bounds are written one after the other, so a reader may see one of a newer round; each alone
+/// was promised by a quorum, so that is harmless.
+#[derive(Debug)]
+pub struct LeaseCell {
+    /// The leadership's term.
+    pub term: Term,
+    /// The last index at its election: no snapshot below it may be served (A7).
+    pub floor: LogIndex,
+    until_boot: AtomicU64,
+    until_raw: AtomicU64,
+    counters: Arc<LeaseCounters>,
+}
+
+impl LeaseCell {
+    pub(super) fn new(term: Term, floor: LogIndex, counters: Arc<LeaseCounters>) -> Self {
+        Self {
+            term,
+            floor,
+            until_boot: AtomicU64::new(0),
+            until_raw: AtomicU64::new(0),
+            counters,
+        }
+    }
+
+    /// The right to answer one batch of reads. `now` was read after the requests had arrived and
+    /// after their snapshot was taken; `captured` is the commit index captured after they arrived.
+    /// Counts a rejection where there is none.
+    pub fn permit(&self, now: Instant, captured: LogIndex) -> Option<ReadPermit> {
+        let permit = self.check(now, captured);
+        if permit.is_none() {
+            self.counters.rejections.fetch_add(1, Ordering::Relaxed);
+        }
+        permit
+    }
+
+    /// Whether the lease holds at `now`. Counts nothing.
+    pub fn is_valid(&self, now: Instant) -> bool {
+        now.certainly_before(self.until())
+    }
+
+    /// What is left of the lease, by the clock that says less; `None` if it is over or void.
+    /// Counts nothing.
+    pub fn remaining(&self, now: Instant) -> Option<Duration> {
+        let until = self.until();
+        now.certainly_before(until)
+            .then(|| until.at_least_since(now))
+    }
+
+    /// Until when it holds, by each clock; zero while void.
+    pub fn until(&self) -> Instant {
+        Instant {
+            boot: self.until_boot.load(Ordering::SeqCst),
+            raw: self.until_raw.load(Ordering::SeqCst),
+        }
+    }
+
+    /// As [`Self::permit`], without counting.
+    pub(super) fn check(&self, now: Instant, captured: LogIndex) -> Option<ReadPermit> {
+        self.remaining(now).map(|remaining| ReadPermit {
+            index: captured.max(self.floor),
+            lease_remaining: Some(remaining),
+        })
+    }
+
+    fn publish(&self, until: Instant) {
+        self.until_boot.store(until.boot, Ordering::SeqCst);
+        self.until_raw.store(until.raw, Ordering::SeqCst);
+    }
+}
+
+/// Why a lease that held was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// A higher term was seen, or a vote given: leadership is over.
+    StepDown,
+    /// Too long without a quorum: leadership is given up.
+    QuorumLost,
+    /// Leadership is being handed over; the lease of this term is burned (P9).
+    Transfer,
+    /// The node retires.
+    Retired,
+    /// A clock ran backwards (A4).
+    ClockWentBack,
+    /// The configuration changed, and its quorum has not promised (P13); or this node is not in it.
+    ConfigurationChanged,
+    /// The tripwire went off (P37).
+    Tripped,
+}
+
+impl Invalidation {
+    /// Every reason, in the order of their labels.
+    pub const ALL: [Self; 7] = [
+        Self::StepDown,
+        Self::QuorumLost,
+        Self::Transfer,
+        Self::Retired,
+        Self::ClockWentBack,
+        Self::ConfigurationChanged,
+        Self::Tripped,
+    ];
+
+    /// Its name as a metric's label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::StepDown => "step_down",
+            Self::QuorumLost => "quorum_lost",
+            Self::Transfer => "transfer",
+            Self::Retired => "retired",
+            Self::ClockWentBack => "clock_jump",
+            Self::ConfigurationChanged => "configuration",
+            Self::Tripped => "tripped",
+        }
+    }
+}
+
+impl fmt::Display for Invalidation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// What happened to this node's leader leases since it started.
+#[derive(Debug, Default)]
+pub struct LeaseCounters {
+    renewals: AtomicU64,
+    expirations: AtomicU64,
+    rejections: AtomicU64,
+    invalidations: [AtomicU64; Invalidation::ALL.len()],
+    clock_regressions: AtomicU64,
+    assumption_violations: AtomicU64,
+}
+
+impl LeaseCounters {
+    /// How often a lease was granted or prolonged.
+    pub fn renewals(&self) -> u64 {
+        self.renewals.load(Ordering::Relaxed)
+    }
+
+    /// How often a lease ran out unrenewed; once per lapse.
+    pub fn expirations(&self) -> u64 {
+        self.expirations.load(Ordering::Relaxed)
+    }
+
+    /// How often [`LeaseCell::permit`] said no.
+    pub fn rejections(&self) -> u64 {
+        self.rejections.load(Ordering::Relaxed)
+    }
+
+    /// How often a lease that held was given up for `reason`.
+    pub fn invalidations(&self, reason: Invalidation) -> u64 {
+        self.invalidations[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// How often the clock ran backwards (A4).
+    pub fn clock_regressions(&self) -> u64 {
+        self.clock_regressions.load(Ordering::Relaxed)
+    }
+
+    /// How often it was proved that an assumption about clocks or members is false (P37).
+    pub fn assumption_violations(&self) -> u64 {
+        self.assumption_violations.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn clock_went_back(&self) {
+        self.clock_regressions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn violated(&self) {
+        self.assumption_violations.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The moments at which this leadership created its rounds; a bounded run of consecutive names.
+#[derive(Debug, Default)]
+struct Rounds {
+    first: u64,
+    created: VecDeque<Instant>,
+}
+
+impl Rounds {
+    fn push(&mut self, round: RoundId, created: Instant) {
+        if self.first + self.created.len() as u64 != round.0 {
+            self.created.clear();
+        }
+        if self.created.is_empty() {
+            self.first = round.0;
+        }
+        if self.created.len() == ROUNDS_MAX {
+            self.created.pop_front();
+            self.first += 1;
+        }
+        self.created.push_back(created);
+    }
+
+    /// When `round` was created; `None` for a name that is not one of ours, or too old (P25).
+    fn created(&self, round: RoundId) -> Option<Instant> {
+        let offset = round.0.checked_sub(self.first)?;
+        self.created.get(usize::try_from(offset).ok()?).copied()
+    }
+}
+
+/// A leadership's own view of its lease.
+#[derive(Debug)]
+pub(super) struct LeaderLease {
+    cell: Arc<LeaseCell>,
+    rounds: Rounds,
+    /// L = P - M
+    trusted: Duration,
+    /// The newest round that a quorum of the configuration in force has promised.
+    held: Option<RoundId>,
+    /// When the newest round was created that a quorum ever promised; before that, the election.
+    quorum_at: Instant,
+    /// What the cell says.
+    until: Instant,
+    /// For good: leadership was offered to another (P9).
+    burned: bool,
+    /// The lease ran out, and that has been counted.
+    lapsed: bool,
+}
+
+impl LeaderLease {
+    /// The lease of a leadership that begins now, still void.
+    pub(super) fn new(cell: LeaseCell, trusted: Duration, now: Instant) -> Self {
+        Self {
+            cell: Arc::new(cell),
+            rounds: Rounds::default(),
+            trusted,
+            held: None,
+            quorum_at: now,
+            until: Instant::ZERO,
+            burned: false,
+            lapsed: false,
+        }
+    }
+
+    /// What readers share.
+    pub(super) fn cell(&self) -> &Arc<LeaseCell> {
+        &self.cell
+    }
+
+    /// The newest round that a quorum has promised.
+    pub(super) fn held(&self) -> Option<RoundId> {
+        self.held
+    }
+
+    /// Whether readers may trust it at `now`.
+    pub(super) fn is_live(&self, now: Instant) -> bool {
+        now.certainly_before(self.until)
+    }
+
+    /// Whether this leadership's lease is gone for good.
+    pub(super) fn is_burned(&self) -> bool {
+        self.burned
+    }
+
+    /// When readers stop trusting it; `None` while it is void, or has run out and that is known.
+    pub(super) fn runs_out_at(&self) -> Option<Instant> {
+        (self.until != Instant::ZERO && !self.lapsed).then_some(self.until)
+    }
+
+    /// The moment of the last quorum: how stale this leadership may be.
+    pub(super) fn quorum_at(&self) -> Instant {
+        self.quorum_at
+    }
+
+    /// A round was created at `now`, before anybody could see its name (R1).
+    pub(super) fn begin(&mut self, round: RoundId, created: Instant) {
+        self.rounds.push(round, created);
+    }
+
+    /// Whether `round` is one of this leadership's, and not too old to matter.
+    pub(super) fn knows(&self, round: RoundId) -> bool {
+        self.rounds.created(round).is_some()
+    }
+
+    /// Publishes what the quorum of `held` is worth, or nothing if the lease may not be trusted.
+    /// A smaller value than before is published, too (P13).
+    pub(super) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
+        let created = held.and_then(|round| self.rounds.created(round));
+        self.held = if created.is_some() { held } else { None };
+        if let Some(created) = created {
+            self.quorum_at = self.quorum_at.max(created);
+        }
+        self.count_lapse(now);
+        match created {
+            Some(created) if trustworthy && !self.burned => self.publish(created + self.trusted),
+            _ => self.void(now, Invalidation::ConfigurationChanged),
+        }
+        self.count_lapse(now);
+    }
+
+    /// Takes the lease back: no reader that looks from now on is permitted by it.
+    pub(super) fn void(&mut self, now: Instant, reason: Invalidation) {
+        if self.until == Instant::ZERO {
+            return;
+        }
+        self.cell.publish(Instant::ZERO);
+        if self.is_live(now) {
+            let counter = &self.cell.counters.invalidations[reason as usize];
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        self.until = Instant::ZERO;
+    }
+
+    /// Takes it back for the rest of the term.
+    pub(super) fn burn(&mut self, now: Instant) {
+        self.burned = true;
+        self.void(now, Invalidation::Transfer);
+    }
+
+    /// The clock ran backwards to `now`: no round is known to have begun when it says (A4).
+    pub(super) fn clock_went_back(&mut self, now: Instant) {
+        // Judged by the clock as it was: whatever it says now, the lease held.
+        self.void(Instant::ZERO, Invalidation::ClockWentBack);
+        self.rounds = Rounds::default();
+        self.held = None;
+        self.quorum_at = self.quorum_at.min(now);
+    }
+
+    fn publish(&mut self, until: Instant) {
+        if until == self.until {
+            return;
+        }
+        let later = until.boot > self.until.boot || until.raw > self.until.raw;
+        if later {
+            let renewals = &self.cell.counters.renewals;
+            renewals.fetch_add(1, Ordering::Relaxed);
+            self.lapsed = false;
+        }
+        self.until = until;
+        self.cell.publish(until);
+    }
+
+    fn count_lapse(&mut self, now: Instant) {
+        if self.until != Instant::ZERO && !self.lapsed && !self.is_live(now) {
+            self.lapsed = true;
+            let expirations = &self.cell.counters.expirations;
+            expirations.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn lease() -> LeaderLease {
+        let counters = Arc::new(LeaseCounters::default());
+        let cell = LeaseCell::new(Term(1), LogIndex(4), counters);
+        LeaderLease::new(cell, ms(450), at(1000))
+    }
+
+    #[test]
+    fn a_lease_lasts_from_the_creation_of_its_round_and_not_from_the_echo() {
+        let mut lease = lease();
+        lease.begin(RoundId(7), at(1000));
+        lease.recompute(at(1300), Some(RoundId(7)), true);
+        assert!(lease.cell().is_valid(at(1449)));
+        assert!(!lease.cell().is_valid(at(1450)), "the bound itself is over");
+        assert_eq!(lease.cell().remaining(at(1400)), Some(ms(50)));
+        assert_eq!(lease.cell().remaining(at(1450)), None);
+    }
+
+    #[test]
+    fn a_permit_reaches_the_floor_and_a_refusal_is_counted() {
+        let mut lease = lease();
+        lease.begin(RoundId(7), at(1000));
+        assert_eq!(lease.cell().permit(at(1000), LogIndex(9)), None);
+        lease.recompute(at(1000), Some(RoundId(7)), true);
+        let index = |captured| {
+            let permit = lease.cell().permit(at(1001), LogIndex(captured));
+            permit.map(|permit| permit.index().0)
+        };
+        assert_eq!(index(2), Some(4));
+        assert_eq!(index(9), Some(9));
+        assert_eq!(lease.cell().counters.rejections(), 1);
+    }
+
+    #[test]
+    fn a_lapse_is_counted_once_and_a_renewal_ends_it() {
+        let mut lease = lease();
+        let held = |round: u64| Some(RoundId(round));
+        lease.begin(RoundId(7), at(1000));
+        lease.recompute(at(1000), held(7), true);
+        for late in [1450, 1460, 1470] {
+            lease.recompute(at(late), held(7), true);
+        }
+        let counters = lease.cell().counters.clone();
+        assert_eq!(counters.expirations(), 1);
+        lease.begin(RoundId(8), at(1480));
+        lease.recompute(at(1490), held(8), true);
+        assert!(lease.is_live(at(1490)));
+        lease.recompute(at(1930), held(8), true);
+        assert_eq!(counters.expirations(), 2);
+        assert_eq!(counters.renewals(), 2);
+    }
+
+    #[test]
+    fn a_smaller_value_is_published_too() {
+        let mut lease = lease();
+        lease.begin(RoundId(7), at(1000));
+        lease.begin(RoundId(8), at(1100));
+        lease.recompute(at(1110), Some(RoundId(8)), true);
+        lease.recompute(at(1120), Some(RoundId(7)), true);
+        assert_eq!(lease.cell().until(), at(1450));
+        lease.recompute(at(1130), None, true);
+        assert_eq!(lease.cell().until(), Instant::ZERO);
+        let changed = Invalidation::ConfigurationChanged;
+        assert_eq!(lease.cell().counters.invalidations(changed), 1);
+    }
+
+    #[test]
+    fn a_burned_lease_never_comes_back() {
+        let mut lease = lease();
+        lease.begin(RoundId(7), at(1000));
+        lease.recompute(at(1000), Some(RoundId(7)), true);
+        lease.burn(at(1001));
+        lease.begin(RoundId(8), at(1010));
+        lease.recompute(at(1020), Some(RoundId(8)), true);
+        assert!(!lease.cell().is_valid(at(1020)));
+        assert_eq!(
+            lease.held(),
+            Some(RoundId(8)),
+            "rounds still count for reads"
+        );
+    }
+
+    #[test]
+    fn unknown_rounds_are_worth_nothing_and_the_memory_is_bounded() {
+        let mut lease = lease();
+        for round in 0..ROUNDS_MAX as u64 + 10 {
+            lease.begin(RoundId(100 + round), at(1000 + round));
+        }
+        assert!(!lease.knows(RoundId(109)), "forgotten");
+        assert!(lease.knows(RoundId(110)));
+        assert!(
+            !lease.knows(RoundId(100 + ROUNDS_MAX as u64 + 10)),
+            "to come"
+        );
+        assert!(!lease.knows(RoundId(0)));
+        assert!(!lease.knows(RoundId(u64::MAX)));
+        assert_eq!(lease.rounds.created.len(), ROUNDS_MAX);
+    }
+
+    #[test]
+    fn a_promise_is_never_shortened_except_by_whom_it_was_made_to() {
+        let mut promise = VotePromise::at_start(at(0), ms(500));
+        assert!(
+            !promise.may_support_election(at(499)),
+            "silent after a start"
+        );
+        assert!(promise.may_support_election(at(500)));
+        promise.extend(at(600), ms(500), NodeId(1), Term(1));
+        promise.extend(at(700), ms(100), NodeId(2), Term(2));
+        assert!(!promise.may_support_election(at(1099)));
+        assert!(!promise.release(NodeId(1), Term(1)), "made to n2 by now");
+        assert!(!promise.release(NodeId(2), Term(1)));
+        assert!(promise.release(NodeId(2), Term(2)));
+        assert!(promise.may_support_election(at(700)));
+    }
+
+    #[test]
+    fn a_release_does_not_end_the_silence_after_a_start() {
+        let mut promise = VotePromise::at_start(at(0), ms(500));
+        promise.extend(at(10), ms(500), NodeId(1), Term(1));
+        assert!(promise.release(NodeId(1), Term(1)));
+        assert!(!promise.may_support_election(at(499)));
+    }
+
+    #[test]
+    fn after_a_step_back_of_the_clock_a_promise_lasts_no_longer_than_any_can() {
+        let mut promise = VotePromise::at_start(at(0), ms(500));
+        promise.extend(at(1_000_000), ms(500), NodeId(1), Term(1));
+        promise.clock_went_back(at(2000), ms(500));
+        assert!(!promise.may_support_election(at(2499)));
+        assert!(promise.may_support_election(at(2500)));
+    }
+}

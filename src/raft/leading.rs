@@ -1,0 +1,475 @@
+//! What a leader does: rounds, replication, commitment, hand-over, and the answers to all three.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::raft::Append;
+use crate::raft::Appended;
+use crate::raft::Consensus;
+use crate::raft::Envelope;
+use crate::raft::Heard;
+use crate::raft::Heartbeat;
+use crate::raft::HeartbeatReply;
+use crate::raft::Invalidation;
+use crate::raft::Message;
+use crate::raft::Output;
+use crate::raft::Payload;
+use crate::raft::ReadPermit;
+use crate::raft::Refused;
+use crate::raft::Rejoin;
+use crate::raft::RejoinReply;
+use crate::raft::RoundId;
+use crate::raft::TimeoutNow;
+use crate::raft::Verdict;
+use crate::raft::leader_lease::LeaderLease;
+use crate::raft::leader_lease::LeaseCell;
+use crate::raft::progress::Progress;
+use crate::raft::progress::State;
+use crate::raft::reads::Reader;
+use crate::raft::reads::Reads;
+use crate::raft::role::Follower;
+use crate::raft::role::Leader;
+use crate::raft::role::RoleState;
+use crate::raft::role::Transfer;
+use crate::time::Instant;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+
+/// Payload of one append; an entry that is larger travels alone.
+pub(super) const APPEND_BYTES_MAX: usize = 1 << 20;
+
+/// Payload of an append that may well be refused.
+const PROBE_BYTES_MAX: usize = 4 << 10;
+
+impl Consensus {
+    /// The candidate has its quorum, its own durable vote in it.
+    pub(super) fn become_leader(&mut self) {
+        let nobody = RoleState::Follower(Follower::default());
+        let RoleState::Candidate(campaign) = std::mem::replace(&mut self.role, nobody) else {
+            unreachable!("only candidates count votes");
+        };
+        let last = self.log.last().index;
+        let counters = self.published.lease_counters().clone();
+        let cell = LeaseCell::new(self.hard.term, last, counters);
+        let mut lease = LeaderLease::new(cell, self.timing.trusted_lease(), self.now);
+        let mut peers = unknown_peers(self.log.configuration().members(), self.id, last, self);
+        if campaign.transfer_from.is_some() {
+            // Voters who knew of the hand-over promised with their vote (section 4.3).
+            lease.begin(campaign.round, campaign.created);
+            for peer in campaign.promised {
+                if let Some(progress) = peers.get_mut(&peer) {
+                    progress.promised(campaign.round);
+                }
+            }
+        }
+        self.published.begin_lease(lease.cell().clone());
+        self.role = RoleState::Leader(Box::new(Leader {
+            peers,
+            lease,
+            last_at_election: last,
+            reads: Reads::default(),
+            transfer: None,
+            heartbeat_due: self.now,
+            announce: false,
+            uncommitted_bytes: 0,
+        }));
+        self.log.append(self.hard.term, Payload::Noop);
+        self.begin_round();
+    }
+
+    /// Appends a configuration, which is in force from this moment on: for replication, commitment,
+    /// and the lease, before anybody hears of it (P13).
+    #[cfg(test)]
+    pub(super) fn append_configuration(&mut self, configuration: crate::raft::Configuration) {
+        assert!(matches!(self.role, RoleState::Leader(_)));
+        let payload = Payload::Configuration(configuration);
+        self.log.append(self.hard.term, payload);
+        self.meet_configuration();
+        self.settle();
+    }
+
+    /// Brings the set of peers in line with the configuration in force. Who is new has promised
+    /// nothing (P15).
+    #[cfg(test)]
+    fn meet_configuration(&mut self) {
+        let members = self.log.configuration().members();
+        let last = self.log.last().index.previous();
+        let mut fresh = unknown_peers(members, self.id, last, self);
+        if let RoleState::Leader(leader) = &mut self.role {
+            leader.peers.retain(|peer, _| fresh.remove(peer).is_some());
+            leader.peers.append(&mut fresh);
+        }
+    }
+
+    pub(super) fn tick_leader(&mut self) {
+        // Whoever decides alone has its quorum whenever it looks.
+        self.recompute_lease();
+        let stalled = self.disk_is_stalled(self.timing.step_down_after);
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let deserted = leader.lease.quorum_at() + self.timing.step_down_after;
+        if self.now.possibly_after(deserted) || stalled {
+            // And stops beating: those whom it still reaches may elect another (P12).
+            return self.leave_leadership(Invalidation::QuorumLost);
+        }
+        let now = self.now;
+        leader
+            .transfer
+            .take_if(|transfer| now.certainly_after(transfer.until));
+        if self.now.certainly_after(leader.heartbeat_due) {
+            self.begin_round();
+        }
+    }
+
+    /// Creates a round: its time is read before its name can be seen (R1).
+    fn begin_round(&mut self) -> RoundId {
+        let round = self.fresh_round();
+        if let RoleState::Leader(leader) = &mut self.role {
+            leader.lease.begin(round, self.now);
+            leader.reads.assign(round);
+            leader.announce = true;
+            leader.heartbeat_due = self.now + self.timing.heartbeat_interval;
+        }
+        round
+    }
+
+    /// The newest round. Every message carries it.
+    fn newest_round(&self) -> RoundId {
+        RoundId(self.next_round - 1)
+    }
+
+    // What peers answer.
+
+    /// Notes the promise, and returns whoever made it, if what it says can be.
+    fn heard(&mut self, from: NodeId, heard: Heard) -> Option<&mut Progress> {
+        let newest = self.newest_round();
+        let RoleState::Leader(leader) = &mut self.role else {
+            return None;
+        };
+        let known = leader.lease.knows(heard.round);
+        let progress = leader.peers.get_mut(&from)?;
+        if heard.round > newest {
+            self.published.refuse_message();
+            return None;
+        }
+        if heard.promised && known {
+            progress.promised(heard.round);
+        }
+        Some(progress)
+    }
+
+    pub(super) fn handle_heartbeat_reply(&mut self, from: NodeId, reply: HeartbeatReply) {
+        let (now, last) = (self.now, self.log.last().index);
+        let longest = self.timing.election_timeout_max;
+        if let Some(progress) = self.heard(from, reply.heard) {
+            if reply.verified <= last {
+                progress.heard(now, reply.heard.round, reply.verified, longest);
+            } else {
+                self.published.refuse_message();
+            }
+        }
+    }
+
+    pub(super) fn handle_appended(&mut self, from: NodeId, reply: Appended) {
+        let last = self.log.last().index;
+        let heartbeat = self.timing.heartbeat_interval;
+        let told = match reply.verdict {
+            Verdict::Durable(through) | Verdict::Held(through) => through,
+            Verdict::Conflict(conflict) => conflict.base,
+        };
+        if told > last {
+            return self.published.refuse_message();
+        }
+        let shared = match reply.verdict {
+            Verdict::Conflict(conflict) => self.log.base_before(conflict),
+            _ => told,
+        };
+        let Some(progress) = self.heard(from, reply.heard) else {
+            return;
+        };
+        // Said by a life of that follower whose log is gone.
+        if reply.heard.round < progress.counts_from {
+            return;
+        }
+        match reply.verdict {
+            Verdict::Durable(through) => progress.stored(through, true, heartbeat),
+            Verdict::Held(through) => progress.stored(through, false, heartbeat),
+            Verdict::Conflict(conflict) => {
+                progress.refused(conflict.base, shared);
+            }
+        }
+    }
+
+    /// A damaged follower wants to come back (A23). What it acknowledged in an earlier life is
+    /// void from here on, whatever of it is still on its way: it names older rounds. What was
+    /// committed with it is committed; that it is told, once a quorum has confirmed that we lead.
+    pub(super) fn handle_rejoin(&mut self, from: NodeId, question: Rejoin) {
+        let last = self.log.last().index;
+        let nonce = question.nonce;
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let Some(progress) = leader.peers.get(&from) else {
+            return;
+        };
+        let reader = Reader::Rejoining { peer: from, nonce };
+        if leader.reads.is_full() || leader.reads.contains(reader) {
+            return;
+        }
+        let known = progress.rejoined == Some(nonce);
+        leader.reads.push(reader, self.commit);
+        if known {
+            return;
+        }
+        let round = self.begin_round();
+        if let RoleState::Leader(leader) = &mut self.role
+            && let Some(progress) = leader.peers.get_mut(&from)
+        {
+            progress.forget(last, round, nonce);
+        }
+    }
+
+    // What follows.
+
+    /// Commits what a quorum holds durably, if it is of this term (Raft, section 5.4.2); what came
+    /// before is committed with it.
+    pub(super) fn advance_commit(&mut self) {
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let (id, durable) = (self.id, self.log.durable());
+        let held = self.log.configuration().quorum_value(|voter| {
+            if voter == id {
+                return Some(durable);
+            }
+            leader.peers.get(&voter).map(|progress| progress.matched)
+        });
+        let Some(held) = held else {
+            return;
+        };
+        if held <= self.commit || self.log.term_at(held) != Some(self.hard.term) {
+            return;
+        }
+        let mut index = self.commit.max(leader.last_at_election);
+        while index < held {
+            index = index.next();
+            if let Some(Payload::Command(bytes)) = self.log.entry(index).map(|e| &e.payload) {
+                leader.uncommitted_bytes = leader.uncommitted_bytes.saturating_sub(bytes.len());
+            }
+        }
+        self.commit = held;
+
+        let configuration = self.log.configuration();
+        let settled = self.log.configuration_index() <= self.commit;
+        if settled && configuration.outgoing.is_none() && !configuration.is_voter(self.id) {
+            self.leave_leadership(Invalidation::ConfigurationChanged);
+        }
+    }
+
+    /// Publishes what the promises of the configuration in force are worth now (section 5.5).
+    pub(super) fn recompute_lease(&mut self) {
+        if self.log.configuration().is_sole_voter(self.id) {
+            self.begin_round_alone();
+        }
+        let (id, newest) = (self.id, self.newest_round());
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let held = self.log.configuration().quorum_value(|voter| {
+            if voter == id {
+                return Some(newest);
+            }
+            leader.peers.get(&voter).and_then(|progress| progress.ack)
+        });
+        let ready = self.applied >= leader.last_at_election;
+        let trustworthy = ready && self.timing.lease_enabled && !self.tripped;
+        leader.lease.recompute(self.now, held, trustworthy);
+    }
+
+    /// A round that only we need answer. A lease of one is never endless: it is as old as our own
+    /// reading of the clock (P16).
+    fn begin_round_alone(&mut self) {
+        let round = self.fresh_round();
+        if let RoleState::Leader(leader) = &mut self.role {
+            leader.lease.begin(round, self.now);
+            leader.reads.assign(round);
+        }
+    }
+
+    /// Permits the reads whose round a quorum has answered.
+    pub(super) fn answer_reads(&mut self) {
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let ready = self.applied >= leader.last_at_election;
+        let (true, Some(held)) = (ready, leader.lease.held()) else {
+            return;
+        };
+        while let Some((reader, index)) = leader.reads.pop_answered(held) {
+            let index = index.max(leader.last_at_election);
+            self.outputs.push_back(match reader {
+                Reader::Local(id) => Output::Permit(id, ReadPermit::by_quorum(index)),
+                Reader::Rejoining { peer, nonce } => Output::Send(Envelope {
+                    from: self.id,
+                    to: peer,
+                    term: self.hard.term,
+                    message: Message::RejoinReply(RejoinReply {
+                        nonce,
+                        through: index,
+                    }),
+                }),
+            });
+        }
+    }
+
+    /// Reads that arrived since share a round of their own.
+    pub(super) fn start_read_round(&mut self) {
+        let RoleState::Leader(leader) = &self.role else {
+            return;
+        };
+        if leader.reads.want_round() {
+            if !self.log.configuration().is_sole_voter(self.id) {
+                self.begin_round();
+            }
+            self.recompute_lease();
+            self.answer_reads();
+        }
+    }
+
+    // Handing over.
+
+    pub(super) fn begin_transfer(&mut self, target: Option<NodeId>) -> Result<NodeId, Refused> {
+        let known = self.known_leader();
+        let RoleState::Leader(leader) = &mut self.role else {
+            return Err(Refused::NotLeader { leader: known });
+        };
+        if leader.transfer.is_some() {
+            return Err(Refused::Transferring);
+        }
+        let voters = &self.log.configuration().voters;
+        let fit = leader.peers.iter().filter(|(peer, progress)| {
+            voters.contains(peer)
+                && target.is_none_or(|target| target == **peer)
+                && (target.is_some() || progress.ack.is_some())
+        });
+        // The most up to date; of equals the one heard of last.
+        let best = fit.max_by_key(|(_, progress)| (progress.matched, progress.ack));
+        let target = *best.ok_or(Refused::NoTarget)?.0;
+        leader.transfer = Some(Transfer {
+            target,
+            until: self.now + self.timing.election_timeout_max,
+            told: None,
+        });
+        Ok(target)
+    }
+
+    /// Tells the target as soon as it holds all that we hold, and all of it is committed and
+    /// applied. Before the word can leave, the lease of this term is gone for good (P9).
+    pub(super) fn drive_transfer(&mut self) {
+        let last = self.log.last();
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let Some(transfer) = &mut leader.transfer else {
+            return;
+        };
+        let Some(progress) = leader.peers.get(&transfer.target) else {
+            leader.transfer = None;
+            return;
+        };
+        let done = self.commit == last.index && self.applied == last.index;
+        if transfer.told.is_some() || !done || progress.matched != last.index {
+            return;
+        }
+        leader.lease.burn(self.now);
+        transfer.told = Some(last);
+        let target = transfer.target;
+        let order = TimeoutNow {
+            last,
+            commit: self.commit,
+            id: self.next_round,
+        };
+        self.send(target, Message::TimeoutNow(order));
+    }
+
+    // What goes out.
+
+    /// Makes a new round known, and sends each follower what it lacks, as far as its window goes.
+    pub(super) fn flush_leader(&mut self) {
+        let heartbeat = Heartbeat {
+            round: self.newest_round(),
+            promise: self.timing.lease_duration,
+            commit: self.commit,
+        };
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let last = self.log.last().index;
+        let announce = std::mem::take(&mut leader.announce);
+        for (peer, progress) in &mut leader.peers {
+            let mut send = |message| {
+                self.outputs.push_back(Output::Send(Envelope {
+                    from: self.id,
+                    to: *peer,
+                    term: self.hard.term,
+                    message,
+                }));
+            };
+            if announce {
+                send(Message::Heartbeat(heartbeat));
+            }
+            while progress.may_send(last) {
+                let base = progress.next.previous();
+                let Some(term) = self.log.term_at(base) else {
+                    // It needs what this log no longer holds.
+                    break;
+                };
+                let streams = matches!(progress.state, State::Stream { .. });
+                let bytes_max = if streams {
+                    APPEND_BYTES_MAX
+                } else {
+                    PROBE_BYTES_MAX
+                };
+                let entries = self.log.run(progress.next, bytes_max, streams);
+                let through = entries.last().map_or(base, |entry| entry.id.index);
+                progress.sent(through, heartbeat.round);
+                send(Message::Append(Append {
+                    heartbeat,
+                    base: LogId::new(base, term),
+                    entries,
+                }));
+            }
+        }
+    }
+}
+
+impl Leader {
+    /// The clock ran backwards: no round is worth anything, and the next is due at once.
+    pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
+        self.lease.clock_went_back(now);
+        for progress in self.peers.values_mut() {
+            progress.ack = None;
+            progress.clock_went_back();
+        }
+        self.heartbeat_due = now;
+        if let Some(transfer) = &mut self.transfer {
+            transfer.until = transfer.until.min(now + longest);
+        }
+    }
+}
+
+/// Every member but `id`, and nothing known of any.
+fn unknown_peers(
+    members: impl IntoIterator<Item = NodeId>,
+    id: NodeId,
+    last: LogIndex,
+    consensus: &Consensus,
+) -> BTreeMap<NodeId, Progress> {
+    let heartbeat = consensus.timing.heartbeat_interval;
+    let others = members.into_iter().filter(|member| *member != id);
+    others
+        .map(|peer| (peer, Progress::unknown(last, heartbeat)))
+        .collect()
+}

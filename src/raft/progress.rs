@@ -1,0 +1,220 @@
+//! The leader's view of one follower: what it holds, what is on its way, what it has promised.
+//!
+//! A follower is either *probed* for the last entry that its log shares with ours, or *streamed*
+//! to: then appends follow each other without waiting, up to a bounded number in flight. (A third
+//! state comes with snapshots.) Nothing is sent again on a timer alone: only a follower that
+//! answers heartbeats, and says by them that it lacks what was sent, gets it again, less and less
+//! often while that does not help.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::raft::RoundId;
+use crate::time::Instant;
+use crate::types::LogIndex;
+
+/// Appends that may be on their way to one follower, unanswered.
+pub(super) const APPENDS_IN_FLIGHT_MAX: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The follower holds our log up to here, durably, and its word counts.
+    pub(super) matched: LogIndex,
+    /// The first entry to send next.
+    pub(super) next: LogIndex,
+    /// How we send to it.
+    pub(super) state: State,
+    /// The newest round it promised; `None` from the moment it enters the configuration until it
+    /// answers (P15).
+    pub(super) ack: Option<RoundId>,
+    /// Its word on what is durable counts only from this round on: it lost part of its log before
+    /// (A23).
+    pub(super) counts_from: RoundId,
+    /// The life of the follower whose return was last adopted (A23).
+    pub(super) rejoined: Option<u64>,
+    /// The newest round when something was last sent: who has not heard of a later one may not
+    /// have got it yet.
+    sent_in: RoundId,
+    /// What it last said it knows to be ours.
+    verified: LogIndex,
+    /// Since when it has lacked something that was sent, without getting on.
+    lacking_since: Option<Instant>,
+    /// How long it may lack it before it is sent again.
+    patience: Duration,
+}
+
+/// How we send to a follower.
+#[derive(Debug)]
+pub(super) enum State {
+    /// One small append at a time, until a base is found that both logs share.
+    Probe {
+        /// The last index of the one that is on its way.
+        sent: Option<LogIndex>,
+    },
+    /// Appends without waiting.
+    Stream {
+        /// The last index of each that is on its way.
+        in_flight: VecDeque<LogIndex>,
+    },
+}
+
+impl Progress {
+    /// Nothing known yet of a follower; the log that it is asked about ends at `last`.
+    pub(super) fn unknown(last: LogIndex, heartbeat: Duration) -> Self {
+        Self {
+            matched: LogIndex(0),
+            next: last.next(),
+            state: State::Probe { sent: None },
+            ack: None,
+            counts_from: RoundId(0),
+            rejoined: None,
+            sent_in: RoundId(0),
+            verified: LogIndex(0),
+            lacking_since: None,
+            patience: heartbeat * 2,
+        }
+    }
+
+    /// The follower came back damaged: nothing that it acknowledged before `round` counts.
+    pub(super) fn forget(&mut self, last: LogIndex, round: RoundId, nonce: u64) {
+        self.matched = LogIndex(0);
+        self.next = last.next();
+        self.state = State::Probe { sent: None };
+        self.counts_from = round;
+        self.rejoined = Some(nonce);
+        self.verified = LogIndex(0);
+        self.lacking_since = None;
+    }
+
+    /// It promised `round`.
+    pub(super) fn promised(&mut self, round: RoundId) {
+        self.ack = self.ack.max(Some(round));
+    }
+
+    /// It stored everything up to `through`; `durable` if that counts. `through` is in our log.
+    pub(super) fn stored(&mut self, through: LogIndex, durable: bool, heartbeat: Duration) {
+        if durable {
+            self.matched = self.matched.max(through);
+        }
+        self.got_on(through, heartbeat);
+        self.stream_from(through.next());
+    }
+
+    /// It refused `base`; the logs may share `shared`. Whether that is news.
+    pub(super) fn refused(&mut self, base: LogIndex, shared: LogIndex) -> bool {
+        let stale = match self.state {
+            State::Probe { .. } => base.next() != self.next,
+            State::Stream { .. } => base.next() > self.next,
+        };
+        if stale || base <= self.matched {
+            return false;
+        }
+        self.next = shared.next().max(self.matched.next()).min(base.next());
+        self.state = State::Probe { sent: None };
+        true
+    }
+
+    /// It answered a heartbeat of `round`, and knows its log to be ours up to `verified`, which is
+    /// in our log. Sends again what it has lacked for too long.
+    pub(super) fn heard(
+        &mut self,
+        now: Instant,
+        round: RoundId,
+        verified: LogIndex,
+        longest: Duration,
+    ) {
+        if verified > self.verified {
+            self.verified = verified;
+            self.lacking_since = None;
+        }
+        if verified > LogIndex(0) && matches!(self.state, State::Probe { .. }) {
+            self.stream_from(verified.next().max(self.matched.next()));
+        }
+        let waits = match &self.state {
+            State::Probe { sent } => sent.is_some(),
+            State::Stream { .. } => verified.next() < self.next,
+        };
+        if !waits {
+            self.lacking_since = None;
+            return;
+        }
+        if round <= self.sent_in {
+            return;
+        }
+        let since = *self.lacking_since.get_or_insert(now);
+        if !now.certainly_after(since + self.patience) {
+            return;
+        }
+        self.patience = (self.patience * 2).min(longest);
+        self.lacking_since = None;
+        self.verified = verified;
+        match &mut self.state {
+            State::Probe { sent } => *sent = None,
+            State::Stream { in_flight } if verified > LogIndex(0) => {
+                in_flight.clear();
+                self.next = verified.next();
+            }
+            // It knows nothing of us: it has restarted, and must be asked again.
+            State::Stream { .. } => {
+                self.next = self.matched.next();
+                self.state = State::Probe { sent: None };
+            }
+        }
+    }
+
+    /// Whether an append may leave now; `last` is the last index of our log.
+    pub(super) fn may_send(&self, last: LogIndex) -> bool {
+        match &self.state {
+            State::Probe { sent } => sent.is_none(),
+            State::Stream { in_flight } => {
+                self.next <= last && in_flight.len() < APPENDS_IN_FLIGHT_MAX
+            }
+        }
+    }
+
+    /// An append with entries up to `through` is on its way, and says that `round` is the newest.
+    pub(super) fn sent(&mut self, through: LogIndex, round: RoundId) {
+        self.sent_in = round;
+        match &mut self.state {
+            State::Probe { sent } => *sent = Some(through),
+            State::Stream { in_flight } => {
+                in_flight.push_back(through);
+                self.next = through.next();
+            }
+        }
+    }
+
+    /// The clock ran backwards: whatever was waited for is waited for from now on.
+    pub(super) fn clock_went_back(&mut self) {
+        self.lacking_since = None;
+    }
+
+    fn stream_from(&mut self, next: LogIndex) {
+        match &mut self.state {
+            State::Probe { sent } => {
+                // What the probe carried has arrived with it, or will be found to be lacking.
+                let carried = sent.filter(|end| *end >= next);
+                self.next = carried.map_or(next, LogIndex::next);
+                self.lacking_since = None;
+                self.state = State::Stream {
+                    in_flight: carried.into_iter().collect(),
+                };
+            }
+            State::Stream { in_flight } => {
+                while in_flight.front().is_some_and(|end| *end < next) {
+                    in_flight.pop_front();
+                }
+                self.next = self.next.max(next);
+            }
+        }
+    }
+
+    fn got_on(&mut self, through: LogIndex, heartbeat: Duration) {
+        if through > self.verified {
+            self.verified = through;
+            self.lacking_since = None;
+        }
+        self.patience = heartbeat * 2;
+    }
+}

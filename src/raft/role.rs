@@ -1,0 +1,100 @@
+//! What a node is in its term, and what dies with that.
+//!
+//! Whatever must outlive a role (term, vote, log, and the promise to elect nobody) is kept in
+//! [`Consensus`](super::Consensus) itself.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use crate::raft::Conflict;
+use crate::raft::Heard;
+use crate::raft::RoundId;
+use crate::raft::leader_lease::LeaderLease;
+use crate::raft::progress::Progress;
+use crate::raft::reads::Reads;
+use crate::time::Instant;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Term;
+
+/// A node's role and what belongs to it.
+#[derive(Debug)]
+pub(super) enum RoleState {
+    /// Follows a leader, or waits for one.
+    Follower(Follower),
+    /// Asks whether it could win an election.
+    PreCandidate(Campaign),
+    /// Stands for election.
+    Candidate(Campaign),
+    /// Leads.
+    Leader(Box<Leader>),
+}
+
+/// What a follower knows of its leader, and owes it.
+#[derive(Debug, Default)]
+pub(super) struct Follower {
+    /// Who leads this term, where known.
+    pub(super) leader: Option<NodeId>,
+    /// The newest round heard from it, and whether it was promised.
+    pub(super) heard: Heard,
+    /// Our log is known to be the leader's up to here.
+    pub(super) verified: LogIndex,
+    /// The highest commit index it has told.
+    pub(super) leader_commit: LogIndex,
+    /// How far we have acknowledged.
+    pub(super) acknowledged: LogIndex,
+    /// An answer to a heartbeat is due.
+    pub(super) owes_reply: bool,
+    /// An acknowledgement is due once the log is durable up to here.
+    pub(super) owes_acknowledgement: Option<LogIndex>,
+    /// An append did not fit, and the leader must be told where the logs part.
+    pub(super) owes_conflict: Option<Conflict>,
+}
+
+/// One attempt to be elected.
+#[derive(Debug)]
+pub(super) struct Campaign {
+    /// Names the question that was put to the voters.
+    pub(super) round: RoundId,
+    /// When it was put.
+    pub(super) created: Instant,
+    /// Who said yes. Our own vote enters once it is durable.
+    pub(super) granted: BTreeSet<NodeId>,
+    /// Who promised, too (section 4.3).
+    pub(super) promised: BTreeSet<NodeId>,
+    /// The term whose leader handed over to us.
+    pub(super) transfer_from: Option<Term>,
+}
+
+/// What a leader knows and does.
+#[derive(Debug)]
+pub(super) struct Leader {
+    /// Every other member.
+    pub(super) peers: BTreeMap<NodeId, Progress>,
+    /// The lease of this leadership.
+    pub(super) lease: LeaderLease,
+    /// The last entry of the log when it was elected: nothing before it is in doubt once applied.
+    pub(super) last_at_election: LogIndex,
+    /// Reads that wait for a round.
+    pub(super) reads: Reads,
+    /// Leadership is being handed over.
+    pub(super) transfer: Option<Transfer>,
+    /// When the next round is due.
+    pub(super) heartbeat_due: Instant,
+    /// A round was created and must be made known.
+    pub(super) announce: bool,
+    /// Weight of this leadership's entries that are not yet committed.
+    pub(super) uncommitted_bytes: usize,
+}
+
+/// A hand-over under way.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    /// To whom.
+    pub(super) target: NodeId,
+    /// Given up at this instant.
+    pub(super) until: Instant,
+    /// The target was told, with this as our last entry.
+    pub(super) told: Option<LogId>,
+}

@@ -1,0 +1,566 @@
+//! Random worlds and random messages: what no script thought of.
+//!
+//! Every world has clocks that drift as far as the lease allows, one of each pair even further;
+//! lost, doubled and late messages; cuts in one or both directions; pauses, sleep, crashes with and
+//! without the last writes; slow disks and slow state machines; hand-overs, retirements and
+//! changes of membership; and replicas that lose what they had acknowledged. The oracles of [`World`] watch every step; afterwards everything is
+//! healed, and the cluster must work again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::raft::role::RoleState;
+use crate::raft::tests::script::Show;
+use crate::raft::tests::world::Faults;
+use crate::raft::tests::world::MS;
+use crate::raft::tests::world::World;
+use crate::raft::*;
+use crate::time::Instant;
+
+fn voters(ids: impl IntoIterator<Item = u64>) -> Configuration {
+    Configuration {
+        voters: ids.into_iter().map(NodeId).collect(),
+        ..Configuration::default()
+    }
+}
+
+fn seeds() -> u64 {
+    let set = std::env::var("RAFT_SEEDS").ok();
+    set.and_then(|seeds| seeds.parse().ok()).unwrap_or(150)
+}
+
+struct Sums {
+    leased: u64,
+    quorum: u64,
+    elections: u64,
+    committed: usize,
+    recovered: u64,
+}
+
+#[test]
+fn random_worlds_keep_every_claim_and_recover() {
+    let mut sums = Sums {
+        leased: 0,
+        quorum: 0,
+        elections: 0,
+        committed: 0,
+        recovered: 0,
+    };
+    let from = std::env::var("RAFT_SEED_FROM").ok();
+    let from = from.and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    for seed in from..from + seeds() {
+        let played = std::panic::catch_unwind(|| play(seed));
+        let world = played.unwrap_or_else(|_| panic!("seed {seed} broke a claim (see above)"));
+        sums.leased += world.leased_reads;
+        sums.quorum += world.quorum_reads;
+        sums.elections += world.elections;
+        sums.committed += world.committed();
+        sums.recovered += world.recovered;
+    }
+    // The claims must not hold because nothing happened.
+    assert!(sums.leased > seeds() * 50, "{} leased reads", sums.leased);
+    assert!(sums.quorum > seeds() * 4, "{} quorum reads", sums.quorum);
+    assert!(sums.elections > seeds() * 2, "{} elections", sums.elections);
+    assert!(sums.recovered > seeds() / 5, "{} recovered", sums.recovered);
+    let entries = sums.committed as u64;
+    assert!(entries > seeds() * 15, "{entries} entries");
+}
+
+fn play(seed: u64) -> World {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let nodes = if rng.u8(0..4) == 0 { 5 } else { 3 };
+    let initial = if rng.u8(0..8) == 0 { 1 } else { nodes };
+    let mut world = World::new(nodes, Timing::default(), voters(1..=initial), seed);
+    for id in 1..=nodes {
+        // One clock of each pair is as good as the settings say; the other may be anything.
+        let good = rng.i64(-20_000..=20_000);
+        let other = rng.i64(-150_000..=150_000);
+        let (boot, raw) = if rng.bool() {
+            (good, other)
+        } else {
+            (other, good)
+        };
+        let site = world.site(id);
+        site.boot.change(0, 0, boot);
+        site.raw.change(0, 0, raw);
+    }
+    // Some worlds are quiet for long: then logs are equal, and hide nothing.
+    let moves = rng.bool();
+    let habits = Habits {
+        busy: rng.u64(0..100),
+        trouble: rng.u64(10..=100),
+        moves,
+        damage: !moves && initial > 1,
+    };
+    let noisy = rng.bool();
+    if noisy {
+        world.faults = Faults {
+            lost: rng.u64(0..150),
+            doubled: rng.u64(0..150),
+            late: rng.u64(1..100),
+        };
+    }
+    world.advance(rng.u64(0..2000) * MS);
+    for _ in 0..rng.u64(100..300) {
+        step(&mut world, &mut rng, nodes, habits);
+        world.look_at_leases();
+    }
+    world.look_at_logs();
+    recover(&mut world, nodes);
+    world
+}
+
+fn leaders(world: &World) -> Vec<u64> {
+    let leads = |node: &Consensus| matches!(node.role, RoleState::Leader(_));
+    let sites = world.sites.iter();
+    sites
+        .filter(|(_, site)| site.node.as_ref().is_some_and(leads))
+        .map(|(id, _)| *id)
+        .collect()
+}
+
+/// What a world is like, of a hundred.
+#[derive(Clone, Copy)]
+struct Habits {
+    /// How often something is proposed.
+    busy: u64,
+    /// How often something goes wrong.
+    trouble: u64,
+    /// Whether members change.
+    moves: bool,
+    /// Whether a replica may lose what it had acknowledged, one at a time.
+    damage: bool,
+}
+
+fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, habits: Habits) {
+    let one = rng.u64(1..=nodes);
+    let runs = world.sites[&one].node.is_some();
+    let what = match rng.u64(0..100) < habits.trouble {
+        true => rng.u64(0..100),
+        false => rng.u64(46..100),
+    };
+    match what {
+        0..=3 => {
+            let other = rng.u64(1..=nodes);
+            world.cuts.insert((one, other));
+            if rng.bool() {
+                world.cuts.insert((other, one));
+            }
+        }
+        4..=5 => {
+            let one = leaders(world).first().copied().unwrap_or(one);
+            for other in 1..=nodes {
+                world.cuts.extend([(one, other), (other, one)]);
+            }
+        }
+        6..=10 => world.cuts.clear(),
+        11..=13 if runs => {
+            world.crash(one);
+            if rng.bool() {
+                // A crash so short that nobody notices.
+                world.advance(rng.u64(0..5) * MS);
+                world.start(one);
+            }
+        }
+        14 if habits.damage && world.sites.values().all(|site| !site.disk.damaged) => {
+            world.crash(one);
+            let site = world.site(one);
+            let keep = rng.usize(0..=site.disk.entries.len());
+            site.disk.entries.truncate(keep);
+            site.disk.damaged = true;
+            world.start(one);
+        }
+        14..=19 if !runs => world.start(one),
+        20..=22 if runs && !world.sites[&one].paused => match rng.bool() {
+            true => world.pause(one),
+            false => world.suspend(one),
+        },
+        23..=28 if world.sites[&one].paused => world.resume(one),
+        29..=30 => {
+            let delay = rng.u64(0..20) * MS;
+            let site = world.site(one);
+            site.disk_delay = delay;
+            site.disk_stalled = rng.u8(0..10) == 0;
+        }
+        31..=32 => world.site(one).disk_stalled = false,
+        33 => world.site(one).apply_held = true,
+        34..=37 => world.apply_flows(one),
+        38..=39 => {
+            for leader in leaders(world) {
+                let target = rng.bool().then(|| NodeId(rng.u64(1..=nodes)));
+                let real = world.real;
+                let site = world.site(leader);
+                let now = site.clock(real);
+                let _ = site.node().transfer(now, target);
+                world.after(leader);
+            }
+        }
+        40 if runs => {
+            let real = world.real;
+            let site = world.site(one);
+            let now = site.clock(real);
+            site.node().retire(now);
+            world.after(one);
+        }
+        41..=43 if habits.moves => change_members(world, rng, nodes),
+        44..=45 if runs && !world.sites[&one].paused => world.time_out(one),
+        46..=47 => nemesis(world, rng, nodes),
+        48..=60 => {
+            for id in leaders(world) {
+                if !world.sites[&id].paused {
+                    world.quorum_reads_together(id, 2);
+                }
+            }
+        }
+        _ => {
+            for id in leaders(world) {
+                if rng.u64(0..100) < habits.busy && !world.sites[&id].paused {
+                    let weight = rng.usize(0..100);
+                    let _ = world.propose(id, Bytes::from(vec![b'x'; weight]));
+                }
+            }
+            world.advance(rng.u64(0..80) * MS);
+        }
+    }
+    // Whoever may have a lease is asked, all the time.
+    for id in 1..=nodes {
+        if world.sites[&id].node.is_some() {
+            let _ = world.leased_read(id);
+        }
+    }
+}
+
+/// Two faults that meet, which chance alone seldom arranges: one voter is cut off until its promise
+/// is over, then the leader is, and meanwhile the others are disturbed and asked to elect.
+fn nemesis(world: &mut World, rng: &mut fastrand::Rng, nodes: u64) {
+    let Some(leader) = leaders(world).first().copied() else {
+        return;
+    };
+    let rival = 1 + (leader + rng.u64(0..nodes - 1)) % nodes;
+    if rival == leader {
+        return;
+    }
+    let before = world.faults;
+    world.cuts.extend([(leader, rival), (rival, leader)]);
+    if rng.bool() {
+        world.faults.late = 300;
+    }
+    world.advance(rng.u64(520..700) * MS);
+    for other in 1..=nodes {
+        if other != leader && (rng.bool() || other == rival) {
+            world.cuts.extend([(leader, other), (other, leader)]);
+        }
+    }
+    for _ in 0..12 {
+        let other = rng.u64(1..=nodes);
+        let up = world.sites[&other].node.is_some();
+        match rng.u8(0..8) {
+            0 if up && other != leader => {
+                world.crash(other);
+                world.advance(rng.u64(0..3) * MS);
+                world.start(other);
+            }
+            1 => {
+                world.cuts.remove(&(leader, other));
+                world.cuts.remove(&(other, leader));
+            }
+            2 if up => {
+                let real = world.real;
+                let site = world.site(leader);
+                let now = site.clock(real);
+                if site.node.is_some() {
+                    let _ = site.node().transfer(now, Some(NodeId(other)));
+                    world.after(leader);
+                }
+            }
+            _ => {}
+        }
+        let site = &world.sites[&rival];
+        if site.node.is_some() && !site.paused {
+            world.time_out(rival);
+        }
+        world.advance(rng.u64(0..70) * MS);
+        for id in 1..=nodes {
+            if world.sites[&id].node.is_some() {
+                let _ = world.leased_read(id);
+            }
+        }
+    }
+    world.faults = before;
+    world.cuts.clear();
+}
+
+/// Joint consensus, by the rule: one change at a time, after an entry of this term is committed.
+fn change_members(world: &mut World, rng: &mut fastrand::Rng, nodes: u64) {
+    for id in leaders(world) {
+        let node = world.site(id).node();
+        let status = node.status();
+        let settled = node.log.configuration_index() <= status.commit;
+        let own = node.log.term_at(status.commit) == Some(status.term);
+        if !settled || !own {
+            continue;
+        }
+        let mut next = node.configuration().clone();
+        if next.outgoing.take().is_none() {
+            let chosen: BTreeSet<_> = (1..=nodes).filter(|_| rng.bool()).map(NodeId).collect();
+            if chosen.is_empty() {
+                continue;
+            }
+            next.outgoing = Some(std::mem::replace(&mut next.voters, chosen));
+            next.learners.clear();
+        } else {
+            let all = (1..=nodes).map(NodeId);
+            next.learners = all.filter(|id| !next.voters.contains(id)).collect();
+        }
+        node.append_configuration(next);
+        world.after(id);
+    }
+}
+
+/// Everything is mended; then the cluster must be one again, and serve.
+fn recover(world: &mut World, nodes: u64) {
+    world.cuts.clear();
+    world.faults = Faults::default();
+    for id in 1..=nodes {
+        // Retired nodes come back as new processes.
+        world.crash(id);
+        world.resume(id);
+        let site = world.site(id);
+        site.disk_delay = MS / 10;
+        site.disk_stalled = false;
+        site.apply_held = false;
+        world.start(id);
+    }
+    world.trace.clear();
+    world.show = Show::Votes;
+    world.advance(8000 * MS);
+    let leader = leaders(world);
+    assert_eq!(
+        leader.len(),
+        1,
+        "one leader once all is well:\n{}",
+        world.trace.join("\n")
+    );
+    let leader = leader[0];
+    let id = world
+        .propose(leader, Bytes::from_static(b"last"))
+        .expect("taken");
+    world.advance(500 * MS);
+    assert!(world.leased_read(leader).is_some(), "the lease holds");
+    let before = world.quorum_reads;
+    world.quorum_reads_together(leader, 1);
+    world.advance(100 * MS);
+    assert_eq!(
+        world.quorum_reads,
+        before + 1,
+        "reads by quorum are answered"
+    );
+    let members = world.site(leader).node().configuration().members();
+    for member in members {
+        let node = world.site(member.0).node();
+        assert!(node.status().commit >= id.index, "{member} follows");
+        assert!(!node.is_quarantined(), "{member} is whole again");
+    }
+    world.look_at_logs();
+}
+
+#[test]
+fn the_same_seed_twice_is_the_same_world() {
+    let run = |seed| {
+        let world = play(seed);
+        let ends = world.sites.values().map(|site| {
+            let node = site.node.as_ref().expect("all run at the end");
+            (node.status(), node.next_round, site.disk.entries.clone())
+        });
+        format!("{:?}", ends.collect::<Vec<_>>())
+    };
+    assert_eq!(run(42), run(42));
+}
+
+/// Whatever arrives, there is a result: nothing overflows, nothing panics, nothing piles up, and
+/// what was committed stays.
+#[test]
+fn any_message_whatever_has_a_result() {
+    for seed in 0..400 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut now = Instant::from_nanos(rng.u64(0..u64::MAX / 2));
+        let entries = (1..=rng.u64(0..6)).map(|index| Entry {
+            id: LogId::new(LogIndex(index), Term(1)),
+            payload: Payload::Noop,
+        });
+        let entries: Vec<_> = entries.collect();
+        let term = Term(if entries.is_empty() { 0 } else { 1 });
+        let restored = Restored {
+            hard_state: HardState {
+                term,
+                ..HardState::default()
+            },
+            base_configuration: voters(1..=3),
+            applied: LogIndex(entries.len() as u64 / 2),
+            entries,
+            quarantined: rng.u8(0..8) == 0,
+            ..Restored::default()
+        };
+        let mut node = Consensus::new(NodeId(1), Timing::default(), restored, seed, now);
+        let mut applied = node.status().commit;
+        let mut waiting = 0;
+        for _ in 0..400 {
+            let input = match rng.u8(0..10) {
+                0 => Input::Tick,
+                1 => Input::Persisted(Ticket(absurd(&mut rng))),
+                2 => Input::Applied(LogIndex(absurd(&mut rng))),
+                _ => Input::Message(random_envelope(&mut rng, &node)),
+            };
+            now = match rng.u8(0..20) {
+                0 => Instant::from_nanos(absurd(&mut rng)),
+                _ => now + Duration::from_millis(rng.u64(0..200)),
+            };
+            node.handle(now, input);
+            if rng.u8(0..10) == 0 {
+                let _ = node.propose(now, Bytes::from_static(b"x"));
+            }
+            if rng.u8(0..10) == 0 {
+                let _ = node.read(now, ReadId(waiting), rng.bool());
+                waiting += 1;
+            }
+            if rng.u8(0..40) == 0 {
+                let _ = node.transfer(now, None);
+            }
+            let _ = node.poll_timeout();
+            let mut outputs = 0;
+            while let Some(output) = node.poll_output() {
+                outputs += 1;
+                if let Output::Commit(entries) = output {
+                    for entry in entries {
+                        assert_eq!(entry.id.index, applied.next(), "handed out once, in order");
+                        applied = entry.id.index;
+                    }
+                }
+            }
+            assert!(outputs < 200, "one input, {outputs} effects");
+            assert!(node.outputs.is_empty());
+        }
+    }
+}
+
+fn absurd(rng: &mut fastrand::Rng) -> u64 {
+    match rng.u8(0..6) {
+        0 => u64::MAX - rng.u64(0..3),
+        1 => rng.u64(..),
+        _ => rng.u64(0..12),
+    }
+}
+
+fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
+    let term = node.hard.term;
+    let term = match rng.u8(0..8) {
+        0 => Term(absurd(rng)),
+        1 => Term(term.0 + 1),
+        _ => term,
+    };
+    let round = RoundId(match rng.u8(0..3) {
+        0 => absurd(rng),
+        _ => node.next_round.wrapping_sub(rng.u64(0..3)),
+    });
+    let mut id = || LogId::new(LogIndex(absurd(rng)), Term(absurd(rng).min(term.0)));
+    let (last, base, first) = (id(), id(), id());
+    let base = match rng.bool() {
+        true => node.log.last(),
+        false => base,
+    };
+    let promise = match rng.u8(0..4) {
+        0 => Duration::MAX,
+        1 => Duration::ZERO,
+        _ => Duration::from_millis(500),
+    };
+    let heartbeat = Heartbeat {
+        round,
+        promise,
+        commit: LogIndex(absurd(rng)),
+    };
+    let heard = Heard {
+        round,
+        promised: rng.bool(),
+    };
+    let ballot = match rng.bool() {
+        true => Ballot::Granted,
+        false => Ballot::Withheld(Reason::Log),
+    };
+    let index = LogIndex(absurd(rng));
+    let message = match rng.u8(0..13) {
+        0 => Message::PreVote(PreVote {
+            round,
+            next_term: Term(absurd(rng)),
+            last,
+        }),
+        1 => Message::PreVoteReply(PreVoteReply { round, ballot }),
+        2 => Message::Vote(Vote {
+            round,
+            last,
+            promise,
+            transfer_from: rng.bool().then(|| Term(absurd(rng))),
+        }),
+        3 => Message::VoteReply(VoteReply {
+            round,
+            ballot,
+            promised: rng.bool(),
+        }),
+        4 => Message::Heartbeat(heartbeat),
+        5 => Message::HeartbeatReply(HeartbeatReply {
+            heard,
+            verified: index,
+        }),
+        6..=7 => {
+            let mut at = base.index.0;
+            let entries = (0..rng.u64(0..4)).map(|_| {
+                at = match rng.u8(0..10) {
+                    0 => absurd(rng),
+                    _ => at.wrapping_add(1),
+                };
+                let configuration = match rng.bool() {
+                    true => Configuration::default(),
+                    false => voters(1..=3),
+                };
+                Entry {
+                    id: LogId::new(LogIndex(at), Term(absurd(rng).min(term.0))),
+                    payload: match rng.u8(0..4) {
+                        0 => Payload::Configuration(configuration),
+                        _ => Payload::Command(Bytes::from_static(b"y")),
+                    },
+                }
+            });
+            Message::Append(Append {
+                heartbeat,
+                base,
+                entries: entries.collect(),
+            })
+        }
+        8 => Message::Appended(Appended {
+            heard,
+            verdict: match rng.u8(0..3) {
+                0 => Verdict::Durable(index),
+                1 => Verdict::Held(index),
+                _ => Verdict::Conflict(Conflict { base: index, first }),
+            },
+        }),
+        9 => Message::TimeoutNow(TimeoutNow {
+            last: base,
+            commit: index,
+            id: absurd(rng),
+        }),
+        10 => Message::Release,
+        11 => Message::Rejoin(Rejoin { nonce: absurd(rng) }),
+        _ => Message::RejoinReply(RejoinReply {
+            nonce: absurd(rng),
+            through: index,
+        }),
+    };
+    Envelope {
+        from: NodeId(rng.u64(0..6)),
+        to: NodeId(if rng.u8(0..20) == 0 { 9 } else { 1 }),
+        term,
+        message,
+    }
+}

@@ -1,0 +1,578 @@
+//! Probes and metrics over plain HTTP, for those who cannot speak QUIC: orchestrators, Prometheus,
+//! and people with `curl`.
+//!
+//! `/livez` says whether the process turns, and never asks about leaders or quorum: else a network
+//! partition would make an orchestrator restart a whole cluster. `/readyz` says whether this node
+//! can do its work now. Nothing here changes anything.
+//!
+//! axum's own server puts no bound on connections or on how slowly a request may arrive, so the
+//! connections are served by hyper directly, each with a limit on its header's size and time.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::version;
+
+/// What the admin server asks of the node. Called on every request; must not wait for anything.
+pub trait AdminSource: Send + Sync + 'static {
+    /// Whether the process turns: its threads, and nothing about other nodes.
+    fn live(&self) -> Vec<Check>;
+    /// Whether the node can do its work now.
+    fn ready(&self) -> Vec<Check>;
+    /// All metrics as Prometheus text. Called on a thread that may block.
+    fn render_metrics(&self) -> String;
+}
+
+/// One thing a probe looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Its name, as in `leader_known`.
+    pub name: &'static str,
+    /// Whether all is well.
+    pub ok: bool,
+    /// What was found, in a few words; shown when not ok.
+    pub detail: String,
+}
+
+impl Check {
+    /// All is well.
+    pub fn ok(name: &'static str) -> Self {
+        Self {
+            name,
+            ok: true,
+            detail: String::new(),
+        }
+    }
+
+    /// Something is not, and `detail` says what.
+    pub fn failed(name: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            name,
+            ok: false,
+            detail: detail.into(),
+        }
+    }
+}
+
+/// Why the admin server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Somebody else has the port.
+    #[error(
+        "{setting} = {address}: TCP port {} is in use: stop the process that has it (`ss -ltnp` \
+         names it), or choose another port with --{setting}",
+        address.port()
+    )]
+    PortInUse {
+        /// The setting that names the address.
+        setting: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The address cannot be bound for another reason.
+    #[error("{setting} = {address}: cannot listen there: {source}")]
+    Bind {
+        /// The setting that names the address.
+        setting: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// How much an HTTP client may ask of us.
+#[derive(Clone, Copy, Debug)]
+struct HttpLimits {
+    /// Connections served at a time; more wait in the system's queue.
+    connections: usize,
+    /// A request's line and headers, in bytes.
+    header_bytes: usize,
+    /// How long they may take to arrive, from the first moment of the connection.
+    header_time: Duration,
+    /// How long a connection may last, from its first moment to the last byte of its one answer:
+    /// a client that reads nothing must not keep its place.
+    connection_time: Duration,
+    /// How long a request under way may still take when the server stops.
+    stop_time: Duration,
+}
+
+const LIMITS: HttpLimits = HttpLimits {
+    connections: 64,
+    header_bytes: 16 << 10,
+    header_time: Duration::from_secs(5),
+    connection_time: Duration::from_secs(30),
+    stop_time: Duration::from_secs(2),
+};
+
+/// What there is to ask for, as an unknown path is told.
+const PATHS: &str = "/livez /readyz /metrics /version";
+
+/// A running admin server. Dropping it stops it without waiting.
+#[derive(Debug)]
+pub struct AdminServer {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl AdminServer {
+    /// Binds `address`, which `setting` gave, and serves `source` there. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// [`AdminError`], when the address cannot be bound.
+    ///
+    /// # Cancel safety
+    /// A cancelled start leaves nothing behind.
+    pub async fn start(
+        setting: &'static str,
+        address: SocketAddr,
+        source: Arc<dyn AdminSource>,
+    ) -> Result<Self, AdminError> {
+        Self::start_with(setting, address, source, LIMITS).await
+    }
+
+    /// The address bound; its port is the system's choice where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, lets requests under way end (for two seconds at most) and
+    /// returns.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the server stops all the same.
+    pub async fn shutdown(self) {
+        self.stop.send_replace(true);
+        // The task ends by itself; a panic in it has been reported where it happened.
+        let _ = self.task.await;
+    }
+
+    async fn start_with(
+        setting: &'static str,
+        address: SocketAddr,
+        source: Arc<dyn AdminSource>,
+        limits: HttpLimits,
+    ) -> Result<Self, AdminError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => AdminError::PortInUse { setting, address },
+            _ => AdminError::Bind {
+                setting,
+                address,
+                source,
+            },
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let (stop, stopping) = watch::channel(false);
+        let task = tokio::spawn(serve(listener, router(source), limits, stopping));
+        Ok(Self {
+            address: bound,
+            stop,
+            task,
+        })
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: HttpLimits,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let for_connections = stopping.clone();
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        tokio::select! {
+            () = told(&mut stopping) => break,
+            (place, accepted) = accepted => match accepted {
+                Ok((stream, _)) => {
+                    let connection = serve_one(stream, router.clone(), limits, for_connections.clone());
+                    connections.spawn(async move {
+                        let _place = place;
+                        // What a client does wrong, or too slowly, is of no interest to us.
+                        let _ = tokio::time::timeout(limits.connection_time, connection).await;
+                    });
+                }
+                // Out of file descriptors, or a connection that was gone at once: the next try
+                // may do better, but must not spin.
+                Err(error) => {
+                    tracing::warn!(%error, "the admin server could not accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // Those who take longer are cut off when the set is dropped.
+    let _ = tokio::time::timeout(limits.stop_time, ended).await;
+}
+
+async fn serve_one(
+    stream: TcpStream,
+    router: Router,
+    limits: HttpLimits,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let service = TowerToHyperService::new(router);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_time)
+        .max_buf_size(limits.header_bytes)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = told(&mut stopping) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+/// Returns once the server is to stop.
+async fn told(stopping: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is a wish to stop as well.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+fn router(source: Arc<dyn AdminSource>) -> Router {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/version", get(version))
+        .fallback(not_found)
+        .with_state(source)
+}
+
+type Source = State<Arc<dyn AdminSource>>;
+
+async fn livez(State(source): Source, RawQuery(query): RawQuery) -> Response {
+    probe("livez", &source.live(), query.as_deref())
+}
+
+async fn readyz(State(source): Source, RawQuery(query): RawQuery) -> Response {
+    probe("readyz", &source.ready(), query.as_deref())
+}
+
+/// A line per check where one failed or the caller wants to know, else a short `ok`.
+fn probe(name: &str, checks: &[Check], query: Option<&str>) -> Response {
+    let verbose = query.is_some_and(|query| {
+        query
+            .split('&')
+            .any(|part| part == "verbose" || part.starts_with("verbose="))
+    });
+    let passed = checks.iter().all(|check| check.ok);
+    if passed && !verbose {
+        return text(StatusCode::OK, "ok\n".to_owned());
+    }
+    let mut lines = String::new();
+    for Check { name, ok, detail } in checks {
+        lines += &match ok {
+            true => format!("[+]{name} ok\n"),
+            false => format!("[-]{name} failed: {detail}\n"),
+        };
+    }
+    let (status, verdict) = match passed {
+        true => (StatusCode::OK, "passed"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+    };
+    text(status, format!("{lines}{name} check {verdict}\n"))
+}
+
+async fn metrics(State(source): Source) -> Response {
+    // Rendering takes milliseconds, which the threads that serve requests do not have.
+    match tokio::task::spawn_blocking(move || source.render_metrics()).await {
+        Ok(rendered) => {
+            let kind = "text/plain; version=0.0.4; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], rendered).into_response()
+        }
+        Err(error) => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the metrics could not be rendered: {error}\n"),
+        ),
+    }
+}
+
+async fn version() -> Response {
+    axum::Json(serde_json::json!({
+        "leasehold": version::VERSION,
+        "commit": version::COMMIT,
+        "rustc": version::RUSTC,
+    }))
+    .into_response()
+}
+
+async fn not_found() -> Response {
+    text(
+        StatusCode::NOT_FOUND,
+        format!("there is nothing here: ask for one of {PATHS}\n"),
+    )
+}
+
+fn text(status: StatusCode, body: String) -> Response {
+    let kind = "text/plain; charset=utf-8";
+    (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A node that is as well as it is told to be.
+    #[derive(Default)]
+    struct Node {
+        leaderless: AtomicBool,
+        panics: AtomicBool,
+    }
+
+    impl AdminSource for Node {
+        fn live(&self) -> Vec<Check> {
+            vec![Check::ok("driver")]
+        }
+
+        fn ready(&self) -> Vec<Check> {
+            let leader = match self.leaderless.load(Ordering::SeqCst) {
+                true => Check::failed("leader_known", "no leader for 3s"),
+                false => Check::ok("leader_known"),
+            };
+            vec![Check::ok("storage_writable"), leader]
+        }
+
+        fn render_metrics(&self) -> String {
+            assert!(!self.panics.load(Ordering::SeqCst), "told to panic");
+            "# TYPE up gauge\nup 1\n".to_owned()
+        }
+    }
+
+    async fn start(node: &Arc<Node>) -> AdminServer {
+        let source = Arc::clone(node) as Arc<dyn AdminSource>;
+        let any = "127.0.0.1:0".parse().unwrap();
+        AdminServer::start("listen.admin", any, source)
+            .await
+            .unwrap()
+    }
+
+    /// Sends these bytes and reads until the other side closes.
+    async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        // A reset after the answer is as good as an end.
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8(answer).unwrap()
+    }
+
+    /// Status, content type and body of an answer.
+    async fn ask(server: &AdminServer, method: &str, path: &str) -> (u16, String, String) {
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let answer = exchange(server.address(), request.as_bytes()).await;
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let kind = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-type: "))
+            .unwrap_or_default();
+        (status, kind.to_owned(), body.to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_healthy_node_says_ok_and_in_detail_when_asked() {
+        let server = start(&Arc::default()).await;
+        let plain = "text/plain; charset=utf-8".to_owned();
+        let ok = (200, plain.clone(), "ok\n".to_owned());
+        assert_eq!(ask(&server, "GET", "/livez").await, ok);
+        assert_eq!(ask(&server, "GET", "/readyz").await, ok);
+        for path in ["/readyz?verbose", "/readyz?x=1&verbose=true"] {
+            let lines = "[+]storage_writable ok\n[+]leader_known ok\nreadyz check passed\n";
+            let expected = (200, plain.clone(), lines.to_owned());
+            assert_eq!(ask(&server, "GET", path).await, expected, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_without_a_leader_is_alive_but_not_ready_and_says_why() {
+        let node = Arc::<Node>::default();
+        let server = start(&node).await;
+        node.leaderless.store(true, Ordering::SeqCst);
+        let (status, _, body) = ask(&server, "GET", "/readyz").await;
+        assert_eq!(status, 503);
+        assert_eq!(
+            body,
+            "[+]storage_writable ok\n[-]leader_known failed: no leader for 3s\nreadyz check failed\n"
+        );
+        assert_eq!(ask(&server, "GET", "/livez").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn metrics_have_the_content_type_that_prometheus_insists_on() {
+        let node = Arc::<Node>::default();
+        let server = start(&node).await;
+        let expected = (
+            200,
+            "text/plain; version=0.0.4; charset=utf-8".to_owned(),
+            "# TYPE up gauge\nup 1\n".to_owned(),
+        );
+        assert_eq!(ask(&server, "GET", "/metrics").await, expected);
+        node.panics.store(true, Ordering::SeqCst);
+        assert_eq!(ask(&server, "GET", "/metrics").await.0, 500);
+        node.panics.store(false, Ordering::SeqCst);
+        assert_eq!(
+            ask(&server, "GET", "/metrics").await,
+            expected,
+            "it lives on"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_version_is_json_and_an_unknown_path_is_told_what_there_is() {
+        let server = start(&Arc::default()).await;
+        let (status, kind, body) = ask(&server, "GET", "/version").await;
+        assert_eq!((status, kind.as_str()), (200, "application/json"));
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body["leasehold"], version::VERSION);
+        let (status, _, body) = ask(&server, "GET", "/admin").await;
+        assert_eq!(status, 404);
+        assert_eq!(
+            body,
+            "there is nothing here: ask for one of /livez /readyz /metrics /version\n"
+        );
+        assert_eq!(ask(&server, "POST", "/livez").await.0, 405);
+    }
+
+    #[tokio::test]
+    async fn a_header_that_is_too_large_or_no_http_is_refused_and_harms_nobody() {
+        let server = start(&Arc::default()).await;
+        let large = format!("GET /livez HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(20 << 10));
+        let answer = exchange(server.address(), large.as_bytes()).await;
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+            "{answer}"
+        );
+        let answer = exchange(server.address(), b"\x16\x03\x01 not http\r\n\r\n").await;
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 400"),
+            "{answer}"
+        );
+        assert_eq!(ask(&server, "GET", "/livez").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_never_comes_is_cut_off_and_gives_its_place_back() {
+        let limits = HttpLimits {
+            connections: 1,
+            header_time: Duration::from_millis(20),
+            connection_time: Duration::from_secs(3_600),
+            ..LIMITS
+        };
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = AdminServer::start_with("listen.admin", any, Arc::<Node>::default(), limits)
+            .await
+            .unwrap();
+        let silent = exchange(server.address(), b"GET /livez HT");
+        let silent = tokio::time::timeout(Duration::from_secs(60), silent).await;
+        assert!(!silent.expect("it is cut off").contains("200 OK"));
+        assert_eq!(ask(&server, "GET", "/livez").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named_with_what_to_do() {
+        let first = start(&Arc::default()).await;
+        let address = first.address();
+        let second = AdminServer::start("listen.admin", address, Arc::<Node>::default()).await;
+        let port = address.port();
+        assert_eq!(
+            second.unwrap_err().to_string(),
+            format!(
+                "listen.admin = 127.0.0.1:{port}: TCP port {port} is in use: stop the process that \
+                 has it (`ss -ltnp` names it), or choose another port with --listen.admin"
+            )
+        );
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_its_answer_is_cut_off() {
+        struct Talkative;
+        impl AdminSource for Talkative {
+            fn live(&self) -> Vec<Check> {
+                Vec::new()
+            }
+            fn ready(&self) -> Vec<Check> {
+                Vec::new()
+            }
+            fn render_metrics(&self) -> String {
+                // More than the sockets in between will hold.
+                "x".repeat(64 << 20)
+            }
+        }
+        let limits = HttpLimits {
+            connections: 1,
+            connection_time: Duration::from_millis(500),
+            ..LIMITS
+        };
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = AdminServer::start_with("listen.admin", any, Arc::new(Talkative), limits)
+            .await
+            .unwrap();
+        let mut deaf = TcpStream::connect(server.address()).await.unwrap();
+        deaf.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
+        // The only place is taken, and is free again once the deaf one was cut off.
+        let next = ask(&server, "GET", "/livez");
+        let next = tokio::time::timeout(Duration::from_secs(60), next).await;
+        assert_eq!(next.expect("the place is given back").0, 200);
+    }
+
+    #[tokio::test]
+    async fn after_shutdown_the_port_is_free_and_waiting_connections_are_closed() {
+        let limits = HttpLimits {
+            header_time: Duration::from_secs(3_600),
+            connection_time: Duration::from_secs(3_600),
+            stop_time: Duration::from_millis(20),
+            ..LIMITS
+        };
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = AdminServer::start_with("listen.admin", any, Arc::<Node>::default(), limits)
+            .await
+            .unwrap();
+        let address = server.address();
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        silent.write_all(b"GET /liv").await.unwrap();
+        // Connections are accepted in order: once this one is served, the silent one is held.
+        assert_eq!(ask(&server, "GET", "/livez").await.0, 200);
+        let stopped = tokio::time::timeout(Duration::from_secs(60), server.shutdown()).await;
+        stopped.expect("nobody can keep the server from stopping");
+        let mut rest = Vec::new();
+        let _ = silent.read_to_end(&mut rest).await;
+        assert!(TcpStream::connect(address).await.is_err());
+        TcpListener::bind(address)
+            .await
+            .expect("the port is free again");
+    }
+}

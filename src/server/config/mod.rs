@@ -1,0 +1,648 @@
+//! From file, environment and flags to a [`Config`] that is already valid.
+//!
+//! Every setting has one entry in [`SETTINGS`]: its key, its default as text, and what it does.
+//! The table is all there is to know about names, so that the file, the environment
+//! (`LEASEHOLD_SECTION_KEY`) and the flags (`--section.key`) cannot drift apart, and a misspelt key
+//! is found in each of them. The strongest source that names a key wins: flags, then environment,
+//! then file, then default.
+//!
+//! Whatever is wrong is said with the place it came from, the reason, and what would be valid.
+//! Nothing is opened here but the file itself: whether an address can be bound or a certificate
+//! read is found out by whoever needs it.
+
+mod error;
+mod source;
+mod value;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use self::error::{At, ConfigError};
+
+use self::source::Values;
+use self::value::split_address;
+use crate::api::Limits;
+use crate::raft::Timing;
+use crate::raft::TimingError;
+use crate::raft::TimingOptions;
+use crate::types::is_name;
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// `section.key`, as in the file and on the command line.
+    pub key: &'static str,
+    /// What holds where nobody says otherwise, in the words of the command line; empty for
+    /// nothing.
+    pub default: &'static str,
+    /// What it does, in one line.
+    pub help: &'static str,
+}
+
+const fn setting(key: &'static str, default: &'static str, help: &'static str) -> Setting {
+    Setting { key, default, help }
+}
+
+/// Every setting there is, in the order of the documentation.
+pub const SETTINGS: &[Setting] = &[
+    setting(
+        "node.name",
+        "",
+        "This node's name; its certificate bears the same",
+    ),
+    setting(
+        "node.data_dir",
+        "",
+        "Where this node keeps its log and state",
+    ),
+    setting(
+        "listen.client",
+        "0.0.0.0:7400",
+        "Where clients are served (QUIC over UDP)",
+    ),
+    setting(
+        "listen.peer",
+        "0.0.0.0:7401",
+        "Where the other nodes are heard (QUIC over UDP)",
+    ),
+    setting(
+        "listen.admin",
+        "127.0.0.1:7480",
+        "Probes, metrics and administration (HTTP, loopback only)",
+    ),
+    setting(
+        "listen.metrics",
+        "",
+        "Probes and metrics once more, for other machines (HTTP); off when empty",
+    ),
+    setting(
+        "advertise.client",
+        "",
+        "Where clients reach this node, as host:port; default: the host of its entry in cluster.initial",
+    ),
+    setting(
+        "advertise.peer",
+        "",
+        "Where the other nodes reach this one; default: its entry in cluster.initial",
+    ),
+    setting(
+        "cluster.initial",
+        "",
+        "The first members, as name=host:port; default: this node alone",
+    ),
+    setting(
+        "raft.heartbeat_interval",
+        "50ms",
+        "How often a leader speaks to its followers",
+    ),
+    setting(
+        "raft.election_timeout_min",
+        "550ms",
+        "Shortest silence after which a node stands for election",
+    ),
+    setting("raft.election_timeout_max", "1s", "Longest such silence"),
+    setting(
+        "raft.step_down_after",
+        "750ms",
+        "A leader that hears no quorum for so long gives up",
+    ),
+    setting(
+        "leader_lease.enabled",
+        "true",
+        "Whether this node answers reads under the leader's lease",
+    ),
+    setting(
+        "leader_lease.duration",
+        "500ms",
+        "For how long voters promise to elect nobody else",
+    ),
+    setting(
+        "leader_lease.max_clock_skew",
+        "50ms",
+        "How much earlier the leader stops trusting the promise",
+    ),
+    setting(
+        "leader_lease.max_drift_ppm",
+        "20000",
+        "How far a machine's clock may run fast or slow, in millionths",
+    ),
+    setting(
+        "limits.max_request_bytes",
+        "1.5MiB",
+        "Largest request or reply",
+    ),
+    setting("limits.max_key_bytes", "8KiB", "Longest key"),
+    setting("limits.max_value_bytes", "1MiB", "Longest value"),
+    setting(
+        "limits.max_inflight",
+        "4096",
+        "Most requests of one connection under way at a time",
+    ),
+    setting(
+        "storage.cache_bytes",
+        "256MiB",
+        "Memory for recently read state",
+    ),
+    setting(
+        "storage.segment_bytes",
+        "64MiB",
+        "Size of one file of the log",
+    ),
+    setting(
+        "tls.client.cert_file",
+        "",
+        "What this node shows to clients (PEM)",
+    ),
+    setting(
+        "tls.client.key_file",
+        "",
+        "The private key of tls.client.cert_file (PEM)",
+    ),
+    setting("tls.client.trusted_ca_file", "", "Who signs clients (PEM)"),
+    setting(
+        "tls.peer.cert_file",
+        "",
+        "What this node shows to other nodes (PEM)",
+    ),
+    setting(
+        "tls.peer.key_file",
+        "",
+        "The private key of tls.peer.cert_file (PEM)",
+    ),
+    setting("tls.peer.trusted_ca_file", "", "Who signs nodes (PEM)"),
+    setting("log.format", "json", "How log lines look: json or text"),
+    setting(
+        "log.filter",
+        "info",
+        "Which log lines are written, for example info,leasehold::raft=debug",
+    ),
+];
+
+/// The environment variable of a setting: `LEASEHOLD_` and the key in capitals.
+pub fn environment_variable(key: &str) -> String {
+    format!("LEASEHOLD_{}", key.replace('.', "_").to_uppercase())
+}
+
+/// Where settings come from, weakest first.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigSources {
+    /// The configuration file, if there is one. Relative paths in it start at its own directory.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that are not ours are passed over.
+    pub env: Vec<(String, String)>,
+    /// Flags as `(section.key, value)`.
+    pub flags: Vec<(String, String)>,
+}
+
+/// A node's configuration. Whoever holds one need check nothing again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Who this node is.
+    pub node: NodeConfig,
+    /// Which sockets it opens.
+    pub listen: ListenConfig,
+    /// How others reach it.
+    pub advertise: AdvertiseConfig,
+    /// The members a new cluster begins with, this node among them, sorted by name.
+    pub initial_members: Vec<InitialMember>,
+    /// Timeouts of consensus and of the leader's lease.
+    pub timing: Timing,
+    /// What a request may cost.
+    pub limits: Limits,
+    /// Most requests of one connection under way at a time.
+    pub inflight_max: usize,
+    /// How state and log are stored.
+    pub storage: StorageConfig,
+    /// Certificates of the client port.
+    pub tls_client: TlsFiles,
+    /// Certificates of the peer port.
+    pub tls_peer: TlsFiles,
+    /// What is logged, and how.
+    pub log: LogConfig,
+}
+
+/// Who a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Its name, unique in the cluster.
+    pub name: String,
+    /// Its data directory.
+    pub data_dir: PathBuf,
+}
+
+/// Which sockets a node opens. Port 0 lets the system choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenConfig {
+    /// For clients (UDP).
+    pub client: SocketAddr,
+    /// For peers (UDP). Its port is 0 only in a cluster of one.
+    pub peer: SocketAddr,
+    /// For administration, probes and metrics (TCP); always a loopback address.
+    pub admin: SocketAddr,
+    /// For probes and metrics only (TCP).
+    pub metrics: Option<SocketAddr>,
+}
+
+/// How others reach a node, as `host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdvertiseConfig {
+    /// For clients; `None` when the system chooses the port: then it is the address bound.
+    pub client: Option<String>,
+    /// For peers; `None` when the system chooses the port, in a cluster of one.
+    pub peer: Option<String>,
+}
+
+/// One of the members a new cluster begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InitialMember {
+    /// Its name.
+    pub name: String,
+    /// Where its peers reach it, as `host:port`; `None` only for a member that is alone and lets
+    /// the system choose its port.
+    pub address: Option<String>,
+}
+
+/// How state and log are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageConfig {
+    /// Memory for recently read state, in bytes.
+    pub cache_bytes: u64,
+    /// Size of one log segment, in bytes.
+    pub segment_bytes: u64,
+}
+
+/// Certificates of one port: all three are needed, for both sides of every connection show one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// What this node shows.
+    pub cert_file: PathBuf,
+    /// Its private key.
+    pub key_file: PathBuf,
+    /// Who signs the other side.
+    pub trusted_ca_file: PathBuf,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// Which lines are written, in the syntax of `tracing_subscriber::EnvFilter`.
+    pub filter: String,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// The largest request that fits a peer frame (2 MiB) with what the log adds to it.
+const REQUEST_BYTES_MAX: u64 = (2 << 20) - (64 << 10);
+/// The longest key whose escaped history key still fits what fjall takes (65,535 bytes).
+const KEY_BYTES_MAX: u64 = 16 << 10;
+/// What a request holds besides key and value, generously.
+const REQUEST_OVERHEAD: u64 = 1 << 10;
+
+impl Config {
+    /// Reads and checks everything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, weakest source first; see [`ConfigError`].
+    pub fn load(sources: ConfigSources) -> Result<Self, ConfigError> {
+        let values = Values::collect(sources)?;
+        let name = node_name(&values)?;
+        let listen = listen(&values)?;
+        let initial_members = initial_members(&values, &name, &listen)?;
+        let own = initial_members.iter().find(|member| member.name == name);
+        let own_address = own.and_then(|member| member.address.as_deref());
+        let advertise = advertise(&values, &listen, own_address)?;
+        let limits = limits(&values)?;
+        Ok(Self {
+            node: NodeConfig {
+                name,
+                data_dir: values.path("node.data_dir")?,
+            },
+            listen,
+            advertise,
+            initial_members,
+            timing: timing(&values)?,
+            limits,
+            inflight_max: values.integer("limits.max_inflight", 1, 65_536)? as usize,
+            storage: storage(&values, &limits)?,
+            tls_client: tls(&values, "client")?,
+            tls_peer: tls(&values, "peer")?,
+            log: log(&values)?,
+        })
+    }
+}
+
+fn node_name(values: &Values) -> Result<String, ConfigError> {
+    let name = values.required("node.name")?;
+    if is_name(&name) {
+        return Ok(name);
+    }
+    Err(values.invalid(
+        "node.name",
+        "a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins with a letter or digit",
+    ))
+}
+
+fn listen(values: &Values) -> Result<ListenConfig, ConfigError> {
+    let listen = ListenConfig {
+        client: values.socket_address("listen.client")?,
+        peer: values.socket_address("listen.peer")?,
+        admin: values.socket_address("listen.admin")?,
+        metrics: match values.optional("listen.metrics")? {
+            Some(_) => Some(values.socket_address("listen.metrics")?),
+            None => None,
+        },
+    };
+    if !listen.admin.ip().is_loopback() {
+        return Err(values.invalid(
+            "listen.admin",
+            "what can change a node is served to its own machine only: use a loopback address \
+             here, such as 127.0.0.1:7480, and listen.metrics for probes and metrics from elsewhere",
+        ));
+    }
+    if overlap(listen.client, listen.peer) {
+        return Err(values.same_socket("listen.client", "listen.peer"));
+    }
+    if listen
+        .metrics
+        .is_some_and(|metrics| overlap(listen.admin, metrics))
+    {
+        return Err(values.same_socket("listen.admin", "listen.metrics"));
+    }
+    Ok(listen)
+}
+
+/// Whether two sockets of one protocol cannot both be bound.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let meets = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    meets && one.port() == other.port() && one.port() != 0
+}
+
+fn initial_members(
+    values: &Values,
+    name: &str,
+    listen: &ListenConfig,
+) -> Result<Vec<InitialMember>, ConfigError> {
+    const KEY: &str = "cluster.initial";
+    let entries = values.list(KEY)?;
+    if entries.is_empty() {
+        return alone(values, name, listen);
+    }
+    let mut names = BTreeMap::new();
+    let mut addresses = BTreeMap::new();
+    for (entry, at) in entries {
+        let (member, address) = parse_member(&entry).map_err(|problem| ConfigError::Invalid {
+            at: at.clone(),
+            key: KEY,
+            value: entry.clone(),
+            problem,
+        })?;
+        if names.insert(member.clone(), address.clone()).is_some() {
+            return Err(ConfigError::DuplicateNode { at, name: member });
+        }
+        if let Some(first) = addresses.insert(address.to_lowercase(), member.clone()) {
+            return Err(ConfigError::DuplicateAddress {
+                at,
+                address,
+                first,
+                second: member,
+            });
+        }
+    }
+    if !names.contains_key(name) {
+        return Err(ConfigError::NotAMember {
+            at: values.at(KEY),
+            name: name.to_owned(),
+            members: names.into_keys().collect(),
+        });
+    }
+    if listen.peer.port() == 0 && names.len() > 1 {
+        return Err(values.invalid(
+            "listen.peer",
+            "a port chosen by the system is unknown to the other nodes: give the port that they \
+             find in cluster.initial",
+        ));
+    }
+    let member = |(name, address)| InitialMember {
+        name,
+        address: Some(address),
+    };
+    Ok(names.into_iter().map(member).collect())
+}
+
+/// The members of a cluster of one.
+fn alone(
+    values: &Values,
+    name: &str,
+    listen: &ListenConfig,
+) -> Result<Vec<InitialMember>, ConfigError> {
+    let address = match values.optional("advertise.peer")? {
+        Some(_) => Some(values.address("advertise.peer")?),
+        None if listen.peer.port() == 0 => None,
+        // Nobody else dials it, so any address of this machine will do.
+        None if listen.peer.ip().is_unspecified() => {
+            Some(format!("127.0.0.1:{}", listen.peer.port()))
+        }
+        None => Some(listen.peer.to_string()),
+    };
+    Ok(vec![InitialMember {
+        name: name.to_owned(),
+        address,
+    }])
+}
+
+fn parse_member(entry: &str) -> Result<(String, String), String> {
+    let form = "write name=host:port, for example n1=10.0.0.1:7401";
+    let (name, address) = entry.split_once('=').ok_or(form)?;
+    let (name, address) = (name.trim(), address.trim());
+    if !is_name(name) {
+        return Err(format!(
+            "`{name}` cannot name a node: a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins with \
+             a letter or digit"
+        ));
+    }
+    split_address(address)?;
+    Ok((name.to_owned(), address.to_owned()))
+}
+
+fn advertise(
+    values: &Values,
+    listen: &ListenConfig,
+    own: Option<&str>,
+) -> Result<AdvertiseConfig, ConfigError> {
+    let peer = match values.optional("advertise.peer")? {
+        None => own.map(str::to_owned),
+        Some(_) => {
+            let address = values.address("advertise.peer")?;
+            if let Some(own) = own.filter(|own| !own.eq_ignore_ascii_case(&address)) {
+                return Err(values.invalid(
+                    "advertise.peer",
+                    &format!(
+                        "cluster.initial tells the other nodes {own}: give the same address in \
+                         both, or leave advertise.peer out"
+                    ),
+                ));
+            }
+            Some(address)
+        }
+    };
+    let client = match values.optional("advertise.client")? {
+        Some(_) => Some(values.address("advertise.client")?),
+        None if listen.client.port() == 0 => None,
+        None if !listen.client.ip().is_unspecified() => Some(listen.client.to_string()),
+        None => {
+            // The host under which peers reach this node is the best guess for clients.
+            let host = own
+                .and_then(|own| split_address(own).ok())
+                .map(|(host, _)| host);
+            let host = host.unwrap_or("127.0.0.1");
+            Some(format!("{host}:{}", listen.client.port()))
+        }
+    };
+    Ok(AdvertiseConfig { client, peer })
+}
+
+/// The timing, with every relation between its parts checked by those who know why.
+fn timing(values: &Values) -> Result<Timing, ConfigError> {
+    let options = TimingOptions {
+        heartbeat_interval: values.duration("raft.heartbeat_interval")?,
+        election_timeout_min: values.duration("raft.election_timeout_min")?,
+        election_timeout_max: values.duration("raft.election_timeout_max")?,
+        step_down_after: values.duration("raft.step_down_after")?,
+        lease_duration: values.duration("leader_lease.duration")?,
+        max_clock_skew: values.duration("leader_lease.max_clock_skew")?,
+        max_drift_ppm: values.integer("leader_lease.max_drift_ppm", 1, 500_000)? as u32,
+        lease_enabled: values.boolean("leader_lease.enabled")?,
+        ..TimingOptions::default()
+    };
+    Timing::new(options).map_err(|error| ConfigError::Relation {
+        at: values.at_first_set(keys_to_blame(&error)),
+        problem: in_words_of_the_file(&error.to_string()),
+    })
+}
+
+/// The settings that a broken relation is between, the one to look at first in front.
+fn keys_to_blame(error: &TimingError) -> &'static [&'static str] {
+    match error {
+        TimingError::HeartbeatZero => &["raft.heartbeat_interval"],
+        TimingError::LeaseTooLong { .. } => &["leader_lease.duration"],
+        TimingError::NothingLeft { .. } => {
+            &["leader_lease.max_clock_skew", "leader_lease.duration"]
+        }
+        TimingError::SkewTooSmall { .. } => &[
+            "leader_lease.max_clock_skew",
+            "leader_lease.max_drift_ppm",
+            "leader_lease.duration",
+        ],
+        TimingError::HeartbeatTooLong { .. } => &[
+            "raft.heartbeat_interval",
+            "leader_lease.duration",
+            "leader_lease.max_clock_skew",
+        ],
+        TimingError::ElectionTooSoon { .. } => {
+            &["raft.election_timeout_min", "leader_lease.duration"]
+        }
+        TimingError::ElectionNotSpread { .. } => {
+            &["raft.election_timeout_max", "raft.election_timeout_min"]
+        }
+        TimingError::StepDownOutside { .. } => &[
+            "raft.step_down_after",
+            "leader_lease.duration",
+            "raft.election_timeout_max",
+        ],
+    }
+}
+
+/// Consensus names its settings without the sections of the file.
+fn in_words_of_the_file(sentence: &str) -> String {
+    let names = [
+        ("heartbeat_interval", "raft.heartbeat_interval"),
+        ("election_timeout_min", "raft.election_timeout_min"),
+        ("election_timeout_max", "raft.election_timeout_max"),
+        ("step_down_after", "raft.step_down_after"),
+        ("lease_duration", "leader_lease.duration"),
+        ("max_clock_skew", "leader_lease.max_clock_skew"),
+    ];
+    names.iter().fold(sentence.to_owned(), |text, (name, key)| {
+        text.replace(name, key)
+    })
+}
+
+fn limits(values: &Values) -> Result<Limits, ConfigError> {
+    let request = values.bytes("limits.max_request_bytes", 4 << 10, REQUEST_BYTES_MAX)?;
+    let key = values.bytes("limits.max_key_bytes", 1, KEY_BYTES_MAX)?;
+    let value = values.bytes("limits.max_value_bytes", 1, REQUEST_BYTES_MAX)?;
+    if key + value + REQUEST_OVERHEAD > request {
+        return Err(ConfigError::Relation {
+            at: values.at_first_set(&[
+                "limits.max_value_bytes",
+                "limits.max_request_bytes",
+                "limits.max_key_bytes",
+            ]),
+            problem: format!(
+                "a put of limits.max_key_bytes = {key} and limits.max_value_bytes = {value} does \
+                 not fit limits.max_request_bytes = {request}: choose a request size of at least {}",
+                key + value + REQUEST_OVERHEAD
+            ),
+        });
+    }
+    // Each fits a usize: the largest is REQUEST_BYTES_MAX.
+    Ok(Limits {
+        key_bytes_max: key as usize,
+        value_bytes_max: value as usize,
+        request_bytes_max: request as usize,
+        reply_bytes_max: request as usize,
+    })
+}
+
+fn storage(values: &Values, limits: &Limits) -> Result<StorageConfig, ConfigError> {
+    let segment_bytes = values.bytes("storage.segment_bytes", 4 << 20, 1 << 30)?;
+    let least = 4 * limits.request_bytes_max as u64;
+    if segment_bytes < least {
+        return Err(ConfigError::Relation {
+            at: values.at_first_set(&["storage.segment_bytes", "limits.max_request_bytes"]),
+            problem: format!(
+                "storage.segment_bytes = {segment_bytes} is below four times \
+                 limits.max_request_bytes: a segment must hold several of the largest entries; \
+                 choose at least {least}"
+            ),
+        });
+    }
+    Ok(StorageConfig {
+        cache_bytes: values.bytes("storage.cache_bytes", 1 << 20, 1 << 44)?,
+        segment_bytes,
+    })
+}
+
+fn tls(values: &Values, port: &str) -> Result<TlsFiles, ConfigError> {
+    let file = |name: &str| values.path(&format!("tls.{port}.{name}"));
+    Ok(TlsFiles {
+        cert_file: file("cert_file")?,
+        key_file: file("key_file")?,
+        trusted_ca_file: file("trusted_ca_file")?,
+    })
+}
+
+fn log(values: &Values) -> Result<LogConfig, ConfigError> {
+    let format = match values.required("log.format")?.as_str() {
+        "json" => LogFormat::Json,
+        "text" => LogFormat::Text,
+        _ => return Err(values.invalid("log.format", "choose json or text")),
+    };
+    Ok(LogConfig {
+        format,
+        filter: values.required("log.filter")?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,581 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use super::*;
+
+/// A file that is complete; `extra` is put at its end.
+fn complete(extra: &str) -> String {
+    format!(
+        r#"[node]
+name = "n1"
+data_dir = "data"
+[cluster]
+initial = ["n1=10.0.0.1:7401", "n2=10.0.0.2:7401", "n3=n3.example.org:7401"]
+[tls.client]
+cert_file = "pki/n1-server.pem"
+key_file = "/etc/n1-server.key"
+trusted_ca_file = "pki/client-ca.pem"
+[tls.peer]
+cert_file = "pki/n1-peer.pem"
+key_file = "pki/n1-peer.key"
+trusted_ca_file = "pki/peer-ca.pem"
+{extra}"#
+    )
+}
+
+/// The line on which `extra` of [`complete`] begins.
+const EXTRA_LINE: usize = 14;
+
+struct File {
+    directory: tempfile::TempDir,
+}
+
+impl File {
+    fn new(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("leasehold.toml"), text).unwrap();
+        Self { directory }
+    }
+
+    fn sources(&self) -> ConfigSources {
+        ConfigSources {
+            file: Some(self.directory.path().join("leasehold.toml")),
+            ..ConfigSources::default()
+        }
+    }
+
+    /// What is wrong with the file, with the directory's own name left out.
+    fn complaint(&self, sources: ConfigSources) -> String {
+        let error = Config::load(sources).expect_err("this must be refused");
+        let directory = format!("{}/", self.directory.path().display());
+        error.to_string().replace(&directory, "")
+    }
+}
+
+fn load(text: &str) -> Config {
+    Config::load(File::new(text).sources()).expect("this is valid")
+}
+
+fn complaint(text: &str) -> String {
+    let file = File::new(text);
+    file.complaint(file.sources())
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+fn complaint_about_flags(flags: &[(&str, &str)]) -> String {
+    let file = File::new(&complete(""));
+    file.complaint(ConfigSources {
+        flags: pairs(flags),
+        ..file.sources()
+    })
+}
+
+#[test]
+fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
+    let file = File::new(&complete(""));
+    let config = Config::load(file.sources()).unwrap();
+    let directory = file.directory.path();
+    assert_eq!(config.node.name, "n1");
+    assert_eq!(config.node.data_dir, directory.join("data"));
+    assert_eq!(
+        config.tls_client.cert_file,
+        directory.join("pki/n1-server.pem")
+    );
+    assert_eq!(
+        config.tls_client.key_file,
+        PathBuf::from("/etc/n1-server.key")
+    );
+    assert_eq!(config.listen.client, "0.0.0.0:7400".parse().unwrap());
+    assert_eq!(config.listen.peer, "0.0.0.0:7401".parse().unwrap());
+    assert_eq!(config.listen.admin, "127.0.0.1:7480".parse().unwrap());
+    assert_eq!(config.listen.metrics, None);
+    assert_eq!(config.advertise.client.as_deref(), Some("10.0.0.1:7400"));
+    assert_eq!(config.advertise.peer.as_deref(), Some("10.0.0.1:7401"));
+    let names: Vec<_> = config
+        .initial_members
+        .iter()
+        .map(|member| member.name.as_str())
+        .collect();
+    assert_eq!(names, ["n1", "n2", "n3"]);
+    assert_eq!(config.timing.lease_duration, Duration::from_millis(500));
+    assert_eq!(config.timing.max_clock_skew, Duration::from_millis(50));
+    assert_eq!(config.timing.heartbeat_interval, Duration::from_millis(50));
+    assert_eq!(
+        config.timing.election_timeout_min,
+        Duration::from_millis(550)
+    );
+    assert_eq!(
+        config.timing.election_timeout_max,
+        Duration::from_millis(1_000)
+    );
+    assert_eq!(config.timing.step_down_after, Duration::from_millis(750));
+    assert_eq!(config.timing.max_drift_ppm, 20_000);
+    assert!(config.timing.lease_enabled);
+    assert_eq!(config.limits, Limits::DEFAULT);
+    assert_eq!(config.inflight_max, 4_096);
+    assert_eq!(config.storage.cache_bytes, 256 << 20);
+    assert_eq!(config.storage.segment_bytes, 64 << 20);
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.log.filter, "info");
+}
+
+#[test]
+fn flags_beat_the_environment_which_beats_the_file_which_beats_the_default() {
+    let extra =
+        "[limits]\nmax_inflight = 1\nmax_key_bytes = \"1KiB\"\nmax_value_bytes = \"2KiB\"\n";
+    let file = File::new(&complete(extra));
+    let config = Config::load(ConfigSources {
+        env: pairs(&[
+            ("LEASEHOLD_LIMITS_MAX_INFLIGHT", "2"),
+            ("LEASEHOLD_LIMITS_MAX_KEY_BYTES", "3KiB"),
+            ("LEASEHOLD_TLS_PEER_CERT_FILE", "elsewhere.pem"),
+        ]),
+        flags: pairs(&[("limits.max_inflight", "3")]),
+        ..file.sources()
+    })
+    .unwrap();
+    assert_eq!(config.inflight_max, 3);
+    assert_eq!(config.limits.key_bytes_max, 3 << 10);
+    assert_eq!(config.limits.value_bytes_max, 2 << 10);
+    assert_eq!(config.limits.request_bytes_max, 1_536 << 10);
+    // Only paths of the file start at its directory.
+    assert_eq!(config.tls_peer.cert_file, PathBuf::from("elsewhere.pem"));
+}
+
+#[test]
+fn every_key_can_be_given_without_a_file() {
+    let given = pairs(&[
+        ("node.name", "n2"),
+        ("node.data_dir", "/data"),
+        ("listen.client", "127.0.0.1:0"),
+        ("listen.peer", "10.0.0.2:1"),
+        ("listen.admin", "[::1]:0"),
+        ("listen.metrics", "0.0.0.0:9"),
+        ("advertise.client", "db.example.org:1"),
+        ("advertise.peer", "10.0.0.2:1"),
+        ("cluster.initial", "n1=10.0.0.1:1, n2=10.0.0.2:1"),
+        ("raft.heartbeat_interval", "100ms"),
+        ("raft.election_timeout_min", "1100ms"),
+        ("raft.election_timeout_max", "2s"),
+        ("raft.step_down_after", "1500ms"),
+        ("leader_lease.enabled", "false"),
+        ("leader_lease.duration", "1s"),
+        ("leader_lease.max_clock_skew", "100ms"),
+        ("leader_lease.max_drift_ppm", "10000"),
+        ("limits.max_request_bytes", "1MiB"),
+        ("limits.max_key_bytes", "1KiB"),
+        ("limits.max_value_bytes", "512KiB"),
+        ("limits.max_inflight", "7"),
+        ("storage.cache_bytes", "8MiB"),
+        ("storage.segment_bytes", "8MiB"),
+        ("tls.client.cert_file", "a"),
+        ("tls.client.key_file", "b"),
+        ("tls.client.trusted_ca_file", "c"),
+        ("tls.peer.cert_file", "d"),
+        ("tls.peer.key_file", "e"),
+        ("tls.peer.trusted_ca_file", "f"),
+        ("log.format", "text"),
+        ("log.filter", "debug"),
+    ]);
+    let keys: BTreeSet<_> = given.iter().map(|(key, _)| key.as_str()).collect();
+    let table: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.key).collect();
+    assert_eq!(keys, table, "this test names every key");
+    let by_flags = Config::load(ConfigSources {
+        flags: given.clone(),
+        ..ConfigSources::default()
+    })
+    .unwrap();
+    let as_variable = |(key, value): (String, String)| (environment_variable(&key), value);
+    let by_environment = Config::load(ConfigSources {
+        env: given.into_iter().map(as_variable).collect(),
+        ..ConfigSources::default()
+    })
+    .unwrap();
+    assert_eq!(by_flags, by_environment);
+    assert_eq!(by_flags.timing.lease_duration, Duration::from_secs(1));
+    assert!(!by_flags.timing.lease_enabled);
+    assert_eq!(by_flags.listen.metrics, Some("0.0.0.0:9".parse().unwrap()));
+    assert_eq!(
+        by_flags.advertise.client.as_deref(),
+        Some("db.example.org:1")
+    );
+    assert_eq!(by_flags.log.format, LogFormat::Text);
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
+    let line = EXTRA_LINE + 2;
+    assert_eq!(
+        complaint(&complete(
+            "[raft]\nheartbeat_interval = \"50ms\"\nelection_timeout = \"1s\"\n"
+        )),
+        format!(
+            "leasehold.toml:{}: unknown key `raft.election_timeout`: did you mean \
+             `raft.election_timeout_min`?",
+            line
+        )
+    );
+    assert_eq!(
+        complaint(&complete("[raft]\nmax_clock_skew = \"50ms\"\n")),
+        format!(
+            "leasehold.toml:{}: unknown key `raft.max_clock_skew`: did you mean \
+             `leader_lease.max_clock_skew`?",
+            line - 1
+        )
+    );
+    assert_eq!(
+        complaint(&complete("[backup]\nschedule = \"daily\"\n")),
+        format!(
+            "leasehold.toml:{}: unknown key `backup.schedule`: `leasehold serve --help` lists the \
+             keys there are",
+            line - 1
+        )
+    );
+    assert_eq!(
+        complaint(&complete("[auth]\n")),
+        format!(
+            "leasehold.toml:{EXTRA_LINE}: unknown key `auth`: `leasehold serve --help` lists the \
+             keys there are"
+        )
+    );
+    assert!(
+        complaint(&format!("name = \"n1\"\n{}", complete("")))
+            .starts_with("leasehold.toml:1: unknown key `name`: did you mean `node.name`?")
+    );
+}
+
+#[test]
+fn an_unknown_flag_or_variable_is_named_with_the_nearest_key() {
+    assert_eq!(
+        complaint_about_flags(&[("raft.hartbeat_interval", "50ms")]),
+        "flag --raft.hartbeat_interval: unknown key `raft.hartbeat_interval`: did you mean \
+         `raft.heartbeat_interval`?"
+    );
+    let file = File::new(&complete(""));
+    let sources = ConfigSources {
+        env: pairs(&[("LEASEHOLD_RAFT_HEARTBEAT", "50ms")]),
+        ..file.sources()
+    };
+    assert_eq!(
+        file.complaint(sources),
+        "environment variable LEASEHOLD_RAFT_HEARTBEAT: unknown key `LEASEHOLD_RAFT_HEARTBEAT`: \
+         did you mean `raft.heartbeat_interval`?"
+    );
+}
+
+#[test]
+fn variables_of_the_client_and_of_container_platforms_are_left_alone() {
+    let file = File::new(&complete(""));
+    let loaded = Config::load(ConfigSources {
+        env: pairs(&[
+            ("PATH", "/bin"),
+            ("LEASEHOLD_ENDPOINTS", "10.0.0.1:7400"),
+            ("LEASEHOLD_SERVICE_HOST", "10.0.0.1"),
+            ("LEASEHOLD_NODE_SERVICE_HOST", "10.0.0.1"),
+            ("LEASEHOLD_NODE_SERVICE_PORT_PEER", "7401"),
+            ("LEASEHOLD_NODE_PORT", "udp://10.0.0.1:7400"),
+            ("LEASEHOLD_NODE_PORT_7400_UDP_ADDR", "10.0.0.1"),
+        ]),
+        ..file.sources()
+    });
+    assert!(loaded.is_ok(), "{loaded:?}");
+}
+
+#[test]
+fn a_file_that_is_missing_or_is_not_toml_is_named_with_the_line() {
+    let missing = Config::load(ConfigSources {
+        file: Some("/nonexistent/leasehold.toml".into()),
+        ..ConfigSources::default()
+    });
+    assert_eq!(
+        missing.unwrap_err().to_string(),
+        "cannot read the configuration file /nonexistent/leasehold.toml: No such file or \
+         directory (os error 2)"
+    );
+    let broken = complaint("[node]\nname = n1\n");
+    assert!(broken.starts_with("leasehold.toml:2: "), "{broken}");
+    let twice = complaint("[node]\nname = \"n1\"\nname = \"n2\"\n");
+    assert!(twice.starts_with("leasehold.toml:3: "), "{twice}");
+}
+
+#[test]
+fn wrong_durations_sizes_numbers_and_types_are_refused_with_what_would_be_right() {
+    let line = EXTRA_LINE + 1;
+    for (extra, expected) in [
+        (
+            "[raft]\nheartbeat_interval = \"50 parsecs\"\n",
+            "raft.heartbeat_interval = `50 parsecs`: write a number and a unit, for example 50ms \
+             or 1s",
+        ),
+        (
+            "[raft]\nheartbeat_interval = 50\n",
+            "raft.heartbeat_interval is a number, and must be a duration such as \"50ms\"",
+        ),
+        (
+            "[raft]\nstep_down_after = \"2h\"\n",
+            "raft.step_down_after = `2h`: at most 1h is taken",
+        ),
+        (
+            "[limits]\nmax_value_bytes = \"1 megabyte\"\n",
+            "limits.max_value_bytes = `1 megabyte`: write a number and a unit, for example 8KiB, \
+             1.5MiB or 1GiB",
+        ),
+        (
+            "[limits]\nmax_key_bytes = \"17KiB\"\n",
+            "limits.max_key_bytes = `17KiB`: choose between 1B and 16KiB",
+        ),
+        (
+            "[limits]\nmax_inflight = 0\n",
+            "limits.max_inflight = `0`: choose a whole number between 1 and 65536",
+        ),
+        (
+            "[limits]\nmax_inflight = \"many\"\n",
+            "limits.max_inflight is a string, and must be a whole number, without quotes",
+        ),
+        (
+            "[leader_lease]\nenabled = \"yes\"\n",
+            "leader_lease.enabled is a string, and must be true or false, without quotes",
+        ),
+        (
+            "[log]\nformat = \"xml\"\n",
+            "log.format = `xml`: choose json or text",
+        ),
+        (
+            "[log]\nfilter = 1.5\n",
+            "log.filter is a number with a fraction, and must be a string in quotes",
+        ),
+        (
+            "[listen]\nclient = \"localhost:7400\"\n",
+            "listen.client = `localhost:7400`: write an IP address and a port, for example \
+             0.0.0.0:7400 or [::1]:7400",
+        ),
+        (
+            "[advertise]\nclient = \"0.0.0.0:7400\"\n",
+            "advertise.client = `0.0.0.0:7400`: `0.0.0.0:7400` means every address of this \
+             machine, and nobody can dial that: give the one by which others reach it",
+        ),
+        (
+            "[advertise]\nclient = \"10.0.0.1:0\"\n",
+            "advertise.client = `10.0.0.1:0`: `10.0.0.1:0` has port 0, and nobody can dial that: \
+             give the port itself",
+        ),
+        (
+            "[listen]\nadmin = \"0.0.0.0:7480\"\n",
+            "listen.admin = `0.0.0.0:7480`: what can change a node is served to its own machine \
+             only: use a loopback address here, such as 127.0.0.1:7480, and listen.metrics for \
+             probes and metrics from elsewhere",
+        ),
+    ] {
+        assert_eq!(
+            complaint(&complete(extra)),
+            format!("leasehold.toml:{line}: {expected}")
+        );
+    }
+}
+
+#[test]
+fn what_is_needed_and_missing_is_named_with_the_three_ways_to_give_it() {
+    assert_eq!(
+        complaint(""),
+        "node.name is not set. This node's name; its certificate bears the same. Set it in the \
+         configuration file, in LEASEHOLD_NODE_NAME or with --node.name"
+    );
+    let without = complete("").replace("key_file = \"pki/n1-peer.key\"\n", "");
+    assert_eq!(
+        complaint(&without),
+        "tls.peer.key_file is not set. The private key of tls.peer.cert_file (PEM). Set it in the configuration file, \
+         in LEASEHOLD_TLS_PEER_KEY_FILE or with --tls.peer.key_file"
+    );
+}
+
+#[test]
+fn a_cluster_is_refused_whose_names_or_addresses_do_not_add_up() {
+    let with = |initial: &str| {
+        complaint(&complete("").replace(
+            "initial = [\"n1=10.0.0.1:7401\", \"n2=10.0.0.2:7401\", \"n3=n3.example.org:7401\"]",
+            &format!("initial = [{initial}]"),
+        ))
+    };
+    assert_eq!(
+        with("\"n1=10.0.0.1:7401\",\n\"n2=10.0.0.2:7401\",\n\"n2=10.0.0.3:7401\""),
+        "leasehold.toml:7: cluster.initial names `n2` twice: every node needs a name of its own"
+    );
+    assert_eq!(
+        with("\"n1=10.0.0.1:7401\",\n\"n2=10.0.0.1:7401\""),
+        "leasehold.toml:6: cluster.initial gives `n1` and `n2` the same address 10.0.0.1:7401: \
+         every node needs an address of its own"
+    );
+    assert_eq!(
+        with("\"n2=10.0.0.2:7401\", \"n3=10.0.0.3:7401\""),
+        "leasehold.toml:5: cluster.initial does not name this node: node.name is `n1`, the members \
+         are n2, n3; correct the name, or add `n1=host:port`"
+    );
+    assert_eq!(
+        with("\"n1=10.0.0.1:7401\", \"n2\""),
+        "leasehold.toml:5: cluster.initial = `n2`: write name=host:port, for example \
+         n1=10.0.0.1:7401"
+    );
+    assert_eq!(
+        with("\"n1=10.0.0.1\""),
+        "leasehold.toml:5: cluster.initial = `n1=10.0.0.1`: `10.0.0.1` is not an address: write \
+         host:port, for example 10.0.0.1:7401, [fd00::1]:7401 or db1.example.org:7401"
+    );
+    assert_eq!(
+        with("\"n1=10.0.0.1:7401\", \"n/2=10.0.0.2:7401\""),
+        "leasehold.toml:5: cluster.initial = `n/2=10.0.0.2:7401`: `n/2` cannot name a node: a name \
+         has 1 to 64 of a-z A-Z 0-9 . _ - and begins with a letter or digit"
+    );
+    assert_eq!(
+        with("1"),
+        "leasehold.toml:5: cluster.initial is a number, and must be a list of strings in quotes"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("node.name", "n 1")]),
+        "flag --node.name: node.name = `n 1`: a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins \
+         with a letter or digit"
+    );
+}
+
+#[test]
+fn sockets_and_addresses_that_contradict_each_other_are_refused() {
+    assert_eq!(
+        complaint_about_flags(&[("listen.peer", "127.0.0.1:7400")]),
+        "flag --listen.peer: listen.client and listen.peer are both 127.0.0.1:7400: give each a \
+         port of its own"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("listen.metrics", "0.0.0.0:7480")]),
+        "flag --listen.metrics: listen.admin and listen.metrics are both 0.0.0.0:7480: give each a \
+         port of its own"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("listen.peer", "127.0.0.1:0")]),
+        "flag --listen.peer: listen.peer = `127.0.0.1:0`: a port chosen by the system is unknown \
+         to the other nodes: give the port that they find in cluster.initial"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("advertise.peer", "10.0.0.9:7401")]),
+        "flag --advertise.peer: advertise.peer = `10.0.0.9:7401`: cluster.initial tells the other \
+         nodes 10.0.0.1:7401: give the same address in both, or leave advertise.peer out"
+    );
+}
+
+#[test]
+fn a_node_without_a_cluster_is_a_cluster_of_one() {
+    let text = complete("").replace("initial = [", "# initial = [");
+    let config = load(&text);
+    assert_eq!(config.initial_members.len(), 1);
+    assert_eq!(
+        config.initial_members[0].address.as_deref(),
+        Some("127.0.0.1:7401")
+    );
+    assert_eq!(config.advertise.client.as_deref(), Some("127.0.0.1:7400"));
+    let ports =
+        "[listen]\nclient = \"127.0.0.1:0\"\npeer = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n";
+    let config = load(&format!("{text}{ports}"));
+    assert_eq!(config.initial_members[0].address, None);
+    assert_eq!(
+        (config.advertise.client, config.advertise.peer),
+        (None, None)
+    );
+}
+
+#[test]
+fn timing_that_could_not_work_is_refused_with_the_reason_and_what_would() {
+    let line = EXTRA_LINE + 1;
+    for (extra, expected) in [
+        (
+            "[raft]\nelection_timeout_min = \"500ms\"\n",
+            "raft.election_timeout_min (500ms) is not above leader_lease.duration (500ms): voters \
+             would campaign before their promise is over and be refused; choose more than 500ms",
+        ),
+        (
+            "[raft]\nelection_timeout_max = \"550ms\"\nstep_down_after = \"520ms\"\n",
+            "raft.election_timeout_max (550ms) is not above raft.election_timeout_min (550ms): \
+             timeouts must differ between nodes, or votes split; choose more than 550ms",
+        ),
+        (
+            "[raft]\nheartbeat_interval = \"151ms\"\n",
+            "raft.heartbeat_interval (151ms) is too long for a leader lease of 450ms \
+             (leader_lease.duration less leader_lease.max_clock_skew): two heartbeats may be lost, \
+             so choose at most 150ms",
+        ),
+        (
+            "[raft]\nstep_down_after = \"499ms\"\n",
+            "raft.step_down_after (499ms) must lie between leader_lease.duration (500ms) and \
+             raft.election_timeout_max (1s)",
+        ),
+        (
+            "[leader_lease]\nmax_clock_skew = \"500ms\"\n",
+            "leader_lease.max_clock_skew (500ms) leaves nothing of leader_lease.duration (500ms): \
+             choose a skew below the lease duration, or a longer lease",
+        ),
+        (
+            "[leader_lease]\nmax_clock_skew = \"21ms\"\n",
+            "leader_lease.max_clock_skew (21ms) is too small for leader_lease.duration (500ms): \
+             clocks that drift by 20000 ppm and read in steps of 1ms need at least 22ms",
+        ),
+        // A6: 50 ms of margin with a promise of 10 s.
+        (
+            "[leader_lease]\nduration = \"10s\"\n",
+            "leader_lease.max_clock_skew (50ms) is too small for leader_lease.duration (10s): \
+             clocks that drift by 20000 ppm and read in steps of 1ms need at least 402ms",
+        ),
+    ] {
+        assert_eq!(
+            complaint(&complete(extra)),
+            format!("leasehold.toml:{line}: {expected}")
+        );
+    }
+}
+
+#[test]
+fn timing_at_the_very_bounds_is_taken() {
+    for extra in [
+        "[leader_lease]\nmax_clock_skew = \"22ms\"\n",
+        "[raft]\nheartbeat_interval = \"150ms\"\n",
+        "[raft]\nelection_timeout_min = \"501ms\"\n",
+        "[raft]\nelection_timeout_max = \"750ms\"\n",
+        "[raft]\nstep_down_after = \"500ms\"\n",
+        "[raft]\nstep_down_after = \"1s\"\n",
+    ] {
+        load(&complete(extra));
+    }
+}
+
+#[test]
+fn limits_that_contradict_each_other_are_refused() {
+    assert_eq!(
+        complaint_about_flags(&[("limits.max_request_bytes", "1MiB")]),
+        "flag --limits.max_request_bytes: a put of limits.max_key_bytes = 8192 and \
+         limits.max_value_bytes = 1048576 does not fit limits.max_request_bytes = 1048576: choose \
+         a request size of at least 1057792"
+    );
+    assert_eq!(
+        complaint_about_flags(&[("storage.segment_bytes", "5MiB")]),
+        "flag --storage.segment_bytes: storage.segment_bytes = 5242880 is below four times \
+         limits.max_request_bytes: a segment must hold several of the largest entries; choose at \
+         least 6291456"
+    );
+}
+
+#[test]
+fn a_value_with_an_underscore_or_in_another_base_is_read_as_toml_means_it() {
+    let config = load(&complete("[limits]\nmax_inflight = 1_000\n"));
+    assert_eq!(config.inflight_max, 1_000);
+    assert_eq!(
+        complaint(&complete("[limits]\nmax_inflight = 0x10\n")),
+        format!(
+            "leasehold.toml:{}: limits.max_inflight is a number that is not decimal, and must be a \
+             whole number, without quotes",
+            EXTRA_LINE + 1
+        )
+    );
+}

@@ -1,0 +1,348 @@
+//! One value, from what a source had to the type that is wanted.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustls_pki_types::DnsName;
+
+use super::SETTINGS;
+use super::error::{At, ConfigError};
+use super::source::{Raw, Values};
+
+impl Values {
+    /// The text of `key`, or `None` where it is empty.
+    pub(super) fn optional(&self, key: &str) -> Result<Option<String>, ConfigError> {
+        let (raw, at) = self.raw(key);
+        match raw {
+            Raw::Text(text) | Raw::String(text) => {
+                Ok(Some(text.clone()).filter(|text| !text.is_empty()))
+            }
+            other => Err(wrong_type(key, at, "a string in quotes", other)),
+        }
+    }
+
+    /// The text of `key`, which must not be empty.
+    pub(super) fn required(&self, key: &str) -> Result<String, ConfigError> {
+        self.optional(key)?.ok_or_else(|| ConfigError::Missing {
+            key: known(key),
+            help: SETTINGS
+                .iter()
+                .find(|setting| setting.key == key)
+                .map_or("", |setting| setting.help),
+        })
+    }
+
+    /// The path at `key`, which must not be empty.
+    pub(super) fn path(&self, key: &str) -> Result<PathBuf, ConfigError> {
+        let path = self.required(key)?;
+        Ok(self.directory(&self.at(key)).join(path))
+    }
+
+    pub(super) fn boolean(&self, key: &str) -> Result<bool, ConfigError> {
+        let (raw, at) = self.raw(key);
+        match raw {
+            Raw::Boolean(boolean) => Ok(*boolean),
+            Raw::Text(text) => match text.as_str() {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err(self.invalid(key, "choose true or false")),
+            },
+            other => Err(wrong_type(key, at, "true or false, without quotes", other)),
+        }
+    }
+
+    pub(super) fn integer(&self, key: &str, least: u64, most: u64) -> Result<u64, ConfigError> {
+        let (raw, at) = self.raw(key);
+        let text = match raw {
+            Raw::Integer(text) | Raw::Text(text) => text,
+            other => return Err(wrong_type(key, at, "a whole number, without quotes", other)),
+        };
+        match text.parse() {
+            Ok(number) if (least..=most).contains(&number) => Ok(number),
+            _ => Err(self.invalid(
+                key,
+                &format!("choose a whole number between {least} and {most}"),
+            )),
+        }
+    }
+
+    pub(super) fn duration(&self, key: &str) -> Result<Duration, ConfigError> {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let (raw, at) = self.raw(key);
+        let text = match raw {
+            Raw::String(text) | Raw::Text(text) => text,
+            other => return Err(wrong_type(key, at, "a duration such as \"50ms\"", other)),
+        };
+        match humantime::parse_duration(text) {
+            Ok(duration) if duration <= HOUR => Ok(duration),
+            Ok(_) => Err(self.invalid(key, "at most 1h is taken")),
+            Err(_) => Err(self.invalid(key, "write a number and a unit, for example 50ms or 1s")),
+        }
+    }
+
+    pub(super) fn bytes(&self, key: &str, least: u64, most: u64) -> Result<u64, ConfigError> {
+        let (raw, at) = self.raw(key);
+        let text = match raw {
+            Raw::String(text) | Raw::Text(text) | Raw::Integer(text) => text,
+            other => return Err(wrong_type(key, at, "a size such as \"64MiB\"", other)),
+        };
+        let bytes = parse_bytes(text).ok_or_else(|| {
+            self.invalid(
+                key,
+                "write a number and a unit, for example 8KiB, 1.5MiB or 1GiB",
+            )
+        })?;
+        if (least..=most).contains(&bytes) {
+            return Ok(bytes);
+        }
+        Err(self.invalid(
+            key,
+            &format!(
+                "choose between {} and {}",
+                show_bytes(least),
+                show_bytes(most)
+            ),
+        ))
+    }
+
+    /// The elements of a list, each with its place. In the environment and in flags they are
+    /// separated by commas.
+    pub(super) fn list(&self, key: &str) -> Result<Vec<(String, At)>, ConfigError> {
+        let (raw, at) = self.raw(key);
+        match raw {
+            Raw::Text(text) => Ok(text
+                .split(',')
+                .map(str::trim)
+                .filter(|element| !element.is_empty())
+                .map(|element| (element.to_owned(), at.clone()))
+                .collect()),
+            Raw::List(elements) => elements
+                .iter()
+                .map(|(element, at)| match element {
+                    Raw::String(text) => Ok((text.clone(), at.clone())),
+                    other => Err(wrong_type(key, at, "a list of strings in quotes", other)),
+                })
+                .collect(),
+            other => Err(wrong_type(
+                key,
+                at,
+                "a list, as in [\"...\", \"...\"]",
+                other,
+            )),
+        }
+    }
+
+    /// An address to bind: numbers only, for a name may mean several or change.
+    pub(super) fn socket_address(&self, key: &str) -> Result<SocketAddr, ConfigError> {
+        self.required(key)?.parse().map_err(|_| {
+            self.invalid(
+                key,
+                "write an IP address and a port, for example 0.0.0.0:7400 or [::1]:7400",
+            )
+        })
+    }
+
+    /// An address for others to reach: a host name will do, but a port is needed.
+    pub(super) fn address(&self, key: &str) -> Result<String, ConfigError> {
+        let text = self.required(key)?;
+        match split_address(&text) {
+            Ok(_) => Ok(text),
+            Err(problem) => Err(self.invalid(key, &problem)),
+        }
+    }
+
+    /// Where the value of `key` came from.
+    pub(super) fn at(&self, key: &str) -> At {
+        self.raw(key).1.clone()
+    }
+
+    /// Where the first of `keys` that is not a default came from.
+    pub(super) fn at_first_set(&self, keys: &[&'static str]) -> At {
+        keys.iter()
+            .map(|key| self.at(key))
+            .find(|at| !matches!(at, At::Default(_)))
+            .unwrap_or_else(|| self.at(keys[0]))
+    }
+
+    /// The complaint that the value of `key` is of no use.
+    pub(super) fn invalid(&self, key: &str, problem: &str) -> ConfigError {
+        let (raw, at) = self.raw(key);
+        ConfigError::Invalid {
+            at: at.clone(),
+            key: known(key),
+            value: match raw {
+                Raw::Text(text) | Raw::String(text) | Raw::Integer(text) => text.clone(),
+                Raw::Boolean(boolean) => boolean.to_string(),
+                Raw::List(_) => "(a list)".to_owned(),
+                Raw::Other(kind) => (*kind).to_owned(),
+            },
+            problem: problem.to_owned(),
+        }
+    }
+
+    /// The complaint that two listeners would have the same socket.
+    pub(super) fn same_socket(&self, first: &'static str, second: &'static str) -> ConfigError {
+        let text = |key| match &self.raw(key).0 {
+            Raw::Text(text) | Raw::String(text) => text.clone(),
+            _ => String::new(),
+        };
+        ConfigError::SameSocket {
+            at: self.at_first_set(&[second, first]),
+            first,
+            second,
+            address: text(second),
+        }
+    }
+}
+
+/// The table's own copy of a key.
+fn known(key: &str) -> &'static str {
+    SETTINGS
+        .iter()
+        .find(|setting| setting.key == key)
+        .map_or("", |setting| setting.key)
+}
+
+fn wrong_type(key: &str, at: &At, expected: &'static str, found: &Raw) -> ConfigError {
+    ConfigError::WrongType {
+        at: at.clone(),
+        key: known(key),
+        expected,
+        found: match found {
+            Raw::Text(_) | Raw::String(_) => "a string",
+            Raw::Integer(_) => "a number",
+            Raw::Boolean(_) => "a boolean",
+            Raw::List(_) => "a list",
+            Raw::Other(kind) => kind,
+        },
+    }
+}
+
+/// Host and port of an address that others can dial: `10.0.0.1:7401`, `[::1]:7401` or
+/// `db1.example.org:7401`. The host keeps its brackets.
+pub(super) fn split_address(address: &str) -> Result<(&str, u16), String> {
+    let form = || {
+        format!(
+            "`{address}` is not an address: write host:port, for example 10.0.0.1:7401, \
+             [fd00::1]:7401 or db1.example.org:7401"
+        )
+    };
+    let (host, port) = address.rsplit_once(':').ok_or_else(form)?;
+    let port: u16 = port.parse().map_err(|_| form())?;
+    if port == 0 {
+        return Err(format!(
+            "`{address}` has port 0, and nobody can dial that: give the port itself"
+        ));
+    }
+    if let Ok(parsed) = address.parse::<SocketAddr>() {
+        if parsed.ip().is_unspecified() {
+            return Err(format!(
+                "`{address}` means every address of this machine, and nobody can dial that: give \
+                 the one by which others reach it"
+            ));
+        }
+        return Ok((host, port));
+    }
+    // A name whose last part is a number was meant to be an IP address.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let numeric = last.bytes().all(|byte| byte.is_ascii_digit());
+    if numeric || DnsName::try_from(host).is_err() {
+        return Err(form());
+    }
+    Ok((host, port))
+}
+
+/// A number of bytes with a unit: powers of 1024 (`KiB`) or of 1000 (`kB`), at most three decimals.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let unit_at = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let scale: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if whole.is_empty() || fraction.is_empty() || fraction.len() > 3 {
+        return None;
+    }
+    let thousandths = format!("{fraction:0<3}").parse::<u64>().ok()?;
+    let whole = whole.parse::<u64>().ok()?.checked_mul(scale)?;
+    let part = thousandths.checked_mul(scale)?;
+    (part % 1_000 == 0).then_some(())?;
+    whole.checked_add(part / 1_000)
+}
+
+fn show_bytes(bytes: u64) -> String {
+    for (unit, scale) in [
+        ("TiB", 1u64 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+    ] {
+        if bytes >= scale && bytes.is_multiple_of(scale) {
+            return format!("{}{unit}", bytes / scale);
+        }
+    }
+    format!("{bytes}B")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_exact_or_refused() {
+        assert_eq!(parse_bytes("1.5MiB"), Some(1_572_864));
+        assert_eq!(parse_bytes("8KiB"), Some(8_192));
+        assert_eq!(parse_bytes("64 MB"), Some(64_000_000));
+        assert_eq!(parse_bytes("42"), Some(42));
+        assert_eq!(parse_bytes("0.125KiB"), Some(128));
+        for wrong in [
+            "", "MiB", "1.2.3MiB", "-1KiB", "1mib", "1.5", "0.001KiB", ".5KiB", "1.KiB",
+        ] {
+            assert_eq!(parse_bytes(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(parse_bytes("99999999999TiB"), None, "no overflow");
+    }
+
+    #[test]
+    fn addresses_to_dial_have_a_host_and_a_port() {
+        for right in [
+            "10.0.0.1:7401",
+            "[fd00::1]:7401",
+            "db1.example.org:1",
+            "localhost:65535",
+        ] {
+            assert!(split_address(right).is_ok(), "{right}");
+        }
+        for wrong in [
+            "",
+            ":7401",
+            "10.0.0.1",
+            "10.0.0.1:",
+            "10.0.0.1:65536",
+            "10.0.0:7401",
+            "300.0.0.1:1",
+            "fd00::1:7401",
+            "a b:1",
+            "http://x:1",
+            "0.0.0.0:7401",
+            "[::]:7401",
+            "n1:0",
+            "[x]:1",
+        ] {
+            assert!(split_address(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,742 @@
+//! The thread that owns the log: it takes all that waits, makes it durable with one sync, and says
+//! so once.
+//!
+//! Consensus hands out what to persist in an order, and is told the last ticket of a group only
+//! when everything up to it is durable. So a group may be written in any order that no crash can
+//! tell from a lost message: first the newest hard state (an older one in the same group would be
+//! overwritten at once, and a higher term or longer promise excuses everything the older one did),
+//! then all entries as one batch. An entry is never durable before the term that it came in.
+//!
+//! When nothing came for 10 ms the log is marked, and the next segment is prepared slice by slice;
+//! both step back for the first work that arrives.
+//!
+//! The first error ends the thread: a failed sync is never tried again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::log::Disk;
+use crate::log::Log;
+use crate::log::LogError;
+use crate::log::Preparation;
+use crate::log::Record;
+use crate::log::Recovery;
+use crate::log::Vote;
+use crate::raft::Configuration;
+use crate::raft::Entry;
+use crate::raft::HardState;
+use crate::raft::Payload;
+use crate::raft::Restored;
+use crate::raft::Ticket;
+use crate::raft::Unsaved;
+use crate::types::LogIndex;
+
+/// How long nothing must come before the last batch is marked as synced.
+const MARK_AFTER: Duration = Duration::from_millis(10);
+
+const NOOP: u8 = 0;
+const COMMAND: u8 = 1;
+const CONFIGURATION: u8 = 2;
+
+/// What the log thread has to say. Called on that thread; must not block.
+pub trait LogEvents: Send + 'static {
+    /// Everything up to and including `ticket` is durable. Once per group.
+    fn persisted(&mut self, ticket: Ticket);
+    /// The log is lost to this process, which must end. Called once, and nothing after it.
+    fn fatal(&mut self, error: LogError);
+    /// One group was made durable; for metrics. After its [`LogEvents::persisted`].
+    fn committed(&mut self, group: &GroupCommit) {
+        let _ = group;
+    }
+}
+
+/// What one group commit was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCommit {
+    /// Tickets in it.
+    pub tickets: u64,
+    /// Entries in it.
+    pub entries: u64,
+    /// Payload bytes of these entries.
+    pub bytes: u64,
+    /// Whether a hard state was in it.
+    pub vote: bool,
+    /// From taking the group to all of it durable. (Each `fdatasync` alone:
+    /// [`RealDisk::observed_by`](crate::server::disk::file::RealDisk::observed_by).)
+    pub took: Duration,
+}
+
+/// The handle of the log thread. Dropping it is like [`LogThread::stop`].
+#[derive(Debug)]
+pub struct LogThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Result<(), LogError>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<(Ticket, Unsaved)>,
+    end_quarantine: bool,
+    closing: bool,
+    /// The thread is gone; nothing that is submitted will be done.
+    dead: bool,
+}
+
+impl LogThread {
+    /// Starts it.
+    pub fn spawn<D>(log: Log<D>, events: impl LogEvents) -> io::Result<Self>
+    where
+        D: Disk + Send + 'static,
+        D::File: Send,
+    {
+        let shared = Arc::new(Shared::default());
+        let owner = Owner {
+            shared: Arc::clone(&shared),
+            log,
+            events,
+            group: VecDeque::new(),
+            records: Vec::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || owner.run())?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands work over; never waits. Tickets must rise, and the caller bounds what is under way.
+    /// After [`LogEvents::fatal`] it does nothing.
+    pub fn submit(&self, ticket: Ticket, unsaved: Unsaved) {
+        let mut queue = self.shared.lock();
+        if !queue.dead {
+            queue.waiting.push_back((ticket, unsaved));
+            drop(queue);
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// The replica holds again all that it may have acknowledged (A23): takes the quarantine out
+    /// of the vote file, after everything submitted before.
+    pub fn end_quarantine(&self) {
+        self.shared.lock().end_quarantine = true;
+        self.shared.wake.notify_one();
+    }
+
+    /// Makes what was submitted durable (and reports it), writes the mark, and ends the thread.
+    /// The error is the one that [`LogEvents::fatal`] was told, if any.
+    pub fn stop(mut self) -> Result<(), LogError> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), LogError> {
+        self.shared.lock().closing = true;
+        self.shared.wake.notify_one();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(done)) => done,
+            // It panicked; what it was writing may or may not be there.
+            Some(Err(_)) => Err(LogError::Poisoned),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for LogThread {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `stop`; `fatal` has told it already.
+        let _ = self.finish();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // The queue is whole between any two statements that hold it.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the thread does when there is no group to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// Something was written; wait a little, then mark it.
+    Recent,
+    /// The mark is written; slices of the next segment may be left.
+    Preparing,
+    /// Nothing to do until something comes.
+    Asleep,
+}
+
+/// What was found in the queue.
+enum Work {
+    Group { end_quarantine: bool },
+    Nothing,
+    Close,
+}
+
+struct Owner<D: Disk, E> {
+    shared: Arc<Shared>,
+    log: Log<D>,
+    events: E,
+    /// The group being written and its records, kept to be used again.
+    group: VecDeque<(Ticket, Unsaved)>,
+    records: Vec<Record>,
+}
+
+impl<D: Disk, E: LogEvents> Owner<D, E> {
+    fn run(mut self) -> Result<(), LogError> {
+        let done = self.work();
+        {
+            let mut queue = self.shared.lock();
+            queue.dead = true;
+            queue.waiting.clear();
+        }
+        if let Err(error) = &done {
+            self.events.fatal(error.clone());
+        }
+        done
+    }
+
+    fn work(&mut self) -> Result<(), LogError> {
+        let mut rest = Rest::Recent;
+        loop {
+            match self.wait(rest) {
+                Work::Group { end_quarantine } => {
+                    self.commit()?;
+                    if end_quarantine {
+                        self.log.end_quarantine()?;
+                    }
+                    // Under steady load nothing is ever idle: keep in step with what fills up.
+                    self.log.prepare_next(false)?;
+                    rest = Rest::Recent;
+                }
+                Work::Nothing if rest == Rest::Recent => {
+                    self.log.mark()?;
+                    rest = Rest::Preparing;
+                }
+                Work::Nothing => {
+                    rest = match self.log.prepare_next(true)? {
+                        Preparation::More => Rest::Preparing,
+                        // A full disk is tried again after the next batch.
+                        Preparation::Done | Preparation::NoSpace => Rest::Asleep,
+                    };
+                }
+                Work::Close => return self.log.mark(),
+            }
+        }
+    }
+
+    /// Takes all that waits into `self.group`, waiting for it as `rest` allows.
+    fn wait(&mut self, rest: Rest) -> Work {
+        let idle =
+            |queue: &mut Queue| queue.waiting.is_empty() && !queue.closing && !queue.end_quarantine;
+        let mut queue = self.shared.lock();
+        queue = match rest {
+            Rest::Recent => {
+                let waited = self.shared.wake.wait_timeout_while(queue, MARK_AFTER, idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            Rest::Preparing => queue,
+            Rest::Asleep => {
+                let waited = self.shared.wake.wait_while(queue, idle);
+                waited.unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        let end_quarantine = std::mem::take(&mut queue.end_quarantine);
+        if queue.waiting.is_empty() && !end_quarantine {
+            return if queue.closing {
+                Work::Close
+            } else {
+                Work::Nothing
+            };
+        }
+        std::mem::swap(&mut queue.waiting, &mut self.group);
+        Work::Group { end_quarantine }
+    }
+
+    /// Makes the group durable and reports it.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a figure for metrics; nothing is decided by it"
+    )]
+    fn commit(&mut self) -> Result<(), LogError> {
+        let Some((last_ticket, _)) = self.group.back() else {
+            return Ok(());
+        };
+        let last_ticket = *last_ticket;
+        let begun = Instant::now();
+        let mut group = GroupCommit {
+            tickets: self.group.len() as u64,
+            ..GroupCommit::default()
+        };
+        let mut newest = None;
+        for (_, unsaved) in self.group.drain(..) {
+            newest = unsaved.hard_state.or(newest);
+            self.records.extend(unsaved.entries.into_iter().map(encode));
+        }
+        if let Some(hard_state) = newest {
+            group.vote = true;
+            self.log.save_vote(Vote {
+                term: hard_state.term,
+                voted_for: hard_state.vote,
+                promise_floor: hard_state.promise_floor,
+            })?;
+        }
+        group.entries = self.records.len() as u64;
+        group.bytes = self.records.iter().map(|r| r.payload.len() as u64).sum();
+        self.log.append(&self.records)?;
+        self.records.clear();
+        group.took = begun.elapsed();
+        self.events.persisted(last_ticket);
+        self.events.committed(&group);
+        Ok(())
+    }
+}
+
+/// An entry as a record: the payload's kind is the record's.
+fn encode(entry: Entry) -> Record {
+    let (kind, payload) = match entry.payload {
+        Payload::Noop => (NOOP, Bytes::new()),
+        Payload::Command(bytes) => (COMMAND, bytes),
+        Payload::Configuration(configuration) => {
+            let bytes = postcard::to_allocvec(&configuration)
+                .expect("a configuration is sets of numbers, and memory takes any length");
+            (CONFIGURATION, Bytes::from(bytes))
+        }
+    };
+    Record {
+        id: entry.id,
+        kind,
+        payload,
+    }
+}
+
+fn decode(record: Record) -> Result<Entry, RestoreError> {
+    let index = record.id.index;
+    let payload = match record.kind {
+        NOOP => Payload::Noop,
+        COMMAND => Payload::Command(record.payload),
+        CONFIGURATION => Payload::Configuration(
+            postcard::from_bytes(&record.payload)
+                .map_err(|_| RestoreError::BadConfiguration { index })?,
+        ),
+        kind => return Err(RestoreError::UnknownKind { index, kind }),
+    };
+    Ok(Entry {
+        id: record.id,
+        payload,
+    })
+}
+
+/// What consensus restarts from. `applied` is the state machine's, and `base_configuration` the
+/// membership in force at `recovery.base`.
+///
+/// A state ahead of the log is proof that the log lost its end (A11), so the replica is then in
+/// quarantine even though the log looks whole.
+pub fn restore(
+    recovery: Recovery,
+    base_configuration: Configuration,
+    applied: LogIndex,
+) -> Result<Restored, RestoreError> {
+    let base = recovery.base;
+    if applied < base.index {
+        return Err(RestoreError::StateBehindLog {
+            applied,
+            base: base.index,
+        });
+    }
+    let entries: Result<Vec<Entry>, _> = recovery.records.into_iter().map(decode).collect();
+    let entries = entries?;
+    let last = entries.last().map_or(base, |entry| entry.id);
+    Ok(Restored {
+        lease_tripped: false,
+        hard_state: HardState {
+            term: recovery.vote.term,
+            vote: recovery.vote.voted_for,
+            promise_floor: recovery.vote.promise_floor,
+        },
+        base,
+        base_configuration,
+        entries,
+        applied,
+        quarantined: recovery.quarantined || applied > last.index,
+    })
+}
+
+/// What lies on the disks does not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RestoreError {
+    /// An entry of a kind that a later version wrote.
+    #[error(
+        "log entry {index} is of kind {kind}, which this version cannot read; run the newer one"
+    )]
+    UnknownKind {
+        /// Its place.
+        index: LogIndex,
+        /// Its kind.
+        kind: u8,
+    },
+    /// A membership that cannot be read, though its checksum holds.
+    #[error(
+        "the membership in log entry {index} cannot be read by this version; run the newer one"
+    )]
+    BadConfiguration {
+        /// Its place.
+        index: LogIndex,
+    },
+    /// The entries that the state still needs were deleted.
+    #[error(
+        "the state has applied entry {applied}, but the log begins after {base}: the state was \
+         lost, so this replica has to be rebuilt from its peers (`member replace`)"
+    )]
+    StateBehindLog {
+        /// How far the state goes.
+        applied: LogIndex,
+        /// Where the log begins.
+        base: LogIndex,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::mpsc;
+    use std::sync::mpsc::Receiver;
+    use std::sync::mpsc::Sender;
+
+    use super::*;
+    use crate::log::LogOptions;
+    use crate::log::Verdict;
+    use crate::log::sim_disk::Fault;
+    use crate::log::sim_disk::SimDisk;
+    use crate::types::ClusterId;
+    use crate::types::Incarnation;
+    use crate::types::LogId;
+    use crate::types::NodeId;
+    use crate::types::Term;
+
+    /// Long enough for the slowest machine; reached only by a failing test.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[derive(Debug, PartialEq)]
+    enum Event {
+        Persisted(Ticket),
+        Fatal(LogError),
+        Committed(GroupCommit),
+    }
+
+    /// Reports everything, and at each `persisted` waits for leave to go on.
+    struct Watcher {
+        events: Sender<Event>,
+        leave: Option<Receiver<()>>,
+    }
+
+    impl LogEvents for Watcher {
+        fn persisted(&mut self, ticket: Ticket) {
+            self.events.send(Event::Persisted(ticket)).unwrap();
+            if let Some(leave) = &self.leave {
+                leave.recv_timeout(PATIENCE).unwrap();
+            }
+        }
+        fn fatal(&mut self, error: LogError) {
+            self.events.send(Event::Fatal(error)).unwrap();
+        }
+        fn committed(&mut self, group: &GroupCommit) {
+            let group = GroupCommit {
+                took: Duration::ZERO,
+                ..*group
+            };
+            self.events.send(Event::Committed(group)).unwrap();
+        }
+    }
+
+    fn options() -> LogOptions {
+        LogOptions {
+            cluster: ClusterId(1),
+            node: NodeId(2),
+            incarnation: Incarnation(0),
+            segment_bytes: 64 * 1024,
+        }
+    }
+
+    fn start(disk: &SimDisk, leave: Option<Receiver<()>>) -> (LogThread, Receiver<Event>) {
+        let (log, _) = Log::open(disk.clone(), options()).unwrap();
+        let (events, seen) = mpsc::channel();
+        let thread = LogThread::spawn(log, Watcher { events, leave }).unwrap();
+        (thread, seen)
+    }
+
+    fn entry(index: u64, term: u64) -> Entry {
+        let payload = match index % 3 {
+            0 => Payload::Noop,
+            1 => Payload::Command(Bytes::from(vec![index as u8; 20])),
+            _ => Payload::Configuration(Configuration {
+                voters: BTreeSet::from([NodeId(1), NodeId(index)]),
+                outgoing: index.is_multiple_of(2).then(|| BTreeSet::from([NodeId(9)])),
+                learners: BTreeSet::new(),
+            }),
+        };
+        Entry {
+            id: LogId::new(LogIndex(index), Term(term)),
+            payload,
+        }
+    }
+
+    fn unsaved(hard_state: Option<HardState>, entries: Vec<Entry>) -> Unsaved {
+        Unsaved {
+            hard_state,
+            entries,
+        }
+    }
+
+    fn hard_state(term: u64, vote: u64) -> HardState {
+        HardState {
+            term: Term(term),
+            vote: (vote > 0).then_some(NodeId(vote)),
+            promise_floor: Duration::from_millis(500),
+        }
+    }
+
+    /// What a power failure right now would leave.
+    fn durable(disk: &SimDisk) -> Restored {
+        let fork = disk.fork(1);
+        fork.crash_keeping(|_, _| false);
+        let (_, recovery) = Log::open(fork, options()).unwrap();
+        assert!(!matches!(recovery.verdict, Verdict::Damaged(_)));
+        restore(recovery, Configuration::default(), LogIndex(0)).unwrap()
+    }
+
+    #[test]
+    fn all_that_waits_becomes_one_group_with_one_sync_and_one_report() {
+        let disk = SimDisk::new(1);
+        let (leave, wait) = mpsc::channel();
+        let (thread, seen) = start(&disk, Some(wait));
+        thread.submit(Ticket(1), unsaved(None, vec![entry(1, 1)]));
+        let first = seen.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(first, Event::Persisted(Ticket(1)));
+        // The thread waits in its report; these pile up.
+        let before = disk.calls();
+        for index in 2..=10 {
+            thread.submit(Ticket(index), unsaved(None, vec![entry(index, 1)]));
+        }
+        leave.send(()).unwrap();
+        assert!(matches!(
+            seen.recv_timeout(PATIENCE).unwrap(),
+            Event::Committed(GroupCommit { tickets: 1, .. })
+        ));
+        let second = seen.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(second, Event::Persisted(Ticket(10)));
+        let after = disk.calls();
+        assert_eq!(after.writes - before.writes, 1);
+        assert_eq!(after.syncs - before.syncs, 1);
+        assert_eq!(durable(&disk).entries.len(), 10);
+        leave.send(()).unwrap();
+        let committed = seen.recv_timeout(PATIENCE).unwrap();
+        let Event::Committed(group) = committed else {
+            panic!("{committed:?}");
+        };
+        assert_eq!((group.tickets, group.entries, group.vote), (9, 9, false));
+        thread.stop().unwrap();
+    }
+
+    #[test]
+    fn what_is_reported_is_durable_and_the_newest_hard_state_of_a_group_stands() {
+        let disk = SimDisk::new(2);
+        let (leave, wait) = mpsc::channel();
+        let (thread, seen) = start(&disk, Some(wait));
+        thread.submit(Ticket(1), unsaved(Some(hard_state(1, 2)), vec![]));
+        assert_eq!(
+            seen.recv_timeout(PATIENCE).unwrap(),
+            Event::Persisted(Ticket(1))
+        );
+        assert_eq!(durable(&disk).hard_state, hard_state(1, 2));
+        thread.submit(
+            Ticket(2),
+            unsaved(Some(hard_state(2, 3)), vec![entry(1, 2), entry(2, 2)]),
+        );
+        // A conflict within the group: the leader of term 3 replaces entry 2.
+        thread.submit(
+            Ticket(3),
+            unsaved(Some(hard_state(3, 0)), vec![entry(2, 3)]),
+        );
+        thread.submit(Ticket(4), unsaved(None, vec![entry(3, 3)]));
+        leave.send(()).unwrap();
+        leave.send(()).unwrap();
+        let events: Vec<Event> = (0..3)
+            .map(|_| seen.recv_timeout(PATIENCE).unwrap())
+            .collect();
+        assert_eq!(events[1], Event::Persisted(Ticket(4)));
+        let found = durable(&disk);
+        assert_eq!(found.hard_state, hard_state(3, 0));
+        assert_eq!(found.entries, vec![entry(1, 2), entry(2, 3), entry(3, 3)]);
+        thread.stop().unwrap();
+    }
+
+    #[test]
+    fn an_entry_is_never_durable_before_the_term_it_came_in() {
+        // Whatever call the power fails in.
+        for call in 1..20 {
+            let disk = SimDisk::new(call);
+            let (thread, seen) = start(&disk, None);
+            disk.fail_call(call, Fault::Crash);
+            thread.submit(
+                Ticket(1),
+                unsaved(Some(hard_state(7, 2)), vec![entry(1, 7)]),
+            );
+            let first = seen.recv_timeout(PATIENCE).unwrap();
+            drop(thread);
+            disk.crash();
+            let (_, recovery) = Log::open(disk, options()).unwrap();
+            let saved = recovery.vote.term == Term(7);
+            assert!(saved || recovery.records.is_empty(), "call {call}");
+            if first == Event::Persisted(Ticket(1)) {
+                assert!(saved && recovery.records.len() == 1);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_error_is_reported_once_and_ends_the_thread() {
+        let disk = SimDisk::new(3);
+        let (thread, seen) = start(&disk, None);
+        thread.submit(Ticket(1), unsaved(None, vec![entry(1, 1)]));
+        assert_eq!(
+            seen.recv_timeout(PATIENCE).unwrap(),
+            Event::Persisted(Ticket(1))
+        );
+        disk.fail_call(2, Fault::Io);
+        disk.fail_call(1, Fault::Io);
+        thread.submit(Ticket(2), unsaved(None, vec![entry(2, 1)]));
+        // The mark after 10 ms may meet the fault first; then the group is never reported.
+        let mut events = Vec::new();
+        while let Ok(event) = seen.recv_timeout(PATIENCE) {
+            thread.submit(Ticket(3), unsaved(None, vec![entry(3, 1)]));
+            events.push(event);
+        }
+        let fatal = |event: &&Event| matches!(event, Event::Fatal(LogError::Disk(_)));
+        assert_eq!(events.iter().filter(fatal).count(), 1, "{events:?}");
+        assert!(matches!(events.last(), Some(Event::Fatal(_))));
+        assert!(!events.contains(&Event::Persisted(Ticket(2))));
+        assert!(matches!(thread.stop(), Err(LogError::Disk(_))));
+    }
+
+    #[test]
+    fn stopping_finishes_what_was_submitted_and_leaves_a_marked_log() {
+        let disk = SimDisk::new(4);
+        let (thread, seen) = start(&disk, None);
+        for index in 1..=50 {
+            thread.submit(Ticket(index), unsaved(None, vec![entry(index, 1)]));
+        }
+        thread.stop().unwrap();
+        let reported: Vec<Event> = seen.iter().collect();
+        assert!(reported.contains(&Event::Persisted(Ticket(50))));
+        let found = durable(&disk);
+        assert_eq!(found.entries.len(), 50);
+        let (mut log, _) = Log::open(disk.clone(), options()).unwrap();
+        let calls = disk.calls();
+        log.mark().unwrap();
+        assert_eq!(disk.calls(), calls, "nothing is left to mark");
+    }
+
+    #[test]
+    fn an_idle_log_is_marked() {
+        let disk = SimDisk::new(5);
+        let (thread, seen) = start(&disk, None);
+        let opened = disk.calls().writes;
+        thread.submit(Ticket(1), unsaved(None, vec![entry(1, 1)]));
+        assert_eq!(
+            seen.recv_timeout(PATIENCE).unwrap(),
+            Event::Persisted(Ticket(1))
+        );
+        let mut patience = 6_000;
+        while disk.calls().writes < opened + 2 {
+            thread::sleep(Duration::from_millis(10));
+            patience -= 1;
+            assert!(patience > 0, "no mark came");
+        }
+        thread.stop().unwrap();
+    }
+
+    #[test]
+    fn a_quarantine_ends_when_it_is_told_to() {
+        let disk = SimDisk::new(6);
+        let (mut log, _) = Log::open(disk.clone(), options()).unwrap();
+        let record = encode(entry(1, 1));
+        log.append(&[record]).unwrap();
+        drop(log);
+        disk.flip("log/0000000000000001", 8200 * 8);
+        let (mut log, recovery) = Log::open(disk.clone(), options()).unwrap();
+        assert!(recovery.quarantined);
+        log.repair().unwrap();
+        drop(log);
+        assert!(durable(&disk).quarantined);
+        let (thread, _seen) = start(&disk, None);
+        thread.end_quarantine();
+        thread.stop().unwrap();
+        assert!(!durable(&disk).quarantined);
+    }
+
+    #[test]
+    fn a_state_ahead_of_the_log_is_quarantined_and_one_behind_it_refused() {
+        let recovery = |base: u64, count: u64| Recovery {
+            verdict: Verdict::Clean,
+            vote: Vote::default(),
+            base: LogId::new(LogIndex(base), Term(1)),
+            records: (base + 1..=base + count)
+                .map(|i| encode(entry(i, 1)))
+                .collect(),
+            created: false,
+            quarantined: false,
+        };
+        let restored = |base, count, applied| {
+            restore(
+                recovery(base, count),
+                Configuration::default(),
+                LogIndex(applied),
+            )
+        };
+        assert!(!restored(0, 3, 3).unwrap().quarantined);
+        assert!(restored(0, 3, 4).unwrap().quarantined);
+        assert!(!restored(5, 0, 5).unwrap().quarantined);
+        assert_eq!(
+            restored(5, 3, 4).unwrap_err(),
+            RestoreError::StateBehindLog {
+                applied: LogIndex(4),
+                base: LogIndex(5)
+            }
+        );
+        let mut unknown = recovery(0, 2);
+        unknown.records[1].kind = 9;
+        assert_eq!(
+            restore(unknown, Configuration::default(), LogIndex(0)).unwrap_err(),
+            RestoreError::UnknownKind {
+                index: LogIndex(2),
+                kind: 9
+            }
+        );
+        let mut broken = recovery(0, 2);
+        broken.records[1].payload = Bytes::from_static(&[0xff]);
+        assert_eq!(
+            restore(broken, Configuration::default(), LogIndex(0)).unwrap_err(),
+            RestoreError::BadConfiguration { index: LogIndex(2) }
+        );
+    }
+}

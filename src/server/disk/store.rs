@@ -1,0 +1,549 @@
+//! The state on fjall: what the state machine has applied so far.
+//!
+//! Nothing here is synced while the node works. Every batch carries the applied entry with what it
+//! changed, so a crash takes the state back to some earlier moment of itself, and the Raft log,
+//! which is synced, replays the rest. [`StateStore::persist`] makes it durable where that matters:
+//! before the log is cut, and at a graceful stop.
+//!
+//! What the disk gives back is not trusted blindly (decisions.md 8). After anything but a clean stop
+//! [`StateStore::needs_verification`] is set, and [`StateReader::verify`] reads everything and
+//! compares it with the content hash; a state that fails is rebuilt, never served. fjall may panic
+//! on damaged tables, so opening and verifying run inside a boundary ([`contains_panic`]).
+//!
+//! One thread owns the [`StateStore`] and applies; any number read through [`StateReader`]s. Point
+//! reads come from a bounded cache of current records where they can (decisions.md 32); whatever
+//! needs more than one record takes a [`Snapshot`].
+//!
+//! The order of publication is what makes this linearizable. A batch is committed, then the cache
+//! is changed, then the revision is published, then the applied index. A reader goes the other way:
+//! applied index, revision, lookup. So whoever sees an index applied sees everything up to it. The
+//! index lives beside the database handle it belongs to (lease-protocol A9).
+//!
+//! Every error is fatal: the store is poisoned by it and answers nothing any more.
+//!
+//! On disk, under the directory given: `format` (which version wrote this), `lock` (held while
+//! open), `clean` (present after a clean stop; says of which state), `db` (fjall's own).
+
+mod boundary;
+mod cache;
+mod error;
+mod marks;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use fjall::Database;
+use fjall::Keyspace;
+use fjall::KeyspaceCreateOptions;
+use fjall::PersistMode;
+use fjall::Readable;
+
+use crate::api::KeyValue;
+use crate::kv;
+use crate::kv::Changes;
+use crate::kv::ContentHash;
+use crate::kv::Overlay;
+use crate::kv::Pair;
+use crate::kv::Progress;
+use crate::kv::Reply;
+use crate::kv::Space;
+use crate::kv::Span;
+use crate::kv::View;
+use crate::types::LogId;
+use crate::types::LogIndex;
+
+use cache::Cached;
+use cache::Lookup;
+use cache::RecordCache;
+use marks::Directory;
+
+pub use boundary::contains_panic;
+pub use error::StoreError;
+
+/// How much memory the state may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// For current records kept ready for point reads. Zero turns that off.
+    pub record_cache_bytes: usize,
+    /// For blocks of the tables on disk.
+    pub block_cache_bytes: u64,
+    /// For writes of one keyspace before they go into a table.
+    pub memtable_bytes: u64,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            record_cache_bytes: 64 << 20,
+            block_cache_bytes: 32 << 20,
+            memtable_bytes: 16 << 20,
+        }
+    }
+}
+
+/// The state, in the hands of the one thread that applies.
+pub struct StateStore {
+    shared: Arc<Shared>,
+    needs_verification: bool,
+}
+
+/// One entry of a batch, applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The entry.
+    pub id: LogId,
+    /// Its answer.
+    pub reply: Reply,
+}
+
+impl StateStore {
+    /// Opens the state in `directory`, or makes an empty one there.
+    ///
+    /// # Errors
+    /// The directory is in use, foreign, of a newer format, damaged, or cannot be read or written.
+    pub fn open(directory: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
+        boundary::contain(|| Self::open_unguarded(directory, options))
+    }
+
+    fn open_unguarded(path: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
+        let directory = Directory::claim(path)?;
+        let database = Database::builder(directory.database())
+            .cache_size(options.block_cache_bytes)
+            .max_journaling_size(JOURNAL_BYTES_MAX)
+            .open()
+            .map_err(|error| StoreError::from_fjall("opening the state", error))?;
+        let mut spaces = Vec::with_capacity(Space::ALL.len());
+        for space in Space::ALL {
+            let create = || create_options(space, options);
+            let keyspace = database
+                .keyspace(space.name(), create)
+                .map_err(|error| StoreError::from_fjall("opening a keyspace", error))?;
+            spaces.push(keyspace);
+        }
+        directory.finish_creation(|| {
+            database
+                .persist(PersistMode::SyncAll)
+                .map_err(|error| StoreError::from_fjall("creating the state", error))
+        })?;
+
+        // A state at entry 0 is not new for that: its journal may be lost, and its tables not.
+        let is_new = directory.is_new();
+        let shared = Arc::new(Shared {
+            spaces,
+            database,
+            cache: RecordCache::new(options.record_cache_bytes),
+            revision: AtomicI64::new(0),
+            applied: AtomicU64::new(0),
+            poisoned: AtomicBool::new(false),
+            path: directory.path().to_owned(),
+            _lock: directory.into_lock(),
+        });
+        let snapshot = Snapshot::take(&shared)?;
+        shared.publish(snapshot.progress);
+
+        let mark = marks::take_clean_mark(&shared.path)?;
+        let is_clean = mark == Some(snapshot.mark()?);
+        Ok(Self {
+            shared,
+            needs_verification: !is_clean && !is_new,
+        })
+    }
+
+    /// Whether the last stop was not a clean one: then [`StateReader::verify`] must have passed
+    /// before anything is served from here.
+    pub fn needs_verification(&self) -> bool {
+        self.needs_verification
+    }
+
+    /// A handle for reading.
+    pub fn reader(&self) -> StateReader {
+        StateReader {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Applies entries in their order, all or none, and publishes the state they lead to. `None`
+    /// is an entry without a command. Not synced.
+    ///
+    /// # Errors
+    /// Any is fatal, and the state stays as it was published before. [`StoreError::OutOfOrder`]:
+    /// the entries do not follow what is applied.
+    pub fn apply_batch(
+        &mut self,
+        entries: &[(LogId, Option<Bytes>)],
+    ) -> Result<Vec<Applied>, StoreError> {
+        self.shared.check_poison()?;
+        let result = self.apply_unguarded(entries);
+        self.shared.poison_on_error(result)
+    }
+
+    fn apply_unguarded(
+        &self,
+        entries: &[(LogId, Option<Bytes>)],
+    ) -> Result<Vec<Applied>, StoreError> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut overlay = Overlay::new(Snapshot::take(&self.shared)?);
+        let mut applied = Vec::with_capacity(entries.len());
+        for (id, command) in entries {
+            let reply = kv::apply(&mut overlay, *id, command.as_deref())?;
+            applied.push(Applied { id: *id, reply });
+        }
+        let progress = kv::progress(&overlay)?;
+
+        let mut batch = self.shared.database.batch();
+        let mut current = Changes::new();
+        for (space, changes) in overlay.into_changes() {
+            let keyspace = &self.shared.spaces[space.slot()];
+            for (key, change) in &changes {
+                match change {
+                    Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
+                    None => batch.remove(keyspace, key.clone()),
+                }
+            }
+            if space == Space::Current {
+                current = changes;
+            }
+        }
+        batch
+            .commit()
+            .map_err(|error| StoreError::from_fjall("writing the state", error))?;
+
+        for (key, record) in current {
+            let cached = match record {
+                Some(record) => Cached::Present(kv::key_value(key.clone(), record)?),
+                None => Cached::Absent {
+                    revision: progress.revision,
+                },
+            };
+            self.shared.cache.change(&key, cached);
+        }
+        self.shared.publish(progress);
+        Ok(applied)
+    }
+
+    /// Makes everything applied so far durable, and says up to which entry that is: the log may
+    /// be cut there.
+    ///
+    /// # Errors
+    /// Any is fatal: after a failed sync nobody knows what is on the disk.
+    pub fn persist(&self) -> Result<LogId, StoreError> {
+        self.shared.check_poison()?;
+        let result = Snapshot::take(&self.shared).and_then(|snapshot| {
+            self.shared.sync()?;
+            Ok(snapshot.progress.applied)
+        });
+        self.shared.poison_on_error(result)
+    }
+
+    /// Makes everything durable and notes that the stop was clean, so that the next start need not
+    /// verify. The directory stays locked until the last reader and snapshot are gone.
+    ///
+    /// # Errors
+    /// As [`StateStore::persist`].
+    pub fn close(self) -> Result<LogId, StoreError> {
+        let durable = self.persist()?;
+        // A state that was not proved good must not look good to the next start.
+        if !self.needs_verification {
+            let mark = Snapshot::take(&self.shared)?.mark()?;
+            marks::write_clean_mark(&self.shared.path, &mark)?;
+        }
+        Ok(durable)
+    }
+
+    /// Takes note of what [`StateReader::verify`] has found: a sound state needs no further
+    /// verification, and may be marked clean when it is closed.
+    pub fn verified(&mut self, report: &HashReport) {
+        if report.is_sound() {
+            self.needs_verification = false;
+        }
+    }
+}
+
+/// The most bytes of fjall's journals before it hurries to empty them into tables.
+const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+
+/// `meta` is a few records written over and over; a small memtable keeps it from holding back the
+/// journals of everyone.
+const META_MEMTABLE_BYTES: u64 = 2 << 20;
+
+fn create_options(space: Space, options: &StoreOptions) -> KeyspaceCreateOptions {
+    let memtable_bytes = match space {
+        Space::Meta => options.memtable_bytes.min(META_MEMTABLE_BYTES),
+        _ => options.memtable_bytes,
+    };
+    KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes)
+}
+
+/// Reads the state. Cheap to clone.
+#[derive(Clone)]
+pub struct StateReader {
+    shared: Arc<Shared>,
+}
+
+/// One key, read by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// The key and what it holds; `None` if there is no such key.
+    pub kv: Option<KeyValue>,
+    /// A revision at which this was so, not older than what was applied when the read began: what
+    /// belongs into the reply's header (lease-protocol A10).
+    pub revision: i64,
+    /// What was read contains at least this index (A7).
+    pub applied: LogIndex,
+}
+
+impl StateReader {
+    /// The last index applied. Any read that begins later contains it.
+    pub fn applied(&self) -> LogIndex {
+        LogIndex(self.shared.applied.load(Ordering::Acquire))
+    }
+
+    /// The store-wide revision.
+    pub fn revision(&self) -> i64 {
+        self.shared.revision.load(Ordering::Acquire)
+    }
+
+    /// Reads one key: from the cache if it is there, else from disk. A key found in the cache
+    /// shares its memory with it.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn get(&self, key: &[u8]) -> Result<Point, StoreError> {
+        self.shared.check_poison()?;
+        let applied = self.applied();
+        let revision = self.revision();
+        let cached = match self.shared.cache.get(key) {
+            Lookup::Found(cached) => cached,
+            Lookup::Missing(ticket) => {
+                let result = self.read_current(key);
+                let cached = self.shared.poison_on_error(result)?;
+                self.shared.cache.fill(ticket, key, cached.clone());
+                cached
+            }
+        };
+        Ok(match cached {
+            Cached::Present(kv) => Point {
+                revision: revision.max(kv.mod_revision),
+                kv: Some(kv),
+                applied,
+            },
+            Cached::Absent { revision: absent } => Point {
+                revision: revision.max(absent),
+                kv: None,
+                applied,
+            },
+        })
+    }
+
+    fn read_current(&self, key: &[u8]) -> Result<Cached, StoreError> {
+        let snapshot = self.shared.database.snapshot();
+        match self.shared.read(&snapshot, Space::Current, key)? {
+            // Copies: what fjall hands out may keep a whole block in memory.
+            Some(record) => {
+                let record = Bytes::copy_from_slice(&record);
+                let kv = kv::key_value(Bytes::copy_from_slice(key), record)?;
+                Ok(Cached::Present(kv))
+            }
+            None => {
+                let snapshot = Snapshot::with(&self.shared, snapshot)?;
+                Ok(Cached::Absent {
+                    revision: snapshot.progress.revision,
+                })
+            }
+        }
+    }
+
+    /// A consistent look at everything, for ranges. It stays as it is while writes go on; held for
+    /// long, it keeps what was replaced since from being cleaned up.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        self.shared.check_poison()?;
+        let result = Snapshot::take(&self.shared);
+        self.shared.poison_on_error(result)
+    }
+
+    /// Bytes of state on disk.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn storage_bytes(&self) -> Result<u64, StoreError> {
+        self.shared.check_poison()?;
+        let bytes = self.shared.database.disk_space();
+        let result = bytes.map_err(|error| StoreError::from_fjall("measuring the state", error));
+        self.shared.poison_on_error(result)
+    }
+
+    /// Reads everything and compares it with the content hash. Takes time by the size of the
+    /// state.
+    ///
+    /// # Errors
+    /// Any is fatal, and means the same as a report that is not sound: rebuild.
+    pub fn verify(&self) -> Result<HashReport, StoreError> {
+        self.shared.check_poison()?;
+        let result = boundary::contain(|| {
+            let snapshot = Snapshot::take(&self.shared)?;
+            Ok(HashReport {
+                progress: snapshot.progress,
+                kept: kv::content_hash(&snapshot)?,
+                scanned: kv::scan(&snapshot)?,
+            })
+        });
+        self.shared.poison_on_error(result)
+    }
+}
+
+/// What a verification found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashReport {
+    /// Of which state.
+    pub progress: Progress,
+    /// The hash that every change has kept.
+    pub kept: ContentHash,
+    /// The hash of what is really there.
+    pub scanned: ContentHash,
+}
+
+impl HashReport {
+    /// The state is what was written. If not, it must be rebuilt and never served.
+    pub fn is_sound(&self) -> bool {
+        self.kept == self.scanned
+    }
+}
+
+/// A consistent look at the state, with how far it is read from inside of it.
+pub struct Snapshot {
+    snapshot: fjall::Snapshot,
+    shared: Arc<Shared>,
+    progress: Progress,
+}
+
+impl Snapshot {
+    fn take(shared: &Arc<Shared>) -> Result<Self, StoreError> {
+        Self::with(shared, shared.database.snapshot())
+    }
+
+    fn with(shared: &Arc<Shared>, snapshot: fjall::Snapshot) -> Result<Self, StoreError> {
+        let mut this = Self {
+            snapshot,
+            shared: Arc::clone(shared),
+            progress: Progress::default(),
+        };
+        this.progress = kv::progress(&this)?;
+        Ok(this)
+    }
+
+    /// The last entry this look contains.
+    pub fn applied(&self) -> LogId {
+        self.progress.applied
+    }
+
+    /// Its revision.
+    pub fn revision(&self) -> i64 {
+        self.progress.revision
+    }
+
+    /// How many sessions are open in it.
+    pub fn sessions(&self) -> u64 {
+        self.progress.sessions
+    }
+
+    fn mark(&self) -> Result<marks::CleanMark, StoreError> {
+        Ok(marks::CleanMark {
+            applied: self.progress.applied,
+            hash: kv::content_hash(self)?,
+        })
+    }
+}
+
+impl View for Snapshot {
+    type Error = StoreError;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let result = self.shared.read(&self.snapshot, space, key);
+        self.shared.poison_on_error(result)
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, StoreError>> + use<'_> {
+        let keyspace = &self.shared.spaces[space.slot()];
+        self.snapshot
+            .range::<&[u8], _>(keyspace, span.bounds())
+            .map(|guard| match guard.into_inner() {
+                Ok((key, record)) => Ok((key.into(), record.into())),
+                Err(error) => {
+                    let error = StoreError::from_fjall("reading the state", error);
+                    self.shared.poison_on_error(Err(error))
+                }
+            })
+    }
+}
+
+/// What the thread that applies and those that read have in common.
+struct Shared {
+    /// In the order of [`Space::ALL`].
+    spaces: Vec<Keyspace>,
+    database: Database,
+    cache: RecordCache,
+    revision: AtomicI64,
+    applied: AtomicU64,
+    poisoned: AtomicBool,
+    path: PathBuf,
+    /// Released last, when fjall has let go of its files.
+    _lock: File,
+}
+
+impl Shared {
+    fn publish(&self, progress: Progress) {
+        self.revision.store(progress.revision, Ordering::Release);
+        self.applied
+            .store(progress.applied.index.0, Ordering::Release);
+    }
+
+    fn read(
+        &self,
+        snapshot: &fjall::Snapshot,
+        space: Space,
+        key: &[u8],
+    ) -> Result<Option<Bytes>, StoreError> {
+        snapshot
+            .get(&self.spaces[space.slot()], key)
+            .map(|record| record.map(Bytes::from))
+            .map_err(|error| StoreError::from_fjall("reading the state", error))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.database
+            .persist(PersistMode::SyncAll)
+            .map_err(|error| StoreError::from_fjall("syncing the state", error))
+    }
+
+    fn check_poison(&self) -> Result<(), StoreError> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(StoreError::Poisoned);
+        }
+        Ok(())
+    }
+
+    fn poison_on_error<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if result.is_err() {
+            self.poisoned.store(true, Ordering::Release);
+        }
+        result
+    }
+}

@@ -1,0 +1,134 @@
+//! What can be wrong with the state on disk, sorted by what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::kv::Fault;
+use crate::types::LogId;
+
+/// Why the state cannot be used. All of them are fatal for this node's run.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has it open.
+    #[error(
+        "{} is in use by another process: stop that one, or give this node a data directory of \
+         its own",
+        path.display()
+    )]
+    Locked {
+        /// The state's directory.
+        path: PathBuf,
+    },
+    /// What is there was not written by this program.
+    #[error(
+        "{} holds something that is not a state of leasehold ({found}): give an empty directory, \
+         or the one this node used before",
+        path.display()
+    )]
+    Foreign {
+        /// The state's directory.
+        path: PathBuf,
+        /// What is in the way.
+        found: String,
+    },
+    /// A later version of this program wrote it.
+    #[error(
+        "{} has state format {found}, and this version reads up to {known}: start the newer \
+         release that wrote it",
+        path.display()
+    )]
+    NewerFormat {
+        /// The state's directory.
+        path: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The newest format this program reads.
+        known: u32,
+    },
+    /// It does not read as it was written.
+    #[error("the state on disk is damaged ({detail}): rebuild this node from its peers")]
+    Damaged {
+        /// What was noticed.
+        detail: String,
+    },
+    /// The entries to apply do not follow what was applied.
+    #[error(
+        "entry {given} cannot be applied after {applied}: the log and the state of this node do \
+         not belong together; rebuild it from its peers"
+    )]
+    OutOfOrder {
+        /// The last entry applied.
+        applied: LogId,
+        /// The entry that came.
+        given: LogId,
+    },
+    /// The disk or the file system refused.
+    #[error("{doing} failed: {source}; see to the disk, then start the node again")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// An earlier error, which was reported when it happened, ended the use of this state.
+    #[error("the state failed before and answers nothing any more: start the node again")]
+    Poisoned,
+}
+
+impl StoreError {
+    /// Whether the state itself is wrong, so that it must be rebuilt, whatever the disk does.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::OutOfOrder { .. })
+    }
+
+    /// Whether the disk is full: the one failure that passes when room is made.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ),
+            _ => false,
+        }
+    }
+
+    pub(super) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { doing, source }
+    }
+
+    pub(super) fn from_fjall(doing: &'static str, error: fjall::Error) -> Self {
+        match error {
+            fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
+                Self::from_database_io(doing, source)
+            }
+            fjall::Error::Poisoned => Self::Poisoned,
+            other => Self::Damaged {
+                detail: format!("while {doing}: {other}"),
+            },
+        }
+    }
+
+    /// A file of the database that is missing, short or unreadable as such is no failing disk.
+    fn from_database_io(doing: &'static str, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::InvalidData
+            | io::ErrorKind::InvalidInput => Self::Damaged {
+                detail: format!("while {doing}: {source}"),
+            },
+            _ => Self::Io { doing, source },
+        }
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::OutOfOrder { applied, given } => Self::OutOfOrder { applied, given },
+            Fault::Damaged { space, what } => Self::Damaged {
+                detail: format!("keyspace {space} holds {what}"),
+            },
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The small files beside the database: whose it is, who has it open, how it was left.
+//!
+//! Each is written whole to a temporary name, synced, and renamed, so it is there or not.
+
+use std::fs;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::fs::TryLockError;
+use std::io;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+
+use crate::kv::ContentHash;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::Term;
+
+use super::error::StoreError;
+
+/// The format this program writes, and the newest that it reads.
+pub(super) const FORMAT_VERSION: u32 = 1;
+
+const FORMAT: &str = "format";
+const FORMAT_TITLE: &str = "leasehold state ";
+const LOCK: &str = "lock";
+const CREATING: &str = "creating";
+const CLEAN: &str = "clean";
+const DATABASE: &str = "db";
+/// A file that fjall writes when its own creation is complete.
+const DATABASE_VERSION: &str = "version";
+
+/// A directory that is locked, and either holds a state of a known format or may take a new one.
+pub(super) struct Directory {
+    path: PathBuf,
+    lock: File,
+    is_new: bool,
+}
+
+impl Directory {
+    /// Locks `path`, creating it if need be, and looks at what is there.
+    pub(super) fn claim(path: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(path).map_err(StoreError::io("creating the state's directory"))?;
+        // Looked at before it is touched: not even a lock file goes into what is not ours.
+        let found = Found::look(path)?;
+        let lock = lock(path)?;
+        let found = match found {
+            Found::Ours => Found::Ours,
+            // Between the look and the lock another process may have made a state here.
+            Found::Empty | Found::HalfMade => Found::look(path)?,
+        };
+        match found {
+            Found::Ours => {
+                remove_if_there(&path.join(CREATING))?;
+                if !exists(&path.join(DATABASE).join(DATABASE_VERSION))? {
+                    return Err(StoreError::Damaged {
+                        detail: "the database is gone".to_owned(),
+                    });
+                }
+            }
+            Found::Empty => write_whole(path, CREATING, b"")?,
+            Found::HalfMade => match fs::remove_dir_all(path.join(DATABASE)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(StoreError::io("removing a half-made state")(error));
+                }
+                _ => {}
+            },
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            lock,
+            is_new: !matches!(found, Found::Ours),
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there was no state here before.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Where the database is.
+    pub(super) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
+    /// Notes that the state is complete, if it is a new one, after `persist` has made it durable.
+    pub(super) fn finish_creation(
+        &self,
+        persist: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        if !self.is_new {
+            return Ok(());
+        }
+        persist()?;
+        let text = format!("{FORMAT_TITLE}{FORMAT_VERSION}\n");
+        write_whole(&self.path, FORMAT, text.as_bytes())?;
+        remove_if_there(&self.path.join(CREATING))?;
+        sync_directory(&self.path)
+    }
+
+    pub(super) fn into_lock(self) -> File {
+        self.lock
+    }
+}
+
+/// What a directory holds.
+enum Found {
+    /// A state in a format that this program reads.
+    Ours,
+    /// Nothing.
+    Empty,
+    /// A state whose creation was cut off. Nothing was ever applied to it.
+    HalfMade,
+}
+
+impl Found {
+    fn look(path: &Path) -> Result<Self, StoreError> {
+        let doing = "reading the state's format";
+        match fs::read(path.join(FORMAT)) {
+            Ok(format) => {
+                check_format(path, &format)?;
+                return Ok(Self::Ours);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(StoreError::io(doing)(error)),
+        }
+        if exists(&path.join(CREATING))? {
+            return Ok(Self::HalfMade);
+        }
+        for entry in fs::read_dir(path).map_err(StoreError::io(doing))? {
+            let name = entry.map_err(StoreError::io(doing))?.file_name();
+            let name = name.to_string_lossy();
+            let is_ours = name == LOCK || name.ends_with(TEMPORARY);
+            if !is_ours {
+                return Err(StoreError::Foreign {
+                    path: path.to_owned(),
+                    found: format!("`{name}`"),
+                });
+            }
+        }
+        Ok(Self::Empty)
+    }
+}
+
+fn check_format(path: &Path, format: &[u8]) -> Result<(), StoreError> {
+    let version = std::str::from_utf8(format)
+        .ok()
+        .and_then(|text| text.strip_prefix(FORMAT_TITLE))
+        .and_then(|version| version.trim_end().parse::<u32>().ok());
+    match version {
+        Some(FORMAT_VERSION) => Ok(()),
+        Some(found) if found > FORMAT_VERSION => Err(StoreError::NewerFormat {
+            path: path.to_owned(),
+            found,
+            known: FORMAT_VERSION,
+        }),
+        _ => Err(StoreError::Foreign {
+            path: path.to_owned(),
+            found: format!("a `{FORMAT}` file with something else in it"),
+        }),
+    }
+}
+
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let doing = "locking the state";
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.join(LOCK))
+        .map_err(StoreError::io(doing))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
+            path: path.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(StoreError::io(doing)(error)),
+    }
+}
+
+/// Which state was left behind by a clean stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CleanMark {
+    pub(super) applied: LogId,
+    pub(super) hash: ContentHash,
+}
+
+/// Notes that the state which is now durable was left by a clean stop.
+pub(super) fn write_clean_mark(path: &Path, mark: &CleanMark) -> Result<(), StoreError> {
+    let text = format!(
+        "{} {} {}\n",
+        mark.applied.index.0, mark.applied.term.0, mark.hash
+    );
+    write_whole(path, CLEAN, text.as_bytes())
+}
+
+/// Reads the mark and removes it for good, so that no later crash can find it. The mark is a file of
+/// its own for that reason: in the database, a journal cut short would bring it back.
+///
+/// A mark that does not read is no mark.
+pub(super) fn take_clean_mark(path: &Path) -> Result<Option<CleanMark>, StoreError> {
+    let file = path.join(CLEAN);
+    let bytes = match fs::read(&file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::io("reading the mark of a clean stop")(error)),
+    };
+    remove_if_there(&file)?;
+    sync_directory(path)?;
+    Ok(std::str::from_utf8(&bytes).ok().and_then(parse_mark))
+}
+
+fn parse_mark(text: &str) -> Option<CleanMark> {
+    let mut words = text.strip_suffix('\n')?.split(' ');
+    let index = words.next()?.parse().ok()?;
+    let term = words.next()?.parse().ok()?;
+    let hash = u128::from_str_radix(words.next()?, 16).ok()?;
+    match words.next() {
+        Some(_) => None,
+        None => Some(CleanMark {
+            applied: LogId::new(LogIndex(index), Term(term)),
+            hash: ContentHash(hash),
+        }),
+    }
+}
+
+/// The ending of files that are being written.
+const TEMPORARY: &str = ".new";
+
+/// Writes `name` in `directory`: durable when this returns, and never seen half written.
+fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    let temporary = directory.join(format!("{name}{TEMPORARY}"));
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, directory.join(name))
+    };
+    write().map_err(StoreError::io("writing a mark of the state"))?;
+    sync_directory(directory)
+}
+
+fn remove_if_there(file: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StoreError::io("removing a mark of the state")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(StoreError::io("syncing the state's directory"))
+}
+
+fn exists(path: &Path) -> Result<bool, StoreError> {
+    path.try_exists()
+        .map_err(StoreError::io("looking at the state's directory"))
+}

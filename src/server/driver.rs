@@ -1,0 +1,194 @@
+//! The driver: one plain thread that gives the node its inputs and carries its outputs away.
+//!
+//! It obeys the law of the batch (lease-protocol, "How the clock enters a pure core"): take what
+//! has gathered, *then* read the clock pair once, handle every input of the batch with that
+//! reading, handle the tick last (A2), and only then look for more. It never waits for a client, a
+//! disk or a peer: everything it hands on goes to a queue.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::gather::Gather;
+use super::outbox::Delivery;
+use super::outbox::Outbox;
+use crate::api::Call;
+use crate::node::Input;
+use crate::node::Node;
+use crate::node::Output;
+use crate::raft::Entry;
+use crate::raft::Envelope;
+use crate::raft::Status;
+use crate::raft::Ticket;
+use crate::raft::Unsaved;
+use crate::time::Clock;
+use crate::time::Instant;
+use crate::types::LogIndex;
+use crate::types::RequestId;
+
+/// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
+/// turning the loop into a busy one.
+const SLEEP_MIN: Duration = Duration::from_micros(200);
+/// The longest sleep; every wake-up is otherwise for a reason.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// What is sent to the driver.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// Something for the node.
+    Input(Input),
+    /// A client's request, and where its answer goes.
+    Request {
+        call: Call,
+        outbox: Arc<Outbox>,
+        frame: u64,
+    },
+    /// End the thread.
+    Stop,
+}
+
+/// The driver's only way in. Never blocks the sender.
+pub(crate) type Mailbox = Gather<Mail>;
+
+/// Where the driver's outputs go. None of these may block.
+pub(crate) trait Sinks: Send {
+    /// To the log thread.
+    fn persist(&mut self, ticket: Ticket, unsaved: Unsaved);
+    /// To the peers.
+    fn send(&mut self, envelope: Envelope);
+    /// To the state thread.
+    fn apply(&mut self, entries: Vec<Entry>);
+    /// To the state thread.
+    fn find_idle_sessions(&mut self, unused_since: LogIndex);
+    /// Consensus stands differently than before.
+    fn status_changed(&mut self, before: &Status, now: &Status);
+    /// Proof came that an assumption about clocks failed (P37). Called once.
+    fn lease_tripped(&mut self);
+}
+
+/// The loop's state.
+pub(crate) struct Driver<S> {
+    node: Node,
+    mailbox: Arc<Mailbox>,
+    clock: Arc<dyn Clock>,
+    sinks: S,
+    status: Arc<ArcSwap<Status>>,
+    pending: BTreeMap<RequestId, (Arc<Outbox>, u64)>,
+    next_request: u64,
+    lease_tripped: bool,
+}
+
+impl<S: Sinks> Driver<S> {
+    pub(crate) fn new(
+        node: Node,
+        mailbox: Arc<Mailbox>,
+        clock: Arc<dyn Clock>,
+        sinks: S,
+        status: Arc<ArcSwap<Status>>,
+    ) -> Self {
+        status.store(Arc::new(node.status()));
+        Self {
+            lease_tripped: node.consensus().lease_tripped(),
+            node,
+            mailbox,
+            clock,
+            sinks,
+            status,
+            pending: BTreeMap::new(),
+            next_request: 1,
+        }
+    }
+
+    /// Runs until [`Mail::Stop`].
+    pub(crate) fn run(mut self) {
+        let mut mails = Vec::new();
+        self.carry_away();
+        loop {
+            let patience = self.patience();
+            self.mailbox.take(&mut mails, patience);
+            let now = self.clock.now();
+            for mail in mails.drain(..) {
+                match mail {
+                    Mail::Input(input) => self.node.handle(now, input),
+                    Mail::Request {
+                        call,
+                        outbox,
+                        frame,
+                    } => {
+                        let id = RequestId(self.next_request);
+                        self.next_request += 1;
+                        self.pending.insert(id, (outbox, frame));
+                        self.node.handle(now, Input::Request(id, call));
+                    }
+                    Mail::Stop => return,
+                }
+                self.carry_away();
+            }
+            self.node.handle(now, Input::Tick);
+            self.carry_away();
+            self.publish_status();
+        }
+    }
+
+    fn carry_away(&mut self) {
+        while let Some(output) = self.node.poll_output() {
+            match output {
+                Output::Persist(ticket, unsaved) => self.sinks.persist(ticket, unsaved),
+                Output::Send(envelope) => self.sinks.send(envelope),
+                Output::Apply(entries) => self.sinks.apply(entries),
+                Output::FindIdleSessions { unused_since } => {
+                    self.sinks.find_idle_sessions(unused_since);
+                }
+                Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
+                Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
+            }
+        }
+    }
+
+    fn answer(&mut self, id: RequestId, delivery: Delivery) {
+        if let Some((outbox, frame)) = self.pending.remove(&id) {
+            outbox.deliver(frame, delivery);
+        }
+    }
+
+    fn publish_status(&mut self) {
+        if !self.lease_tripped && self.node.consensus().lease_tripped() {
+            self.lease_tripped = true;
+            self.sinks.lease_tripped();
+        }
+        let status = self.node.status();
+        let before = self.status.load();
+        if **before != status {
+            self.sinks.status_changed(&before, &status);
+            self.status.store(Arc::new(status));
+        }
+    }
+
+    /// How long to sleep: until the first of the two clocks reaches the node's timeout.
+    fn patience(&self) -> Duration {
+        let timeout = self.node.poll_timeout();
+        let now = self.clock.now();
+        until(now, timeout).clamp(SLEEP_MIN, SLEEP_MAX)
+    }
+}
+
+fn until(now: Instant, deadline: Instant) -> Duration {
+    let boot = deadline.boot.saturating_sub(now.boot);
+    let raw = deadline.raw.saturating_sub(now.raw);
+    Duration::from_nanos(boot.min(raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleep_ends_with_the_first_clock_to_reach_the_deadline() {
+        let now = Instant { boot: 100, raw: 10 };
+        let deadline = Instant { boot: 150, raw: 90 };
+        assert_eq!(until(now, deadline), Duration::from_nanos(50));
+        assert_eq!(until(deadline, now), Duration::ZERO);
+    }
+}

@@ -1,0 +1,88 @@
+//! What happens when a node cannot go on: a sync that failed, a store that failed.
+//!
+//! Nothing is retried and nothing is worked around: after a failed sync the kernel may have thrown
+//! the data away and would report the next sync as good. The reason is logged, whoever waits for
+//! it is told, and the process ends, or (where several nodes share one) the node.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::disk::store::StoreError;
+use crate::log::LogError;
+
+/// The exit code of a process whose disk failed it.
+const EXIT_CODE: i32 = 1;
+
+/// Where fatal errors go.
+#[derive(Clone)]
+pub(crate) struct Fatal {
+    node: String,
+    exit: bool,
+    reason: Arc<watch::Sender<Option<String>>>,
+}
+
+impl Fatal {
+    /// The place, and where to wait for the reason.
+    pub(crate) fn new(node: &str, exit: bool) -> (Self, watch::Receiver<Option<String>>) {
+        let (sender, receiver) = watch::channel(None);
+        (
+            Self {
+                node: node.to_owned(),
+                exit,
+                reason: Arc::new(sender),
+            },
+            receiver,
+        )
+    }
+
+    /// For the log thread.
+    pub(crate) fn for_log(&self) -> Box<dyn Fn(LogError) + Send> {
+        let fatal = self.clone();
+        Box::new(move |error| fatal.strike(&format!("the log failed: {error}")))
+    }
+
+    /// For whoever reads the store.
+    pub(crate) fn for_store(&self) -> Box<dyn Fn(StoreError) + Send + Sync> {
+        let fatal = self.clone();
+        Box::new(move |error| fatal.strike(&format!("the state failed: {error}")))
+    }
+
+    /// For the state thread. If the state proved to be damaged, a mark is left beside it, so that
+    /// the next start rebuilds it instead of meeting the same damage.
+    pub(crate) fn for_state(&self, state: PathBuf) -> Box<dyn Fn(StoreError) + Send> {
+        let fatal = self.clone();
+        Box::new(move |error| {
+            let mut reason = format!("the state failed: {error}");
+            if error.is_damage() {
+                match std::fs::write(damage_mark(&state), format!("{error}\n")) {
+                    Ok(()) => reason.push_str("; it is rebuilt at the next start"),
+                    Err(failure) => {
+                        reason
+                            .push_str(&format!("; and the mark for it cannot be made: {failure}"));
+                    }
+                }
+            }
+            fatal.strike(&reason);
+        })
+    }
+
+    fn strike(&self, reason: &str) {
+        tracing::error!(node = %self.node, "{reason}");
+        // Only the first reason counts; the rest follows from it.
+        self.reason.send_if_modified(|current| {
+            let first = current.is_none();
+            current.get_or_insert_with(|| reason.to_owned());
+            first
+        });
+        if self.exit {
+            std::process::exit(EXIT_CODE);
+        }
+    }
+}
+
+/// The file beside a state that says it is damaged.
+pub(crate) fn damage_mark(state: &std::path::Path) -> PathBuf {
+    state.with_extension("damaged")
+}

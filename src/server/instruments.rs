@@ -1,0 +1,174 @@
+//! What probes and scrapes see: published atomics, read at the moment somebody looks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::admin::AdminSource;
+use super::admin::Check;
+use super::metrics::Metrics;
+use super::metrics::PortMetrics;
+use super::sessions::Sessions;
+use crate::raft::Invalidation;
+use crate::raft::Status;
+use crate::transport::HandshakeFailure;
+use crate::transport::Port;
+use crate::transport::TransportStats;
+use crate::types::Role;
+
+/// The node, as its admin port sees it.
+pub(crate) struct Instruments {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) transport: Arc<TransportStats>,
+    pub(crate) failed: tokio::sync::watch::Receiver<Option<String>>,
+}
+
+impl AdminSource for Instruments {
+    fn live(&self) -> Vec<Check> {
+        vec![match &*self.failed.borrow() {
+            None => Check::ok("threads"),
+            Some(reason) => Check::failed("threads", reason.clone()),
+        }]
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        let status = self.sessions.status.load();
+        vec![
+            self.storage_writable(),
+            self.serializable_read(),
+            leader_known(&status),
+            self.log_whole(&status),
+            self.not_stopping(),
+        ]
+    }
+
+    fn render_metrics(&self) -> String {
+        self.metrics.render(|metrics| self.refresh(metrics))
+    }
+}
+
+impl Instruments {
+    fn storage_writable(&self) -> Check {
+        match &*self.failed.borrow() {
+            None => Check::ok("storage_writable"),
+            Some(reason) => Check::failed("storage_writable", reason.clone()),
+        }
+    }
+
+    fn serializable_read(&self) -> Check {
+        if self.sessions.readable.load(Ordering::Acquire) {
+            Check::ok("serializable_read")
+        } else {
+            Check::failed(
+                "serializable_read",
+                "the state is being compared with its hash",
+            )
+        }
+    }
+
+    fn log_whole(&self, status: &Status) -> Check {
+        if status.role == Role::Quarantined {
+            Check::failed(
+                "log_whole",
+                "the log was damaged and is taken anew from the peers",
+            )
+        } else {
+            Check::ok("log_whole")
+        }
+    }
+
+    fn not_stopping(&self) -> Check {
+        if self.sessions.stopping.load(Ordering::Relaxed) {
+            Check::failed("not_stopping", "the node is stopping")
+        } else {
+            Check::ok("not_stopping")
+        }
+    }
+
+    /// Sets the gauges that repeat what is known elsewhere, and brings counters of the core up to
+    /// date: the core counts without knowing what a metric is.
+    fn refresh(&self, metrics: &Metrics) {
+        let sessions = &self.sessions;
+        let status = sessions.status.load();
+        let now = sessions.clock.now();
+        let cell = sessions.published.lease();
+        let counters = sessions.published.lease_counters();
+
+        let lease = &metrics.leader_lease;
+        let valid = cell.as_ref().is_some_and(|cell| cell.is_valid(now));
+        let remaining = cell
+            .as_ref()
+            .and_then(|cell| cell.remaining(now))
+            .unwrap_or_default();
+        lease.valid.set(flag(valid));
+        lease.remaining_seconds.set(remaining.as_secs_f64());
+        lease
+            .duration_seconds
+            .set(sessions.lease_duration.as_secs_f64());
+        lease
+            .max_clock_skew_seconds
+            .set(sessions.reader.lease_margin.as_secs_f64());
+        lease.renewals.absolute(counters.renewals());
+        lease.expirations.absolute(counters.expirations());
+        lease.rejections.absolute(counters.rejections());
+        lease.clock_jumps.absolute(counters.clock_regressions());
+        for reason in Invalidation::ALL {
+            lease
+                .invalidations(reason)
+                .absolute(counters.invalidations(reason));
+        }
+
+        let raft = &metrics.raft;
+        let commit = sessions.published.commit();
+        let applied = sessions.store.applied();
+        raft.has_leader.set(flag(status.leader.is_some()));
+        raft.is_leader.set(flag(status.role == Role::Leader));
+        raft.term.set(status.term.0 as f64);
+        raft.commit_index.set(commit.0 as f64);
+        raft.applied_index.set(applied.0 as f64);
+        raft.proposals_committed.absolute(commit.0);
+        raft.proposals_applied.absolute(applied.0);
+        metrics.requests.in_flight.set(sessions.handed_on() as f64);
+        metrics
+            .storage
+            .revision
+            .set(sessions.store.revision() as f64);
+        // What cannot be measured is not shown; the store reports its own failure.
+        if let Ok(bytes) = sessions.store.storage_bytes() {
+            metrics.storage.size_bytes.set(bytes as f64);
+        }
+
+        self.refresh_port(&metrics.transport.client, Port::Client);
+        self.refresh_port(&metrics.transport.peer, Port::Peer);
+        metrics.transport.retries.absolute(self.transport.retries());
+        metrics.transport.ignored.absolute(self.transport.ignored());
+    }
+
+    fn refresh_port(&self, metrics: &PortMetrics, port: Port) {
+        metrics
+            .connections
+            .set(self.transport.connections(port) as f64);
+        metrics
+            .malformed_frames
+            .absolute(self.transport.malformed_frames(port));
+        metrics
+            .handshakes("ok")
+            .absolute(self.transport.handshakes_ok(port));
+        for reason in HandshakeFailure::ALL {
+            let count = self.transport.handshakes_failed(port, reason);
+            metrics.handshakes(reason.name()).absolute(count);
+        }
+    }
+}
+
+fn leader_known(status: &Status) -> Check {
+    if status.leader.is_some() {
+        Check::ok("leader_known")
+    } else {
+        Check::failed("leader_known", "no leader is known")
+    }
+}
+
+fn flag(condition: bool) -> f64 {
+    f64::from(u8::from(condition))
+}

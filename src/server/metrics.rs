@@ -1,0 +1,967 @@
+//! Every metric named once, with its help, its labels and its buckets.
+//!
+//! Each node has a [`Metrics`] of its own, and with it a recorder of its own: three nodes may live
+//! in one process, and no library should install something global. The fields are handles that are
+//! registered once and cost a few nanoseconds to update. Counters and histograms are updated where
+//! the thing happens; gauges that only repeat what some atomic already says are set when somebody
+//! looks, by the closure given to [`Metrics::render`].
+//!
+//! Labels have few values, all known here (never a key, an id or an address), and each is touched
+//! at the start, so that rates begin at zero instead of with a gap. A histogram without buckets
+//! would turn into a summary, which cannot be added up across nodes: so there are buckets for every
+//! name. Samples of histograms pile up until somebody drains them: [`Metrics::spawn_upkeep`] does.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
+use tokio::task::JoinHandle;
+
+use crate::api::ErrorKind;
+use crate::api::ReadPath;
+use crate::raft::Invalidation;
+use crate::version;
+
+/// How often samples are drained.
+pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Bounds of what happens inside a server: 1 µs to 10 s.
+const LATENCY_SECONDS: &[f64] = &[
+    1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2,
+    5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+];
+/// Bounds of what waits for a disk: 100 µs to 10 s.
+const DISK_SECONDS: &[f64] = &[
+    1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+/// Bounds of how many things go together.
+const BATCH_SIZES: &[f64] = &[
+    1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0,
+];
+
+const WAL_FSYNC: &str = "leasehold_wal_fsync_duration_seconds";
+const STORAGE_COMMIT: &str = "leasehold_storage_commit_duration_seconds";
+const WAL_BATCH_ENTRIES: &str = "leasehold_wal_batch_entries";
+const REQUESTS: &str = "leasehold_requests_total";
+const REQUESTS_HELP: &str = "Requests answered, by method and outcome code.";
+
+/// One node's metrics.
+pub struct Metrics {
+    recorder: PrometheusRecorder,
+    process: ProcessMetrics,
+    /// The lease under which a leader answers reads alone.
+    pub leader_lease: LeaderLeaseMetrics,
+    /// Reads, by the authority they were served on.
+    pub reads: ReadMetrics,
+    /// All requests of clients.
+    pub requests: RequestMetrics,
+    /// Consensus.
+    pub raft: RaftMetrics,
+    /// Log and state on disk.
+    pub storage: StorageMetrics,
+    /// Connections of clients and peers.
+    pub transport: TransportMetrics,
+}
+
+/// The leader lease, as this node sees it.
+pub struct LeaderLeaseMetrics {
+    /// 1 while the node may answer reads alone.
+    pub valid: Gauge,
+    /// What is left of it, in seconds, margin taken off; 0 when void.
+    pub remaining_seconds: Gauge,
+    /// What voters promise, in seconds.
+    pub duration_seconds: Gauge,
+    /// The margin, in seconds.
+    pub max_clock_skew_seconds: Gauge,
+    /// Renewals.
+    pub renewals: Counter,
+    /// Times it lapsed.
+    pub expirations: Counter,
+    /// Reads that found it void.
+    pub rejections: Counter,
+    /// Readings of a clock that ran backwards or leapt.
+    pub clock_jumps: Counter,
+    /// What was left of the lease when a batch of reads was validated, in seconds.
+    pub read_margin_seconds: Histogram,
+    invalidations: [Counter; Invalidation::ALL.len()],
+}
+
+impl LeaderLeaseMetrics {
+    /// Leases ended before their time, by what ended them.
+    pub fn invalidations(&self, reason: Invalidation) -> &Counter {
+        &self.invalidations[reason as usize]
+    }
+}
+
+/// Reads, by the authority they were served on.
+pub struct ReadMetrics {
+    total: [Counter; READ_PATHS.len()],
+    duration_seconds: [Histogram; READ_PATHS.len()],
+    fallbacks: [Counter; ReadFallback::ALL.len()],
+}
+
+const READ_PATHS: [ReadPath; 3] = [ReadPath::Lease, ReadPath::ReadIndex, ReadPath::Serializable];
+
+/// Why a read that could have been served under the lease was not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFallback {
+    /// The lease was void.
+    LeaseInvalid,
+    /// The store had not yet applied what was committed when the read arrived.
+    Behind,
+    /// This node is configured not to serve under the lease.
+    Disabled,
+}
+
+impl ReadFallback {
+    const ALL: [Self; 3] = [Self::LeaseInvalid, Self::Behind, Self::Disabled];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::LeaseInvalid => "lease_invalid",
+            Self::Behind => "behind",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+impl ReadMetrics {
+    /// Reads served.
+    pub fn total(&self, path: ReadPath) -> &Counter {
+        &self.total[path_index(path)]
+    }
+
+    /// How long a read took, from decoded request to encoded reply, in seconds. Sampled: record
+    /// only what a [`Sampler`] lets through.
+    pub fn duration_seconds(&self, path: ReadPath) -> &Histogram {
+        &self.duration_seconds[path_index(path)]
+    }
+
+    /// Linearizable reads that needed a quorum round although a lease might have served them.
+    pub fn fallbacks(&self, reason: ReadFallback) -> &Counter {
+        &self.fallbacks[reason as usize]
+    }
+}
+
+fn path_index(path: ReadPath) -> usize {
+    READ_PATHS
+        .iter()
+        .position(|known| *known == path)
+        .expect("READ_PATHS holds every path")
+}
+
+/// Lets one of every 64 reads through: a histogram sample costs more than the read of a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sampler {
+    seen: u32,
+}
+
+impl Sampler {
+    /// One of so many is measured.
+    pub const EVERY: u32 = 64;
+
+    /// Counts `reads` and says whether one of them should be measured.
+    pub fn take(&mut self, reads: u32) -> bool {
+        self.seen = self.seen.saturating_add(reads);
+        let due = self.seen >= Self::EVERY;
+        if due {
+            self.seen %= Self::EVERY;
+        }
+        due
+    }
+}
+
+/// All requests of clients.
+pub struct RequestMetrics {
+    /// Requests taken in and not answered yet.
+    pub in_flight: Gauge,
+    succeeded: [Counter; METHODS.len()],
+    duration_seconds: [Histogram; METHODS.len()],
+}
+
+/// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
+const METHODS: [&str; 7] = [
+    "range",
+    "put",
+    "delete_range",
+    "open_session",
+    "status",
+    "move_leader",
+    "other",
+];
+
+impl RequestMetrics {
+    /// Requests of this [`method`](crate::api::Request::method) that succeeded.
+    pub fn succeeded(&self, method: &'static str) -> &Counter {
+        &self.succeeded[method_index(method)]
+    }
+
+    /// How long requests of this method took, from decoded request to encoded reply, in seconds.
+    /// Reads under the lease are sampled, as in [`ReadMetrics::duration_seconds`].
+    pub fn duration_seconds(&self, method: &'static str) -> &Histogram {
+        &self.duration_seconds[method_index(method)]
+    }
+}
+
+fn method_index(method: &str) -> usize {
+    METHODS
+        .iter()
+        .position(|known| *known == method)
+        .unwrap_or(METHODS.len() - 1)
+}
+
+/// Consensus.
+pub struct RaftMetrics {
+    /// 1 while the node knows a leader.
+    pub has_leader: Gauge,
+    /// 1 while it leads.
+    pub is_leader: Gauge,
+    /// Its term.
+    pub term: Gauge,
+    /// Changes of leader that it saw.
+    pub leader_changes: Counter,
+    /// Highest index known to be committed; as a counter, because it never falls.
+    pub proposals_committed: Counter,
+    /// Highest index applied.
+    pub proposals_applied: Counter,
+    /// Proposals that were refused or whose outcome became unknown.
+    pub proposals_failed: Counter,
+    /// Proposals that wait for their entry to be applied.
+    pub proposals_pending: Gauge,
+    /// Highest index known to be committed.
+    pub commit_index: Gauge,
+    /// Highest index applied.
+    pub applied_index: Gauge,
+    messages_sent: [Counter; MessageKind::ALL.len()],
+}
+
+/// What a message to a peer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageKind {
+    /// Keeps promises alive, and their answers. Flows all the time.
+    Heartbeat,
+    /// Replicates entries, and the answers.
+    Append,
+    /// Elections.
+    Vote,
+    /// Everything else: transfers, releases, rejoining.
+    Other,
+}
+
+impl MessageKind {
+    const ALL: [Self; 4] = [Self::Heartbeat, Self::Append, Self::Vote, Self::Other];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Heartbeat => "heartbeat",
+            Self::Append => "append",
+            Self::Vote => "vote",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl RaftMetrics {
+    /// Messages handed to the transport for peers.
+    pub fn messages_sent(&self, kind: MessageKind) -> &Counter {
+        &self.messages_sent[kind as usize]
+    }
+}
+
+/// Log and state on disk.
+pub struct StorageMetrics {
+    /// The store's revision.
+    pub revision: Gauge,
+    /// Bytes of log and state on disk.
+    pub size_bytes: Gauge,
+    /// How long a sync of the log took, in seconds.
+    pub wal_fsync_seconds: Histogram,
+    /// How many entries shared one sync.
+    pub wal_batch_entries: Histogram,
+    /// How long it took to apply a batch to the state, in seconds.
+    pub commit_seconds: Histogram,
+}
+
+/// Connections of clients and peers.
+pub struct TransportMetrics {
+    /// The client port.
+    pub client: PortMetrics,
+    /// The peer port.
+    pub peer: PortMetrics,
+    /// Strangers who were asked to prove their address first.
+    pub retries: Counter,
+    /// Strangers who got no answer, because there were too many.
+    pub ignored: Counter,
+}
+
+/// One port's connections.
+pub struct PortMetrics {
+    /// Connections open now.
+    pub connections: Gauge,
+    /// Frames that could not be decoded; each ends its connection.
+    pub malformed_frames: Counter,
+    handshakes: [Counter; HANDSHAKE_RESULTS.len()],
+}
+
+/// How a handshake may end, and at the end a place for what is not known here.
+const HANDSHAKE_RESULTS: [&str; 10] = [
+    "ok", "tls", "alpn", "timeout", "identity", "cluster", "version", "limit", "hello", "other",
+];
+
+impl PortMetrics {
+    /// Handshakes of incoming connections that ended so: `ok`, or the name of the failure.
+    pub fn handshakes(&self, result: &str) -> &Counter {
+        let index = HANDSHAKE_RESULTS.iter().position(|known| *known == result);
+        &self.handshakes[index.unwrap_or(HANDSHAKE_RESULTS.len() - 1)]
+    }
+}
+
+struct ProcessMetrics {
+    cpu_seconds: Counter,
+    open_fds: Gauge,
+    max_fds: Gauge,
+    virtual_memory_bytes: Gauge,
+    virtual_memory_max_bytes: Gauge,
+    resident_memory_bytes: Gauge,
+    start_time_seconds: Gauge,
+    threads: Gauge,
+}
+
+impl Metrics {
+    /// The metrics of one node, all at zero.
+    pub fn new() -> Arc<Self> {
+        let recorder = recorder();
+        let register = Register(&recorder);
+        let (leader_lease, reads) = (
+            LeaderLeaseMetrics::new(register),
+            ReadMetrics::new(register),
+        );
+        let (requests, raft) = (RequestMetrics::new(register), RaftMetrics::new(register));
+        let (storage, transport) = (
+            StorageMetrics::new(register),
+            TransportMetrics::new(register),
+        );
+        let process = ProcessMetrics::new(register);
+        register
+            .labelled(&[
+                ("version", version::VERSION),
+                ("commit", version::COMMIT),
+                ("rustc", version::RUSTC),
+            ])
+            .gauge(
+                "leasehold_build_info",
+                "1, with what this binary was made from.",
+            )
+            .set(1.0);
+        register
+            .gauge(
+                "leasehold_start_time_seconds",
+                "When this node started, in seconds since 1970.",
+            )
+            .set(seconds_since_1970());
+        Arc::new(Self {
+            recorder,
+            process,
+            leader_lease,
+            reads,
+            requests,
+            raft,
+            storage,
+            transport,
+        })
+    }
+
+    /// A request of `method` that failed with `kind`.
+    pub fn request_failed(&self, method: &'static str, kind: &ErrorKind) {
+        // Failures are rare enough to look their counter up.
+        Register(&self.recorder)
+            .labelled(&[("method", method), ("code", kind.code())])
+            .counter(REQUESTS, REQUESTS_HELP)
+            .increment(1);
+    }
+
+    /// Everything as Prometheus text. `refresh` sets the gauges that repeat what is known
+    /// elsewhere. Takes milliseconds: not for a thread that serves requests.
+    pub fn render(&self, refresh: impl FnOnce(&Self)) -> String {
+        refresh(self);
+        self.process.refresh();
+        self.recorder.handle().render()
+    }
+
+    /// Drains the samples that histograms have piled up.
+    pub fn run_upkeep(&self) {
+        self.recorder.handle().run_upkeep();
+    }
+
+    /// Runs [`Metrics::run_upkeep`] every `interval`, until the metrics are dropped or the task is
+    /// aborted. Needs a tokio runtime.
+    pub fn spawn_upkeep(self: &Arc<Self>, interval: Duration) -> JoinHandle<()> {
+        let metrics: Weak<Self> = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(interval);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                match metrics.upgrade() {
+                    Some(metrics) => metrics.run_upkeep(),
+                    None => return,
+                }
+            }
+        })
+    }
+}
+
+/// A reading to measure a duration for a metric with; nothing else may be decided by it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a duration for a metric; no lease hangs on it"
+)]
+pub(crate) fn stopwatch() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+fn recorder() -> PrometheusRecorder {
+    let buckets = |builder: PrometheusBuilder, matcher, bounds| {
+        builder
+            .set_buckets_for_metric(matcher, bounds)
+            .expect("the bounds are not empty")
+    };
+    let mut builder = PrometheusBuilder::new()
+        .set_buckets(LATENCY_SECONDS)
+        .expect("the bounds are not empty");
+    for name in [WAL_FSYNC, STORAGE_COMMIT] {
+        builder = buckets(builder, Matcher::Full(name.to_owned()), DISK_SECONDS);
+    }
+    let batches = Matcher::Full(WAL_BATCH_ENTRIES.to_owned());
+    builder = buckets(builder, batches, BATCH_SIZES);
+    builder.build_recorder()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a start time is shown to people; nothing decides by it"
+)]
+fn seconds_since_1970() -> f64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
+}
+
+/// Registers metrics with their help: there is no other way to make one.
+#[derive(Clone, Copy)]
+struct Register<'a>(&'a PrometheusRecorder);
+
+/// As [`Register`], with labels.
+struct Labelled<'a> {
+    recorder: &'a PrometheusRecorder,
+    labels: Vec<Label>,
+}
+
+const METADATA: Metadata<'static> =
+    Metadata::new("leasehold", Level::INFO, Some("leasehold::server::metrics"));
+
+impl<'a> Register<'a> {
+    fn labelled(self, labels: &[(&'static str, &'static str)]) -> Labelled<'a> {
+        let label =
+            |(name, value): &(&'static str, &'static str)| Label::from_static_parts(name, value);
+        Labelled {
+            recorder: self.0,
+            labels: labels.iter().map(label).collect(),
+        }
+    }
+
+    fn counter(self, name: &'static str, help: &'static str) -> Counter {
+        self.labelled(&[]).counter(name, help)
+    }
+
+    fn gauge(self, name: &'static str, help: &'static str) -> Gauge {
+        self.labelled(&[]).gauge(name, help)
+    }
+
+    fn histogram(self, name: &'static str, help: &'static str) -> Histogram {
+        self.labelled(&[]).histogram(name, help)
+    }
+}
+
+impl Labelled<'_> {
+    fn counter(self, name: &'static str, help: &'static str) -> Counter {
+        self.recorder
+            .describe_counter(name.into(), None, help.into());
+        let key = Key::from_parts(name, self.labels);
+        self.recorder.register_counter(&key, &METADATA)
+    }
+
+    fn gauge(self, name: &'static str, help: &'static str) -> Gauge {
+        self.recorder.describe_gauge(name.into(), None, help.into());
+        let key = Key::from_parts(name, self.labels);
+        self.recorder.register_gauge(&key, &METADATA)
+    }
+
+    fn histogram(self, name: &'static str, help: &'static str) -> Histogram {
+        self.recorder
+            .describe_histogram(name.into(), None, help.into());
+        let key = Key::from_parts(name, self.labels);
+        self.recorder.register_histogram(&key, &METADATA)
+    }
+}
+
+impl LeaderLeaseMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            valid: register.gauge(
+                "leasehold_leader_lease_valid",
+                "1 while this node may answer linearizable reads alone.",
+            ),
+            remaining_seconds: register.gauge(
+                "leasehold_leader_lease_remaining_seconds",
+                "What is left of the leader lease, margin taken off; 0 when void.",
+            ),
+            duration_seconds: register.gauge(
+                "leasehold_leader_lease_duration_seconds",
+                "For how long voters promise to elect nobody else.",
+            ),
+            max_clock_skew_seconds: register.gauge(
+                "leasehold_leader_lease_max_clock_skew_seconds",
+                "How much earlier than the promise the leader lease ends.",
+            ),
+            renewals: register.counter(
+                "leasehold_leader_lease_renewals_total",
+                "Renewals of the leader lease.",
+            ),
+            expirations: register.counter(
+                "leasehold_leader_lease_expirations_total",
+                "Times the leader lease lapsed.",
+            ),
+            rejections: register.counter(
+                "leasehold_leader_lease_rejections_total",
+                "Reads that found the leader lease void.",
+            ),
+            clock_jumps: register.counter(
+                "leasehold_clock_jump_total",
+                "Readings of a clock that ran backwards or leapt.",
+            ),
+            read_margin_seconds: register.histogram(
+                "leasehold_leader_lease_read_margin_seconds",
+                "What was left of the leader lease when a batch of reads was validated.",
+            ),
+            invalidations: Invalidation::ALL.map(|reason| {
+                register.labelled(&[("reason", reason.label())]).counter(
+                    "leasehold_leader_lease_invalidations_total",
+                    "Leader leases ended before their time, by what ended them.",
+                )
+            }),
+        }
+    }
+}
+
+impl ReadMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            total: READ_PATHS.map(|path| {
+                register
+                    .labelled(&[("path", path.name())])
+                    .counter("leasehold_reads_total", "Reads served, by authority.")
+            }),
+            duration_seconds: READ_PATHS.map(|path| {
+                register.labelled(&[("path", path.name())]).histogram(
+                    "leasehold_read_duration_seconds",
+                    "Time inside the server of one in 64 reads, by authority.",
+                )
+            }),
+            fallbacks: ReadFallback::ALL.map(|reason| {
+                register.labelled(&[("reason", reason.label())]).counter(
+                    "leasehold_read_fallbacks_total",
+                    "Linearizable reads that needed a quorum round, by the reason why the leader \
+                     lease did not serve them.",
+                )
+            }),
+        }
+    }
+}
+
+impl RequestMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            in_flight: register.gauge(
+                "leasehold_requests_in_flight",
+                "Requests taken in and not answered yet.",
+            ),
+            succeeded: METHODS.map(|method| {
+                register
+                    .labelled(&[("method", method), ("code", "OK")])
+                    .counter(REQUESTS, REQUESTS_HELP)
+            }),
+            duration_seconds: METHODS.map(|method| {
+                register.labelled(&[("method", method)]).histogram(
+                    "leasehold_request_duration_seconds",
+                    "Time inside the server, from decoded request to encoded reply (of reads \
+                     under the lease, one in 64).",
+                )
+            }),
+        }
+    }
+}
+
+impl RaftMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            has_leader: register.gauge(
+                "leasehold_raft_has_leader",
+                "1 while this node knows a leader.",
+            ),
+            is_leader: register.gauge("leasehold_raft_is_leader", "1 while this node leads."),
+            term: register.gauge("leasehold_raft_term", "This node's term."),
+            leader_changes: register.counter(
+                "leasehold_raft_leader_changes_total",
+                "Changes of leader that this node saw.",
+            ),
+            proposals_committed: register.counter(
+                "leasehold_raft_proposals_committed_total",
+                "Log entries known to be committed.",
+            ),
+            proposals_applied: register.counter(
+                "leasehold_raft_proposals_applied_total",
+                "Log entries applied to the state.",
+            ),
+            proposals_failed: register.counter(
+                "leasehold_raft_proposals_failed_total",
+                "Proposals that were refused or whose outcome became unknown.",
+            ),
+            proposals_pending: register.gauge(
+                "leasehold_raft_proposals_pending",
+                "Proposals that wait for their entry to be applied.",
+            ),
+            commit_index: register.gauge(
+                "leasehold_raft_commit_index",
+                "Highest log index known to be committed.",
+            ),
+            applied_index: register.gauge(
+                "leasehold_raft_applied_index",
+                "Highest log index applied to the state.",
+            ),
+            messages_sent: MessageKind::ALL.map(|kind| {
+                register.labelled(&[("kind", kind.label())]).counter(
+                    "leasehold_raft_messages_sent_total",
+                    "Messages handed to the transport for peers, by what they are for.",
+                )
+            }),
+        }
+    }
+}
+
+impl StorageMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            revision: register.gauge("leasehold_mvcc_revision", "The store's revision."),
+            size_bytes: register.gauge(
+                "leasehold_storage_size_bytes",
+                "Bytes of log and state on disk.",
+            ),
+            wal_fsync_seconds: register.histogram(WAL_FSYNC, "Time of one sync of the log."),
+            wal_batch_entries: register.histogram(
+                WAL_BATCH_ENTRIES,
+                "Entries that shared one sync of the log.",
+            ),
+            commit_seconds: register.histogram(
+                STORAGE_COMMIT,
+                "Time to apply one batch of entries to the state.",
+            ),
+        }
+    }
+}
+
+impl TransportMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            client: PortMetrics::new(register, "client"),
+            peer: PortMetrics::new(register, "peer"),
+            retries: register.counter(
+                "leasehold_quic_retries_total",
+                "Strangers who were asked to prove their address first.",
+            ),
+            ignored: register.counter(
+                "leasehold_quic_ignored_total",
+                "Strangers who got no answer, because there were too many.",
+            ),
+        }
+    }
+}
+
+impl PortMetrics {
+    fn new(register: Register<'_>, kind: &'static str) -> Self {
+        let labelled = || register.labelled(&[("kind", kind)]);
+        Self {
+            connections: labelled().gauge("leasehold_quic_connections", "Connections open now."),
+            malformed_frames: labelled().counter(
+                "leasehold_malformed_frames_total",
+                "Frames that could not be decoded; each ends its connection.",
+            ),
+            handshakes: HANDSHAKE_RESULTS.map(|result| {
+                register
+                    .labelled(&[("kind", kind), ("result", result)])
+                    .counter(
+                        "leasehold_quic_handshakes_total",
+                        "Handshakes of incoming connections, by how they ended.",
+                    )
+            }),
+        }
+    }
+}
+
+impl ProcessMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            cpu_seconds: register.counter(
+                "process_cpu_seconds_total",
+                "User and system time of the process, in whole seconds.",
+            ),
+            open_fds: register.gauge("process_open_fds", "Open file descriptors."),
+            max_fds: register.gauge("process_max_fds", "Most file descriptors allowed."),
+            virtual_memory_bytes: register
+                .gauge("process_virtual_memory_bytes", "Virtual memory in bytes."),
+            virtual_memory_max_bytes: register.gauge(
+                "process_virtual_memory_max_bytes",
+                "Most virtual memory allowed, in bytes.",
+            ),
+            resident_memory_bytes: register
+                .gauge("process_resident_memory_bytes", "Resident memory in bytes."),
+            start_time_seconds: register.gauge(
+                "process_start_time_seconds",
+                "When the process started, in seconds since 1970.",
+            ),
+            threads: register.gauge("process_threads", "Threads of the process."),
+        }
+    }
+
+    fn refresh(&self) {
+        let now = metrics_process::collector::collect();
+        if let Some(seconds) = now.cpu_seconds_total {
+            self.cpu_seconds.absolute(seconds as u64);
+        }
+        let gauges = [
+            (&self.open_fds, now.open_fds),
+            (&self.max_fds, now.max_fds),
+            (&self.virtual_memory_bytes, now.virtual_memory_bytes),
+            (&self.virtual_memory_max_bytes, now.virtual_memory_max_bytes),
+            (&self.resident_memory_bytes, now.resident_memory_bytes),
+            (&self.start_time_seconds, now.start_time_seconds),
+            (&self.threads, now.threads),
+        ];
+        for (gauge, value) in gauges {
+            if let Some(value) = value {
+                gauge.set(value as f64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::api::DeleteRangeRequest;
+    use crate::api::PutRequest;
+    use crate::api::RangeRequest;
+    use crate::api::Request;
+
+    /// The type of every metric in a rendered text, by name.
+    fn types(text: &str) -> BTreeMap<&str, &str> {
+        text.lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+            .collect()
+    }
+
+    fn value(text: &str, series: &str) -> f64 {
+        text.lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+            .unwrap_or_else(|| panic!("{series} is not in\n{text}"))
+    }
+
+    #[test]
+    fn nothing_is_a_summary_everything_has_help_and_only_counters_end_in_total() {
+        let metrics = Metrics::new();
+        let text = metrics.render(|_| {});
+        let types = types(&text);
+        assert!(types.len() > 40, "{text}");
+        for (name, kind) in &types {
+            assert_ne!(*kind, "summary", "{name}");
+            assert!(
+                text.contains(&format!("# HELP {name} ")),
+                "{name} has no help"
+            );
+            assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
+            if *kind == "histogram" {
+                let unit = name.ends_with("_seconds") || name.ends_with("_entries");
+                assert!(unit, "{name} does not end in its unit");
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_of_every_label_is_there_from_the_start() {
+        let text = Metrics::new().render(|_| {});
+        for series in [
+            "leasehold_reads_total{path=\"lease\"}",
+            "leasehold_reads_total{path=\"read_index\"}",
+            "leasehold_reads_total{path=\"serializable\"}",
+            "leasehold_read_fallbacks_total{reason=\"behind\"}",
+            "leasehold_leader_lease_invalidations_total{reason=\"quorum_lost\"}",
+            "leasehold_requests_total{method=\"put\",code=\"OK\"}",
+            "leasehold_quic_connections{kind=\"peer\"}",
+            "leasehold_quic_handshakes_total{kind=\"peer\",result=\"cluster\"}",
+            "leasehold_malformed_frames_total{kind=\"client\"}",
+            "leasehold_request_duration_seconds_count{method=\"move_leader\"}",
+            "leasehold_wal_fsync_duration_seconds_count",
+        ] {
+            assert_eq!(value(&text, series), 0.0, "{series}");
+        }
+        assert!(text.contains("leasehold_build_info{version=\""), "{text}");
+        assert!(value(&text, "process_open_fds") > 0.0);
+        assert!(value(&text, "leasehold_start_time_seconds") > 1.7e9);
+    }
+
+    #[test]
+    fn a_handle_moves_its_own_series_and_no_other() {
+        let metrics = Metrics::new();
+        for reason in Invalidation::ALL {
+            metrics
+                .leader_lease
+                .invalidations(reason)
+                .increment(1 + reason as u64);
+        }
+        for reason in ReadFallback::ALL {
+            metrics.reads.fallbacks(reason).increment(1 + reason as u64);
+        }
+        metrics.reads.total(ReadPath::Serializable).increment(7);
+        metrics.requests.succeeded("put").increment(3);
+        metrics.request_failed("put", &ErrorKind::NoLeader);
+        metrics.storage.wal_batch_entries.record(5.0);
+        metrics.transport.peer.handshakes("cluster").absolute(4);
+        metrics
+            .transport
+            .peer
+            .handshakes("not known here")
+            .absolute(5);
+        let text = metrics.render(|metrics| metrics.raft.term.set(9.0));
+        let total =
+            |name, label: &str, of: &str| value(&text, &format!("{name}{{{label}=\"{of}\"}}"));
+        for reason in Invalidation::ALL {
+            let found = total(
+                "leasehold_leader_lease_invalidations_total",
+                "reason",
+                reason.label(),
+            );
+            assert_eq!(found, 1.0 + reason as u64 as f64);
+        }
+        for reason in ReadFallback::ALL {
+            let found = total("leasehold_read_fallbacks_total", "reason", reason.label());
+            assert_eq!(found, 1.0 + reason as u64 as f64);
+        }
+        assert_eq!(total("leasehold_reads_total", "path", "serializable"), 7.0);
+        assert_eq!(total("leasehold_reads_total", "path", "lease"), 0.0);
+        assert_eq!(
+            value(
+                &text,
+                "leasehold_requests_total{method=\"put\",code=\"OK\"}"
+            ),
+            3.0
+        );
+        let failed = "leasehold_requests_total{method=\"put\",code=\"LH-NO-LEADER\"}";
+        assert_eq!(value(&text, failed), 1.0);
+        assert_eq!(value(&text, "leasehold_raft_term"), 9.0);
+        for (kind, result, expected) in [
+            ("peer", "cluster", 4.0),
+            ("peer", "other", 5.0),
+            ("client", "cluster", 0.0),
+        ] {
+            let series =
+                format!("leasehold_quic_handshakes_total{{kind=\"{kind}\",result=\"{result}\"}}");
+            assert_eq!(value(&text, &series), expected, "{series}");
+        }
+        assert_eq!(
+            value(&text, "leasehold_wal_batch_entries_bucket{le=\"4\"}"),
+            0.0
+        );
+        assert_eq!(
+            value(&text, "leasehold_wal_batch_entries_bucket{le=\"8\"}"),
+            1.0
+        );
+    }
+
+    #[test]
+    fn two_nodes_of_one_process_do_not_share_a_metric() {
+        let (one, two) = (Metrics::new(), Metrics::new());
+        one.raft.leader_changes.increment(5);
+        let name = "leasehold_raft_leader_changes_total";
+        assert_eq!(value(&one.render(|_| {}), name), 5.0);
+        assert_eq!(value(&two.render(|_| {}), name), 0.0);
+    }
+
+    #[test]
+    fn every_method_of_a_request_has_its_handles() {
+        let requests = [
+            Request::Range(RangeRequest::default()),
+            Request::Put(PutRequest::default()),
+            Request::DeleteRange(DeleteRangeRequest::default()),
+            Request::OpenSession,
+            Request::Status,
+            Request::MoveLeader { target: None },
+        ];
+        let indexes = requests
+            .each_ref()
+            .map(|request| method_index(request.method()));
+        assert_eq!(
+            indexes,
+            [0, 1, 2, 3, 4, 5],
+            "and the last is for what is not known here"
+        );
+    }
+
+    #[test]
+    fn one_read_of_sixty_four_is_measured_whatever_the_batches() {
+        let mut sampler = Sampler::default();
+        let measured = (0..640).filter(|_| sampler.take(1)).count();
+        assert_eq!(measured, 10);
+        let measured = (0..64).filter(|_| sampler.take(10)).count();
+        assert_eq!(measured, 10);
+        assert!(
+            sampler.take(1_000_000),
+            "one sample of a large batch is enough"
+        );
+    }
+
+    /// Samples that were drained into the histogram of `wal_batch_entries`, seen without draining
+    /// any (rendering would).
+    fn drained(metrics: &Metrics) -> usize {
+        let text = format!("{:?}", metrics.recorder);
+        let at = text
+            .find("distributions:")
+            .expect("the recorder holds distributions");
+        text[at..].matches("count: 1000,").count()
+    }
+
+    #[tokio::test]
+    async fn upkeep_drains_the_samples_that_pile_up() {
+        let metrics = Metrics::new();
+        for _ in 0..1_000 {
+            metrics.storage.wal_batch_entries.record(1.0);
+        }
+        assert_eq!(drained(&metrics), 0, "nothing drains by itself");
+        let upkeep = metrics.spawn_upkeep(Duration::from_millis(1));
+        let seen = async {
+            while drained(&metrics) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), seen)
+            .await
+            .expect("upkeep drains sooner or later");
+        drop(metrics);
+        upkeep
+            .await
+            .expect("the task ends by itself when the metrics are gone");
+    }
+}

@@ -1,0 +1,148 @@
+//! Where the driver's outputs go, and where the log thread's reports come from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::directory::Directory;
+use super::disk::log_thread::GroupCommit;
+use super::disk::log_thread::LogEvents;
+use super::disk::log_thread::LogThread;
+use super::driver::Mail;
+use super::driver::Mailbox;
+use super::driver::Sinks;
+use super::gather::Gather;
+use super::metrics::MessageKind;
+use super::metrics::Metrics;
+use super::peers::PeerHandler;
+use super::peers::PeerInfo;
+use super::peers::Peers;
+use super::state_thread::Work;
+use crate::log::LogError;
+use crate::node::Input;
+use crate::raft::Entry;
+use crate::raft::Envelope;
+use crate::raft::Message;
+use crate::raft::Status;
+use crate::raft::Ticket;
+use crate::raft::Unsaved;
+use crate::types::LogIndex;
+use crate::types::Role;
+
+/// Carries the driver's outputs to the threads that do them.
+pub(crate) struct Hands {
+    pub(crate) log: Arc<LogThread>,
+    pub(crate) state: Arc<Gather<Work>>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) name: String,
+    /// The file that remembers a tripped lease.
+    pub(crate) tripwire_mark: PathBuf,
+}
+
+impl Sinks for Hands {
+    fn persist(&mut self, ticket: Ticket, unsaved: Unsaved) {
+        self.log.submit(ticket, unsaved);
+    }
+
+    fn send(&mut self, envelope: Envelope) {
+        self.metrics
+            .raft
+            .messages_sent(kind_of(&envelope.message))
+            .increment(1);
+        self.peers.send(envelope);
+    }
+
+    fn apply(&mut self, entries: Vec<Entry>) {
+        self.state.send(Work::Apply(entries));
+    }
+
+    fn find_idle_sessions(&mut self, unused_since: LogIndex) {
+        self.state.send(Work::FindIdleSessions { unused_since });
+    }
+
+    fn status_changed(&mut self, before: &Status, now: &Status) {
+        if before.leader != now.leader && now.leader.is_some() {
+            self.metrics.raft.leader_changes.increment(1);
+        }
+        if before.role == Role::Quarantined && now.role != Role::Quarantined {
+            self.log.end_quarantine();
+        }
+        if before.role != now.role {
+            let term = now.term;
+            match now.role {
+                Role::Leader => tracing::info!(node = %self.name, %term, "leads"),
+                role => tracing::info!(node = %self.name, %term, %role, "role changed"),
+            }
+        }
+    }
+
+    fn lease_tripped(&mut self) {
+        tracing::error!(
+            node = %self.name,
+            "another node led while this one held a leader lease: an assumption about clocks \
+             failed; leased reads are off on this node until an operator has looked"
+        );
+        // Once in a node's life, and leased reads are off already: this may wait for the disk.
+        if let Err(error) = std::fs::write(&self.tripwire_mark, "see the log of this node\n") {
+            tracing::error!(node = %self.name, %error, "the tripped lease cannot be remembered");
+        }
+    }
+}
+
+/// Carries what peers say to the driver.
+pub(crate) struct Post {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) directory: Arc<Directory>,
+}
+
+impl PeerHandler for Post {
+    fn on_message(&self, envelope: Envelope) {
+        self.mailbox.send(Mail::Input(Input::Message(envelope)));
+    }
+
+    fn on_connected(&self, peer: &PeerInfo) {
+        tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
+        self.directory
+            .learn_client_address(peer.id, &peer.client_address);
+    }
+}
+
+/// Carries the log thread's reports to the driver.
+pub(crate) struct LogReports {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) on_fatal: Box<dyn Fn(LogError) + Send>,
+}
+
+impl LogEvents for LogReports {
+    fn persisted(&mut self, ticket: Ticket) {
+        self.mailbox.send(Mail::Input(Input::Persisted(ticket)));
+    }
+
+    fn fatal(&mut self, error: LogError) {
+        (self.on_fatal)(error);
+    }
+
+    fn committed(&mut self, group: &GroupCommit) {
+        self.metrics
+            .storage
+            .wal_fsync_seconds
+            .record(group.took.as_secs_f64());
+        self.metrics
+            .storage
+            .wal_batch_entries
+            .record(group.entries as f64);
+    }
+}
+
+fn kind_of(message: &Message) -> MessageKind {
+    match message {
+        Message::Heartbeat(_) | Message::HeartbeatReply(_) => MessageKind::Heartbeat,
+        Message::Append(_) | Message::Appended(_) => MessageKind::Append,
+        Message::PreVote(_)
+        | Message::PreVoteReply(_)
+        | Message::Vote(_)
+        | Message::VoteReply(_) => MessageKind::Vote,
+        _ => MessageKind::Other,
+    }
+}

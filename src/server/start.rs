@@ -1,0 +1,759 @@
+//! Putting a node together, and taking it apart again.
+//!
+//! The order of the start matters: the data directory is locked before the clock is read that the
+//! voter's silence is counted from (A3), the log is whole before consensus sees it, and the ports
+//! open last. The order of the stop matters too: refuse new work, hand leadership over, release the
+//! promises, then let each thread finish what it holds.
+
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::hash::Hasher;
+use std::hash::RandomState;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::admin::AdminError;
+use super::admin::AdminServer;
+use super::config::Config;
+use super::config::TlsFiles;
+use super::directory::Directory;
+use super::disk::data_dir::DataDir;
+use super::disk::data_dir::DataDirError;
+use super::disk::data_dir::Identity;
+use super::disk::log_thread::LogThread;
+use super::disk::log_thread::RestoreError;
+use super::disk::log_thread::restore;
+use super::disk::store::StateStore;
+use super::disk::store::StoreError;
+use super::disk::store::StoreOptions;
+use super::driver::Driver;
+use super::driver::Mail;
+use super::driver::Mailbox;
+use super::fatal::Fatal;
+use super::fatal::damage_mark;
+use super::gather::Gather;
+use super::instruments::Instruments;
+use super::metrics::Metrics;
+use super::metrics::UPKEEP_INTERVAL;
+use super::outbox::Delivery;
+use super::outbox::Outbox;
+use super::peers::Peers;
+use super::peers::PeersConfig;
+use super::peers::PeersError;
+use super::sessions::Sessions;
+use super::sinks::Hands;
+use super::sinks::LogReports;
+use super::sinks::Post;
+use super::state_thread::StateThread;
+use super::state_thread::Work;
+use crate::api::Call;
+use crate::api::Consistency;
+use crate::api::MemberInfo;
+use crate::api::Request;
+use crate::clock::SystemClock;
+use crate::kv;
+use crate::log::Log;
+use crate::log::LogError;
+use crate::log::LogOptions;
+use crate::log::Verdict;
+use crate::node::Input;
+use crate::node::Node;
+use crate::node::NodeOptions;
+use crate::node::Reader;
+use crate::raft::Configuration;
+use crate::raft::Status;
+use crate::time::Clock;
+use crate::time::Instant;
+use crate::transport::Admission;
+use crate::transport::BindError;
+use crate::transport::ClientListener;
+use crate::transport::CloseCode;
+use crate::transport::ListenerConfig;
+use crate::transport::Tls;
+use crate::transport::TlsError;
+use crate::transport::TlsPaths;
+use crate::transport::TransportStats;
+use crate::types::ClusterId;
+use crate::types::Incarnation;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Role;
+use crate::wire::FrameLimits;
+
+/// Requests that may wait inside a node; beyond that it asks clients to slow down.
+const WAITING_MAX: usize = 65_536;
+/// Sessions that a cluster keeps.
+const SESSIONS_MAX: u32 = 100_000;
+/// How long a session may stay unused before it is forgotten.
+const SESSION_IDLE_MAX: Duration = Duration::from_secs(3600);
+/// How long a stopping leader tries to hand leadership over.
+const HAND_OVER_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a stopping node waits for the requests it has taken in.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a server needs besides its configuration.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// End the process when the node cannot go on (a failed sync, a damaged store). Without it the
+    /// node alone ends, as `dev` wants it.
+    pub exit_on_fatal: bool,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A certificate cannot be used.
+    #[error("[tls.{section}] {error}")]
+    Tls {
+        /// `client` or `peer`.
+        section: &'static str,
+        /// What is wrong with it.
+        error: TlsError,
+    },
+    /// The certificate is not this node's.
+    #[error(
+        "[tls.{section}] the certificate is {found}'s, and node.name is \"{name}\": use the \
+         certificate that was issued to \"{name}\", or correct the name"
+    )]
+    CertificateName {
+        /// `client` or `peer`.
+        section: &'static str,
+        /// Whose it is.
+        found: String,
+        /// Who this node is.
+        name: String,
+    },
+    /// The two certificates belong to different clusters.
+    #[error(
+        "the certificates of [tls.client] and [tls.peer] belong to different clusters ({client} \
+         and {peer}): issue both with the same authorities"
+    )]
+    CertificateClusters {
+        /// The client port's.
+        client: ClusterId,
+        /// The peer port's.
+        peer: ClusterId,
+    },
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The log cannot be opened.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The log holds what this version cannot read.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The state cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The peer port cannot be opened.
+    #[error("listen.peer: {0}")]
+    Peers(PeersError),
+    /// A port cannot be opened.
+    #[error("{setting}: {error}")]
+    Bind {
+        /// The setting that names the address.
+        setting: &'static str,
+        /// What is wrong.
+        error: BindError,
+    },
+    /// The admin port cannot be opened.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// A thread cannot be started, or a folder renamed.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// A running node.
+pub struct Server {
+    name: String,
+    member_id: NodeId,
+    cluster_id: ClusterId,
+    client_address: SocketAddr,
+    peer_address: SocketAddr,
+    admin: Vec<AdminServer>,
+    sessions: Arc<Sessions>,
+    listener: Arc<ClientListener>,
+    accepting: tokio::task::JoinHandle<()>,
+    peers: Arc<Peers>,
+    mailbox: Arc<Mailbox>,
+    status: Arc<ArcSwap<Status>>,
+    driver: JoinHandle<()>,
+    log_thread: Arc<LogThread>,
+    state_work: Arc<Gather<Work>>,
+    state_thread: JoinHandle<()>,
+    failed: watch::Receiver<Option<String>>,
+    _data_dir: DataDir,
+}
+
+impl Server {
+    /// Starts a node and returns once it listens; whether it leads or follows shows later.
+    ///
+    /// # Errors
+    /// Every [`StartError`] says what to do. Nothing is left running.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: let it finish, then shut the server down.
+    pub async fn start(config: Config, options: ServerOptions) -> Result<Self, StartError> {
+        let tls_client = load_tls("client", &config.tls_client, &config.node.name)?;
+        let tls_peer = load_tls("peer", &config.tls_peer, &config.node.name)?;
+        let cluster_id = tls_peer.cluster_id();
+        if tls_client.cluster_id() != cluster_id {
+            let client = tls_client.cluster_id();
+            return Err(StartError::CertificateClusters {
+                client,
+                peer: cluster_id,
+            });
+        }
+        let identity = Identity {
+            cluster: cluster_id,
+            node_name: config.node.name.clone(),
+            incarnation: Incarnation(0),
+        };
+        let member_id = identity.node();
+        let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity)?;
+
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        // After the lock is held: an earlier process of this directory can promise nothing more.
+        let started = clock.now();
+        let found = Found::on_disk(&config, &data_dir, cluster_id, member_id)?;
+
+        let members = first_members(&config, cluster_id);
+        let directory = Arc::new(Directory::new(members.clone()));
+        let limits = config.limits;
+        let node = Node::new(
+            NodeOptions {
+                cluster_id,
+                id: member_id,
+                members,
+                timing: config.timing,
+                limits,
+                waiting_max: WAITING_MAX,
+                sessions_max: SESSIONS_MAX,
+                session_idle_max: SESSION_IDLE_MAX,
+                seed: seed(started, member_id),
+            },
+            found.restored,
+            found.founded,
+            started,
+        );
+
+        let metrics = Metrics::new();
+        let transport_stats = Arc::new(TransportStats::default());
+        let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
+        let mailbox = Arc::new(Mailbox::default());
+        let status = Arc::new(ArcSwap::from_pointee(Status::default()));
+        let published = node.published();
+        let store_reader = found.store.reader();
+        let readable = Arc::new(AtomicBool::new(false));
+
+        let frame_limits = FrameLimits::of(&limits);
+        let listener = ClientListener::bind(
+            config.listen.client,
+            &tls_client,
+            ListenerConfig {
+                member_id,
+                limits: frame_limits,
+                admission: Admission::DEFAULT,
+            },
+            transport_stats.clone(),
+        )
+        .map_err(|error| StartError::Bind {
+            setting: "listen.client",
+            error,
+        })?;
+        let client_address = listener
+            .local_address()
+            .map_err(io_error("reading the client port"))?;
+        let advertised = config
+            .advertise
+            .client
+            .clone()
+            .unwrap_or_else(|| client_address.to_string());
+        directory.learn_client_address(member_id, &advertised);
+        let peers_config = PeersConfig {
+            bind: config.listen.peer,
+            tls: tls_peer,
+            node_id: member_id,
+            incarnation: data_dir.identity().incarnation,
+            peer_address: config.advertise.peer.clone().unwrap_or_default(),
+            client_address: advertised,
+            peers: other_members(&config),
+            limits: frame_limits,
+            admission: Admission::DEFAULT,
+            seed: seed(started, member_id),
+        };
+        let post = Arc::new(Post {
+            mailbox: mailbox.clone(),
+            directory: directory.clone(),
+        });
+        let stats = transport_stats.clone();
+        // It makes a runtime of its own, which must not be dropped inside of this one.
+        let peers = tokio::task::spawn_blocking(move || Peers::start(peers_config, post, stats))
+            .await
+            .map_err(|error| StartError::Io {
+                what: "starting the peer connections",
+                error: io::Error::other(error),
+            })?
+            .map_err(StartError::Peers)?;
+        let peers = Arc::new(peers);
+        let peer_address = peers.local_address();
+
+        let sessions = Arc::new(Sessions {
+            cluster_id,
+            member_id,
+            name: config.node.name.clone(),
+            limits,
+            frame_limits,
+            in_flight_max: config.inflight_max,
+            reader: Reader {
+                lease_margin: config.timing.max_clock_skew,
+            },
+            store: store_reader.clone(),
+            readable: readable.clone(),
+            published: published.clone(),
+            status: status.clone(),
+            clock: clock.clone(),
+            mailbox: mailbox.clone(),
+            directory: directory.clone(),
+            metrics: metrics.clone(),
+            stopping: AtomicBool::new(false),
+            scans: Sessions::scan_slots(),
+            lease_duration: config.timing.lease_duration,
+            lease_enabled: config.timing.lease_enabled,
+            handed_on: AtomicUsize::new(0),
+            warnings: found.warnings,
+            on_fatal: fatal.for_store(),
+        });
+        let instruments = Arc::new(Instruments {
+            metrics: metrics.clone(),
+            sessions: sessions.clone(),
+            transport: transport_stats,
+            failed: failed.clone(),
+        });
+        let mut admin = vec![
+            AdminServer::start("listen.admin", config.listen.admin, instruments.clone()).await?,
+        ];
+        if let Some(address) = config.listen.metrics {
+            admin.push(AdminServer::start("listen.metrics", address, instruments).await?);
+        }
+        metrics.spawn_upkeep(UPKEEP_INTERVAL);
+
+        let log_thread = LogThread::spawn(
+            found.log,
+            LogReports {
+                mailbox: mailbox.clone(),
+                metrics: metrics.clone(),
+                on_fatal: fatal.for_log(),
+            },
+        )
+        .map_err(io_error("starting the log thread"))?;
+        let log_thread = Arc::new(log_thread);
+        let state_work = Arc::new(Gather::default());
+        let state_thread = StateThread {
+            store: found.store,
+            work: state_work.clone(),
+            mailbox: mailbox.clone(),
+            metrics: metrics.clone(),
+            readable,
+            on_fatal: fatal.for_state(data_dir.state_path()),
+        }
+        .spawn(&config.node.name)
+        .map_err(io_error("starting the state thread"))?;
+        let driver = Driver::new(
+            node,
+            mailbox.clone(),
+            clock,
+            Hands {
+                log: log_thread.clone(),
+                state: state_work.clone(),
+                peers: peers.clone(),
+                metrics: metrics.clone(),
+                name: config.node.name.clone(),
+                tripwire_mark: tripwire_mark(data_dir.path()),
+            },
+            status.clone(),
+        );
+        let driver = std::thread::Builder::new()
+            .name(format!("{}-driver", config.node.name))
+            .spawn(move || driver.run())
+            .map_err(io_error("starting the driver thread"))?;
+        let listener = Arc::new(listener);
+        let accepting = tokio::spawn(sessions.clone().accept(listener.clone()));
+
+        Ok(Self {
+            name: config.node.name,
+            member_id,
+            cluster_id,
+            client_address,
+            peer_address,
+            admin,
+            sessions,
+            listener,
+            accepting,
+            peers,
+            mailbox,
+            status,
+            driver,
+            log_thread,
+            state_work,
+            state_thread,
+            failed,
+            _data_dir: data_dir,
+        })
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its member id.
+    pub fn member_id(&self) -> NodeId {
+        self.member_id
+    }
+
+    /// The cluster it belongs to.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.cluster_id
+    }
+
+    /// Where clients reach it.
+    pub fn client_address(&self) -> SocketAddr {
+        self.client_address
+    }
+
+    /// Where peers reach it.
+    pub fn peer_address(&self) -> SocketAddr {
+        self.peer_address
+    }
+
+    /// Where probes and metrics are.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin[0].address()
+    }
+
+    /// How consensus stands on this node.
+    pub fn status(&self) -> Arc<Status> {
+        self.status.load_full()
+    }
+
+    /// Whether this node leads and may answer linearizable reads alone right now.
+    pub fn has_lease(&self) -> bool {
+        let now = self.sessions.clock.now();
+        self.sessions
+            .published
+            .lease()
+            .is_some_and(|cell| cell.is_valid(now))
+    }
+
+    /// Waits until the node cannot go on, and says why.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn failed(&self) -> String {
+        let mut failed = self.failed.clone();
+        loop {
+            let reason = failed.borrow_and_update().clone();
+            match reason {
+                Some(reason) => return reason,
+                // The sender lives as long as the threads do, which end with the server.
+                None if failed.changed().await.is_err() => std::future::pending().await,
+                None => {}
+            }
+        }
+    }
+
+    /// Stops gracefully: takes no more work, hands leadership over, releases promises, finishes
+    /// what it holds, makes everything durable.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe; dropping the server instead is like a crash, which it survives.
+    pub async fn shutdown(mut self) {
+        tracing::info!(node = %self.name, "stopping: no new work is taken");
+        self.sessions.stopping.store(true, Ordering::Relaxed);
+        self.drain().await;
+        self.hand_over().await;
+        self.mailbox.send(Mail::Input(Input::Retire));
+        // The release of promises must leave before the peers' connections close.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        self.listener.close(CloseCode::Stopping);
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.listener.wait_idle()).await;
+        self.accepting.abort();
+        for admin in std::mem::take(&mut self.admin) {
+            admin.shutdown().await;
+        }
+        let name = self.name.clone();
+        // Threads are joined where waiting is allowed.
+        let joined = tokio::task::spawn_blocking(move || self.join()).await;
+        if joined.is_err() {
+            tracing::error!(node = %name, "a thread of this node panicked while stopping");
+        }
+        tracing::info!(node = %name, "stopped");
+    }
+
+    /// Waits for the requests that were taken in before the stop.
+    async fn drain(&self) {
+        let started = self.sessions.clock.now();
+        while self.sessions.handed_on() > 0 {
+            if self
+                .sessions
+                .clock
+                .now()
+                .possibly_after(started + DRAIN_PATIENCE)
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Moves leadership to another voter, if this node leads and another one is fit to.
+    async fn hand_over(&self) {
+        if self.status.load().role != Role::Leader || self.sessions.directory.members().len() < 2 {
+            return;
+        }
+        let outbox = Arc::new(Outbox::default());
+        let patience = u32::try_from(HAND_OVER_PATIENCE.as_millis()).unwrap_or(u32::MAX);
+        self.mailbox.send(Mail::Request {
+            call: Call {
+                timeout_ms: patience,
+                consistency: Consistency::default(),
+                session: None,
+                request: Request::MoveLeader { target: None },
+            },
+            outbox: outbox.clone(),
+            frame: 0,
+        });
+        let mut answers = Vec::new();
+        let answered = tokio::time::timeout(HAND_OVER_PATIENCE, outbox.take(&mut answers)).await;
+        match (answered, answers.pop()) {
+            (Ok(()), Some((_, Delivery::Reply(Ok(_))))) => {
+                tracing::info!(node = %self.name, "leadership handed over");
+            }
+            (Ok(()), Some((_, Delivery::Reply(Err(error))))) => {
+                tracing::warn!(node = %self.name, %error, "leadership was not handed over");
+            }
+            _ => tracing::warn!(node = %self.name, "leadership was not handed over in time"),
+        }
+    }
+
+    fn join(self) {
+        self.mailbox.send(Mail::Stop);
+        let mut panicked = self.driver.join().is_err();
+        self.state_work.send(Work::Stop);
+        panicked |= self.state_thread.join().is_err();
+        drop(self.peers);
+        if let Ok(log_thread) = Arc::try_unwrap(self.log_thread) {
+            if let Err(error) = log_thread.stop() {
+                tracing::error!(%error, "the log was not closed cleanly");
+            }
+        }
+        assert!(!panicked, "a thread of this node panicked");
+    }
+}
+
+/// What the disks held.
+struct Found {
+    log: Log<super::disk::file::RealDisk>,
+    store: StateStore,
+    restored: crate::raft::Restored,
+    founded: bool,
+    warnings: Vec<String>,
+}
+
+impl Found {
+    fn on_disk(
+        config: &Config,
+        data_dir: &DataDir,
+        cluster: ClusterId,
+        node: NodeId,
+    ) -> Result<Self, StartError> {
+        let options = LogOptions {
+            cluster,
+            node,
+            incarnation: data_dir.identity().incarnation,
+            segment_bytes: config.storage.segment_bytes,
+        };
+        let (mut log, recovery) = Log::open(data_dir.log_disk(), options)?;
+        let mut warnings = Vec::new();
+        match &recovery.verdict {
+            Verdict::Clean => {}
+            Verdict::TornTailCut { batches, bytes } => tracing::info!(
+                batches,
+                bytes,
+                "the last batch of the log was never synced, and has been cut: nothing that was \
+                 acknowledged is lost"
+            ),
+            Verdict::Damaged(damage) => {
+                let warning = format!(
+                    "the log of this node is damaged ({damage}): it is quarantined, neither votes \
+                     nor serves, and takes everything anew from its peers"
+                );
+                tracing::error!("{warning}");
+                warnings.push(warning);
+                log.repair()?;
+            }
+        }
+        let state_path = data_dir.state_path();
+        let store_options = store_options(config.storage.cache_bytes);
+        let whole = recovery.base.index == LogIndex(0);
+        let mark = damage_mark(&state_path);
+        if whole && let Ok(why) = std::fs::read_to_string(&mark) {
+            warnings.push(set_aside(&state_path, why.trim())?);
+            std::fs::remove_file(&mark).map_err(io_error("removing the mark of damage"))?;
+        }
+        let store = match StateStore::open(&state_path, &store_options) {
+            Err(error) if error.is_damage() && whole => {
+                warnings.push(set_aside(&state_path, &error.to_string())?);
+                StateStore::open(&state_path, &store_options)?
+            }
+            opened => opened?,
+        };
+        let founded = kv::cluster_info(&store.reader().snapshot()?)?.is_some();
+        let configuration = Configuration {
+            voters: config
+                .initial_members
+                .iter()
+                .map(|member| NodeId::derive(cluster, &member.name, Incarnation(0)))
+                .collect(),
+            ..Configuration::default()
+        };
+        let mut restored = restore(recovery, configuration, store.reader().applied())?;
+        if restored.quarantined {
+            // A state ahead of the log proves a loss, too; only this remembers it after a crash.
+            log.begin_quarantine()?;
+        }
+        let mark = tripwire_mark(data_dir.path());
+        restored.lease_tripped = mark.exists();
+        if restored.lease_tripped {
+            warnings.push(tripwire_warning(&mark));
+        }
+        Ok(Self {
+            log,
+            store,
+            restored,
+            founded,
+            warnings,
+        })
+    }
+}
+
+/// The file that remembers that an assumption about clocks failed on this node (P37).
+fn tripwire_mark(data_dir: &Path) -> PathBuf {
+    data_dir.join("leader-lease.tripped")
+}
+
+fn tripwire_warning(mark: &Path) -> String {
+    format!(
+        "this node serves no reads under a leader lease: it once held one while another node led, so \
+         an assumption about clocks failed; find out why, then stop the node, delete {} and start \
+         it again",
+        mark.display()
+    )
+}
+
+/// How `cache_bytes` is shared out: most of it to current records, which answer point reads.
+fn store_options(cache_bytes: u64) -> StoreOptions {
+    let records = cache_bytes / 4 * 3;
+    StoreOptions {
+        record_cache_bytes: usize::try_from(records).unwrap_or(usize::MAX),
+        block_cache_bytes: cache_bytes - records,
+        ..StoreOptions::default()
+    }
+}
+
+/// Puts a state that cannot be used out of the way; the log, which is whole, rebuilds it.
+fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
+    let mut number = 1;
+    let aside = loop {
+        let candidate = state.with_extension(format!("damaged-{number}"));
+        if !candidate.exists() {
+            break candidate;
+        }
+        number += 1;
+    };
+    std::fs::rename(state, &aside).map_err(io_error("setting the damaged state aside"))?;
+    let warning = format!(
+        "the state of this node cannot be used ({why}): it was moved to {} and is rebuilt from the \
+         log; delete that folder when you have looked at it",
+        aside.display()
+    );
+    tracing::warn!("{warning}");
+    Ok(warning)
+}
+
+fn load_tls(section: &'static str, files: &TlsFiles, name: &str) -> Result<Tls, StartError> {
+    let paths = TlsPaths {
+        ca: files.trusted_ca_file.clone(),
+        certificate: files.cert_file.clone(),
+        key: files.key_file.clone(),
+    };
+    let tls = Tls::load(&paths).map_err(|error| StartError::Tls { section, error })?;
+    let identity = tls.identity();
+    if !identity.is_node() || identity.name() != name {
+        return Err(StartError::CertificateName {
+            section,
+            found: identity.to_string(),
+            name: name.to_owned(),
+        });
+    }
+    Ok(tls)
+}
+
+/// The cluster's first members, as every node is configured with them.
+fn first_members(config: &Config, cluster: ClusterId) -> Vec<MemberInfo> {
+    config
+        .initial_members
+        .iter()
+        .map(|member| MemberInfo {
+            id: NodeId::derive(cluster, &member.name, Incarnation(0)),
+            name: member.name.clone(),
+            peer_address: member.address.clone().unwrap_or_default(),
+            client_address: String::new(),
+        })
+        .collect()
+}
+
+/// The other members' names and addresses.
+fn other_members(config: &Config) -> BTreeMap<String, String> {
+    config
+        .initial_members
+        .iter()
+        .filter(|member| member.name != config.node.name)
+        .filter_map(|member| Some((member.name.clone(), member.address.clone()?)))
+        .collect()
+}
+
+/// What the election timeouts are drawn from: different on every node and at every start.
+fn seed(started: Instant, member: NodeId) -> u64 {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&started.boot.to_le_bytes());
+    bytes[8..16].copy_from_slice(&started.raw.to_le_bytes());
+    bytes[16..].copy_from_slice(&member.0.to_le_bytes());
+    // A hasher of std is seeded by the system when it is made.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write(&bytes);
+    hasher.finish()
+}
+
+fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |error| StartError::Io { what, error }
+}

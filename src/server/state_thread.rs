@@ -1,0 +1,199 @@
+//! The state thread: applies committed entries to the store, and nothing else does.
+//!
+//! It takes everything that has been committed meanwhile as one batch of the store (bounded, so
+//! that no batch grows with the backlog), publishes it to readers, and reports the replies to the
+//! driver. The store is not synced here: it replays the log (design.md section 9).
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::disk::store::StateStore;
+use super::disk::store::StoreError;
+use super::driver::Mail;
+use super::driver::Mailbox;
+use super::gather::Gather;
+use super::metrics::Metrics;
+use super::metrics::stopwatch;
+use crate::kv;
+use crate::node::Input;
+use crate::raft::Entry;
+use crate::raft::Payload;
+use crate::types::LogIndex;
+
+/// Most entries in one batch of the store.
+const BATCH_ENTRIES_MAX: usize = 512;
+/// Most bytes of commands in one batch of the store; one entry may be larger and goes alone.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// Most sessions forgotten by one entry.
+const IDLE_SESSIONS_MAX: usize = 4096;
+
+/// What is sent to the state thread.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Apply these.
+    Apply(Vec<Entry>),
+    /// Report some sessions that were not used after `unused_since`.
+    FindIdleSessions { unused_since: LogIndex },
+    /// Finish, make everything durable and end.
+    Stop,
+}
+
+/// What the state thread starts from.
+pub(crate) struct StateThread {
+    pub(crate) store: StateStore,
+    pub(crate) work: Arc<Gather<Work>>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Set once the store may be read: at once after a clean stop, else when its content has been
+    /// compared with its hash.
+    pub(crate) readable: Arc<AtomicBool>,
+    /// Called once if the store fails; the process must end.
+    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
+}
+
+impl StateThread {
+    /// Starts it.
+    pub(crate) fn spawn(self, name: &str) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new()
+            .name(format!("{name}-state"))
+            .spawn(move || {
+                let on_fatal = &self.on_fatal;
+                if let Err(error) = run(
+                    &self.work,
+                    self.store,
+                    &self.mailbox,
+                    &self.metrics,
+                    &self.readable,
+                ) {
+                    on_fatal(error);
+                }
+            })
+    }
+}
+
+fn run(
+    work: &Gather<Work>,
+    mut store: StateStore,
+    mailbox: &Mailbox,
+    metrics: &Metrics,
+    readable: &AtomicBool,
+) -> Result<(), StoreError> {
+    if store.needs_verification() {
+        let began = stopwatch();
+        let report = store.reader().verify()?;
+        if !report.is_sound() {
+            let detail = "it does not have the hash that its changes have kept".to_owned();
+            return Err(StoreError::Damaged { detail });
+        }
+        store.verified(&report);
+        tracing::info!(took = ?began.elapsed(), "the state is what was written");
+    }
+    readable.store(true, Ordering::Release);
+    let mut taken = Vec::new();
+    let mut entries = Vec::new();
+    loop {
+        work.take(&mut taken, Duration::from_secs(3600));
+        let mut stop = false;
+        let mut idle_since = None;
+        for item in taken.drain(..) {
+            match item {
+                Work::Apply(more) => entries.extend(more),
+                Work::FindIdleSessions { unused_since } => idle_since = Some(unused_since),
+                Work::Stop => stop = true,
+            }
+        }
+        let mut rest = entries.as_slice();
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(batch_length(rest));
+            apply(&mut store, batch, mailbox, metrics)?;
+            rest = later;
+        }
+        entries.clear();
+        if let Some(unused_since) = idle_since {
+            let snapshot = store.reader().snapshot()?;
+            let sessions = kv::idle_sessions(&snapshot, unused_since, IDLE_SESSIONS_MAX)?;
+            mailbox.send(Mail::Input(Input::IdleSessions {
+                unused_since,
+                sessions,
+            }));
+        }
+        if stop {
+            return store.close().map(|_| ());
+        }
+    }
+}
+
+fn apply(
+    store: &mut StateStore,
+    batch: &[Entry],
+    mailbox: &Mailbox,
+    metrics: &Metrics,
+) -> Result<(), StoreError> {
+    let commands: Vec<_> = batch
+        .iter()
+        .map(|entry| (entry.id, command(entry)))
+        .collect();
+    let began = stopwatch();
+    let replies = store.apply_batch(&commands)?;
+    metrics
+        .storage
+        .commit_seconds
+        .record(began.elapsed().as_secs_f64());
+    let replies = replies
+        .into_iter()
+        .map(|applied| (applied.id, applied.reply))
+        .collect();
+    mailbox.send(Mail::Input(Input::Applied(replies)));
+    Ok(())
+}
+
+/// What an entry says to the state machine; `None` for entries that are consensus' own.
+fn command(entry: &Entry) -> Option<bytes::Bytes> {
+    match &entry.payload {
+        Payload::Command(bytes) => Some(bytes.clone()),
+        Payload::Noop | Payload::Configuration(_) => None,
+    }
+}
+
+/// How many entries from the front make the next batch: at least one.
+fn batch_length(entries: &[Entry]) -> usize {
+    let mut bytes = 0;
+    let fitting = entries
+        .iter()
+        .take(BATCH_ENTRIES_MAX)
+        .take_while(|entry| {
+            bytes += command(entry).map_or(0, |command| command.len());
+            bytes <= BATCH_BYTES_MAX
+        })
+        .count();
+    fitting.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::LogId;
+    use crate::types::LogIndex;
+    use crate::types::Term;
+
+    fn entry(index: u64, bytes: usize) -> Entry {
+        Entry {
+            id: LogId::new(LogIndex(index), Term(1)),
+            payload: Payload::Command(vec![0; bytes].into()),
+        }
+    }
+
+    #[test]
+    fn a_batch_is_bounded_in_entries_and_bytes_and_never_empty() {
+        let small: Vec<_> = (1..=1000).map(|index| entry(index, 10)).collect();
+        assert_eq!(batch_length(&small), BATCH_ENTRIES_MAX);
+        let large = [entry(1, BATCH_BYTES_MAX + 1), entry(2, 1)];
+        assert_eq!(batch_length(&large), 1);
+        let two = [entry(1, BATCH_BYTES_MAX - 1), entry(2, 1), entry(3, 1)];
+        assert_eq!(batch_length(&two), 2);
+    }
+}

@@ -1,0 +1,395 @@
+//! What a user can get wrong: each is refused with a sentence that says what to do.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use leasehold::api::ErrorKind;
+use leasehold::api::Limits;
+use leasehold::api::Outcome;
+use leasehold::cli::pki::Authority;
+use leasehold::cli::pki::IdentityFiles;
+use leasehold::client::Client;
+use leasehold::client::ConnectOptions;
+use leasehold::client::TlsOptions;
+use leasehold::types::Role;
+
+use crate::harness::Cluster;
+use crate::harness::Pki;
+use crate::harness::run;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_and_values_outside_the_limits_are_refused_and_took_no_effect() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let limits = Limits::DEFAULT;
+    let key = |length| "k".repeat(length);
+
+    let error = client.put("", "v", None).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("the key is empty"), "{error}");
+
+    let error = client
+        .put(key(limits.key_bytes_max + 1), "v", None)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
+        "{error}"
+    );
+    assert_eq!(error.outcome(), Outcome::NotApplied);
+    client
+        .put(key(limits.key_bytes_max), "v", None)
+        .await
+        .unwrap();
+
+    let value = vec![7; limits.value_bytes_max + 1];
+    let error = client.put("big", value, None).await.unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
+        "{error}"
+    );
+    assert_eq!(client.get("big", None).await.unwrap().count, 0);
+    client
+        .put("big", vec![7; limits.value_bytes_max], None)
+        .await
+        .unwrap();
+    let get = client.get("big", None).await.unwrap();
+    assert_eq!(get.kvs[0].value.len(), limits.value_bytes_max);
+}
+
+#[test]
+fn the_command_line_says_what_is_wrong_with_it() {
+    let (code, _, error) = run(&["frobnicate"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("frobnicate"), "{error}");
+    let (code, _, error) = run(&["put", "onlykey"]);
+    assert_eq!(code, 2, "{error}");
+    let cluster = Cluster::start(1);
+    let (code, _, error) = cluster.cli(&["put", "", "v"]);
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("the key is empty"), "{error}");
+}
+
+#[test]
+fn nobody_there_is_exit_code_three() {
+    let folder = tempfile::tempdir().unwrap();
+    let pki = Pki::create(&folder.path().join("pki"));
+    let (code, _, error) = run(&[
+        &format!("--endpoints=127.0.0.1:{}", crate::harness::free_port()),
+        &format!("--cacert={}", pki.file("client-ca.pem")),
+        &format!("--cert={}", pki.file("tester.pem")),
+        &format!("--key={}", pki.file("tester.key")),
+        "--timeout=2s",
+        "get",
+        "k",
+    ]);
+    assert_eq!(code, 3, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_with_a_wrong_an_expired_or_a_nodes_certificate_is_refused() {
+    let cluster = Cluster::start(1);
+    let ours = Authority::load(&cluster.pki.path).unwrap();
+    let folder = cluster.folder.path();
+    let connect = |ca: String, stem: String| {
+        let options = ConnectOptions::new()
+            .with_tls(
+                TlsOptions::new()
+                    .ca_pem_file(ca)
+                    .identity_pem_files(format!("{stem}.pem"), format!("{stem}.key")),
+            )
+            .with_timeout(Duration::from_secs(3));
+        Client::connect(cluster.endpoints(), Some(options))
+    };
+    let our_ca = cluster.pki.file("client-ca.pem");
+
+    // Another cluster's client, even one that trusts our authority.
+    let other = Pki::create(&folder.join("other"));
+    let error = refusal(connect(
+        our_ca.clone(),
+        other.file("tester").replace(".pem", ""),
+    ))
+    .await;
+    assert!(is_about_certificates(&error), "{error}");
+    // Our client does not take another cluster's node for its own, either.
+    let tester = cluster.pki.file("tester");
+    let error = refusal(connect(other.file("client-ca.pem"), tester)).await;
+    assert!(is_about_certificates(&error), "{error}");
+
+    // Expired a day ago.
+    let long_ago = SystemTime::now() - 3 * DAY;
+    let expired = ours.issue_client("late", DAY, long_ago).unwrap();
+    IdentityFiles::client(folder, "late")
+        .write(&expired, false)
+        .unwrap();
+    let stem = folder.join("late").to_str().unwrap().to_owned();
+    let error = refusal(connect(our_ca.clone(), stem)).await;
+    assert!(error.contains("expired"), "{error}");
+
+    // A node's certificate does not make a client.
+    let error = refusal(connect(our_ca, cluster.pki.file("n1-server"))).await;
+    assert!(is_about_certificates(&error), "{error}");
+
+    // And whoever is right still gets in.
+    cluster.client().await.put("k", "v", None).await.unwrap();
+}
+
+/// The error of a connection that must not come about.
+async fn refusal(
+    connecting: impl Future<Output = Result<Client, leasehold::api::Error>>,
+) -> String {
+    match connecting.await {
+        Err(error) => error.to_string(),
+        Ok(client) => client
+            .put("k", "v", None)
+            .await
+            .expect_err("the server must refuse it")
+            .to_string(),
+    }
+}
+
+fn is_about_certificates(error: &str) -> bool {
+    ["certificate", "Certificate", "cluster", "authorit"]
+        .iter()
+        .any(|word| error.contains(word))
+}
+
+/// Starts a node that must refuse, and returns what it said.
+fn refused_start(cluster: &mut Cluster, node: usize) -> String {
+    cluster.nodes[node].start();
+    let code = cluster.nodes[node].wait_for_exit();
+    assert_ne!(code, 0, "it ended as if all were well");
+    cluster.nodes[node].log_text()
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let mut cluster = Cluster::prepare(1);
+    let taken = std::net::UdpSocket::bind(cluster.nodes[0].client).unwrap();
+    let said = refused_start(&mut cluster, 0);
+    assert!(
+        said.contains(&taken.local_addr().unwrap().to_string()),
+        "{said}"
+    );
+    assert!(said.contains("in use"), "{said}");
+    drop(taken);
+    let taken = std::net::TcpListener::bind(cluster.nodes[0].admin).unwrap();
+    let said = refused_start(&mut cluster, 0);
+    assert!(
+        said.contains(&taken.local_addr().unwrap().to_string()),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_data_directory_belongs_to_one_process_at_a_time() {
+    let mut cluster = Cluster::start(1);
+    // A second process with other ports and the same directory.
+    let text = fs::read_to_string(&cluster.nodes[0].config).unwrap();
+    let node = &cluster.nodes[0];
+    let other = ["client", "peer", "admin"]
+        .iter()
+        .zip([node.client, node.peer, node.admin])
+        .fold(text, |text, (_, address)| {
+            let free = format!("127.0.0.1:{}", crate::harness::free_port());
+            text.replace(&address.to_string(), &free)
+        });
+    let config = cluster.folder.path().join("second.toml");
+    fs::write(&config, other).unwrap();
+    let output = Command::new(crate::harness::binary())
+        .args(["serve", "--config", config.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("in use") || said.contains("another process"),
+        "{said}"
+    );
+    assert!(cluster.leader().is_some(), "the first process goes on");
+    assert_eq!(cluster.nodes[0].stop(), 0);
+}
+
+#[test]
+fn a_foreign_data_directory_is_not_touched() {
+    let mut cluster = Cluster::prepare(1);
+    let directory = cluster.nodes[0].data_dir.clone();
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("thesis.txt"), "years of work").unwrap();
+    let said = refused_start(&mut cluster, 0);
+    assert!(said.contains(directory.to_str().unwrap()), "{said}");
+    assert_eq!(
+        fs::read_to_string(directory.join("thesis.txt")).unwrap(),
+        "years of work"
+    );
+    assert_eq!(
+        fs::read_dir(&directory).unwrap().count(),
+        1,
+        "nothing was added"
+    );
+}
+
+#[test]
+fn another_clusters_data_directory_is_refused() {
+    let mut first = Cluster::start(1);
+    assert_eq!(first.nodes[0].stop(), 0);
+    let mut second = Cluster::prepare(1);
+    let text = fs::read_to_string(&second.nodes[0].config).unwrap();
+    let own = second.nodes[0].data_dir.display().to_string();
+    let others = first.nodes[0].data_dir.display().to_string();
+    fs::write(&second.nodes[0].config, text.replace(&own, &others)).unwrap();
+    let said = refused_start(&mut second, 0);
+    assert!(said.contains("cluster"), "{said}");
+    // The owner still starts from it.
+    first.start_all();
+    first.wait_for_lease();
+}
+
+#[test]
+fn a_corrupt_data_directory_is_noticed() {
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.cli(&["put", "k", "v"]).0, 0);
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    let identity = cluster.nodes[0].data_dir.join("identity");
+    let mut bytes = fs::read(&identity).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&identity, bytes).unwrap();
+    let said = refused_start(&mut cluster, 0);
+    assert!(said.contains("identity"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_log_puts_one_replica_in_quarantine_and_its_peers_heal_it() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    for number in 0..50 {
+        client.put(format!("k{number}"), "v", None).await.unwrap();
+    }
+    let damaged = (cluster.leader().unwrap() + 1) % 3;
+    assert_eq!(cluster.nodes[damaged].stop(), 0);
+    flip_in_the_middle_of_the_log(&cluster.nodes[damaged].data_dir);
+    cluster.nodes[damaged].start();
+    crate::harness::eventually("a sentence about the damage", || {
+        let said = cluster.nodes[damaged].log_text();
+        (said.contains("damaged") && said.contains("quarantin")).then_some(())
+    });
+    // It asks its peers, holds everything again, and serves.
+    let endpoint = cluster.nodes[damaged].client.to_string();
+    let alone = Client::connect([endpoint.clone()], Some(cluster.options()))
+        .await
+        .unwrap();
+    let started = std::time::Instant::now();
+    loop {
+        if let Ok(status) = alone.status(&endpoint).await
+            && status.status.role == Role::Follower
+            && status.status.applied_index >= status.status.commit_index
+            && status.status.commit_index.0 > 50
+        {
+            break;
+        }
+        assert!(
+            started.elapsed() < crate::harness::PATIENCE,
+            "it never came out of quarantine:\n{}",
+            cluster.nodes[damaged].log_text()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    client.put("after", "v", None).await.unwrap();
+}
+
+/// Flips one bit inside an early record of the newest segment.
+fn flip_in_the_middle_of_the_log(data_dir: &Path) {
+    let mut segments: Vec<_> = fs::read_dir(data_dir.join("log"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    segments.sort();
+    let segment = segments.first().expect("a segment exists").clone();
+    let mut bytes = fs::read(&segment).unwrap();
+    // The segment's own header takes the first block; a record of the first batches lies behind.
+    let at = 3 * 4096 + 100;
+    bytes[at] ^= 4;
+    fs::write(&segment, bytes).unwrap();
+}
+
+#[test]
+fn a_configuration_that_cannot_work_names_the_line_and_the_way_out() {
+    let mut cluster = Cluster::prepare(1);
+    for (addition, expected) in [
+        (
+            "[raft]\nheartbeat_intervall = \"50ms\"\n",
+            "heartbeat_interval",
+        ),
+        (
+            "[raft]\nelection_timeout_min = \"400ms\"\n",
+            "election_timeout_min",
+        ),
+        (
+            "[leader_lease]\nmax_clock_skew = \"10ms\"\n",
+            "max_clock_skew",
+        ),
+        ("[raft]\nheartbeat_interval = \"soon\"\n", "soon"),
+    ] {
+        cluster.write_configs(addition);
+        let _ = fs::remove_file(&cluster.nodes[0].log);
+        let said = refused_start(&mut cluster, 0);
+        assert!(said.contains(expected), "{addition:?} gave: {said}");
+        assert!(
+            said.contains("n1.toml:"),
+            "the file and line are named: {said}"
+        );
+        assert!(!cluster.nodes[0].data_dir.exists(), "nothing was made");
+    }
+    let text = fs::read_to_string(&cluster.nodes[0].config).unwrap();
+    let twice = text.replace("initial = [", "initial = [\"n1=127.0.0.1:1\", ");
+    fs::write(&cluster.nodes[0].config, twice).unwrap();
+    let said = refused_start(&mut cluster, 0);
+    assert!(said.contains("n1"), "{said}");
+    assert!(said.contains("twice"), "{said}");
+}
+
+#[test]
+fn a_full_disk_ends_the_node_with_a_sentence_and_space_brings_it_back() {
+    let mut cluster = Cluster::prepare(1);
+    let directory = cluster.nodes[0].data_dir.clone();
+    fs::create_dir_all(&directory).unwrap();
+    let small = Command::new("mount")
+        .args([
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=6m,mode=0700",
+            "tmpfs",
+            directory.to_str().unwrap(),
+        ])
+        .status();
+    if !small.is_ok_and(|status| status.success()) {
+        eprintln!("LEFT OUT: a small file system cannot be mounted here, so no disk was filled");
+        return;
+    }
+    let mounted = Mounted(directory.clone());
+    let said = refused_start(&mut cluster, 0);
+    assert!(said.contains("no space left"), "{said}");
+    let grown = Command::new("mount")
+        .args(["-o", "remount,size=256m", directory.to_str().unwrap()])
+        .status();
+    assert!(grown.unwrap().success());
+    cluster.start_all();
+    cluster.wait_for_lease();
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    drop(mounted);
+}
+
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}

@@ -1,0 +1,207 @@
+//! `kill -9` under load: nothing acknowledged is lost, nothing is applied twice.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use leasehold::api::Outcome;
+use leasehold::client::Client;
+use leasehold::client::GetOptions;
+
+use crate::harness::Cluster;
+
+/// Kills of the leader in a row.
+const KILLS: usize = 20;
+/// Writes acknowledged under each leader before it is killed.
+const WRITES_PER_LEADER: usize = 500;
+const WRITERS: u64 = 8;
+
+/// What the writers did.
+#[derive(Default)]
+struct Ledger {
+    /// Keys whose put was acknowledged, with the revision it was told.
+    acknowledged: Mutex<Vec<(String, i64)>>,
+    /// Keys whose put ended in an unknown outcome.
+    unknown: Mutex<Vec<String>>,
+    /// Keys whose put was refused for certain.
+    refused: Mutex<Vec<String>>,
+    stop: AtomicBool,
+    last_acknowledged: AtomicU64,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_kills_of_the_leader_under_load_lose_nothing_acknowledged_and_double_nothing() {
+    let mut cluster = Cluster::start(3);
+    let began = Instant::now();
+    let ledger = Arc::new(Ledger::default());
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let client = cluster.client().await;
+        writers.push(tokio::spawn(write_until_stopped(
+            client,
+            writer,
+            ledger.clone(),
+            began,
+        )));
+    }
+
+    let mut gaps = Vec::new();
+    for round in 0..KILLS {
+        let leader = cluster.wait_for_lease();
+        // Some writes under this leader first, so that there is something to lose.
+        let target = ledger.acknowledged.lock().unwrap().len() + WRITES_PER_LEADER;
+        wait_until("writes before the kill", || {
+            ledger.acknowledged.lock().unwrap().len() >= target
+        })
+        .await;
+        let killed_at = Instant::now();
+        cluster.nodes[leader].kill();
+        let before = ledger.last_acknowledged.load(Ordering::SeqCst);
+        // A reply that was on its way already may still be counted; the second one is new.
+        wait_until("a write after the kill", || {
+            let last = ledger.last_acknowledged.load(Ordering::SeqCst);
+            last > before
+                && Duration::from_micros(last) > killed_at - began + Duration::from_millis(100)
+        })
+        .await;
+        let back = Duration::from_micros(ledger.last_acknowledged.load(Ordering::SeqCst));
+        gaps.push(back.saturating_sub(killed_at - began));
+        cluster.nodes[leader].start();
+        eprintln!(
+            "kill {:>2}: writes again after {:?}",
+            round + 1,
+            gaps[round]
+        );
+    }
+    ledger.stop.store(true, Ordering::SeqCst);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    cluster.wait_for_lease();
+
+    let client = cluster.client().await;
+    let acknowledged = std::mem::take(&mut *ledger.acknowledged.lock().unwrap());
+    assert!(
+        acknowledged.len() > KILLS * WRITES_PER_LEADER,
+        "only {} writes",
+        acknowledged.len()
+    );
+    let mut found = std::collections::BTreeMap::new();
+    let mut from = "w/".to_owned();
+    loop {
+        let options = GetOptions::new().with_range("w0").with_limit(1000);
+        let page = client.get(from.clone(), Some(options)).await.unwrap();
+        let Some(last) = page.kvs.last() else { break };
+        from = format!("{}\0", String::from_utf8(last.key.to_vec()).unwrap());
+        for kv in page.kvs {
+            found.insert(String::from_utf8(kv.key.to_vec()).unwrap(), kv.clone());
+        }
+        if !page.more {
+            break;
+        }
+    }
+    for (key, revision) in &acknowledged {
+        let kv = found
+            .get(key)
+            .unwrap_or_else(|| panic!("{key} was acknowledged and is gone"));
+        assert_eq!(
+            kv.value.as_ref(),
+            key.as_bytes(),
+            "{key} holds another value"
+        );
+        assert_eq!(kv.version, 1, "{key} was applied more than once");
+        assert_eq!(
+            kv.mod_revision, *revision,
+            "{key} was acknowledged at another revision"
+        );
+    }
+    for key in ledger.refused.lock().unwrap().iter() {
+        assert!(
+            !found.contains_key(key),
+            "{key} was reported as not applied and is there"
+        );
+    }
+    for key in ledger.unknown.lock().unwrap().iter() {
+        assert!(
+            found.get(key).is_none_or(|kv| kv.version == 1),
+            "{key} was applied twice"
+        );
+    }
+    gaps.sort();
+    eprintln!(
+        "{KILLS} kills, {} writes acknowledged, {} unknown, {} refused, 0 lost, 0 doubled; writes \
+         again after: median {:?}, worst {:?}",
+        acknowledged.len(),
+        ledger.unknown.lock().unwrap().len(),
+        ledger.refused.lock().unwrap().len(),
+        gaps[gaps.len() / 2],
+        gaps[gaps.len() - 1],
+    );
+}
+
+async fn write_until_stopped(client: Client, writer: u64, ledger: Arc<Ledger>, began: Instant) {
+    let mut number = 0;
+    while !ledger.stop.load(Ordering::SeqCst) {
+        let key = format!("w/{writer}/{number:08}");
+        number += 1;
+        match client.put(key.clone(), key.clone(), None).await {
+            Ok(put) => {
+                let now = u64::try_from(began.elapsed().as_micros()).unwrap();
+                ledger
+                    .acknowledged
+                    .lock()
+                    .unwrap()
+                    .push((key, put.header().revision));
+                ledger.last_acknowledged.fetch_max(now, Ordering::SeqCst);
+            }
+            Err(error) => match error.outcome() {
+                Outcome::NotApplied => ledger.refused.lock().unwrap().push(key),
+                Outcome::Applied => panic!("an error for a write that was applied: {error}"),
+                Outcome::Unknown => {
+                    eprintln!("in doubt: {key}: {error}");
+                    ledger.unknown.lock().unwrap().push(key);
+                }
+            },
+        }
+    }
+}
+
+async fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(
+            started.elapsed() < crate::harness::PATIENCE,
+            "waited too long for: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_nodes_killed_at_once_come_back_with_everything_acknowledged() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let mut writes = Vec::new();
+    for number in 0..200 {
+        let key = format!("k/{number}");
+        let put = client.put(key.clone(), "v", None).await.unwrap();
+        writes.push((key, put.header().revision));
+    }
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    cluster.start_all();
+    cluster.wait_for_lease();
+    let client = cluster.client().await;
+    for (key, revision) in writes {
+        let get = client.get(key.clone(), None).await.unwrap();
+        let [kv] = &get.kvs[..] else {
+            panic!("{key} is gone")
+        };
+        assert_eq!((kv.mod_revision, kv.version), (revision, 1), "{key}");
+    }
+}

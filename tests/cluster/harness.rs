@@ -1,0 +1,396 @@
+//! Separate processes on loopback, with real certificates, disks and sockets.
+//!
+//! A [`Cluster`] owns its processes and its folder and leaves neither behind. Ports are asked of
+//! the kernel and may in principle be taken by somebody else before a node binds them; a node that
+//! fails to start is therefore reported with its whole log.
+
+use std::fs;
+use std::io::Read;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use leasehold::client::Client;
+use leasehold::client::ConnectOptions;
+use leasehold::client::TlsOptions;
+use leasehold::types::Role;
+
+/// How long a test waits for something that normally takes a second or two, before it says that it
+/// never came. Far beyond what a slow machine needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary under test.
+pub(crate) fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_leasehold")
+}
+
+/// Runs the binary to its end and returns (exit code, stdout, stderr).
+pub(crate) fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(binary())
+        .args(arguments)
+        .env_remove("LEASEHOLD_ENDPOINTS")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary under test runs");
+    (
+        output.status.code().unwrap_or(-1),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+/// Runs the binary and demands success.
+pub(crate) fn must(arguments: &[&str]) -> String {
+    let (code, stdout, stderr) = run(arguments);
+    assert_eq!(
+        code, 0,
+        "leasehold {arguments:?} failed:\n{stdout}\n{stderr}"
+    );
+    stdout
+}
+
+/// A free UDP or TCP port on loopback, at the time of asking.
+pub(crate) fn free_port() -> u16 {
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.local_addr().unwrap().port()
+}
+
+/// Waits until `probe` gives something, asking again every 20 ms.
+pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(
+            started.elapsed() < PATIENCE,
+            "waited {PATIENCE:?} for: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A cluster's authorities and the certificates made with them.
+pub(crate) struct Pki {
+    pub(crate) path: PathBuf,
+}
+
+impl Pki {
+    /// A new cluster's certificates in `path`.
+    pub(crate) fn create(path: &Path) -> Self {
+        must(&["cert", "init", "--out", path.to_str().unwrap()]);
+        let pki = Self {
+            path: path.to_owned(),
+        };
+        pki.issue("--client", "tester", &[]);
+        pki
+    }
+
+    /// Issues one certificate.
+    pub(crate) fn issue(&self, kind: &str, name: &str, more: &[&str]) {
+        let out = self.path.to_str().unwrap();
+        let mut arguments = vec!["cert", "issue", "--out", out, kind, "--name", name];
+        if kind == "--node" {
+            arguments.extend(["--san", "127.0.0.1,localhost"]);
+        }
+        arguments.extend(more);
+        must(&arguments);
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.path.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+/// One node's process, or its absence.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) client: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) config: PathBuf,
+    pub(crate) log: PathBuf,
+    pub(crate) process: Option<Child>,
+}
+
+impl Node {
+    /// Starts the process; it need not be ready when this returns.
+    pub(crate) fn start(&mut self) {
+        assert!(self.process.is_none(), "{} runs already", self.name);
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .unwrap();
+        let child = Command::new(binary())
+            .args(["serve", "--config", self.config.to_str().unwrap()])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .expect("the binary under test runs");
+        self.process = Some(child);
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.process.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Asks the process to stop and returns its exit code.
+    pub(crate) fn stop(&mut self) -> i32 {
+        let mut child = self.process.take().expect("it runs");
+        let id = child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let started = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(
+                started.elapsed() < PATIENCE,
+                "{} did not stop:\n{}",
+                self.name,
+                self.log_text()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits for the process to end by itself and returns its exit code.
+    pub(crate) fn wait_for_exit(&mut self) -> i32 {
+        let mut child = self.process.take().expect("it runs");
+        let started = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status.code().unwrap_or(-1);
+            }
+            if started.elapsed() > PATIENCE {
+                child.kill().unwrap();
+                panic!(
+                    "{} runs on, and should have refused:\n{}",
+                    self.name,
+                    self.log_text()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What the process wrote, for messages.
+    pub(crate) fn log_text(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// One HTTP request to the admin listener: (status, body).
+    pub(crate) fn admin(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect_timeout(&self.admin, Duration::from_secs(1)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        .ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let status = answer.split(' ').nth(1)?.parse().ok()?;
+        let body = answer.split_once("\r\n\r\n")?.1.to_owned();
+        Some((status, body))
+    }
+
+    /// The value of one metric line, whose name and labels are `series`.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let (_, body) = eventually("a scrape", || self.admin("/metrics"));
+        body.lines()
+            .find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+            .unwrap_or_else(|| panic!("{} has no series {series}:\n{body}", self.name))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Several nodes of one cluster.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) pki: Pki,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Prepares certificates and configuration for `count` nodes and starts none.
+    pub(crate) fn prepare(count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let pki = Pki::create(&folder.path().join("pki"));
+        let mut nodes = Vec::new();
+        for number in 1..=count {
+            let name = format!("n{number}");
+            pki.issue("--node", &name, &[]);
+            let address = || SocketAddr::from(([127, 0, 0, 1], free_port()));
+            nodes.push(Node {
+                client: address(),
+                peer: address(),
+                admin: address(),
+                data_dir: folder.path().join(&name),
+                config: folder.path().join(format!("{name}.toml")),
+                log: folder.path().join(format!("{name}.log")),
+                name,
+                process: None,
+            });
+        }
+        let cluster = Self { nodes, pki, folder };
+        cluster.write_configs("");
+        cluster
+    }
+
+    /// Prepares and starts `count` nodes and waits until a leader serves leased reads.
+    pub(crate) fn start(count: usize) -> Self {
+        let mut cluster = Self::prepare(count);
+        cluster.start_all();
+        cluster.wait_for_lease();
+        cluster
+    }
+
+    /// Writes every node's configuration; `more` is appended to each.
+    pub(crate) fn write_configs(&self, more: &str) {
+        let initial: Vec<String> = self
+            .nodes
+            .iter()
+            .map(|node| format!("\"{}={}\"", node.name, node.peer))
+            .collect();
+        for node in &self.nodes {
+            let text = format!(
+                "[node]\nname = \"{}\"\ndata_dir = \"{}\"\n\
+                 [listen]\nclient = \"{}\"\npeer = \"{}\"\nadmin = \"{}\"\n\
+                 [cluster]\ninitial = [{}]\n\
+                 [storage]\nsegment_bytes = \"8MiB\"\n\
+                 [tls.client]\ncert_file = \"{server}.pem\"\nkey_file = \"{server}.key\"\ntrusted_ca_file = \"{client_ca}\"\n\
+                 [tls.peer]\ncert_file = \"{peer}.pem\"\nkey_file = \"{peer}.key\"\ntrusted_ca_file = \"{peer_ca}\"\n\
+                 [log]\nformat = \"text\"\n{more}",
+                node.name,
+                node.data_dir.display(),
+                node.client,
+                node.peer,
+                node.admin,
+                initial.join(", "),
+                server = self.pki.file(&format!("{}-server", node.name)),
+                peer = self.pki.file(&format!("{}-peer", node.name)),
+                client_ca = self.pki.file("client-ca.pem"),
+                peer_ca = self.pki.file("peer-ca.pem"),
+            );
+            fs::write(&node.config, text).unwrap();
+        }
+    }
+
+    pub(crate) fn start_all(&mut self) {
+        for node in &mut self.nodes {
+            node.start();
+        }
+    }
+
+    /// The node that leads with a valid lease, by its own account.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        self.nodes.iter().position(|node| {
+            node.process.is_some()
+                && node.admin("/metrics").is_some_and(|(_, body)| {
+                    body.lines()
+                        .any(|line| line.trim() == "leasehold_leader_lease_valid 1")
+                })
+        })
+    }
+
+    /// Waits until some node leads under a valid lease.
+    pub(crate) fn wait_for_lease(&mut self) -> usize {
+        let started = Instant::now();
+        loop {
+            if let Some(leader) = self.leader() {
+                return leader;
+            }
+            for node in &mut self.nodes {
+                if let Some(child) = &mut node.process
+                    && let Some(status) = child.try_wait().unwrap()
+                {
+                    node.process = None;
+                    panic!("{} ended with {status}:\n{}", node.name, node.log_text());
+                }
+            }
+            if started.elapsed() > PATIENCE {
+                let logs: Vec<String> = self.nodes.iter().map(Node::log_text).collect();
+                panic!(
+                    "no node leads under a lease after {PATIENCE:?}:\n{}",
+                    logs.join("\n---\n")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What every client of this cluster connects with.
+    pub(crate) fn options(&self) -> ConnectOptions {
+        ConnectOptions::new()
+            .with_tls(
+                TlsOptions::new()
+                    .ca_pem_file(self.pki.file("client-ca.pem"))
+                    .identity_pem_files(self.pki.file("tester.pem"), self.pki.file("tester.key")),
+            )
+            .with_timeout(Duration::from_secs(10))
+    }
+
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        self.nodes
+            .iter()
+            .map(|node| node.client.to_string())
+            .collect()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(self.endpoints(), Some(self.options()))
+            .await
+            .expect("a node is reachable")
+    }
+
+    /// The flags that make the command line talk to this cluster.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        vec![
+            format!("--endpoints={}", self.endpoints().join(",")),
+            format!("--cacert={}", self.pki.file("client-ca.pem")),
+            format!("--cert={}", self.pki.file("tester.pem")),
+            format!("--key={}", self.pki.file("tester.key")),
+            "--timeout=10s".to_owned(),
+        ]
+    }
+
+    /// Runs a client command against this cluster.
+    pub(crate) fn cli(&self, arguments: &[&str]) -> (i32, String, String) {
+        let flags = self.flags();
+        let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
+        all.extend(arguments);
+        run(&all)
+    }
+}
+
+/// Whether `role` is one that a healthy member has.
+pub(crate) fn is_healthy(role: Role) -> bool {
+    matches!(role, Role::Leader | Role::Follower)
+}

@@ -1,0 +1,285 @@
+//! A cluster starts, takes writes, serves reads under its lease, stops and starts again.
+
+use leasehold::api::Consistency;
+use leasehold::api::ErrorKind;
+use leasehold::api::ReadPath;
+use leasehold::client::DeleteOptions;
+use leasehold::client::GetOptions;
+use leasehold::client::PutOptions;
+
+use crate::harness::Cluster;
+use crate::harness::eventually;
+use crate::harness::is_healthy;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+
+    let put = client.put("color", "red", None).await.unwrap();
+    assert!(
+        put.header().revision > 1,
+        "a first write raises the revision of an empty store"
+    );
+    assert_eq!(put.header().read, None);
+    let put = client
+        .put("color", "blue", Some(PutOptions::new().with_prev_kv()))
+        .await
+        .unwrap();
+    let previous = put.prev_kv.as_ref().expect("the key existed");
+    assert_eq!(previous.value.as_ref(), b"red");
+    assert_eq!(previous.version, 1);
+
+    let get = client.get("color", None).await.unwrap();
+    let [kv] = &get.kvs[..] else {
+        panic!("one key was asked for: {get:?}")
+    };
+    assert_eq!(kv.value.as_ref(), b"blue");
+    assert_eq!(kv.version, 2);
+    assert_eq!(kv.mod_revision, put.header().revision);
+    assert_eq!(kv.create_revision, put.header().revision - 1);
+    let read = get.header().read.expect("a read says how it was served");
+    assert_eq!(read.path, ReadPath::Lease);
+    assert!(read.applied_index >= read.read_index);
+    assert!(!read.lease_remaining.is_zero());
+    assert_eq!(
+        get.header().leader_id,
+        Some(get.header().member_id),
+        "only the leader has a lease"
+    );
+
+    let quorum = GetOptions::new().with_consistency(Consistency::LinearizableQuorum);
+    let get = client.get("color", Some(quorum)).await.unwrap();
+    assert_eq!(get.header().read.unwrap().path, ReadPath::ReadIndex);
+    assert_eq!(get.kvs[0].value.as_ref(), b"blue");
+
+    for number in 0..5 {
+        client
+            .put(format!("svc/{number}"), "x", None)
+            .await
+            .unwrap();
+    }
+    let all = client
+        .get(
+            "svc/",
+            Some(
+                GetOptions::new()
+                    .with_prefix()
+                    .with_limit(2)
+                    .with_keys_only(),
+            ),
+        )
+        .await
+        .unwrap();
+    assert_eq!(all.kvs.len(), 2);
+    assert_eq!(all.count, 5);
+    assert!(all.more);
+    assert!(all.kvs.iter().all(|kv| kv.value.is_empty()));
+    let deleted = client
+        .delete("svc/", Some(DeleteOptions::new().with_prefix()))
+        .await
+        .unwrap();
+    assert_eq!(deleted.deleted, 5);
+    let none = client
+        .get("svc/", Some(GetOptions::new().with_prefix()))
+        .await
+        .unwrap();
+    assert_eq!(none.count, 0);
+
+    for node in &cluster.nodes {
+        let status = client.status(&node.client.to_string()).await.unwrap();
+        let status = status.status;
+        assert!(is_healthy(status.role), "{} is {}", node.name, status.role);
+        assert_eq!(status.name, node.name);
+        assert_eq!(status.members.len(), 3);
+        let (ready, body) = node.admin("/readyz?verbose").unwrap();
+        assert_eq!(ready, 200, "{body}");
+        assert_eq!(node.admin("/livez").unwrap().0, 200);
+        assert_eq!(node.admin("/version").unwrap().0, 200);
+    }
+    client.close().await;
+
+    // The lot stops cleanly, comes back, and remembers.
+    for node in &mut cluster.nodes {
+        assert_eq!(node.stop(), 0, "{}:\n{}", node.name, node.log_text());
+    }
+    cluster.start_all();
+    cluster.wait_for_lease();
+    let client = cluster.client().await;
+    let get = client.get("color", None).await.unwrap();
+    assert_eq!(get.kvs[0].value.as_ref(), b"blue");
+    assert_eq!(get.kvs[0].version, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_leased_reads_cause_no_message_to_a_peer_and_no_disk_sync() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    client.put("k", "v", None).await.unwrap();
+    client.get("k", None).await.unwrap();
+    let leader = cluster.leader().expect("it led a moment ago");
+    let node = &cluster.nodes[leader];
+    // Let the log write the mark that follows a pause in writing, and followers catch up.
+    eventually("a quiet cluster", || {
+        let before = traffic(node);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        (before == traffic(node)).then_some(())
+    });
+
+    let before = traffic(node);
+    let leased_before = node.metric("leasehold_reads_total{path=\"lease\"}");
+    for _ in 0..100 {
+        let reads = (0..100).map(|_| {
+            let client = client.clone();
+            async move { client.get("k", None).await }
+        });
+        for read in futures_join(reads).await {
+            assert_eq!(read.unwrap().header().read.unwrap().path, ReadPath::Lease);
+        }
+    }
+    let leased = node.metric("leasehold_reads_total{path=\"lease\"}") - leased_before;
+    assert_eq!(leased, 10_000.0, "every read was served under the lease");
+    assert_eq!(
+        before,
+        traffic(node),
+        "(messages to peers other than heartbeats, disk syncs)"
+    );
+}
+
+/// What a leased read must not cause: messages to peers other than the heartbeats that flow
+/// anyway, and syncs of the log.
+fn traffic(node: &crate::harness::Node) -> (u64, u64) {
+    let sent: f64 = ["append", "vote", "other"]
+        .iter()
+        .map(|kind| {
+            node.metric(&format!(
+                "leasehold_raft_messages_sent_total{{kind=\"{kind}\"}}"
+            ))
+        })
+        .sum();
+    let rounds = node.metric("leasehold_reads_total{path=\"read_index\"}");
+    let syncs = node.metric("leasehold_wal_fsync_duration_seconds_count");
+    ((sent + rounds) as u64, syncs as u64)
+}
+
+/// Polls all of them together and returns their results in order.
+async fn futures_join<F>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let tasks: Vec<_> = futures.map(tokio::spawn).collect();
+    let mut results = Vec::new();
+    for task in tasks {
+        results.push(task.await.unwrap());
+    }
+    results
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_alone_is_a_cluster_too() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    client.put("a", "1", None).await.unwrap();
+    let get = client.get("a", None).await.unwrap();
+    assert_eq!(get.header().read.unwrap().path, ReadPath::Lease);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_moves_on_request_and_writes_go_on() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let before = client.put("a", "1", None).await.unwrap();
+    let old = before.header().leader_id.unwrap();
+    client.move_leader(None).await.unwrap();
+    let after = client.put("a", "2", None).await.unwrap();
+    assert_ne!(after.header().leader_id, Some(old), "somebody else leads");
+    assert!(after.header().raft_term > before.header().raft_term);
+    let get = client.get("a", None).await.unwrap();
+    assert_eq!(get.kvs[0].value.as_ref(), b"2");
+    assert_eq!(get.kvs[0].version, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_moved_to_other_ports_is_found_again() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    client.put("a", "1", None).await.unwrap();
+    let leader = cluster.leader().unwrap();
+    let moved = (leader + 1) % 3;
+    assert_eq!(cluster.nodes[moved].stop(), 0);
+    // Only the moved node knows its new place; the others are not told.
+    let old_configs: Vec<String> = cluster
+        .nodes
+        .iter()
+        .map(|n| std::fs::read_to_string(&n.config).unwrap())
+        .collect();
+    let new_peer = std::net::SocketAddr::from(([127, 0, 0, 1], crate::harness::free_port()));
+    let text = old_configs[moved].replace(
+        &cluster.nodes[moved].peer.to_string(),
+        &new_peer.to_string(),
+    );
+    std::fs::write(&cluster.nodes[moved].config, text).unwrap();
+    cluster.nodes[moved].peer = new_peer;
+    client.put("b", "2", None).await.unwrap();
+    cluster.nodes[moved].start();
+    let serializable = GetOptions::new().with_consistency(Consistency::Serializable);
+    let endpoint = cluster.nodes[moved].client.to_string();
+    let alone = leasehold::client::Client::connect([endpoint], Some(cluster.options())).await;
+    let alone = alone.unwrap();
+    let started = std::time::Instant::now();
+    loop {
+        let get = alone.get("b", Some(serializable.clone())).await;
+        if get.is_ok_and(|get| get.count == 1) {
+            break;
+        }
+        assert!(
+            started.elapsed() < crate::harness::PATIENCE,
+            "the moved node never caught up"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_only_read_on_a_follower_is_sent_on_to_the_leader() {
+    let cluster = Cluster::start(3);
+    let leader = cluster.leader().unwrap();
+    let follower = cluster.nodes[(leader + 1) % 3].client.to_string();
+    let client = leasehold::client::Client::connect([follower], Some(cluster.options()))
+        .await
+        .unwrap();
+    client.put("a", "1", None).await.unwrap();
+    let lease_only = GetOptions::new().with_consistency(Consistency::LeaseOnly);
+    match client.get("a", Some(lease_only)).await {
+        Ok(get) => assert_eq!(get.header().read.unwrap().path, ReadPath::Lease),
+        Err(error) => assert_eq!(error.kind(), &ErrorKind::LeaseInvalid, "{error}"),
+    }
+}
+
+#[test]
+fn the_command_line_does_what_the_library_does() {
+    let cluster = Cluster::start(3);
+    assert_eq!(
+        cluster.cli(&["put", "foo", "bar"]),
+        (0, "OK\n".into(), String::new())
+    );
+    let (code, out, _) = cluster.cli(&["put", "foo", "bar2", "--prev-kv"]);
+    assert_eq!((code, out.as_str()), (0, "OK\nfoo\nbar\n"));
+    let (code, out, _) = cluster.cli(&["get", "foo"]);
+    assert_eq!((code, out.as_str()), (0, "foo\nbar2\n"));
+    let (code, out, _) = cluster.cli(&["get", "foo", "-o", "fields"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("\"ReadPath\" : \"lease\""), "{out}");
+    assert!(out.contains("\"Version\" : 2"), "{out}");
+    let (code, out, _) = cluster.cli(&["del", "--prefix", "fo"]);
+    assert_eq!((code, out.as_str()), (0, "1\n"));
+    let (code, out, _) = cluster.cli(&["endpoint", "status", "-o", "table"]);
+    assert_eq!(code, 0, "{out}");
+    assert_eq!(out.matches("follower").count(), 2, "{out}");
+    assert_eq!(
+        out.matches("leader").count(),
+        1 + out.matches("IS LEADER").count(),
+        "{out}"
+    );
+}

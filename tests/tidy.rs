@@ -1,0 +1,223 @@
+//! Boundaries that the compiler does not hold: who may know whom, and a few absences.
+//!
+//! Features keep tokio, quinn, rustls and fjall out of the lower layers (`cargo check
+//! --no-default-features`), and `clippy.toml` keeps clocks and randomness out. What is left is the
+//! picture of ARCHITECTURE.md: a file may name `crate::x` only for an `x` that its module is
+//! allowed below. The scan reads one path per line, so grouped `use crate::{...}` is refused.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// Every module of the library and the modules it may know, lowest first.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("time", &[]),
+    ("version", &[]),
+    ("api", &["types"]),
+    ("raft", &["types", "time"]),
+    ("log", &["types", "time"]),
+    ("kv", &["types", "time", "api"]),
+    ("wire", &["types", "time", "api", "raft", "kv"]),
+    ("node", &["types", "time", "api", "raft", "log", "kv"]),
+    ("clock", &["time"]),
+    (
+        "transport",
+        &["types", "time", "api", "raft", "wire", "node", "clock"],
+    ),
+    (
+        "client",
+        &["types", "time", "api", "wire", "transport", "clock"],
+    ),
+    (
+        "server",
+        &[
+            "types",
+            "time",
+            "api",
+            "raft",
+            "log",
+            "kv",
+            "wire",
+            "node",
+            "transport",
+            "clock",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "types",
+            "time",
+            "api",
+            "wire",
+            "transport",
+            "clock",
+            "client",
+        ],
+    ),
+];
+
+fn source_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// Every Rust file below `folder`, in name order.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// The library module that a file belongs to: `raft` for `src/raft/log.rs`, `types` for
+/// `src/types.rs`.
+fn module_of(file: &Path) -> String {
+    let relative = file.strip_prefix(source_root()).unwrap();
+    let first = relative
+        .components()
+        .next()
+        .unwrap()
+        .as_os_str()
+        .to_str()
+        .unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The modules that a line names as `crate::x`.
+fn named_modules(line: &str) -> Vec<String> {
+    line.match_indices("crate::")
+        .filter(|(at, _)| !line[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+        .map(|(at, found)| {
+            let rest = &line[at + found.len()..];
+            rest.chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_' || *c == '{')
+                .collect()
+        })
+        .collect()
+}
+
+/// What is wrong with the lines of one file of `module`.
+fn violations(module: &str, name: &str, text: &str) -> Vec<String> {
+    let allowed = LAYERS
+        .iter()
+        .find(|(layer, _)| *layer == module)
+        .map(|(_, allowed)| *allowed);
+    let Some(allowed) = allowed else {
+        return vec![format!(
+            "{name}: module `{module}` is not in the layer table of tests/tidy.rs"
+        )];
+    };
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for used in named_modules(code) {
+            let place = format!("{name}:{}", number + 1);
+            if used.contains('{') {
+                found.push(format!(
+                    "{place}: write one `use crate::...` a line, so it can be seen"
+                ));
+            } else if used != module && !allowed.contains(&used.as_str()) {
+                found.push(format!("{place}: `{module}` may not know `{used}`"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_file_knows_only_the_layers_below_it() {
+    let mut found = Vec::new();
+    for file in rust_files(&source_root()) {
+        let module = module_of(&file);
+        if module == "lib" || module == "main" {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        found.extend(violations(&module, &file.display().to_string(), &text));
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_layer_table_itself_has_no_cycle() {
+    for (position, (module, allowed)) in LAYERS.iter().enumerate() {
+        for used in *allowed {
+            let below = LAYERS[..position].iter().any(|(layer, _)| layer == used);
+            assert!(below, "`{module}` lists `{used}`, which is not below it");
+        }
+    }
+}
+
+#[test]
+fn the_scan_sees_planted_edges() {
+    let planted = "use crate::kv::Command;\n";
+    assert_eq!(
+        violations("raft", "f.rs", planted),
+        ["f.rs:1: `raft` may not know `kv`"]
+    );
+    let inline = "    let x = crate::server::start();\n";
+    assert_eq!(
+        violations("client", "f.rs", inline),
+        ["f.rs:1: `client` may not know `server`"]
+    );
+    let grouped = "use crate::{raft, kv};\n";
+    assert_eq!(violations("node", "f.rs", grouped).len(), 1);
+    assert!(violations("node", "f.rs", "use crate::kv::Command; // crate::server\n").is_empty());
+    assert!(violations("nonsense", "f.rs", "")[0].contains("not in the layer table"));
+}
+
+#[test]
+fn nothing_is_unsafe_and_no_grab_bag_exists() {
+    for root in ["lib.rs", "main.rs"] {
+        let text = fs::read_to_string(source_root().join(root)).unwrap();
+        assert!(
+            text.contains("#![forbid(unsafe_code)]"),
+            "{root} must forbid unsafe code"
+        );
+    }
+    for file in rust_files(&source_root()) {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(
+            ![
+                "util.rs",
+                "utils.rs",
+                "helper.rs",
+                "helpers.rs",
+                "common.rs"
+            ]
+            .contains(&name.as_str()),
+            "{}: a helper lives with the noun it helps",
+            file.display()
+        );
+    }
+}
+
+#[test]
+fn features_are_chosen_on_mod_lines_only() {
+    for file in rust_files(&source_root()) {
+        let module = module_of(&file);
+        if module == "lib" || module == "main" {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            assert!(
+                !line.contains("cfg(feature"),
+                "{}:{}: a feature adds modules in lib.rs and changes nothing else",
+                file.display(),
+                number + 1
+            );
+        }
+    }
+}
