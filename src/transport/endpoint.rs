@@ -31,6 +31,7 @@ use crate::transport::connection::AddressSeats;
 use crate::transport::connection::Established;
 use crate::transport::connection::Seat;
 use crate::transport::connection::Seats;
+use crate::transport::stats::is_worth_saying;
 use crate::types::ClusterId;
 use crate::wire::FrameLimits;
 
@@ -357,7 +358,9 @@ impl Endpoint {
         let result = self.try_connect(address).await;
         match &result {
             Ok(_) => shared.stats.count_ok(shared.port),
-            Err(error) => shared.stats.count_failed(shared.port, error.failure()),
+            Err(error) => {
+                shared.stats.count_failed(shared.port, error.failure());
+            }
         }
         result
     }
@@ -525,8 +528,10 @@ impl Accepting {
                 Ok(connection)
             }
             Err((failure, error)) => {
-                shared.stats.count_failed(shared.port, failure);
-                tracing::warn!(port = shared.port.name(), %error, "caller refused");
+                let count = shared.stats.count_failed(shared.port, failure);
+                if is_worth_saying(count) {
+                    tracing::warn!(port = shared.port.name(), %error, "caller refused");
+                }
                 Err(error)
             }
         }
