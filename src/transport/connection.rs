@@ -280,10 +280,29 @@ struct Inner {
     dialled: bool,
     limits: FrameLimits,
     stats: Arc<TransportStats>,
+    // Dropped in this order: who sees the count fall finds the seats free.
     _seats: Vec<Seat>,
+    _open: OpenCount,
 }
 
-impl Drop for Inner {
+/// Counts a connection as open for as long as it lives.
+#[derive(Debug)]
+struct OpenCount {
+    port: Port,
+    stats: Arc<TransportStats>,
+}
+
+impl OpenCount {
+    fn new(port: Port, stats: &Arc<TransportStats>) -> Self {
+        stats.opened(port);
+        Self {
+            port,
+            stats: Arc::clone(stats),
+        }
+    }
+}
+
+impl Drop for OpenCount {
     fn drop(&mut self) {
         self.stats.closed(self.port);
     }
@@ -339,7 +358,6 @@ impl Connection {
             };
             seats.push(seat);
         }
-        stats.opened(port);
         Ok(Self {
             inner: Arc::new(Inner {
                 quic,
@@ -347,8 +365,9 @@ impl Connection {
                 port,
                 dialled,
                 limits,
-                stats,
                 _seats: seats,
+                _open: OpenCount::new(port, &stats),
+                stats,
             }),
         })
     }

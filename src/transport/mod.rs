@@ -52,6 +52,7 @@ pub use listener::ListenerConfig;
 pub use stats::HandshakeFailure;
 pub use stats::Port;
 pub use stats::TransportStats;
+pub use stats::is_worth_saying;
 pub use tls::Tls;
 pub use tls::TlsError;
 pub use tls::TlsPaths;

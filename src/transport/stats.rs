@@ -85,6 +85,12 @@ impl HandshakeFailure {
     }
 }
 
+/// Whether the `count`th event of its kind deserves a line in the log: strangers cause these, and
+/// must not be able to fill a disk.
+pub fn is_worth_saying(count: u64) -> bool {
+    count <= 10 || count.is_multiple_of(1000)
+}
+
 /// Counters of one process, shared by its endpoints. All but `connections` only rise.
 #[derive(Debug, Default)]
 pub struct TransportStats {
@@ -131,8 +137,9 @@ impl TransportStats {
         self.handshakes_ok[port as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_failed(&self, port: Port, reason: HandshakeFailure) {
-        self.handshakes_failed[port as usize][reason as usize].fetch_add(1, Ordering::Relaxed);
+    /// Counts, and says how many that makes.
+    pub(crate) fn count_failed(&self, port: Port, reason: HandshakeFailure) -> u64 {
+        self.handshakes_failed[port as usize][reason as usize].fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn count_malformed(&self, port: Port) {

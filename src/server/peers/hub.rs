@@ -135,10 +135,13 @@ impl Hub {
             .filter(|name| *name != own_name)
             .map(|name| (name.clone(), Link::default()))
             .collect();
-        let advertised = if config.peer_address.is_empty() {
-            local_address.to_string()
-        } else {
+        let advertised = if !config.peer_address.is_empty() {
             config.peer_address.clone()
+        } else if local_address.ip().is_unspecified() {
+            // "Any address" is where we listen, and nowhere that a peer could call.
+            String::new()
+        } else {
+            local_address.to_string()
         };
         Self {
             config,

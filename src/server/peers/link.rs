@@ -23,6 +23,7 @@ use crate::transport::HandshakeFailure;
 use crate::transport::Lost;
 use crate::transport::Port;
 use crate::transport::StreamError;
+use crate::transport::is_worth_saying;
 use crate::transport::resolve;
 use crate::types::NodeId;
 use crate::wire::FrameLimits;
@@ -151,10 +152,12 @@ impl Failure {
                 (reason, error.code())
             }
         };
-        endpoint.stats().count_failed(Port::Peer, reason);
+        let count = endpoint.stats().count_failed(Port::Peer, reason);
         connection.close(code);
-        if let Self::Lost(_) = self {
-            // It went away by itself, as one of two calls that cross may.
+        // One that went away by itself may have been one of two calls that cross; and what
+        // becomes of our own calls is said by whoever makes them.
+        let is_news = !matches!(self, Self::Lost(_)) && !connection.dialled();
+        if !is_news || !is_worth_saying(count) {
             return;
         }
         tracing::warn!(

@@ -65,7 +65,8 @@ pub struct PeersConfig {
     pub node_id: NodeId,
     /// Which life of this node's data this is.
     pub incarnation: Incarnation,
-    /// Where peers reach this node, as `host:port`; empty means the address bound.
+    /// Where peers reach this node, as `host:port`; empty means the address bound, or, if that
+    /// is every address of the machine, that only the peers' configuration knows.
     pub peer_address: String,
     /// Where clients reach this node, as `host:port`.
     pub client_address: String,

@@ -23,6 +23,7 @@ use crate::server::peers::PeerInfo;
 use crate::server::peers::Peers;
 use crate::server::peers::PeersConfig;
 use crate::server::peers::PeersError;
+use crate::server::peers::hub::Hub;
 use crate::server::peers::lane::Lane;
 use crate::server::peers::lane::Overflow;
 use crate::transport::Admission;
@@ -377,6 +378,24 @@ fn an_address_that_was_learned_is_called_when_the_configured_one_is_dead() {
     b.until_connected(1);
     b.peers.send(heartbeat("b", "a", 3));
     assert_eq!(round_of(&a.next()), 3);
+}
+
+#[test]
+fn nobody_is_told_to_call_every_address() {
+    let authority = Authority::new();
+    let hello_at = |local: &str, advertised: &str| {
+        let (recorder, _messages) = Recorder::new();
+        let config = PeersConfig {
+            peer_address: advertised.into(),
+            ..config(authority.node(CLUSTER, "a"), &[("b", "b:1".into())])
+        };
+        let hub = Hub::new(config, local.parse().unwrap(), recorder);
+        hub.calling_hello("b").unwrap().peer_address
+    };
+    assert_eq!(hello_at("10.0.0.1:7401", ""), "10.0.0.1:7401");
+    assert_eq!(hello_at("0.0.0.0:7401", ""), "");
+    assert_eq!(hello_at("[::]:7401", ""), "");
+    assert_eq!(hello_at("0.0.0.0:7401", "n1:7401"), "n1:7401");
 }
 
 #[test]
