@@ -119,6 +119,8 @@ pub(super) struct Found<F> {
     pub(super) tip: Tip,
     /// Where the next batch goes, in the last used segment.
     pub(super) position: u64,
+    /// Where the sectors of the last batch end: from there to `position` nothing is ever written.
+    pub(super) gap_at: u64,
     /// The last whole batch, and the one to cut.
     pub(super) tail: Option<Extent>,
     pub(super) torn: Option<Extent>,
@@ -211,6 +213,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
                 synced: 0,
                 tip: Tip::new(options.genesis(), LogId::default()),
                 position: DATA_AT,
+                gap_at: DATA_AT,
                 tail: None,
                 torn: None,
                 records: Vec::new(),
@@ -325,6 +328,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         let facts = Facts::new(header, opening);
         self.found.used.push(Used { file, facts });
         self.found.position = DATA_AT;
+        self.found.gap_at = DATA_AT;
         self.read_batches(header, seed, image, true)
     }
 
@@ -457,6 +461,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         self.absorb(extent, &Bytes::from(payload))?;
         self.found.synced = batch;
         self.found.position = extent.at + extent.bytes;
+        self.found.gap_at = extent.at + u64::from(count) * SECTOR as u64;
         self.found.tail = Some(extent);
         self.check_named(extent.segment, extent.at)
     }

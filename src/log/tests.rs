@@ -969,6 +969,24 @@ fn a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine() {
 }
 
 #[test]
+fn damage_between_a_batch_and_the_next_block_is_repaired_too() {
+    let (disk, truth) = specimen(true);
+    // The first batch fills less than its block; this sector of it was never written.
+    disk.flip("log/0000000000000001", (8192 + 4096 - 100) * 8);
+    let (mut log, recovery) = open(&disk).unwrap();
+    assert!(matches!(recovery.verdict, Verdict::Damaged(_)));
+    let kept = recovery.records.len();
+    assert_eq!(recovery.records, truth.records[..kept]);
+    log.repair().unwrap();
+    drop(log);
+    disk.crash();
+    let (_, recovery) = open(&disk).unwrap();
+    assert_eq!(recovery.verdict, Verdict::Clean, "else it is damaged at every start");
+    assert_eq!(recovery.records, truth.records[..kept]);
+    assert!(recovery.quarantined);
+}
+
+#[test]
 fn a_quarantine_that_others_ask_for_is_remembered_too() {
     let (disk, truth) = specimen(true);
     let (mut log, recovery) = open(&disk).unwrap();

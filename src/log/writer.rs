@@ -549,6 +549,9 @@ impl<F: DiskFile> Tail<F> {
             at: found.position,
             bytes: in_use.facts.bytes - found.position,
         };
+        // The damage may lie between the last batch and the next block, where nothing belongs.
+        let gap = found.position - found.gap_at;
+        in_use.file.write_zeros(found.gap_at, gap)?;
         wipe(&mut in_use.file, rest)?;
         let spare = make_segment(disk, options, in_use.facts.number + 1)?;
         let whole = Found {
@@ -558,6 +561,7 @@ impl<F: DiskFile> Tail<F> {
             synced: found.synced,
             tip: found.tip.clone(),
             position: found.position,
+            gap_at: found.gap_at,
             tail: found.tail,
             torn: None,
             records: Vec::new(),
