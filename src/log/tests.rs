@@ -981,7 +981,11 @@ fn damage_between_a_batch_and_the_next_block_is_repaired_too() {
     drop(log);
     disk.crash();
     let (_, recovery) = open(&disk).unwrap();
-    assert_eq!(recovery.verdict, Verdict::Clean, "else it is damaged at every start");
+    assert_eq!(
+        recovery.verdict,
+        Verdict::Clean,
+        "else it is damaged at every start"
+    );
     assert_eq!(recovery.records, truth.records[..kept]);
     assert!(recovery.quarantined);
 }

@@ -57,6 +57,10 @@ pub(crate) struct SimDisk {
     real: Option<RealLog>,
     /// Written, and not known to be synced.
     under_way: Vec<Unsaved>,
+    /// The log was damaged, and the replica has not got everything back since (A23).
+    pub(crate) quarantined: bool,
+    /// The replica says that it has: written with the next sync.
+    pub(crate) recovered: bool,
     /// The store as the system has it: lost with the power.
     pub(crate) store: MemStore,
     /// The store as it would be found after a loss of power.
@@ -83,6 +87,8 @@ impl SimDisk {
             entries: Vec::new(),
             real: real.then(|| RealLog::new(node, dice.number())),
             under_way: Vec::new(),
+            quarantined: false,
+            recovered: false,
             store: MemStore::new(),
             kept: MemStore::new(),
             latency_min,
@@ -133,6 +139,14 @@ impl SimDisk {
         for unsaved in std::mem::take(&mut self.under_way) {
             self.keep(unsaved, usize::MAX);
         }
+        if std::mem::take(&mut self.recovered) {
+            self.quarantined = false;
+            if let Some(log) = self.real.as_mut().and_then(|real| real.log.as_mut())
+                && log.end_quarantine().is_err()
+            {
+                return Sync::Failed;
+            }
+        }
         if self.dice.chance(0.01) {
             self.kept = self.store.clone();
         }
@@ -158,6 +172,42 @@ impl SimDisk {
         }
         self.kept = self.store.clone();
         found
+    }
+
+    /// While no process runs, something that was synced rots. The plain log loses its end, and
+    /// knows it.
+    ///
+    /// # Errors
+    /// The damage was not noticed, and something that was durable is gone.
+    pub(crate) fn rot(&mut self) -> Result<(), String> {
+        let Some(real) = &mut self.real else {
+            let left = self.dice.between(0, self.entries.len() as u64) as usize;
+            self.entries.truncate(left);
+            self.quarantined = true;
+            return Ok(());
+        };
+        real.log = None;
+        real.flip_somewhere(&mut self.dice);
+        let (log, recovery) = Log::open(real.disk.clone(), real.options)
+            .map_err(|error| format!("one bit flipped: {error}"))?;
+        let log = real.log.insert(log);
+        let entries: Vec<Entry> = recovery.records.into_iter().map(entry).collect();
+        match recovery.verdict {
+            Verdict::Damaged(_) => {
+                log.repair().map_err(|error| error.to_string())?;
+                self.quarantined = true;
+            }
+            _ if entries != self.entries => {
+                let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+                return Err(format!("one bit flipped, unnoticed; found {ids:?}"));
+            }
+            _ => {}
+        }
+        if entries.len() > self.entries.len() || entries != self.entries[..entries.len()] {
+            return Err("one bit flipped, and other entries were made of it".to_owned());
+        }
+        self.entries = entries;
+        Ok(())
     }
 
     /// As the log thread writes a group: the newest hard state first, then all entries.
@@ -195,7 +245,8 @@ impl SimDisk {
             real.disk.fail_call(call, sim_disk::Fault::Crash);
             real.write(&under_way);
         }
-        let recovery = real.reopen(ending)?;
+        let recovery = real.reopen(ending, self.quarantined)?;
+        self.recovered = false;
         let hard = HardState {
             term: recovery.vote.term,
             vote: recovery.vote.voted_for,
@@ -322,8 +373,20 @@ impl RealLog {
         marked && prepared
     }
 
+    /// One bit of the part of a file that is in use.
+    fn flip_somewhere(&mut self, dice: &mut Dice) {
+        let names = self.disk.file_names();
+        let name = dice.pick(&names);
+        let contents = self.disk.contents(name);
+        let used = contents.iter().rposition(|byte| *byte != 0);
+        if let Some(last) = used {
+            let byte = dice.between(0, last as u64) as usize;
+            self.disk.flip(name, byte * 8 + dice.between(0, 7) as usize);
+        }
+    }
+
     /// The process ends, and another opens what is there.
-    fn reopen(&mut self, ending: Ending) -> Result<Recovery, String> {
+    fn reopen(&mut self, ending: Ending, quarantined: bool) -> Result<Recovery, String> {
         self.log = None;
         match ending {
             Ending::Kill => self.disk.kill(),
@@ -334,7 +397,9 @@ impl RealLog {
         self.log = Some(log);
         match &recovery.verdict {
             Verdict::Damaged(damage) => Err(damage.to_string()),
-            _ if recovery.quarantined || recovery.created => Err(format!("{recovery:?}")),
+            // A quarantine whose end was being written may have ended.
+            _ if recovery.quarantined && !quarantined => Err("in quarantine".to_owned()),
+            _ if recovery.created => Err("created anew".to_owned()),
             _ => Ok(recovery),
         }
     }

@@ -10,6 +10,7 @@ use leasehold::node::Input;
 use leasehold::node::Output;
 use leasehold::raft::Payload;
 use leasehold::types::LogIndex;
+use leasehold::types::Role;
 
 use crate::clock::MS;
 use crate::clock::Nanos;
@@ -132,7 +133,12 @@ impl World {
             outputs.push(output);
         }
         let after = process.node.status();
-        if process.node.consensus().lease_tripped() && !self.machines[node].tripped {
+        let tripped = process.node.consensus().lease_tripped();
+        if before.role == Role::Quarantined && after.role != Role::Quarantined {
+            self.machines[node].disk.recovered = true;
+            self.judge.counts.recoveries += 1;
+        }
+        if tripped && !self.machines[node].tripped {
             self.machines[node].tripped = true;
             self.judge.tripped(node);
         }

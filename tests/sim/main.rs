@@ -58,7 +58,7 @@ use run::Report;
 use run::run;
 
 /// How many seeds a plain `cargo test` runs.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 300;
 
 /// The environment's word for how to run.
 struct Settings {
@@ -140,6 +140,7 @@ fn seeds_end_well() {
             total.votes,
             total.transfer_votes,
             total.broken_by_freeze,
+            total.recoveries,
         ];
         assert!(happened.iter().all(|count| *count > 0), "{total:?}");
         assert!(total.leased_reads > 20 * settings.seeds, "{total:?}");

@@ -88,6 +88,9 @@ pub(crate) enum Fault {
     FailDisk(Target),
     /// There is no space, which ends the process.
     FillDisk(Target),
+    /// The process ends, its log rots, and it starts again. Not while another is damaged: what is
+    /// committed is to be found on some whole disk.
+    Rot(Target),
     /// Applying takes up to so long.
     SlowApply(Target, Nanos),
     /// Leadership is handed over.
@@ -303,6 +306,18 @@ impl World {
                 let node = self.resolve(line, who);
                 self.machines[node].disk.full_until = now + lasts;
             }
+            Fault::Rot(who) => {
+                let damaged = self.machines.iter().any(|machine| machine.disk.quarantined);
+                if self.machines.len() > 2 && !damaged {
+                    let node = self.resolve(line, who);
+                    self.stop(node, Ending::Kill);
+                    if let Err(found) = self.machines[node].disk.rot() {
+                        let what = format!("n{}: {found}", node + 1);
+                        self.judge.fail("A21 damage is noticed", what);
+                    }
+                    self.judge.stopped(node, &self.machines[node].disk);
+                }
+            }
             Fault::SlowApply(who, by) => {
                 let node = self.resolve(line, who);
                 self.machines[node].apply_slow = (now + lasts, by);
@@ -337,7 +352,7 @@ impl World {
             }
         }
         match (fault, node) {
-            (Fault::Crash(..), Some(node)) => self.start(node),
+            (Fault::Crash(..) | Fault::Rot(_), Some(node)) => self.start(node),
             (Fault::Suspend(_) | Fault::Freeze(_), Some(node)) => {
                 self.machines[node].clock.resume(now);
             }

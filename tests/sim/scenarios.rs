@@ -475,6 +475,51 @@ fn a18_a_write_of_unknown_outcome_is_retried_elsewhere_and_happens_once() {
 }
 
 #[test]
+fn a23_what_only_a_damaged_replica_has_lost_is_not_voted_away() {
+    let mut stage = Stage::with(3);
+    let (leader, one, two) = (stage.leader(), stage.other(1), stage.other(2));
+    // Two have the write, one has not heard of it.
+    stage.does(60_000, Fault::Isolate(Node(two), Way::Both, false));
+    let fate = stage.write();
+    let Fate::Written { revision } = fate else {
+        unreachable!("write() checks it");
+    };
+    stage.wait(100);
+    // Of the two, one loses it, and the other is gone for a while.
+    stage.world.stop(leader, Ending::Kill);
+    stage.world.stop(one, Ending::Kill);
+    while !stage.world.machines[one].disk.quarantined {
+        let noticed = stage.world.machines[one].disk.rot();
+        noticed.expect("damage is noticed");
+    }
+    let disk = &stage.world.machines[one].disk;
+    stage.world.judge.stopped(one, disk);
+    stage.world.start(one);
+    stage.world.network.heal();
+    stage.wait(5_000);
+    assert_eq!(
+        stage.world.leader(),
+        None,
+        "neither knows what was committed"
+    );
+    stage.world.start(leader);
+    stage.until("the one who knows leads", 5_000, |stage| {
+        stage.world.leader() == Some(leader)
+    });
+    let read = stage.read(leader, Consistency::Linearizable, 3_000);
+    assert!(
+        matches!(read, Fate::Read { revision: seen, .. } if seen >= revision),
+        "{read:?}"
+    );
+    stage.until("the damaged one is whole again", 5_000, |stage| {
+        let process = stage.world.machines[one].process.as_ref();
+        let status = process.expect("it runs").node.status();
+        status.role == Role::Follower && status.commit >= stage.world.applied(leader)
+    });
+    stage.ends_well();
+}
+
+#[test]
 fn acknowledged_writes_survive_when_all_lose_their_power() {
     let mut stage = Stage::with(3);
     for _ in 0..5 {

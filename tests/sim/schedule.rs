@@ -105,6 +105,7 @@ impl Plan {
             14 => (0, Fault::Transfer(self.to(dice))),
             15 => (dice.spread(MS, p), Fault::Retire(who)),
             16 => (dice.spread(p, 6 * p), Fault::Quiet),
+            17 => (down, Fault::Rot(who)),
             _ => (down, Fault::CrashAll(ending(dice))),
         }
     }
@@ -136,7 +137,7 @@ impl Plan {
         // The time of a lease and a bit: what is decided within it decides about stale reads.
         let about = |dice: &mut Dice| p / 2 + dice.between(0, p);
         let cut_off = dice.spread(p / 2, 3 * p);
-        match dice.between(0, 15) {
+        match dice.between(0, 16) {
             0 => {
                 // A follower's promise lapses, the others forget theirs, the leader is cut off.
                 let lapsed = p + dice.between(p / 20, p);
@@ -310,6 +311,18 @@ impl Plan {
                 self.at(deaf + long, 2 * p, fault);
                 deaf + long + 2 * p
             }
+            15 => {
+                // One of those who hold what was committed loses it, and the leader is gone.
+                let which = Target::Follower(dice.number() as usize % 8);
+                let down = dice.spread(100 * US, p);
+                self.at(at, down, Fault::Rot(which));
+                let fault = match dice.between(0, 1) {
+                    0 => Fault::Crash(Target::Leader, ending(dice)),
+                    _ => Fault::Isolate(Target::Leader, Way::Both, false),
+                };
+                self.at(at + dice.spread(US, 2 * p), cut_off, fault);
+                at + 2 * p + cut_off
+            }
             _ => {
                 // Two of anything, together.
                 for _ in 0..2 {
@@ -353,7 +366,7 @@ impl Plan {
 }
 
 /// How many kinds `Plan::any` knows.
-const KINDS: u64 = 18;
+const KINDS: u64 = 19;
 const THREADS: [Thread; 4] = [Thread::Driver, Thread::Log, Thread::State, Thread::Sessions];
 const AIMED: [Kind; 9] = [
     Kind::PreVote,

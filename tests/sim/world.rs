@@ -328,8 +328,8 @@ impl World {
             },
             entries: machine.disk.entries().to_vec(),
             applied: progress.applied.index,
+            quarantined: machine.disk.quarantined,
             lease_tripped: machine.tripped,
-            ..Restored::default()
         };
         let options = NodeOptions {
             cluster_id: CLUSTER,
@@ -342,6 +342,9 @@ impl World {
             session_idle_max: self.options.sessions_idle_max,
             seed,
         };
+        // A state ahead of the log is proof of damage, too (A11).
+        let ahead = restored.applied.0 > restored.entries.len() as u64;
+        machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
         let node_value = Node::new(options, restored, founded.is_some(), now);
         self.judge.started(node, now, &machine.disk);

@@ -29,6 +29,22 @@ pub(crate) fn hard_state_goes_on(
     Ok(())
 }
 
+/// S2: a damaged replica neither votes, nor asks for votes, nor acknowledges.
+pub(crate) fn says_nothing_that_counts(node: usize, envelope: &Envelope) -> Result<(), Violation> {
+    let counts = match &envelope.message {
+        Message::PreVote(_) | Message::Vote(_) | Message::Heartbeat(_) | Message::Append(_) => true,
+        Message::PreVoteReply(reply) => reply.ballot == Ballot::Granted,
+        Message::VoteReply(reply) => reply.ballot == Ballot::Granted,
+        Message::Appended(appended) => matches!(appended.verdict, Verdict::Durable(_)),
+        _ => false,
+    };
+    if counts {
+        let what = format!("{} says {envelope:?}", id(node));
+        return violation("S2 a damaged replica has no say", what);
+    }
+    Ok(())
+}
+
 /// R9.
 pub(crate) fn before_it_is_said(
     node: usize,

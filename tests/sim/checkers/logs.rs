@@ -155,7 +155,11 @@ impl Logs {
         let last = self.mirrors[node][through - 1].term;
         let on_disks = machines
             .iter()
-            .filter(|machine| machine.disk.term_at(status.commit) == Some(last))
+            // A damaged replica may have acknowledged what its disk has lost since. It has no vote,
+            // so no quorum of the others can do without one of those who have it.
+            .filter(|machine| {
+                machine.disk.term_at(status.commit) == Some(last) || machine.disk.quarantined
+            })
             .count();
         if on_disks < majority(nodes) {
             let what = format!(

@@ -67,6 +67,8 @@ pub(crate) struct Counts {
     /// Leases that a freeze made outlast the next election: expected, because A1 was broken.
     pub(crate) broken_by_freeze: u64,
     pub(crate) tripped: u64,
+    /// Damaged replicas that got everything back.
+    pub(crate) recoveries: u64,
     /// Leaders that were left without a lease by a transfer that failed.
     pub(crate) left_burned: u64,
 }
@@ -84,6 +86,7 @@ impl Counts {
         self.starts += other.starts;
         self.broken_by_freeze += other.broken_by_freeze;
         self.tripped += other.tripped;
+        self.recoveries += other.recoveries;
         self.left_burned += other.left_burned;
     }
 }
@@ -245,6 +248,14 @@ impl Judge {
         let mirror = self.logs.of(node);
         let holds = durable::before_it_is_said(node, envelope, &machine.disk, mirror);
         self.check(holds);
+        let role = machine
+            .process
+            .as_ref()
+            .map(|process| process.node.status().role);
+        if role == Some(Role::Quarantined) {
+            let holds = durable::says_nothing_that_counts(node, envelope);
+            self.check(holds);
+        }
         let holds = self.promises.says(node, now, envelope, &mut self.counts);
         self.check(holds);
     }
