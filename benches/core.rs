@@ -83,13 +83,18 @@ impl World {
         }
     }
 
-    /// Handles everything that is on its way, and what follows from it.
+    /// Handles everything that is on its way, and what follows from it: like the driver, a batch
+    /// of inputs first, then their effects.
     fn settle(&mut self) {
-        while let Some((id, input)) = self.inputs.pop_front() {
-            let (node, _) = self.nodes.get_mut(&id).expect("messages go to members");
-            node.handle(self.now, input);
-            self.steps += 1;
-            self.carry(id);
+        while !self.inputs.is_empty() {
+            for (id, input) in std::mem::take(&mut self.inputs) {
+                let (node, _) = self.nodes.get_mut(&id).expect("messages go to members");
+                node.handle(self.now, input);
+                self.steps += 1;
+            }
+            for id in 1..=NODES {
+                self.carry(NodeId(id));
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench log` (set `TMPDIR` to the disk in question)
 
+#![expect(clippy::unwrap_used, reason = "a bench that meets an error is over")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 #![expect(clippy::print_stdout, reason = "a bench prints what it found")]
 
@@ -59,7 +60,7 @@ struct Writer {
 
 impl Writer {
     fn open(folder: &std::path::Path) -> Self {
-        let disk = RealDisk::open(folder).unwrap();
+        let disk = RealDisk::new(folder);
         let options = LogOptions {
             cluster: ClusterId(1),
             node: NodeId(1),

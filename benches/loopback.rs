@@ -3,6 +3,7 @@
 //!
 //! `cargo bench --bench loopback`
 
+#![expect(clippy::unwrap_used, reason = "a bench that meets an error is over")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 #![expect(clippy::print_stdout, reason = "a bench prints what it found")]
 

@@ -393,10 +393,11 @@ impl Router {
     fn wait_before(&self, next: Next, progress: &mut Progress) -> Duration {
         let back_off = |progress: &mut Progress| {
             progress.back_offs += 1;
+            progress.redirected = false;
             self.jittered(self.retry.back_off(progress.back_offs))
         };
         match next {
-            // The first hint is fresh; a second one may be part of a circle.
+            // The first hint since the last wait is fresh; another one may be part of a circle.
             Next::Redirected if !progress.redirected => {
                 progress.redirected = true;
                 Duration::ZERO

@@ -112,7 +112,7 @@ impl Node {
         node
     }
 
-    /// Takes one input in. Drain [`Node::poll_output`] afterwards.
+    /// Takes one input in. Drain [`Node::poll_output`] before the clock is read again.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
             Input::Message(envelope) => self.consensus.handle(now, raft::Input::Message(envelope)),
@@ -133,11 +133,17 @@ impl Node {
             }
         }
         self.found_cluster(now);
-        self.drain_consensus();
+        self.release_reads();
+        self.give_up_on_lost_leadership();
     }
 
-    /// The next effect, if any.
+    /// The next effect, if any. Several inputs may be handled before the first one is asked for:
+    /// then their effects are gathered, and a batch of writes costs one `Persist` and one message
+    /// to each follower.
     pub fn poll_output(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.drain_consensus();
+        }
         self.outputs.pop_front()
     }
 
@@ -304,7 +310,6 @@ impl Node {
             }
         }
         self.release_reads();
-        self.give_up_on_lost_leadership();
     }
 
     fn header(&self, revision: i64) -> ResponseHeader {

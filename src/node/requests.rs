@@ -321,7 +321,7 @@ impl Node {
                 ErrorKind::SlowDown { retry_after_ms: 20 },
                 "too many writes wait to be committed: ask again shortly",
             ),
-            Refused::TooLarge { .. } => self.refuse(
+            Refused::TooLarge => self.refuse(
                 id,
                 ErrorKind::Internal,
                 "the write passed the request limits and is still larger than one log entry",

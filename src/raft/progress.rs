@@ -4,7 +4,8 @@
 //! to: then appends follow each other without waiting, up to a bounded number in flight. (A third
 //! state comes with snapshots.) Nothing is sent again on a timer alone: only a follower that
 //! answers heartbeats, and says by them that it lacks what was sent, gets it again, less and less
-//! often while that does not help.
+//! often while that does not help; and one that has everything, and whose acknowledgement got lost,
+//! is asked for it again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -94,8 +95,9 @@ impl Progress {
 
     /// It stored everything up to `through`; `durable` if that counts. `through` is in our log.
     pub(super) fn stored(&mut self, through: LogIndex, durable: bool, heartbeat: Duration) {
-        if durable {
-            self.matched = self.matched.max(through);
+        if durable && through > self.matched {
+            self.matched = through;
+            self.lacking_since = None;
         }
         self.got_on(through, heartbeat);
         self.stream_from(through.next());
@@ -133,7 +135,8 @@ impl Progress {
         }
         let waits = match &self.state {
             State::Probe { sent } => sent.is_some(),
-            State::Stream { .. } => verified.next() < self.next,
+            // Also for the acknowledgement alone: it may have been lost on its way to us.
+            State::Stream { .. } => verified.min(self.matched).next() < self.next,
         };
         if !waits {
             self.lacking_since = None;
@@ -151,6 +154,11 @@ impl Progress {
         self.verified = verified;
         match &mut self.state {
             State::Probe { sent } => *sent = None,
+            // It has everything, and what it said of that did not arrive: it is asked once more.
+            State::Stream { .. } if verified.next() >= self.next => {
+                self.next = verified.next();
+                self.state = State::Probe { sent: None };
+            }
             State::Stream { in_flight } if verified > LogIndex(0) => {
                 in_flight.clear();
                 self.next = verified.next();
@@ -216,5 +224,42 @@ impl Progress {
             self.lacking_since = None;
         }
         self.patience = heartbeat * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_follower_whose_acknowledgements_are_lost_is_asked_again() {
+        let heartbeat = Duration::from_millis(50);
+        let longest = Duration::from_millis(1000);
+        let mut progress = Progress::unknown(LogIndex(0), heartbeat);
+        progress.stored(LogIndex(0), true, heartbeat);
+        let last = LogIndex(100);
+        while progress.may_send(last) {
+            progress.sent(progress.next, RoundId(7));
+        }
+        let sent = progress.next.previous();
+        assert_eq!(sent.0, APPENDS_IN_FLIGHT_MAX as u64, "the window is full");
+        // Everything arrived, and every answer to it was lost.
+        progress.heard(at(0), RoundId(8), sent, longest);
+        progress.heard(at(50), RoundId(8), sent, longest);
+        assert!(
+            !progress.may_send(last),
+            "the answers may be on their way yet"
+        );
+        progress.heard(at(100), RoundId(8), sent, longest);
+        assert!(progress.may_send(last), "it is asked for what it holds");
+        assert_eq!(progress.next, sent.next());
+        progress.sent(sent, RoundId(8));
+        progress.stored(sent, true, heartbeat);
+        assert_eq!(progress.matched, sent);
+        assert!(progress.may_send(last), "and the stream goes on");
     }
 }

@@ -124,8 +124,9 @@ impl<S: Sinks> Driver<S> {
                     }
                     Mail::Stop => return,
                 }
-                self.carry_away();
             }
+            // Effects are carried away once for the whole batch, so that it costs one write to
+            // the log and one message to each follower.
             self.node.handle(now, Input::Tick);
             self.carry_away();
             self.publish_status();

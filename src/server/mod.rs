@@ -15,7 +15,8 @@ mod sessions;
 mod sinks;
 mod start;
 mod state_thread;
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
+#[cfg(feature = "cli")]
 mod tests;
 
 pub use start::Server;

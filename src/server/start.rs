@@ -561,10 +561,10 @@ impl Server {
         self.state_work.send(Work::Stop);
         panicked |= self.state_thread.join().is_err();
         drop(self.peers);
-        if let Ok(log_thread) = Arc::try_unwrap(self.log_thread) {
-            if let Err(error) = log_thread.stop() {
-                tracing::error!(%error, "the log was not closed cleanly");
-            }
+        if let Ok(log_thread) = Arc::try_unwrap(self.log_thread)
+            && let Err(error) = log_thread.stop()
+        {
+            tracing::error!(%error, "the log was not closed cleanly");
         }
         assert!(!panicked, "a thread of this node panicked");
     }

@@ -147,6 +147,53 @@ struct Shared {
     rates: Mutex<NetworkRates>,
 }
 
+/// A node that was killed and started again knows nothing of its old connections. With a reset key
+/// that outlives the process it can say so, and the other side calls again at once instead of
+/// waiting for the idle timeout.
+fn endpoint_config(tls: &Tls, listens: bool) -> quinn::EndpointConfig {
+    if !listens {
+        return quinn::EndpointConfig::default();
+    }
+    let reset_key = Arc::new(tls.derived_key(b"leasehold stateless reset"));
+    let mut config = quinn::EndpointConfig::new(reset_key);
+    config.cid_generator(|| Box::new(RandomIds::default()));
+    config
+}
+
+/// Connection ids that any process would take for its own: quinn's usual ones can be told apart
+/// from those of an earlier process, and then get no reset.
+struct RandomIds {
+    random: &'static dyn rustls::crypto::SecureRandom,
+}
+
+impl Default for RandomIds {
+    fn default() -> Self {
+        Self {
+            random: rustls::crypto::ring::default_provider().secure_random,
+        }
+    }
+}
+
+const ID_BYTES: usize = 8;
+
+impl quinn::ConnectionIdGenerator for RandomIds {
+    fn generate_cid(&mut self) -> quinn::ConnectionId {
+        let mut id = [0; ID_BYTES];
+        self.random
+            .fill(&mut id)
+            .expect("a system without random bytes has no TLS either");
+        quinn::ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        ID_BYTES
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
 impl Endpoint {
     /// Binds `address` and listens there; calls can be made from it as well. Needs a tokio
     /// runtime, whose tasks then drive it.
@@ -214,7 +261,7 @@ impl Endpoint {
     ) -> Result<Self, OpenError> {
         let call = client_config(tls, port)?;
         let quic = quinn::Endpoint::new(
-            quinn::EndpointConfig::default(),
+            endpoint_config(tls, server.is_some()),
             server,
             socket,
             Arc::new(quinn::TokioRuntime),

@@ -884,3 +884,46 @@ fn a_client_that_moves_to_another_port_keeps_its_connection() {
         assert_ne!(host.remote_address().port(), before.port());
     });
 }
+
+#[test]
+fn a_node_that_was_killed_and_started_again_says_so_to_those_it_has_forgotten() {
+    let authority = Authority::new();
+    let tls = authority.node(CLUSTER, "n1");
+    let listen = |address: SocketAddr| {
+        let stats = Arc::default();
+        Endpoint::listen(
+            address,
+            Port::Client,
+            &tls,
+            LIMITS,
+            Admission::DEFAULT,
+            stats,
+        )
+    };
+    let doomed = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let endpoint = doomed.block_on(async { listen(localhost()).unwrap() });
+    let address = endpoint.local_address().unwrap();
+    doomed.spawn(async move {
+        let accepted = endpoint.accept().await.unwrap().establish().await;
+        std::future::pending::<()>().await;
+        drop((accepted, endpoint));
+    });
+    run(async {
+        let caller = caller(Port::Client, &authority.client(CLUSTER, "app"));
+        let connection = caller.connect(address).await.unwrap();
+        doomed.shutdown_background();
+        let mut again = None;
+        eventually("the port of the dead", || {
+            again = listen(address).ok();
+            again.is_some()
+        })
+        .await;
+        let mut stream = connection.open_stream().await.unwrap();
+        let _ = stream.write(encoded(&hello())).await;
+        let lost = tokio::time::timeout(PATIENCE, connection.lost()).await;
+        assert_eq!(lost.expect("it must notice"), Lost::Reset);
+    });
+}

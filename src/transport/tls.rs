@@ -265,6 +265,14 @@ impl Tls {
     }
 
     /// The name by which this cluster's nodes are called.
+    /// A key for `purpose`, the same in every process that holds this private key, and of no use for
+    /// finding it.
+    pub(crate) fn derived_key(&self, purpose: &[u8]) -> ring::hmac::Key {
+        let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, self.inner.key.secret_der());
+        let derived = ring::hmac::sign(&secret, purpose);
+        ring::hmac::Key::new(ring::hmac::HMAC_SHA256, derived.as_ref())
+    }
+
     pub(crate) fn server_name(&self) -> String {
         server_name(self.cluster_id())
     }

@@ -31,6 +31,7 @@ use super::logging::{self, Look, Place};
 use super::pki::{self, AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
 use super::runtime::{Claim, DevCluster, RuntimeDirectory, RuntimeError, TEMPORARY_PREFIX};
 use super::signals::Stop;
+use crate::api::ErrorKind;
 use crate::api::ResponseBody;
 use crate::api::StatusResponse;
 use crate::types::Role;
@@ -351,7 +352,7 @@ async fn lead(
     }
     prepared.claim.announce(&prepared.announcement)?;
     let target = prepared.target();
-    let connection = connector.connect(&target).await?;
+    let connection = connect(connector, &target).await?;
     tokio::select! {
         statuses = wait_for_lease(&connection, &target, out) => {
             let account = account(prepared, &statuses, log);
@@ -363,6 +364,20 @@ async fn lead(
     }
     connection.close().await;
     Err(mourn(&prepared.plan, &mut nodes.ended, out).await)
+}
+
+/// Connects to nodes that have only just started to listen.
+async fn connect<C: Connector>(connector: &C, target: &Target) -> Result<C::Connection, Failure> {
+    let mut polls = 0;
+    loop {
+        match connector.connect(target).await {
+            Err(error) if *error.kind() == ErrorKind::ConnectFailed && POLL * polls < PATIENCE => {
+                polls += 1;
+                tokio::time::sleep(POLL).await;
+            }
+            other => return Ok(other?),
+        }
+    }
 }
 
 /// Returns when no node is left. Those that ended are still told by [`mourn`] if it is not so.

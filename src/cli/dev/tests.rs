@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::api::Consistency;
 use crate::api::Error;
-use crate::api::ErrorKind;
 use crate::api::LeaderLeaseStatus;
 use crate::api::Request;
 use crate::api::Response;
@@ -226,6 +225,7 @@ impl Node for FakeNode {
 #[derive(Default)]
 struct FakeClient {
     asked: Rc<RefCell<u32>>,
+    connected: RefCell<u32>,
     leaderless: bool,
 }
 
@@ -233,8 +233,14 @@ impl Connector for FakeClient {
     type Connection = Self;
 
     async fn connect(&self, _: &Target) -> Result<Self, Error> {
+        *self.connected.borrow_mut() += 1;
+        if *self.connected.borrow() == 1 {
+            let detail = "they only just started";
+            return Err(Error::not_applied(ErrorKind::ConnectFailed, detail));
+        }
         Ok(Self {
             asked: Rc::clone(&self.asked),
+            connected: RefCell::default(),
             leaderless: self.leaderless,
         })
     }

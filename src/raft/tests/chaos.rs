@@ -26,9 +26,10 @@ fn voters(ids: impl IntoIterator<Item = u64>) -> Configuration {
     }
 }
 
+/// How many worlds; `RAFT_SEEDS` and `RAFT_SEED_FROM` say otherwise, `RAFT_TRACE` tells of each.
 fn seeds() -> u64 {
     let set = std::env::var("RAFT_SEEDS").ok();
-    set.and_then(|seeds| seeds.parse().ok()).unwrap_or(150)
+    set.and_then(|seeds| seeds.parse().ok()).unwrap_or(300)
 }
 
 struct Sums {
@@ -73,6 +74,10 @@ fn play(seed: u64) -> World {
     let nodes = if rng.u8(0..4) == 0 { 5 } else { 3 };
     let initial = if rng.u8(0..8) == 0 { 1 } else { nodes };
     let mut world = World::new(nodes, Timing::default(), voters(1..=initial), seed);
+    if std::env::var_os("RAFT_TRACE").is_some() {
+        world.aloud = true;
+        world.show = Show::All;
+    }
     for id in 1..=nodes {
         // One clock of each pair is as good as the settings say; the other may be anything.
         let good = rng.i64(-20_000..=20_000);
@@ -333,8 +338,10 @@ fn recover(world: &mut World, nodes: u64) {
         site.apply_held = false;
         world.start(id);
     }
-    world.trace.clear();
-    world.show = Show::Votes;
+    if !world.aloud {
+        world.trace.clear();
+        world.show = Show::Votes;
+    }
     world.advance(8000 * MS);
     let leader = leaders(world);
     assert_eq!(

@@ -1,0 +1,71 @@
+//! R6 across syncs, and R9: nothing is said before what it rests on is durable.
+
+use leasehold::raft::Ballot;
+use leasehold::raft::Envelope;
+use leasehold::raft::HardState;
+use leasehold::raft::Message;
+use leasehold::raft::Verdict;
+
+use super::Violation;
+use super::id;
+use super::logs::Seen;
+use super::slot;
+use super::violation;
+use crate::disk::SimDisk;
+
+/// R6: on disk, too, the term goes forward, a vote is not taken back, a promise is not shortened.
+pub(crate) fn hard_state_goes_on(
+    node: usize,
+    before: HardState,
+    after: HardState,
+) -> Result<(), Violation> {
+    let backwards = after.term < before.term || after.promise_floor < before.promise_floor;
+    let taken_back =
+        after.term == before.term && before.vote.is_some() && after.vote != before.vote;
+    if backwards || taken_back {
+        let what = format!("{}: {after:?} is written over {before:?}", id(node));
+        return violation("R6 votes are kept", what);
+    }
+    Ok(())
+}
+
+/// R9.
+pub(crate) fn before_it_is_said(
+    node: usize,
+    envelope: &Envelope,
+    disk: &SimDisk,
+    mirror: &[Seen],
+) -> Result<(), Violation> {
+    let hard = disk.hard();
+    let object = |what: String| {
+        let what = format!(
+            "{} says {envelope:?}, and {what}; on disk {hard:?}",
+            id(node)
+        );
+        violation("R9 durable before it is said", what)
+    };
+    match &envelope.message {
+        Message::VoteReply(reply) if reply.ballot == Ballot::Granted => {
+            if hard.term != envelope.term || hard.vote != Some(envelope.to) {
+                return object("the vote is not durable".to_owned());
+            }
+        }
+        Message::Appended(appended) => {
+            if let Verdict::Durable(index) = appended.verdict
+                && let Some(place) = slot(index)
+            {
+                let held = mirror.get(place).map(|seen| seen.term);
+                if held.is_none() || disk.term_at(index) != held {
+                    return object(format!("entry {index} is not durable"));
+                }
+            }
+        }
+        Message::Heartbeat(_) | Message::Append(_)
+            if (hard.term != envelope.term || hard.vote != Some(id(node))) =>
+        {
+            return object("its vote for itself is not durable".to_owned());
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! L1 exclusivity: when a lease permits a read in some term, nobody has been elected in a higher
+//! one. L2 freshness: a linearizable read shows everything that anybody had been shown when it
+//! arrived.
+//!
+//! L1 is asked when it can first break, at every election, of every other node's lease by that
+//! node's own clock; and again of every leader that has been succeeded, whenever it does anything.
+
+use leasehold::api::ReadPath;
+use leasehold::types::LogIndex;
+use leasehold::types::Term;
+
+use super::Violation;
+use super::id;
+use super::violation;
+use crate::clock::MS;
+use crate::clock::Nanos;
+use crate::machine::Machine;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Lease {
+    highest: Term,
+    /// The latest term whose leader has told another to campaign.
+    pub(crate) burned: Term,
+    /// The newest revision that anybody outside may know of.
+    pub(crate) exposed: i64,
+}
+
+impl Lease {
+    /// Somebody leads in `term`.
+    pub(crate) fn elected(&mut self, term: Term) {
+        self.highest = self.highest.max(term);
+    }
+
+    /// L1 when `node` is elected in `term`: no lease of a lower term holds.
+    pub(crate) fn exclusive(
+        &self,
+        real: Nanos,
+        node: usize,
+        term: Term,
+        machines: &[Machine],
+    ) -> Result<(), Violation> {
+        for (other, machine) in machines.iter().enumerate() {
+            if let Some(older) = holds(real, machine)
+                && older < term
+            {
+                let what = format!(
+                    "{} is elected in {term} while the lease of {} in {older} holds",
+                    id(node),
+                    id(other)
+                );
+                return violation("L1 exclusivity", what);
+            }
+        }
+        Ok(())
+    }
+
+    /// L1 for a leader that has been succeeded; and I4 for one that has told another to campaign.
+    pub(crate) fn silent(
+        &self,
+        real: Nanos,
+        node: usize,
+        term: Term,
+        machine: &Machine,
+    ) -> Result<(), Violation> {
+        if holds(real, machine).is_none() {
+            return Ok(());
+        }
+        if term < self.highest {
+            let what = format!(
+                "{} holds a lease in {term} after {}",
+                id(node),
+                self.highest
+            );
+            return violation("L1 exclusivity", what);
+        }
+        if term == self.burned {
+            let what = format!("{} holds a lease in {term}, which it gave away", id(node));
+            return violation("P9 a burned lease stays void", what);
+        }
+        Ok(())
+    }
+
+    /// L1 for a permit.
+    pub(crate) fn permitted(&self, real: Nanos, node: usize, term: Term) -> Result<(), Violation> {
+        if term < self.highest {
+            let what = format!(
+                "{} permits a read by its lease in {term} at {} ms, {} was elected before",
+                id(node),
+                real / MS,
+                self.highest
+            );
+            return violation("L1 exclusivity", what);
+        }
+        Ok(())
+    }
+}
+
+/// L2.
+pub(crate) fn fresh(
+    real: Nanos,
+    node: usize,
+    path: ReadPath,
+    revision: i64,
+    exposed: i64,
+) -> Result<(), Violation> {
+    if revision < exposed {
+        let what = format!(
+            "{} answers by {} at revision {revision} at {} ms; {exposed} was known when it arrived",
+            id(node),
+            path.name(),
+            real / MS
+        );
+        return violation("L2 freshness", what);
+    }
+    Ok(())
+}
+
+/// The term in which `machine` could answer a read by its lease right now.
+fn holds(real: Nanos, machine: &Machine) -> Option<Term> {
+    let lease = machine.process.as_ref()?.published.lease()?;
+    let now = machine.clock.read(real);
+    lease.permit(now, LogIndex(0)).map(|_| lease.term)
+}

@@ -1,0 +1,225 @@
+//! R2 log matching, R3 leader completeness, R4 state-machine safety, R5 the committed prefix
+//! stays, R7 committed is durable on a quorum, R8 applied lies within committed.
+
+use std::collections::BTreeMap;
+
+use leasehold::raft::Entry;
+use leasehold::raft::Payload;
+use leasehold::raft::Status;
+use leasehold::raft::Unsaved;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::Term;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Committed;
+use super::Violation;
+use super::id;
+use super::majority;
+use super::slot;
+use super::violation;
+use crate::disk::SimDisk;
+use crate::machine::Machine;
+
+/// What an entry is to the checkers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) term: Term,
+    hash: u64,
+}
+
+/// Every node's log as its outputs tell it, and what was committed.
+pub(crate) struct Logs {
+    mirrors: Vec<Vec<Seen>>,
+    /// Every entry ever seen by its id, with the term of the one before it.
+    entries: BTreeMap<LogId, (Term, u64)>,
+    committed: Vec<Committed>,
+    commands: BTreeMap<LogId, Option<bytes::Bytes>>,
+}
+
+impl Logs {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self {
+            mirrors: vec![Vec::new(); nodes],
+            entries: BTreeMap::new(),
+            committed: Vec::new(),
+            commands: BTreeMap::new(),
+        }
+    }
+
+    /// One node's log, durable or not.
+    pub(crate) fn of(&self, node: usize) -> &[Seen] {
+        &self.mirrors[node]
+    }
+
+    /// What was committed, in order.
+    pub(crate) fn committed(&self) -> &[Committed] {
+        &self.committed
+    }
+
+    /// A process has what its disk has.
+    pub(crate) fn started(&mut self, node: usize, disk: &SimDisk) {
+        self.mirrors[node] = disk.entries().iter().map(seen).collect();
+    }
+
+    /// R2 and R5.
+    pub(crate) fn persist(
+        &mut self,
+        node: usize,
+        before: &Status,
+        unsaved: &Unsaved,
+    ) -> Result<(), Violation> {
+        let Some(first) = unsaved.entries.first() else {
+            return Ok(());
+        };
+        if first.id.index <= before.commit {
+            let what = format!(
+                "{} rewrites {} with commit {}",
+                id(node),
+                first.id,
+                before.commit
+            );
+            return violation("R5 committed prefix stays", what);
+        }
+        let mirror = &mut self.mirrors[node];
+        let place = slot(first.id.index).unwrap_or(usize::MAX);
+        if place > mirror.len() {
+            let what = format!("{} leaves a gap before {}", id(node), first.id);
+            return violation("R2 log matching", what);
+        }
+        mirror.truncate(place);
+        for entry in &unsaved.entries {
+            let before = mirror.last().map_or(Term(0), |last| last.term);
+            let now = seen(entry);
+            mirror.push(now);
+            let first = self.entries.entry(entry.id).or_insert((before, now.hash));
+            if *first != (before, now.hash) {
+                let what = format!("{} has another {} than others", id(node), entry.id);
+                return violation("R2 log matching", what);
+            }
+            self.commands
+                .entry(entry.id)
+                .or_insert_with(|| match &entry.payload {
+                    Payload::Command(bytes) => Some(bytes.clone()),
+                    Payload::Noop | Payload::Configuration(_) => None,
+                });
+        }
+        Ok(())
+    }
+
+    /// R3: what was committed in an earlier term is in the log of the leader of `term`. A leader
+    /// of an older term that is elected late need not have it.
+    pub(crate) fn elected(&self, node: usize, term: Term) -> Result<(), Violation> {
+        let earlier = self.committed.iter().rposition(|entry| entry.by < term);
+        let Some(place) = earlier else {
+            return Ok(());
+        };
+        let must = &self.committed[place];
+        let has = self.mirrors[node].get(place).map(|seen| seen.term);
+        if has != Some(must.id.term) {
+            let what = format!(
+                "{} leads in {term} without {}, committed in {}",
+                id(node),
+                must.id,
+                must.by
+            );
+            return violation("R3 leader completeness", what);
+        }
+        Ok(())
+    }
+
+    /// R4 for what a leader commits, and R7; gives how many entries are new.
+    pub(crate) fn commits(
+        &mut self,
+        node: usize,
+        status: &Status,
+        machines: &[Machine],
+        nodes: usize,
+    ) -> Result<u64, Violation> {
+        let known = self.committed.len();
+        let through = usize::try_from(status.commit.0).expect("logs fit in memory");
+        if through <= known {
+            return Ok(0);
+        }
+        for place in known..through {
+            let seen = self.mirrors[node][place];
+            let entry_id = LogId::new(LogIndex(place as u64 + 1), seen.term);
+            self.committed.push(Committed {
+                id: entry_id,
+                hash: seen.hash,
+                by: status.term,
+                command: self.commands.get(&entry_id).cloned().flatten(),
+                state: None,
+            });
+        }
+        let last = self.mirrors[node][through - 1].term;
+        let on_disks = machines
+            .iter()
+            .filter(|machine| machine.disk.term_at(status.commit) == Some(last))
+            .count();
+        if on_disks < majority(nodes) {
+            let what = format!(
+                "{} commits {}@{} which is on {on_disks} of {nodes} disks",
+                id(node),
+                status.commit,
+                last.0
+            );
+            return Err(Violation {
+                rule: "R7 committed is durable on a quorum",
+                what,
+            });
+        }
+        Ok((through - known) as u64)
+    }
+
+    /// R4: what is handed out to be applied is what was committed; R8: and not before.
+    pub(crate) fn apply(&self, node: usize, entries: &[Entry]) -> Result<(), Violation> {
+        for entry in entries {
+            let committed = slot(entry.id.index).and_then(|place| self.committed.get(place));
+            let Some(committed) = committed else {
+                let what = format!("{} applies {}, which nobody committed", id(node), entry.id);
+                return violation("R8 applied within committed", what);
+            };
+            if committed.id != entry.id || committed.hash != seen(entry).hash {
+                let what = format!("{} applies {}, others {}", id(node), entry.id, committed.id);
+                return violation("R4 state-machine safety", what);
+            }
+        }
+        Ok(())
+    }
+
+    /// R4: equal entries make equal states.
+    pub(crate) fn applied(
+        &mut self,
+        node: usize,
+        entry: LogId,
+        state: u128,
+    ) -> Result<(), Violation> {
+        let committed = slot(entry.index).and_then(|place| self.committed.get_mut(place));
+        let Some(committed) = committed else {
+            let what = format!("{} applied {entry}, which nobody committed", id(node));
+            return violation("R8 applied within committed", what);
+        };
+        let first = *committed.state.get_or_insert(state);
+        if first != state {
+            let what = format!(
+                "{} after {entry}: {state:032x}, others {first:032x}",
+                id(node)
+            );
+            return violation("R4 state-machine safety", what);
+        }
+        Ok(())
+    }
+}
+
+fn seen(entry: &Entry) -> Seen {
+    let hash = match &entry.payload {
+        Payload::Noop => 0,
+        Payload::Command(bytes) => xxh3_64(bytes),
+        Payload::Configuration(configuration) => xxh3_64(format!("{configuration:?}").as_bytes()),
+    };
+    Seen {
+        term: entry.id.term,
+        hash,
+    }
+}

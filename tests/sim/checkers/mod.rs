@@ -1,0 +1,357 @@
+//! What must hold: each rule by its name in `testing.md`, a few rules to a file.
+//!
+//! The [`Judge`] sees what every node is told, keeps, sends and applies, in real time, and objects
+//! once; the world stops there. It mirrors what it is told and asks a node nothing that a peer or
+//! a client would not see too, except for its role, term and commit index. Checkers of histories
+//! (`linear.rs`, `search.rs`, `once.rs`) work on what clients saw, after the run.
+
+mod durable;
+mod elections;
+mod lease;
+mod linear;
+mod logs;
+mod model;
+mod promises;
+mod search;
+
+use bytes::Bytes;
+use leasehold::api::ReadPath;
+use leasehold::node::Input;
+use leasehold::raft::Entry;
+use leasehold::raft::Envelope;
+use leasehold::raft::HardState;
+use leasehold::raft::LeaseCell;
+use leasehold::raft::Message;
+use leasehold::raft::Status;
+use leasehold::raft::Unsaved;
+use leasehold::time::Instant;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::NodeId;
+use leasehold::types::Role;
+use leasehold::types::Term;
+
+use crate::clock::Nanos;
+use crate::disk::SimDisk;
+use crate::history::History;
+use crate::machine::Machine;
+use crate::options::Options;
+use crate::options::Profile;
+
+use elections::Elections;
+use lease::Lease;
+use logs::Logs;
+use promises::Promises;
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// The rule, by its name.
+    pub(crate) rule: &'static str,
+    /// What was seen.
+    pub(crate) what: String,
+}
+
+/// How often things happened: a run in which nothing happened proves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) elections: u64,
+    pub(crate) commits: u64,
+    pub(crate) leased_reads: u64,
+    pub(crate) quorum_reads: u64,
+    pub(crate) stale_reads: u64,
+    pub(crate) promises: u64,
+    pub(crate) votes: u64,
+    pub(crate) transfer_votes: u64,
+    pub(crate) starts: u64,
+    /// Leases that a freeze made outlast the next election: expected, because A1 was broken.
+    pub(crate) broken_by_freeze: u64,
+    pub(crate) tripped: u64,
+    /// Leaders that were left without a lease by a transfer that failed.
+    pub(crate) left_burned: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.elections += other.elections;
+        self.commits += other.commits;
+        self.leased_reads += other.leased_reads;
+        self.quorum_reads += other.quorum_reads;
+        self.stale_reads += other.stale_reads;
+        self.promises += other.promises;
+        self.votes += other.votes;
+        self.transfer_votes += other.transfer_votes;
+        self.starts += other.starts;
+        self.broken_by_freeze += other.broken_by_freeze;
+        self.tripped += other.tripped;
+        self.left_burned += other.left_burned;
+    }
+}
+
+/// See the module.
+pub(crate) struct Judge {
+    violation: Option<Violation>,
+    pub(crate) counts: Counts,
+    /// Clocks may stop unnoticed: leased reads are not judged.
+    frozen: bool,
+    nodes: usize,
+    elections: Elections,
+    logs: Logs,
+    lease: Lease,
+    promises: Promises,
+}
+
+/// An entry that a leader has committed.
+#[derive(Clone, Debug)]
+pub(crate) struct Committed {
+    pub(crate) id: LogId,
+    hash: u64,
+    /// The term of the leader that committed it.
+    by: Term,
+    pub(crate) command: Option<Bytes>,
+    /// The state's hash after it.
+    state: Option<u128>,
+}
+
+impl Judge {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            violation: None,
+            counts: Counts::default(),
+            frozen: options.profile == Profile::Frozen,
+            nodes: options.nodes,
+            elections: Elections::default(),
+            logs: Logs::new(options.nodes),
+            lease: Lease::default(),
+            promises: Promises::new(options.nodes, options.timing.lease_duration),
+        }
+    }
+
+    /// The first objection.
+    pub(crate) fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Objects.
+    pub(crate) fn fail(&mut self, rule: &'static str, what: String) {
+        self.violation.get_or_insert(Violation { rule, what });
+    }
+
+    fn check(&mut self, holds: Result<(), Violation>) {
+        if let Err(violation) = holds {
+            self.violation.get_or_insert(violation);
+        }
+    }
+
+    /// A process started on what `disk` holds; `now` is its own reading.
+    pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk) {
+        self.counts.starts += 1;
+        self.logs.started(node, disk);
+        self.promises.started(node, now, disk.hard());
+    }
+
+    /// A process ended.
+    pub(crate) fn stopped(&mut self, node: usize, disk: &SimDisk) {
+        self.logs.started(node, disk);
+    }
+
+    /// `input` is about to be handled.
+    pub(crate) fn before(&mut self, node: usize, input: &Input) {
+        match input {
+            Input::Message(envelope) => self.promises.hears(node, envelope),
+            _ => self.promises.hears_nothing(node),
+        }
+    }
+
+    /// The node wants this made durable.
+    pub(crate) fn persist(
+        &mut self,
+        node: usize,
+        now: Instant,
+        before: &Status,
+        unsaved: &Unsaved,
+    ) {
+        if let Some(hard) = &unsaved.hard_state {
+            let holds = self.promises.votes(node, now, hard);
+            self.check(holds);
+        }
+        let holds = self.logs.persist(node, before, unsaved);
+        self.check(holds);
+    }
+
+    /// The node has handled an input with the reading `now`.
+    #[allow(clippy::too_many_arguments, reason = "one call, at one place")]
+    pub(crate) fn handled(
+        &mut self,
+        real: Nanos,
+        node: usize,
+        now: Instant,
+        before: &Status,
+        after: &Status,
+        machines: &[Machine],
+    ) {
+        self.promises.handled(node, now, before, after);
+        let holds = elections::forward(node, before, after);
+        self.check(holds);
+        let leads = after.role == Role::Leader;
+        let was_elected = leads && (before.role != Role::Leader || before.term != after.term);
+        if was_elected {
+            self.counts.elections += 1;
+            let holds = self
+                .elections
+                .elected(node, after, &machines[node].disk, self.nodes);
+            self.check(holds);
+            let holds = self.logs.elected(node, after.term);
+            self.check(holds);
+            self.lease.elected(after.term);
+            let broken = self.lease.exclusive(real, node, after.term, machines);
+            self.lease_broken(broken);
+        }
+        if leads {
+            let commits = self.logs.commits(node, after, machines, self.nodes);
+            self.counts.commits += commits.as_ref().copied().unwrap_or_default();
+            self.check(commits.map(|_| ()));
+            let broken = self.lease.silent(real, node, after.term, &machines[node]);
+            self.lease_broken(broken);
+        }
+    }
+
+    /// P37: the tripwire of `node` went off, which is right only if A1 was broken.
+    pub(crate) fn tripped(&mut self, node: usize) {
+        self.counts.tripped += 1;
+        if !self.frozen {
+            let what = format!("{} says that its lease outlasted its leadership", id(node));
+            self.fail("P37 the tripwire rests while A1 holds", what);
+        }
+    }
+
+    /// A disk finished a sync.
+    pub(crate) fn synced(&mut self, node: usize, before: HardState, disk: &SimDisk) {
+        let holds = durable::hard_state_goes_on(node, before, disk.hard());
+        self.check(holds);
+    }
+
+    /// The node sends a message; `now` is the reading it was handled with.
+    pub(crate) fn send(
+        &mut self,
+        node: usize,
+        now: Instant,
+        envelope: &Envelope,
+        machine: &Machine,
+    ) {
+        if matches!(envelope.message, Message::TimeoutNow(_)) {
+            self.lease.burned = self.lease.burned.max(envelope.term);
+        }
+        let mirror = self.logs.of(node);
+        let holds = durable::before_it_is_said(node, envelope, &machine.disk, mirror);
+        self.check(holds);
+        let holds = self.promises.says(node, now, envelope, &mut self.counts);
+        self.check(holds);
+    }
+
+    /// The node hands entries out to be applied.
+    pub(crate) fn apply(&mut self, node: usize, entries: &[Entry]) {
+        let holds = self.logs.apply(node, entries);
+        self.check(holds);
+    }
+
+    /// A store has applied `id`, and its content hashes to `state`.
+    pub(crate) fn applied(&mut self, node: usize, id: LogId, state: u128) {
+        let holds = self.logs.applied(node, id, state);
+        self.check(holds);
+    }
+
+    /// Somebody outside may know of `revision` from now on.
+    pub(crate) fn exposes(&mut self, revision: i64) {
+        self.lease.exposed = self.lease.exposed.max(revision);
+    }
+
+    /// The newest revision that anybody outside may know of.
+    pub(crate) fn exposed(&self) -> i64 {
+        self.lease.exposed
+    }
+
+    /// Whether the leader of `term` has told another to campaign, and so has no lease any more.
+    pub(crate) fn is_burned(&self, term: Term) -> bool {
+        self.lease.burned == term
+    }
+
+    /// A session of `node` was permitted to read by `lease`.
+    pub(crate) fn permitted(&mut self, real: Nanos, node: usize, lease: &LeaseCell) {
+        let broken = self.lease.permitted(real, node, lease.term);
+        self.lease_broken(broken);
+    }
+
+    /// A read that arrived when `exposed` was known is answered at `revision`.
+    pub(crate) fn answered(
+        &mut self,
+        real: Nanos,
+        node: usize,
+        path: ReadPath,
+        revision: i64,
+        exposed: i64,
+    ) {
+        match path {
+            ReadPath::Lease => self.counts.leased_reads += 1,
+            ReadPath::ReadIndex => self.counts.quorum_reads += 1,
+            ReadPath::Serializable => self.counts.stale_reads += 1,
+        }
+        if self.frozen && path == ReadPath::Lease {
+            return;
+        }
+        if path != ReadPath::Serializable {
+            let holds = lease::fresh(real, node, path, revision, exposed);
+            self.check(holds);
+        }
+        self.exposes(revision);
+    }
+
+    /// Everything that has been committed, in order.
+    pub(crate) fn committed(&self) -> &[Committed] {
+        self.logs.committed()
+    }
+
+    /// Judges what clients saw, once the run is over.
+    pub(crate) fn history(&mut self, history: &History, machines: &[Machine]) {
+        let frozen = self.frozen;
+        let model = match model::Model::of(self.committed()) {
+            Ok(model) => model,
+            Err(violation) => return self.check(Err(violation)),
+        };
+        self.check(model.explains(history, frozen));
+        for (node, machine) in machines.iter().enumerate() {
+            self.check(model.equals(node, &machine.disk.store));
+        }
+        self.check(linear::by_revision(history, frozen));
+        for key in 0..2 {
+            let history = search::of_key(history, key, frozen);
+            self.check(search::linearizable(&history));
+        }
+    }
+
+    fn lease_broken(&mut self, broken: Result<(), Violation>) {
+        match broken {
+            Err(_) if self.frozen => self.counts.broken_by_freeze += 1,
+            holds => self.check(holds),
+        }
+    }
+}
+
+/// How many of `nodes` are a majority.
+fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// The id of a node counted from 0.
+fn id(node: usize) -> NodeId {
+    NodeId(node as u64 + 1)
+}
+
+fn violation(rule: &'static str, what: String) -> Result<(), Violation> {
+    Err(Violation { rule, what })
+}
+
+/// Where `index` lies in a log that begins at 1.
+fn slot(index: LogIndex) -> Option<usize> {
+    usize::try_from(index.0).ok()?.checked_sub(1)
+}

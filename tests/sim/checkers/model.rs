@@ -1,0 +1,240 @@
+//! X1 to X3, K1, K3, C7 against the committed log: what the store should be, by a model of its own.
+//!
+//! The model is a map and a set of numbers, and knows nothing of `kv` but the form of its commands.
+//! It runs through everything that was committed; then every answer that a client got must be what
+//! the model says at that answer's revision, every write acknowledged is there exactly once, every
+//! write refused is not there, and every replica's store is the model at the index it has applied.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use leasehold::api::KeyRange;
+use leasehold::api::Limits;
+use leasehold::api::RangeRequest;
+use leasehold::api::ReadPath;
+use leasehold::kv;
+use leasehold::kv::Command;
+use leasehold::kv::MemStore;
+use leasehold::kv::Operation;
+use leasehold::types::SessionId;
+
+use super::Committed;
+use super::Violation;
+use super::id;
+use super::violation;
+use crate::history;
+use crate::history::Action;
+use crate::history::Fate;
+use crate::history::Found;
+use crate::history::History;
+use crate::history::Key;
+use crate::history::Value;
+
+/// What the log means.
+#[derive(Default)]
+pub(crate) struct Model {
+    /// By key: the revisions that changed it, and to what.
+    versions: BTreeMap<Key, Vec<(i64, Option<Value>)>>,
+    /// By value: the revisions that wrote it. More than one is one too many.
+    written: BTreeMap<Value, Vec<i64>>,
+    /// The revision after each entry.
+    revisions: Vec<i64>,
+    sessions: BTreeMap<SessionId, Session>,
+}
+
+#[derive(Default)]
+struct Session {
+    acknowledged: u64,
+    applied: BTreeSet<u64>,
+    used: u64,
+}
+
+impl Model {
+    /// Runs through the log.
+    pub(crate) fn of(log: &[Committed]) -> Result<Self, Violation> {
+        let mut model = Self::default();
+        let mut revision = 1;
+        for (place, entry) in log.iter().enumerate() {
+            let index = place as u64 + 1;
+            if let Some(bytes) = &entry.command {
+                let command = Command::decode(bytes).map_err(|error| Violation {
+                    rule: "R4 commands read",
+                    what: format!("{}: {error}", entry.id),
+                })?;
+                model.apply(index, command, &mut revision);
+            }
+            model.revisions.push(revision);
+        }
+        Ok(model)
+    }
+
+    fn apply(&mut self, index: u64, command: Command, revision: &mut i64) {
+        match command {
+            Command::Write { session, operation } => {
+                if let Some(call) = session {
+                    let Some(session) = self.sessions.get_mut(&call.id) else {
+                        return;
+                    };
+                    let mark = session.acknowledged.max(call.acknowledged);
+                    if call.sequence <= mark {
+                        return;
+                    }
+                    session.acknowledged = mark;
+                    session.used = index;
+                    if !session.applied.insert(call.sequence) {
+                        return;
+                    }
+                }
+                self.write(operation, revision);
+            }
+            Command::OpenSession { .. } => {
+                let session = Session {
+                    used: index,
+                    ..Session::default()
+                };
+                self.sessions.insert(SessionId(index), session);
+            }
+            Command::Bootstrap(_) => {}
+            Command::ForgetSessions {
+                sessions,
+                unused_since,
+            } => {
+                for id in sessions {
+                    let used = self.sessions.get(&id).map(|session| session.used);
+                    if used.is_some_and(|used| used <= unused_since.0) {
+                        self.sessions.remove(&id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, operation: Operation, revision: &mut i64) {
+        match operation {
+            Operation::Put(put) => {
+                let (Some(key), Some(value)) = (history::key(&put.key), history::value(&put.value))
+                else {
+                    return;
+                };
+                *revision += 1;
+                let versions = self.versions.entry(key).or_default();
+                versions.push((*revision, Some(value)));
+                self.written.entry(value).or_default().push(*revision);
+            }
+            Operation::DeleteRange(delete) => {
+                let Some(versions) =
+                    history::key(&delete.key).and_then(|key| self.versions.get_mut(&key))
+                else {
+                    return;
+                };
+                if versions.last().is_some_and(|(_, value)| value.is_some()) {
+                    *revision += 1;
+                    versions.push((*revision, None));
+                }
+            }
+        }
+    }
+
+    /// The key at a revision, if it is there.
+    fn at(&self, key: Key, revision: i64) -> Option<Found> {
+        let versions = self.versions.get(&key)?;
+        let later = versions.partition_point(|(written, _)| *written <= revision);
+        let (mod_revision, value) = versions[later.checked_sub(1)?];
+        value.map(|value| Found {
+            key,
+            value,
+            mod_revision,
+        })
+    }
+
+    fn all_at(&self, revision: i64) -> Vec<Found> {
+        let keys = self.versions.keys();
+        let mut all: Vec<Found> = keys.filter_map(|key| self.at(*key, revision)).collect();
+        all.sort_by_key(|found| history::name(found.key));
+        all
+    }
+
+    /// Whether every answer is what the log says.
+    pub(crate) fn explains(&self, history: &History, frozen: bool) -> Result<(), Violation> {
+        for (place, operation) in history.operations.iter().enumerate() {
+            let number = place as u64 + 1;
+            let wrote: &[i64] = self.written.get(&number).map_or(&[], Vec::as_slice);
+            let object = |rule, expected: String| {
+                let what = format!("operation {number} {operation:?}; the log says {expected}");
+                violation(rule, what)
+            };
+            if wrote.len() > 1 {
+                return object("X1 exactly once", format!("written at {wrote:?}"));
+            }
+            match (&operation.fate, operation.action) {
+                (Fate::Written { revision }, Action::Put(_)) if wrote != [*revision] => {
+                    return object("X1 acknowledged writes are there", format!("{wrote:?}"));
+                }
+                (Fate::NotApplied, Action::Put(_)) if !wrote.is_empty() => {
+                    return object("X2 refused means not applied", format!("{wrote:?}"));
+                }
+                (Fate::Deleted { revision, .. }, Action::Delete(key))
+                    if self.at(key, *revision).is_some() =>
+                {
+                    return object("K1 a deleted key is gone", "it is there".to_owned());
+                }
+                (
+                    Fate::Read {
+                        revision,
+                        path,
+                        found,
+                    },
+                    action,
+                ) => {
+                    if frozen && *path == ReadPath::Lease {
+                        continue;
+                    }
+                    let expected = match action {
+                        Action::Get(key, _) => self.at(key, *revision).into_iter().collect(),
+                        _ => self.all_at(*revision),
+                    };
+                    if *found != expected {
+                        return object("K1 reads show the log", format!("{expected:?}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a replica's store is what the log says, as far as it has applied it.
+    pub(crate) fn equals(&self, node: usize, store: &MemStore) -> Result<(), Violation> {
+        let progress = kv::progress(store).expect("memory does not fail");
+        let Some(place) = super::slot(progress.applied.index) else {
+            return Ok(());
+        };
+        let revision = self.revisions.get(place).copied().unwrap_or_default();
+        let request = RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        };
+        let held = kv::range(store, &request, &Limits::DEFAULT).expect("memory does not fail");
+        let held: Vec<Found> = held
+            .kvs
+            .iter()
+            .filter_map(|kv| {
+                Some(Found {
+                    key: history::key(&kv.key)?,
+                    value: history::value(&kv.value)?,
+                    mod_revision: kv.mod_revision,
+                })
+            })
+            .collect();
+        let expected = self.all_at(revision);
+        if progress.revision != revision || held != expected {
+            let what = format!(
+                "{} holds {held:?} at {}, the log says {expected:?} at {revision}",
+                id(node),
+                progress.revision
+            );
+            return violation("R4 the store is what the log says", what);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! L5, P4 to P8: a promise is kept. No vote and no pre-vote is given, and none asked for, while
+//! one made holds, nor for the longest that can have been made before a start; and no promise is
+//! made that a restart would forget (P3).
+//!
+//! The promises are mirrored from outside: a leader's message is heard, the answer to it says that
+//! the promise was made, and the reading with which it was handled says from when.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use leasehold::raft::Ballot;
+use leasehold::raft::Envelope;
+use leasehold::raft::HardState;
+use leasehold::raft::Heard;
+use leasehold::raft::Message;
+use leasehold::raft::RoundId;
+use leasehold::raft::Status;
+use leasehold::time::Instant;
+use leasehold::types::NodeId;
+use leasehold::types::Term;
+
+use super::Counts;
+use super::Violation;
+use super::id;
+use super::violation;
+
+/// What every node has promised.
+pub(crate) struct Promises {
+    nodes: Vec<Voter>,
+    least: Duration,
+}
+
+#[derive(Clone, Default)]
+struct Voter {
+    until: Instant,
+    to: Option<(NodeId, Term)>,
+    silent_until: Instant,
+    /// What a leader's message asks for, until it is known whether it was accepted.
+    asked: Option<(NodeId, Term, RoundId, Duration)>,
+    /// What was accepted, by round.
+    offered: BTreeMap<RoundId, (Instant, NodeId, Term)>,
+    released: Option<(NodeId, Term)>,
+    /// The message being handled hands leadership over, or asks for a vote because it was.
+    authorised: bool,
+    vote: Option<(Term, NodeId)>,
+    read: Instant,
+}
+
+impl Promises {
+    pub(crate) fn new(nodes: usize, least: Duration) -> Self {
+        Self {
+            nodes: vec![Voter::default(); nodes],
+            least,
+        }
+    }
+
+    /// A process started, and remembers no promise but the longest it can have made.
+    pub(crate) fn started(&mut self, node: usize, now: Instant, hard: HardState) {
+        self.nodes[node] = Voter {
+            silent_until: now + hard.promise_floor.max(self.least),
+            vote: hard.vote.map(|candidate| (hard.term, candidate)),
+            read: now,
+            ..Voter::default()
+        };
+    }
+
+    /// A message is about to be handled.
+    pub(crate) fn hears(&mut self, node: usize, envelope: &Envelope) {
+        let voter = &mut self.nodes[node];
+        voter.authorised = match &envelope.message {
+            Message::TimeoutNow(_) => true,
+            // P10: good for the very next term only.
+            Message::Vote(vote) => vote.transfer_from.map(Term::next) == Some(envelope.term),
+            _ => false,
+        };
+        let heartbeat = match &envelope.message {
+            Message::Heartbeat(heartbeat) => heartbeat,
+            Message::Append(append) => &append.heartbeat,
+            Message::Release => {
+                voter.released = Some((envelope.from, envelope.term));
+                return;
+            }
+            _ => return,
+        };
+        let (round, promise) = (heartbeat.round, heartbeat.promise);
+        voter.asked = Some((envelope.from, envelope.term, round, promise));
+    }
+
+    /// Something other than a message is about to be handled.
+    pub(crate) fn hears_nothing(&mut self, node: usize) {
+        self.nodes[node].authorised = false;
+    }
+
+    /// A vote was decided upon with the reading `now`. (It is said later, when it is durable, and
+    /// by then the voter may have promised its candidate.)
+    pub(crate) fn votes(
+        &mut self,
+        node: usize,
+        now: Instant,
+        hard: &HardState,
+    ) -> Result<(), Violation> {
+        let voter = &mut self.nodes[node];
+        let vote = hard.vote.map(|candidate| (hard.term, candidate));
+        if vote.is_none() || vote == voter.vote {
+            return Ok(());
+        }
+        voter.vote = vote;
+        if voter.authorised {
+            return Ok(());
+        }
+        self.is_free(node, now, &vote)
+    }
+
+    /// It has been handled with the reading `now`.
+    pub(crate) fn handled(&mut self, node: usize, now: Instant, before: &Status, after: &Status) {
+        let voter = &mut self.nodes[node];
+        if now.went_back_since(voter.read) {
+            // A4: no promise need outlast the longest one, counted from the clock as it is now.
+            voter.until = voter.until.min(now + self.least);
+            voter.silent_until = voter.silent_until.min(now + self.least);
+            voter.offered.clear();
+        }
+        voter.read = now;
+        if let Some((from, term, round, promise)) = voter.asked.take()
+            && after.leader == Some(from)
+            && after.term == term
+        {
+            let until = now + promise;
+            voter.offered.entry(round).or_insert((until, from, term));
+            while voter.offered.len() > 64 {
+                voter.offered.pop_first();
+            }
+        }
+        // Once a leader is heard, promises to leaders of lower terms are over: its election says
+        // that their leases are. So its own release frees the voter of those, too.
+        if let Some((from, term)) = voter.released.take()
+            && (voter.to == Some((from, term))
+                || (before.leader == Some(from) && before.term == term))
+        {
+            voter.until = Instant::ZERO;
+            voter.to = None;
+        }
+    }
+
+    /// A message is sent, handled with the reading `now`.
+    pub(crate) fn says(
+        &mut self,
+        node: usize,
+        now: Instant,
+        envelope: &Envelope,
+        counts: &mut Counts,
+    ) -> Result<(), Violation> {
+        match &envelope.message {
+            Message::HeartbeatReply(reply) => self.promise(node, reply.heard, counts),
+            Message::Appended(appended) => self.promise(node, appended.heard, counts),
+            Message::VoteReply(reply) if reply.ballot == Ballot::Granted => {
+                counts.votes += 1;
+                counts.transfer_votes += u64::from(reply.promised);
+                Ok(())
+            }
+            Message::PreVoteReply(reply) if reply.ballot == Ballot::Granted => {
+                self.is_free(node, now, envelope)
+            }
+            Message::PreVote(_) => self.is_free(node, now, envelope),
+            Message::Vote(vote) if vote.transfer_from.is_none() => {
+                self.is_free(node, now, envelope)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn promise(&mut self, node: usize, heard: Heard, counts: &mut Counts) -> Result<(), Violation> {
+        if !heard.promised {
+            return Ok(());
+        }
+        counts.promises += 1;
+        let voter = &mut self.nodes[node];
+        if let Some((until, from, term)) = voter.offered.get(&heard.round).copied() {
+            voter.until = voter.until.max(until);
+            voter.to = Some((from, term));
+        }
+        Ok(())
+    }
+
+    /// Whether the node may support an election by the reading `now`.
+    fn is_free(&self, node: usize, now: Instant, what: &dyn Debug) -> Result<(), Violation> {
+        let voter = &self.nodes[node];
+        let kept = now.certainly_after(voter.until) && now.certainly_after(voter.silent_until);
+        if kept {
+            return Ok(());
+        }
+        let what = format!(
+            "{} gives or asks {what:?} at {now}, promised until {} and silent until {}",
+            id(node),
+            voter.until,
+            voter.silent_until
+        );
+        violation("L5 promises are kept", what)
+    }
+}

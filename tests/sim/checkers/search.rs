@@ -1,0 +1,221 @@
+//! K1 linearizability by search, without looking at revisions: for each operation of one key a
+//! point between its begin and its end is sought, such that every read shows the last write
+//! (Wing and Gong, with Lowe's memory of configurations tried in vain).
+//!
+//! It is slow where many clients overlap, so it judges a sample, and gives up undecided after a
+//! bounded number of steps; `linear.rs` judges everything.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "the set of tried configurations is asked, never iterated"
+)]
+
+use std::collections::HashSet;
+
+use leasehold::api::ReadPath;
+
+use super::Violation;
+use super::violation;
+use crate::clock::Nanos;
+use crate::history::Action;
+use crate::history::Fate;
+use crate::history::History;
+use crate::history::Key;
+use crate::history::Value;
+
+/// Steps after which a history stays undecided.
+const STEPS_MAX: u64 = 200_000;
+/// Longer histories are cut at a moment when nothing is under way, or not looked at.
+const OPERATIONS_MAX: usize = 600;
+
+/// One operation of one register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    begin: Nanos,
+    end: Nanos,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// The register has this value afterwards.
+    Write(Option<Value>),
+    /// The register had this value.
+    Read(Option<Value>),
+}
+
+/// What a history says about one key; operations of unknown fate may end any time, or never.
+pub(crate) fn of_key(history: &History, key: Key, frozen: bool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (place, operation) in history.operations.iter().enumerate() {
+        let what = match (operation.action, &operation.fate) {
+            (_, Fate::NotApplied) => continue,
+            (Action::Put(written), _) if written == key => What::Write(Some(place as u64 + 1)),
+            (Action::Delete(written), _) if written == key => What::Write(None),
+            (Action::Get(read, _), Fate::Read { found, path, .. })
+                if read == key && operation.is_linearizable() && !leased(*path, frozen) =>
+            {
+                What::Read(found.first().map(|found| found.value))
+            }
+            (Action::List(_), Fate::Read { found, path, .. })
+                if operation.is_linearizable() && !leased(*path, frozen) =>
+            {
+                let found = found.iter().find(|found| found.key == key);
+                What::Read(found.map(|found| found.value))
+            }
+            _ => continue,
+        };
+        steps.push(Step {
+            begin: operation.invoked,
+            end: operation.returned.unwrap_or(Nanos::MAX),
+            what,
+        });
+    }
+    steps.truncate(OPERATIONS_MAX);
+    // Whoever began before the cut and ended after it may have seen what is cut away.
+    if steps.len() == OPERATIONS_MAX {
+        let cut = steps.last().map_or(0, |step| step.begin);
+        steps.retain(|step| step.end < cut || matches!(step.what, What::Write(_)));
+    }
+    steps
+}
+
+fn leased(path: ReadPath, frozen: bool) -> bool {
+    frozen && path == ReadPath::Lease
+}
+
+/// Whether some order explains the steps.
+pub(crate) fn linearizable(steps: &[Step]) -> Result<(), Violation> {
+    let mut search = Search {
+        steps,
+        done: vec![0; steps.len().div_ceil(64)],
+        tried: HashSet::new(),
+        left: STEPS_MAX,
+    };
+    let must = steps.iter().filter(|step| step.end != Nanos::MAX).count();
+    match search.from(None, must) {
+        Some(false) => violation(
+            "K1 linearizable by search",
+            format!("{} steps", steps.len()),
+        ),
+        Some(true) | None => Ok(()),
+    }
+}
+
+struct Search<'a> {
+    /// In order of their begin.
+    steps: &'a [Step],
+    done: Vec<u64>,
+    tried: HashSet<(Vec<u64>, Option<Value>)>,
+    left: u64,
+}
+
+impl Search<'_> {
+    /// Whether the rest can follow on `value`; `must` of it has to. `None` if undecided.
+    fn from(&mut self, value: Option<Value>, must: usize) -> Option<bool> {
+        if must == 0 {
+            return Some(true);
+        }
+        self.left = self.left.checked_sub(1)?;
+        if !self.tried.insert((self.done.clone(), value)) {
+            return Some(false);
+        }
+        // Only what begins before the first end of all that is open can come next.
+        let open = (0..self.steps.len()).filter(|place| !self.is_done(*place));
+        let bound = open.map(|place| self.steps[place].end).min()?;
+        for place in 0..self.steps.len() {
+            let step = self.steps[place];
+            if step.begin > bound {
+                break;
+            }
+            if self.is_done(place) {
+                continue;
+            }
+            let after = match step.what {
+                What::Write(written) => written,
+                What::Read(read) if read == value => value,
+                What::Read(_) => continue,
+            };
+            self.done[place / 64] |= 1 << (place % 64);
+            let rest = must - usize::from(step.end != Nanos::MAX);
+            let found = self.from(after, rest)?;
+            if found {
+                return Some(true);
+            }
+            self.done[place / 64] &= !(1 << (place % 64));
+        }
+        Some(false)
+    }
+
+    fn is_done(&self, place: usize) -> bool {
+        self.done[place / 64] >> (place % 64) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(begin: Nanos, end: Nanos, value: Value) -> Step {
+        let what = What::Write(Some(value));
+        Step { begin, end, what }
+    }
+
+    fn read(begin: Nanos, end: Nanos, value: Option<Value>) -> Step {
+        let what = What::Read(value);
+        Step { begin, end, what }
+    }
+
+    fn passes(mut steps: Vec<Step>) -> bool {
+        steps.sort_by_key(|step| step.begin);
+        linearizable(&steps).is_ok()
+    }
+
+    #[test]
+    fn good_histories_pass() {
+        assert!(passes(vec![]));
+        assert!(passes(vec![write(0, 1, 1), read(2, 3, Some(1))]));
+        let overlapping = vec![write(0, 10, 1), read(1, 2, None), read(3, 4, Some(1))];
+        assert!(passes(overlapping));
+        let either = vec![write(0, 10, 1), write(0, 10, 2), read(11, 12, Some(1))];
+        assert!(passes(either));
+        let late = vec![
+            write(0, Nanos::MAX, 1),
+            read(5, 6, None),
+            read(7, 8, Some(1)),
+        ];
+        assert!(passes(late));
+        assert!(passes(vec![write(0, Nanos::MAX, 1), read(5, 6, None)]));
+    }
+
+    #[test]
+    fn bad_histories_do_not() {
+        assert!(!passes(vec![write(0, 1, 1), read(2, 3, None)]));
+        let back = vec![write(0, 10, 1), read(1, 2, Some(1)), read(3, 4, None)];
+        assert!(!passes(back));
+        let lost = vec![write(0, 1, 1), write(2, 3, 2), read(4, 5, Some(1))];
+        assert!(!passes(lost));
+        assert!(!passes(vec![read(0, 1, Some(7))]));
+        let both = vec![
+            write(0, 10, 1),
+            write(0, 10, 2),
+            read(11, 12, Some(1)),
+            read(13, 14, Some(2)),
+        ];
+        assert!(!passes(both));
+    }
+
+    #[test]
+    fn thousands_of_operations_of_a_few_clients_are_decided() {
+        let mut steps = Vec::new();
+        for round in 0..150 {
+            let at = round * 10;
+            steps.push(write(at, at + 8, round + 1));
+            steps.push(read(at + 1, at + 9, Some(round + 1)));
+            steps.push(read(at + 2, at + 3, (round > 0).then_some(round)));
+        }
+        assert!(passes(steps.clone()));
+        steps.push(read(1_600, 1_601, Some(149)));
+        assert!(!passes(steps));
+    }
+}

@@ -1,0 +1,230 @@
+//! The clocks of a machine: two hands, each with its own offset and rate.
+//!
+//! Real time is the world's and known to the checkers alone. A machine reads a pair: the boot clock
+//! goes on in suspend and may be slewed, the raw clock stops in suspend. Assumption A1 of the lease
+//! protocol asks that one of the two keeps its rate. So on each machine one hand is *steady*, and the
+//! other may be slewed far too fast or slow, and may jump; a machine is put to sleep only where the
+//! boot clock is the steady one. Only a *freeze* (both stop, as under a hypervisor that hides its
+//! pauses) breaks A1.
+
+use std::time::Duration;
+
+use leasehold::time::Instant;
+
+use crate::dice::Dice;
+
+/// Nanoseconds of real time.
+pub(crate) type Nanos = u64;
+/// One microsecond.
+pub(crate) const US: Nanos = 1_000;
+/// One millisecond.
+pub(crate) const MS: Nanos = 1_000_000;
+/// One second.
+pub(crate) const SECOND: Nanos = 1_000_000_000;
+
+/// Which of the two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Boot,
+    Raw,
+}
+
+/// One machine's clocks.
+#[derive(Clone, Debug)]
+pub(crate) struct MachineClock {
+    /// When the hands were last brought up to date.
+    since: Nanos,
+    boot: Hand,
+    raw: Hand,
+    /// The one that keeps its rate within the bound of the drift.
+    steady: Which,
+    /// Readings are multiples of this; at most half of the granularity that the timing allows for.
+    quantum: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Hand {
+    reading: u64,
+    /// How much faster than real time, in parts per million.
+    ppm: i64,
+    stopped: bool,
+}
+
+impl MachineClock {
+    /// Clocks whose better hand is wrong by at most `drift_ppm`, extremes favoured; the other one
+    /// is as good, or, once in a while, slewed by far more.
+    pub(crate) fn draw(dice: &mut Dice, drift_ppm: u32, now: Nanos) -> Self {
+        let bound = i64::from(drift_ppm);
+        let rate = |dice: &mut Dice| match dice.between(0, 3) {
+            0 => bound,
+            1 => -bound,
+            2 => 0,
+            _ => dice.between(0, 2 * u64::from(drift_ppm)) as i64 - bound,
+        };
+        let good = rate(dice);
+        let other = match dice.between(0, 5) {
+            0 => 80_000,
+            1 => -80_000,
+            2 => rate(dice),
+            _ => good,
+        };
+        let (steady, boot_ppm, raw_ppm) = if dice.chance(0.5) {
+            (Which::Raw, other, good)
+        } else {
+            (Which::Boot, good, other)
+        };
+        let hand = |dice: &mut Dice, ppm| Hand {
+            reading: dice.spread(SECOND, 1_000_000 * SECOND),
+            ppm,
+            stopped: false,
+        };
+        Self {
+            since: now,
+            boot: hand(dice, boot_ppm),
+            raw: hand(dice, raw_ppm),
+            steady,
+            quantum: *dice.pick(&[1, 1, 1_000, 250_000, 500_000]),
+        }
+    }
+
+    /// Perfect clocks that read `now`.
+    pub(crate) fn perfect(now: Nanos) -> Self {
+        let hand = Hand {
+            reading: now + SECOND,
+            ppm: 0,
+            stopped: false,
+        };
+        Self {
+            since: now,
+            boot: hand.clone(),
+            raw: hand,
+            steady: Which::Boot,
+            quantum: 1,
+        }
+    }
+
+    /// The pair, read at `now`.
+    pub(crate) fn read(&self, now: Nanos) -> Instant {
+        let passed = now - self.since;
+        let quantised = |reading: u64| reading - reading % self.quantum;
+        Instant {
+            boot: quantised(self.boot.after(passed)),
+            raw: quantised(self.raw.after(passed)),
+        }
+    }
+
+    /// Both hands run at these rates from `now` on.
+    pub(crate) fn set_rates(&mut self, now: Nanos, boot_ppm: i64, raw_ppm: i64) {
+        self.catch_up(now);
+        self.boot.ppm = boot_ppm;
+        self.raw.ppm = raw_ppm;
+    }
+
+    /// The machine sleeps: the raw clock stops, if the boot clock can be relied upon.
+    pub(crate) fn suspend(&mut self, now: Nanos) {
+        self.catch_up(now);
+        self.raw.stopped = self.steady == Which::Boot;
+    }
+
+    /// The machine is stopped from outside, and so are both clocks: A1 does not hold.
+    pub(crate) fn freeze(&mut self, now: Nanos) {
+        self.catch_up(now);
+        self.raw.stopped = true;
+        self.boot.stopped = true;
+    }
+
+    /// Both hands run again.
+    pub(crate) fn resume(&mut self, now: Nanos) {
+        self.catch_up(now);
+        self.raw.stopped = false;
+        self.boot.stopped = false;
+    }
+
+    /// The less steady hand jumps; A1 still holds.
+    pub(crate) fn jump(&mut self, now: Nanos, by: i64) {
+        let other = match self.steady {
+            Which::Boot => Which::Raw,
+            Which::Raw => Which::Boot,
+        };
+        self.step(now, other, by);
+    }
+
+    /// One hand jumps.
+    pub(crate) fn step(&mut self, now: Nanos, which: Which, by: i64) {
+        self.catch_up(now);
+        let hand = match which {
+            Which::Boot => &mut self.boot,
+            Which::Raw => &mut self.raw,
+        };
+        hand.reading = hand.reading.saturating_add_signed(by).max(1);
+    }
+
+    /// The machine was switched off and on.
+    pub(crate) fn reboot(&mut self, now: Nanos, uptime: Nanos) {
+        self.catch_up(now);
+        self.boot.reading = uptime;
+        self.raw.reading = uptime;
+        self.boot.stopped = false;
+        self.raw.stopped = false;
+    }
+
+    fn catch_up(&mut self, now: Nanos) {
+        let passed = now - self.since;
+        self.boot.reading = self.boot.after(passed);
+        self.raw.reading = self.raw.after(passed);
+        self.since = now;
+    }
+}
+
+impl Hand {
+    fn after(&self, passed: Nanos) -> u64 {
+        if self.stopped {
+            return self.reading;
+        }
+        let gained = i128::from(passed) * i128::from(self.ppm) / 1_000_000;
+        self.reading + passed.saturating_add_signed(gained as i64)
+    }
+}
+
+/// How long a thread that waits for `deadline` sleeps, judged at `now`.
+pub(crate) fn until(now: Instant, deadline: Instant) -> Duration {
+    let boot = deadline.boot.saturating_sub(now.boot);
+    let raw = deadline.raw.saturating_sub(now.raw);
+    Duration::from_nanos(boot.min(raw))
+}
+
+/// A duration in nanoseconds.
+pub(crate) fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suspend_stops_the_raw_clock_and_freeze_stops_both() {
+        let mut clock = MachineClock::perfect(0);
+        let start = clock.read(0);
+        clock.suspend(SECOND);
+        clock.resume(3 * SECOND);
+        let slept = clock.read(3 * SECOND);
+        assert_eq!(slept.boot - start.boot, 3 * SECOND);
+        assert_eq!(slept.raw - start.raw, SECOND);
+        clock.freeze(3 * SECOND);
+        clock.resume(9 * SECOND);
+        assert_eq!(clock.read(9 * SECOND), slept);
+    }
+
+    #[test]
+    fn rates_and_steps_are_those_asked_for() {
+        let mut clock = MachineClock::perfect(0);
+        clock.set_rates(0, 20_000, -20_000);
+        let start = clock.read(0);
+        let later = clock.read(SECOND);
+        assert_eq!(later.boot - start.boot, 1_020 * MS);
+        assert_eq!(later.raw - start.raw, 980 * MS);
+        clock.step(SECOND, Which::Boot, -(100 * MS as i64));
+        assert_eq!(later.boot - clock.read(SECOND).boot, 100 * MS);
+    }
+}

@@ -1,0 +1,365 @@
+//! A machine's disk, as far as consensus sees it: what was synced stays, what was not may go.
+//!
+//! The log and the vote file come in two kinds. Some runs have the real thing: `log::Log` over
+//! `log::sim_disk`, which keeps an arbitrary part of the unsynced sectors. The others, which are
+//! faster, have a *plain* log that keeps a prefix of what was under way; that the real one is no
+//! worse is checked whenever it is opened again: everything that was reported durable is there, and
+//! nothing is taken for damaged.
+//!
+//! The state machine's store is never synced, so after a loss of power an older version of it may
+//! be found.
+
+use bytes::Bytes;
+use leasehold::kv::MemStore;
+use leasehold::log::Log;
+use leasehold::log::LogOptions;
+use leasehold::log::Record;
+use leasehold::log::Recovery;
+use leasehold::log::Verdict;
+use leasehold::log::Vote;
+use leasehold::log::sim_disk;
+use leasehold::raft::Entry;
+use leasehold::raft::HardState;
+use leasehold::raft::Payload;
+use leasehold::raft::Unsaved;
+use leasehold::types::Incarnation;
+use leasehold::types::LogIndex;
+use leasehold::types::NodeId;
+use leasehold::types::Term;
+
+use crate::clock::MS;
+use crate::clock::Nanos;
+use crate::clock::US;
+use crate::dice::Dice;
+use crate::world::CLUSTER;
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Killed: what it handed to the system stays.
+    Kill,
+    /// The machine lost power.
+    Power,
+}
+
+/// What a sync reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sync {
+    Done,
+    Failed,
+}
+
+/// The log, the vote file and the store's files.
+pub(crate) struct SimDisk {
+    /// What is durable: of a plain log, all there is; of a real one, what it has reported.
+    hard: HardState,
+    entries: Vec<Entry>,
+    real: Option<RealLog>,
+    /// Written, and not known to be synced.
+    under_way: Vec<Unsaved>,
+    /// The store as the system has it: lost with the power.
+    pub(crate) store: MemStore,
+    /// The store as it would be found after a loss of power.
+    kept: MemStore,
+    latency_min: Nanos,
+    latency_max: Nanos,
+    /// Until then, syncs take as long as told.
+    slow_until: Nanos,
+    slow_by: Nanos,
+    /// The next sync fails.
+    pub(crate) fails: bool,
+    /// Until then, there is no space.
+    pub(crate) full_until: Nanos,
+    dice: Dice,
+}
+
+impl SimDisk {
+    /// An empty disk of its own speed, with a real log for `node` or a plain one.
+    pub(crate) fn new(mut dice: Dice, node: usize, real: bool) -> Self {
+        let latency_min = dice.spread(20 * US, MS);
+        let latency_max = latency_min + dice.spread(20 * US, 6 * MS);
+        Self {
+            hard: HardState::default(),
+            entries: Vec::new(),
+            real: real.then(|| RealLog::new(node, dice.number())),
+            under_way: Vec::new(),
+            store: MemStore::new(),
+            kept: MemStore::new(),
+            latency_min,
+            latency_max,
+            slow_until: 0,
+            slow_by: 0,
+            fails: false,
+            full_until: 0,
+            dice,
+        }
+    }
+
+    /// Begins to write `batch`; says how long its sync takes.
+    pub(crate) fn write(&mut self, now: Nanos, batch: Vec<Unsaved>) -> Nanos {
+        assert!(self.under_way.is_empty(), "one batch at a time");
+        let votes = batch.iter().filter(|u| u.hard_state.is_some()).count() as u64;
+        self.under_way = batch;
+        let usual = self.dice.between(self.latency_min, self.latency_max) * (1 + votes);
+        if now < self.slow_until {
+            usual + self.dice.between(self.slow_by / 4, self.slow_by)
+        } else {
+            usual
+        }
+    }
+
+    /// The sync of what was written last returns.
+    pub(crate) fn sync(&mut self, now: Nanos) -> Sync {
+        let fault = match () {
+            () if now < self.full_until => Some(sim_disk::Fault::NoSpace),
+            () if self.fails => Some(sim_disk::Fault::Io),
+            () => None,
+        };
+        self.fails = false;
+        if let Some(real) = &mut self.real {
+            if let Some(fault) = fault {
+                let call = self.dice.between(1, 4);
+                real.disk.fail_call(call, fault);
+            }
+            if !real.write(&self.under_way) {
+                return Sync::Failed;
+            }
+            if !real.idle(&mut self.dice) {
+                return Sync::Failed;
+            }
+        } else if fault.is_some() {
+            return Sync::Failed;
+        }
+        for unsaved in std::mem::take(&mut self.under_way) {
+            self.keep(unsaved, usize::MAX);
+        }
+        if self.dice.chance(0.01) {
+            self.kept = self.store.clone();
+        }
+        Sync::Done
+    }
+
+    /// The process ended; what was under way is kept in part.
+    ///
+    /// # Errors
+    /// The log that is found is not one that may be.
+    pub(crate) fn stop(&mut self, ending: Ending) -> Result<(), String> {
+        let found = match self.real.is_some() {
+            true => self.stop_real(ending),
+            false => {
+                self.stop_plain();
+                Ok(())
+            }
+        };
+        match ending {
+            Ending::Kill => {}
+            Ending::Power if self.dice.chance(0.5) => self.store = self.kept.clone(),
+            Ending::Power => self.store = MemStore::new(),
+        }
+        self.kept = self.store.clone();
+        found
+    }
+
+    /// As the log thread writes a group: the newest hard state first, then all entries.
+    fn stop_plain(&mut self) {
+        let under_way = std::mem::take(&mut self.under_way);
+        if self.dice.chance(0.5) {
+            return;
+        }
+        if let Some(hard) = under_way
+            .iter()
+            .rev()
+            .find_map(|unsaved| unsaved.hard_state)
+        {
+            self.hard = hard;
+        }
+        let whole = self.dice.between(0, under_way.len() as u64) as usize;
+        for (place, mut unsaved) in under_way.into_iter().enumerate() {
+            unsaved.hard_state = None;
+            if place < whole {
+                self.keep(unsaved, usize::MAX);
+                continue;
+            }
+            let some = self.dice.between(0, unsaved.entries.len() as u64) as usize;
+            self.keep(unsaved, some);
+            break;
+        }
+    }
+
+    fn stop_real(&mut self, ending: Ending) -> Result<(), String> {
+        let real = self.real.as_mut().expect("asked before");
+        let under_way = std::mem::take(&mut self.under_way);
+        if !under_way.is_empty() {
+            // The process ends at some call of the write that is under way, or just after it.
+            let call = self.dice.between(1, 12);
+            real.disk.fail_call(call, sim_disk::Fault::Crash);
+            real.write(&under_way);
+        }
+        let recovery = real.reopen(ending)?;
+        let hard = HardState {
+            term: recovery.vote.term,
+            vote: recovery.vote.voted_for,
+            promise_floor: recovery.vote.promise_floor,
+        };
+        let entries: Vec<Entry> = recovery.records.into_iter().map(entry).collect();
+        let hard_may_be = self.hard == hard
+            || under_way
+                .iter()
+                .any(|unsaved| unsaved.hard_state == Some(hard));
+        if !hard_may_be {
+            return Err(format!("{hard:?} is found instead of {:?}", self.hard));
+        }
+        // What was reported durable is there, as far as nothing under way replaces it.
+        let replaced = under_way.iter().flat_map(|unsaved| unsaved.entries.first());
+        let kept = replaced.map(|entry| entry.id.index.0 as usize - 1).min();
+        let kept = kept.unwrap_or(usize::MAX).min(self.entries.len());
+        if entries.get(..kept) != Some(&self.entries[..kept]) {
+            let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+            return Err(format!(
+                "{} entries were durable, found {ids:?}",
+                self.entries.len()
+            ));
+        }
+        self.hard = hard;
+        self.entries = entries;
+        Ok(())
+    }
+
+    /// Slower until `until`, by up to `by`.
+    pub(crate) fn slow_down(&mut self, until: Nanos, by: Nanos) {
+        self.slow_until = until;
+        self.slow_by = by;
+    }
+
+    /// Works as it should from now on.
+    pub(crate) fn heal(&mut self) {
+        self.slow_until = 0;
+        self.fails = false;
+        self.full_until = 0;
+    }
+
+    /// The vote file.
+    pub(crate) fn hard(&self) -> HardState {
+        self.hard
+    }
+
+    /// The synced log.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The term of the synced entry at `index`.
+    pub(crate) fn term_at(&self, index: LogIndex) -> Option<Term> {
+        let place = usize::try_from(index.0).ok()?.checked_sub(1)?;
+        self.entries.get(place).map(|entry| entry.id.term)
+    }
+
+    fn keep(&mut self, unsaved: Unsaved, entries_max: usize) {
+        if let Some(hard) = unsaved.hard_state {
+            self.hard = hard;
+        }
+        for entry in unsaved.entries.into_iter().take(entries_max) {
+            let place = entry.id.index.0 as usize - 1;
+            assert!(place <= self.entries.len(), "the log has no gap");
+            self.entries.truncate(place);
+            self.entries.push(entry);
+        }
+    }
+}
+
+/// `log::Log` over its own simulated disk.
+struct RealLog {
+    disk: sim_disk::SimDisk,
+    options: LogOptions,
+    log: Option<Log<sim_disk::SimDisk>>,
+}
+
+impl RealLog {
+    fn new(node: usize, seed: u64) -> Self {
+        let disk = sim_disk::SimDisk::new(seed);
+        let options = LogOptions {
+            cluster: CLUSTER,
+            node: NodeId(node as u64 + 1),
+            incarnation: Incarnation(0),
+            segment_bytes: 64 << 10,
+        };
+        let (log, _) = Log::open(disk.clone(), options).expect("an empty disk takes a log");
+        Self {
+            disk,
+            options,
+            log: Some(log),
+        }
+    }
+
+    /// Makes a group durable as the log thread does; whether that went well.
+    fn write(&mut self, group: &[Unsaved]) -> bool {
+        let Some(log) = &mut self.log else {
+            return false;
+        };
+        let hard = group.iter().rev().find_map(|unsaved| unsaved.hard_state);
+        if let Some(hard) = hard {
+            let vote = Vote {
+                term: hard.term,
+                voted_for: hard.vote,
+                promise_floor: hard.promise_floor,
+            };
+            if log.save_vote(vote).is_err() {
+                return false;
+            }
+        }
+        let entries = group.iter().flat_map(|unsaved| &unsaved.entries);
+        let records: Vec<Record> = entries.map(record).collect();
+        log.append(&records).is_ok()
+    }
+
+    /// Now and then nothing comes for a while: the batch is marked, the next segment prepared.
+    fn idle(&mut self, dice: &mut Dice) -> bool {
+        let Some(log) = &mut self.log else {
+            return false;
+        };
+        let marked = !dice.chance(0.3) || log.mark().is_ok();
+        let prepared = !dice.chance(0.3) || log.prepare_next(true).is_ok();
+        marked && prepared
+    }
+
+    /// The process ends, and another opens what is there.
+    fn reopen(&mut self, ending: Ending) -> Result<Recovery, String> {
+        self.log = None;
+        match ending {
+            Ending::Kill => self.disk.kill(),
+            Ending::Power => self.disk.crash(),
+        }
+        let (log, recovery) =
+            Log::open(self.disk.clone(), self.options).map_err(|error| error.to_string())?;
+        self.log = Some(log);
+        match &recovery.verdict {
+            Verdict::Damaged(damage) => Err(damage.to_string()),
+            _ if recovery.quarantined || recovery.created => Err(format!("{recovery:?}")),
+            _ => Ok(recovery),
+        }
+    }
+}
+
+fn record(entry: &Entry) -> Record {
+    let (kind, payload) = match &entry.payload {
+        Payload::Noop => (0, Bytes::new()),
+        Payload::Command(bytes) => (1, bytes.clone()),
+        Payload::Configuration(_) => unreachable!("membership is fixed"),
+    };
+    Record {
+        id: entry.id,
+        kind,
+        payload,
+    }
+}
+
+fn entry(record: Record) -> Entry {
+    let payload = match record.kind {
+        0 => Payload::Noop,
+        _ => Payload::Command(record.payload),
+    };
+    Entry {
+        id: record.id,
+        payload,
+    }
+}

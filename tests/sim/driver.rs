@@ -1,0 +1,329 @@
+//! The driver's thread, and the two that serve it: as in the server, with invented delays.
+//!
+//! The law of the batch is kept as `server/driver.rs` keeps it: what has gathered is taken, then
+//! the clock is read once, then everything is handled with that reading, the tick last. Now and
+//! then there is time between these steps, as when the thread is preempted, so that sessions and
+//! other nodes see what is between them.
+
+use leasehold::kv;
+use leasehold::node::Input;
+use leasehold::node::Output;
+use leasehold::raft::Payload;
+use leasehold::types::LogIndex;
+
+use crate::clock::MS;
+use crate::clock::Nanos;
+use crate::clock::SECOND;
+use crate::clock::US;
+use crate::clock::nanos;
+use crate::clock::until;
+use crate::disk::Ending;
+use crate::disk::Sync;
+use crate::machine::Delivery;
+use crate::machine::Mail;
+use crate::world::Event;
+use crate::world::Work;
+use crate::world::World;
+
+/// The shortest sleep. The server's is shorter; nothing hangs on it.
+const SLEEP_MIN: Nanos = MS;
+const SLEEP_MAX: Nanos = SECOND;
+/// Most entries applied in one step.
+const APPLY_MAX: usize = 512;
+
+impl World {
+    /// Puts mail into the driver's box and wakes it.
+    pub(crate) fn mail(&mut self, node: usize, mail: Mail) {
+        let latency = self.scheduling.between(2 * US, 40 * US);
+        let Some(process) = self.machines[node].process.as_mut() else {
+            return;
+        };
+        process.driver.mails.push(mail);
+        if process.driver.asleep {
+            process.driver.asleep = false;
+            process.driver.alarm += 1;
+            let alarm = process.driver.alarm;
+            self.schedule_work(latency, node, Work::DriverWakes(alarm));
+        }
+    }
+
+    /// The driver takes what has gathered.
+    pub(crate) fn driver_wakes(&mut self, node: usize, alarm: u64) {
+        let preempted = self.preempted();
+        let process = self.process(node);
+        if process.driver.alarm != alarm {
+            return;
+        }
+        process.driver.asleep = false;
+        process.driver.alarm += 1;
+        let mails = std::mem::take(&mut process.driver.mails);
+        process.driver.batch = mails.into();
+        match preempted {
+            Some(delay) => self.schedule_work(delay, node, Work::DriverReads),
+            None => {
+                self.driver_reads(node);
+                while self.machines[node].process.is_some() && !self.driver_next(node) {}
+            }
+        }
+    }
+
+    /// The driver reads the clock.
+    pub(crate) fn driver_reads(&mut self, node: usize) {
+        let now = self.machines[node].clock.read(self.now);
+        self.process(node).driver.now = now;
+    }
+
+    /// The driver handles the next of its batch, or the tick; true after the tick.
+    pub(crate) fn driver_next(&mut self, node: usize) -> bool {
+        match self.process(node).driver.batch.pop_front() {
+            Some(Mail::Input(input)) => {
+                self.handle(node, input);
+                false
+            }
+            Some(Mail::Request(call, connection, frame)) => {
+                let driver = &mut self.process(node).driver;
+                let id = leasehold::types::RequestId(driver.next_request);
+                driver.next_request += 1;
+                driver.pending.insert(id, (connection, frame));
+                self.handle(node, Input::Request(id, call));
+                false
+            }
+            None => {
+                self.handle(node, Input::Tick);
+                self.driver_sleeps(node);
+                true
+            }
+        }
+    }
+
+    fn driver_sleeps(&mut self, node: usize) {
+        let now = self.machines[node].clock.read(self.now);
+        let late = self.scheduling.between(5 * US, 100 * US);
+        let process = self.process(node);
+        let wakes = until(now, process.node.poll_timeout());
+        let patience = nanos(wakes).clamp(SLEEP_MIN, SLEEP_MAX);
+        process.driver.asleep = process.driver.mails.is_empty();
+        let delay = if process.driver.asleep { patience } else { 0 };
+        let alarm = process.driver.alarm;
+        self.schedule_work(delay + late, node, Work::DriverWakes(alarm));
+    }
+
+    /// Gives the node one input, lets the checkers look, and carries its outputs away.
+    fn handle(&mut self, node: usize, input: Input) {
+        let real = self.now;
+        let process = self.machines[node]
+            .process
+            .as_mut()
+            .expect("only running processes are given work");
+        let now = process.driver.now;
+        let before = process.node.status();
+        self.judge.before(node, &input);
+        if let Input::Message(envelope) = &input {
+            self.trace.line(real, Some(node), || {
+                format!(
+                    "<- {} {} {:?}",
+                    envelope.from, envelope.term, envelope.message
+                )
+            });
+        }
+        process.node.handle(now, input);
+        let mut outputs = Vec::new();
+        while let Some(output) = process.node.poll_output() {
+            outputs.push(output);
+        }
+        let after = process.node.status();
+        if process.node.consensus().lease_tripped() && !self.machines[node].tripped {
+            self.machines[node].tripped = true;
+            self.judge.tripped(node);
+        }
+        if before != after {
+            self.trace.line(real, Some(node), || {
+                format!(
+                    "   {} {} leader {:?} last {} commit {} ready {} at {now}",
+                    after.role, after.term, after.leader, after.last, after.commit, after.ready
+                )
+            });
+        }
+        self.trace.mix([
+            real,
+            node as u64,
+            after.term.0 << 32 | after.role as u64,
+            after.last.index.0 << 32 | after.commit.0,
+        ]);
+        for output in &outputs {
+            if let Output::Persist(_, unsaved) = output {
+                self.judge.persist(node, now, &before, unsaved);
+            }
+        }
+        self.judge
+            .handled(real, node, now, &before, &after, &self.machines);
+        for output in outputs {
+            if self.machines[node].process.is_none() {
+                return;
+            }
+            self.carry_away(node, now, output);
+        }
+    }
+
+    fn carry_away(&mut self, node: usize, now: leasehold::time::Instant, output: Output) {
+        match output {
+            Output::Persist(ticket, unsaved) => {
+                self.trace.line(self.now, Some(node), || {
+                    let entries: Vec<_> = unsaved.entries.iter().map(|e| e.id).collect();
+                    format!("   persist {ticket:?} {:?} {entries:?}", unsaved.hard_state)
+                });
+                let log = &mut self.process(node).log;
+                log.queue.push((ticket, unsaved));
+                if !log.busy {
+                    log.busy = true;
+                    self.schedule_work(5 * US, node, Work::LogWrites);
+                }
+            }
+            Output::Send(envelope) => {
+                self.judge.send(node, now, &envelope, &self.machines[node]);
+                self.trace.line(self.now, Some(node), || {
+                    format!(
+                        "-> {} {} {:?}",
+                        envelope.to, envelope.term, envelope.message
+                    )
+                });
+                self.nemesis_sees_message(node, &envelope);
+                for delay in self.network.carry(&envelope) {
+                    self.schedule(delay, Event::Deliver(Box::new(envelope.clone())));
+                }
+            }
+            Output::Apply(entries) => {
+                self.judge.apply(node, &entries);
+                let delay = self.apply_delay(node);
+                let state = &mut self.process(node).state;
+                state.queue.extend(entries);
+                if !state.busy {
+                    state.busy = true;
+                    self.schedule_work(delay, node, Work::StateApplies);
+                }
+            }
+            Output::Read(id, permit) => self.deliver(node, id, Delivery::Permit(permit)),
+            Output::FindIdleSessions { unused_since } => {
+                self.schedule_work(20 * US, node, Work::StateFindsIdle(unused_since));
+            }
+            Output::Reply(id, result) => {
+                if let Ok(response) = &result {
+                    self.judge.exposes(response.header.revision);
+                }
+                self.deliver(node, id, Delivery::Reply(result));
+            }
+        }
+    }
+
+    fn deliver(&mut self, node: usize, id: leasehold::types::RequestId, delivery: Delivery) {
+        let process = self.process(node);
+        let Some((connection, frame)) = process.driver.pending.remove(&id) else {
+            return;
+        };
+        if let Some(session) = process.sessions.get_mut(&connection) {
+            session.outbox.push((frame, delivery));
+            self.ring_session(node, connection);
+        }
+    }
+
+    /// The log thread takes what has gathered and writes it.
+    pub(crate) fn log_writes(&mut self, node: usize) {
+        let real = self.now;
+        let machine = &mut self.machines[node];
+        let log = &mut machine.process.as_mut().expect("running").log;
+        let Some((last, _)) = log.queue.last() else {
+            log.busy = false;
+            return;
+        };
+        log.writing = Some(*last);
+        let batch = log.queue.drain(..).map(|(_, unsaved)| unsaved).collect();
+        let latency = machine.disk.write(real, batch);
+        self.schedule_work(latency, node, Work::LogSyncs);
+    }
+
+    /// The sync returns.
+    pub(crate) fn log_syncs(&mut self, node: usize) {
+        let real = self.now;
+        let machine = &mut self.machines[node];
+        let before = machine.disk.hard();
+        match machine.disk.sync(real) {
+            Sync::Done => {
+                self.judge.synced(node, before, &self.machines[node].disk);
+                let log = &mut self.process(node).log;
+                let ticket = log.writing.take().expect("a batch was being written");
+                self.trace
+                    .line(real, Some(node), || format!("   durable {ticket:?}"));
+                self.mail(node, Mail::Input(Input::Persisted(ticket)));
+                self.log_writes(node);
+            }
+            Sync::Failed => {
+                self.trace
+                    .line(real, Some(node), || "   sync failed".to_owned());
+                self.stop(node, Ending::Kill);
+                let delay = self.scheduling.between(10 * MS, 500 * MS);
+                self.schedule(delay, Event::Start(node));
+            }
+        }
+    }
+
+    /// The state thread applies what has gathered, in one step.
+    pub(crate) fn state_applies(&mut self, node: usize) {
+        let real = self.now;
+        let machine = &mut self.machines[node];
+        let state = &mut machine.process.as_mut().expect("running").state;
+        let some = state.queue.len().min(APPLY_MAX);
+        for entry in state.queue.drain(..some) {
+            let command = match &entry.payload {
+                Payload::Command(bytes) => Some(bytes.as_ref()),
+                Payload::Noop | Payload::Configuration(_) => None,
+            };
+            match kv::apply(&mut machine.disk.store, entry.id, command) {
+                Ok(reply) => state.replies.push((entry.id, reply)),
+                Err(fault) => {
+                    let what = format!("n{} cannot apply {}: {fault}", node + 1, entry.id);
+                    return self.judge.fail("R4 state-machine safety", what);
+                }
+            }
+            let hash = kv::content_hash(&machine.disk.store).expect("memory does not fail");
+            self.judge.applied(node, entry.id, hash.0);
+        }
+        let applied = state.replies.last().map(|(id, _)| *id);
+        self.trace.line(real, Some(node), || {
+            format!("   applied {:?}", applied.unwrap_or_default())
+        });
+        let delay = self.scheduling.between(US, 30 * US);
+        self.schedule_work(delay, node, Work::StateReports);
+    }
+
+    /// The state thread tells the driver.
+    pub(crate) fn state_reports(&mut self, node: usize) {
+        let delay = self.apply_delay(node);
+        let state = &mut self.process(node).state;
+        let replies = std::mem::take(&mut state.replies);
+        state.busy = !state.queue.is_empty();
+        if state.busy {
+            self.schedule_work(delay, node, Work::StateApplies);
+        }
+        self.mail(node, Mail::Input(Input::Applied(replies)));
+    }
+
+    /// The state thread looks for sessions that nobody used.
+    pub(crate) fn state_finds_idle(&mut self, node: usize, unused_since: LogIndex) {
+        let store = &self.machines[node].disk.store;
+        let sessions = kv::idle_sessions(store, unused_since, 16).expect("memory does not fail");
+        let input = Input::IdleSessions {
+            unused_since,
+            sessions,
+        };
+        self.mail(node, Mail::Input(input));
+    }
+
+    fn apply_delay(&mut self, node: usize) -> Nanos {
+        let (slow_until, slow_by) = self.machines[node].apply_slow;
+        if self.now < slow_until {
+            self.scheduling.between(slow_by / 4, slow_by)
+        } else {
+            self.scheduling.between(5 * US, 100 * US)
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What clients did and saw: the input of every checker that judges from outside.
+//!
+//! Times are the world's. A value is the number of the operation that wrote it, so each is unique
+//! and a read says by itself whose write it saw.
+
+use leasehold::api::Consistency;
+use leasehold::api::ReadPath;
+
+use crate::clock::Nanos;
+
+/// A key; the store calls it `k<n>`.
+pub(crate) type Key = u64;
+/// The number of the operation that wrote it.
+pub(crate) type Value = u64;
+
+/// What was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Put(Key),
+    Delete(Key),
+    Get(Key, Consistency),
+    /// Every key.
+    List(Consistency),
+}
+
+/// One key as a read found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) key: Key,
+    pub(crate) value: Value,
+    pub(crate) mod_revision: i64,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Not answered yet, or given up: it may have happened, or may yet.
+    Unknown,
+    /// It did not happen and will not.
+    NotApplied,
+    /// A put took effect.
+    Written { revision: i64 },
+    /// A delete took effect, and found that many keys.
+    Deleted { revision: i64, keys: u64 },
+    /// A read was answered.
+    Read {
+        revision: i64,
+        path: ReadPath,
+        found: Vec<Found>,
+    },
+}
+
+/// One operation of one client.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    /// Who did it.
+    pub(crate) client: usize,
+    pub(crate) action: Action,
+    pub(crate) invoked: Nanos,
+    /// When the client learned its fate.
+    pub(crate) returned: Option<Nanos>,
+    pub(crate) fate: Fate,
+}
+
+impl Operation {
+    /// Whether it changes the store.
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.action, Action::Put(_) | Action::Delete(_))
+    }
+
+    /// The revision it was answered with.
+    pub(crate) fn revision(&self) -> Option<i64> {
+        match self.fate {
+            Fate::Unknown | Fate::NotApplied => None,
+            Fate::Written { revision }
+            | Fate::Deleted { revision, .. }
+            | Fate::Read { revision, .. } => Some(revision),
+        }
+    }
+
+    /// Whether its answer must be linearizable.
+    pub(crate) fn is_linearizable(&self) -> bool {
+        match self.action {
+            Action::Get(_, consistency) | Action::List(consistency) => {
+                consistency != Consistency::Serializable
+            }
+            Action::Put(_) | Action::Delete(_) => true,
+        }
+    }
+}
+
+/// All operations, in order of invocation. The number of an operation is its place, from 1.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) operations: Vec<Operation>,
+}
+
+impl History {
+    /// A client begins; gives the operation's number.
+    pub(crate) fn invoke(&mut self, client: usize, action: Action, now: Nanos) -> u64 {
+        self.operations.push(Operation {
+            client,
+            action,
+            invoked: now,
+            returned: None,
+            fate: Fate::Unknown,
+        });
+        self.operations.len() as u64
+    }
+
+    /// The client learned what became of operation `number`.
+    pub(crate) fn finish(&mut self, number: u64, now: Nanos, fate: Fate) {
+        let operation = &mut self.operations[number as usize - 1];
+        operation.returned = (fate != Fate::Unknown).then_some(now);
+        operation.fate = fate;
+    }
+}
+
+/// The store's name of a key.
+pub(crate) fn name(key: Key) -> Vec<u8> {
+    format!("k{key}").into_bytes()
+}
+
+/// The key of that name.
+pub(crate) fn key(name: &[u8]) -> Option<Key> {
+    let digits = name.strip_prefix(b"k")?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The bytes of a value.
+pub(crate) fn bytes(value: Value) -> Vec<u8> {
+    value.to_be_bytes().to_vec()
+}
+
+/// The value of these bytes.
+pub(crate) fn value(bytes: &[u8]) -> Option<Value> {
+    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}

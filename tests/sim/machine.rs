@@ -1,0 +1,177 @@
+//! One machine: clocks, a disk, and the process that runs on it.
+//!
+//! What lives in [`Process`] dies with it; clocks and disk stay. The process has the server's
+//! threads: the driver that owns the node, one for the log, one for the state machine, and the
+//! sessions of clients. What each does is in the file named after it.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use leasehold::api::Call;
+use leasehold::api::Consistency;
+use leasehold::api::Error;
+use leasehold::api::RangeRequest;
+use leasehold::api::RangeResponse;
+use leasehold::api::Response;
+use leasehold::kv::Reply;
+use leasehold::node::Input;
+use leasehold::node::Node;
+use leasehold::node::Source;
+use leasehold::raft::Entry;
+use leasehold::raft::LeaseCell;
+use leasehold::raft::Published;
+use leasehold::raft::ReadPermit;
+use leasehold::raft::Ticket;
+use leasehold::raft::Unsaved;
+use leasehold::time::Instant;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::RequestId;
+
+use crate::clock::MachineClock;
+use crate::clock::Nanos;
+use crate::disk::SimDisk;
+
+/// A thread of the server's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thread {
+    Driver,
+    Log,
+    State,
+    Sessions,
+}
+
+/// One machine.
+pub(crate) struct Machine {
+    pub(crate) clock: MachineClock,
+    pub(crate) disk: SimDisk,
+    pub(crate) process: Option<Process>,
+    /// Which process this is: what was scheduled for an earlier one comes to nothing.
+    pub(crate) life: u64,
+    /// Until then nothing of the process runs.
+    pub(crate) paused_until: Nanos,
+    /// Until then this thread does not run.
+    pub(crate) stalled_until: [Nanos; 4],
+    /// Until then applying takes up to this long.
+    pub(crate) apply_slow: (Nanos, Nanos),
+    /// Cuts between this machine and all clients.
+    pub(crate) client_cuts: u32,
+    /// The tripwire went off in this or an earlier process (P37).
+    pub(crate) tripped: bool,
+}
+
+impl Machine {
+    pub(crate) fn new(clock: MachineClock, disk: SimDisk) -> Self {
+        Self {
+            clock,
+            disk,
+            process: None,
+            life: 0,
+            paused_until: 0,
+            stalled_until: [0; 4],
+            apply_slow: (0, 0),
+            client_cuts: 0,
+            tripped: false,
+        }
+    }
+
+    /// Until when `thread` does not run.
+    pub(crate) fn held_until(&self, thread: Thread) -> Nanos {
+        self.paused_until.max(self.stalled_until[thread as usize])
+    }
+}
+
+/// A running process.
+pub(crate) struct Process {
+    pub(crate) node: Node,
+    pub(crate) published: Arc<Published>,
+    pub(crate) driver: Driver,
+    pub(crate) log: LogThread,
+    pub(crate) state: StateThread,
+    pub(crate) sessions: BTreeMap<usize, Session>,
+}
+
+/// What the driver is told.
+pub(crate) enum Mail {
+    Input(Input),
+    /// A request, and where its answer goes: a connection, and the frame's number there.
+    Request(Call, usize, u64),
+}
+
+/// The thread that owns the node.
+pub(crate) struct Driver {
+    pub(crate) mails: Vec<Mail>,
+    /// The batch in hand, and the reading it is handled with.
+    pub(crate) batch: VecDeque<Mail>,
+    pub(crate) now: Instant,
+    /// It sleeps until its alarm, or until mail comes.
+    pub(crate) asleep: bool,
+    /// Alarms of an older number are off.
+    pub(crate) alarm: u64,
+    pub(crate) pending: BTreeMap<RequestId, (usize, u64)>,
+    pub(crate) next_request: u64,
+}
+
+/// The thread that makes things durable.
+#[derive(Default)]
+pub(crate) struct LogThread {
+    pub(crate) queue: Vec<(Ticket, Unsaved)>,
+    pub(crate) writing: Option<Ticket>,
+    pub(crate) busy: bool,
+}
+
+/// The thread that applies.
+#[derive(Default)]
+pub(crate) struct StateThread {
+    pub(crate) queue: VecDeque<Entry>,
+    pub(crate) replies: Vec<(LogId, Reply)>,
+    pub(crate) busy: bool,
+}
+
+/// One client connection.
+#[derive(Default)]
+pub(crate) struct Session {
+    pub(crate) arrived: Vec<Arrival>,
+    pub(crate) outbox: Vec<(u64, Delivery)>,
+    pub(crate) waiting: BTreeMap<u64, Handed>,
+    pub(crate) batch: Option<Batch>,
+    pub(crate) busy: bool,
+}
+
+/// A request that reached the node.
+pub(crate) struct Arrival {
+    pub(crate) frame: u64,
+    pub(crate) call: Call,
+    /// The newest revision that anybody had been shown when it arrived.
+    pub(crate) exposed: i64,
+}
+
+/// What the driver says about a request.
+pub(crate) enum Delivery {
+    Reply(Result<Response, Error>),
+    Permit(ReadPermit),
+}
+
+/// A request that was handed to the driver.
+pub(crate) enum Handed {
+    Read {
+        range: RangeRequest,
+        consistency: Consistency,
+        exposed: i64,
+    },
+    Other,
+}
+
+/// A closed batch of reads on its way through the session.
+pub(crate) struct Batch {
+    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) commit: LogIndex,
+    pub(crate) lease: Option<Arc<LeaseCell>>,
+}
+
+/// One of them.
+pub(crate) struct Candidate {
+    pub(crate) arrival: Arrival,
+    pub(crate) source: Option<Source<RangeResponse>>,
+}

@@ -1,0 +1,415 @@
+//! The nemesis: what it can do, and how it does it to the world.
+//!
+//! A run's faults are a list, made before the run begins (`schedule.rs`), so that a schedule can be
+//! printed, shortened and replayed. Who is hit may be left open until then: *the leader* is whoever
+//! leads at that moment. A fault may also lie in wait for a kind of message and strike its sender
+//! or its receiver: a protocol breaks at its own moments, not at round numbers of milliseconds.
+
+use leasehold::api::Call;
+use leasehold::api::Consistency;
+use leasehold::api::Request;
+use leasehold::raft::Ballot;
+use leasehold::raft::Envelope;
+use leasehold::raft::Message;
+use leasehold::types::NodeId;
+
+use crate::clock::MS;
+use crate::clock::Nanos;
+use crate::clock::SECOND;
+use crate::dice::Dice;
+use crate::disk::Ending;
+use crate::machine::Mail;
+use crate::machine::Thread;
+use crate::network::Aim;
+use crate::network::Kind;
+use crate::network::Quality;
+use crate::options::Options;
+use crate::schedule;
+use crate::world::Event;
+use crate::world::Work;
+use crate::world::World;
+use crate::world::place;
+
+/// Who is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// This one.
+    Node(usize),
+    /// Whoever leads in the highest term, else the first node.
+    Leader,
+    /// The so-manieth of those who do not lead.
+    Follower(usize),
+    /// Of the message that was waited for.
+    Sender,
+    /// Of the message that was waited for.
+    Receiver,
+}
+
+/// Which way is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Both,
+    In,
+    Out,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// The process ends, and starts again when the fault ends.
+    Crash(Target, Ending),
+    /// As above, every process but the leader's.
+    CrashFollowers(Ending),
+    /// As above, every process.
+    CrashAll(Ending),
+    /// Nothing of the process runs; the clocks do.
+    Pause(Target),
+    /// One thread of the process does not run.
+    Stall(Target, Thread),
+    /// The machine sleeps: only the boot clock runs. (Where that one is not steady, a pause.)
+    Suspend(Target),
+    /// The machine is stopped from outside, and its clocks with it: breaks assumption A1.
+    Freeze(Target),
+    /// The less steady of the two clocks jumps by so many nanoseconds.
+    StepClock(Target, i64),
+    /// One way between two nodes is cut.
+    Cut(Target, Target),
+    /// A node is cut off from all others, and perhaps from clients.
+    Isolate(Target, Way, bool),
+    /// The nodes of this set are cut off from the rest, and the rest from them.
+    Split(u32),
+    /// Messages travel like this.
+    Travel(Quality),
+    /// A kind of message is held back.
+    Delay(Aim),
+    /// Syncs take up to so long.
+    SlowDisk(Target, Nanos),
+    /// The next sync fails, which ends the process.
+    FailDisk(Target),
+    /// There is no space, which ends the process.
+    FillDisk(Target),
+    /// Applying takes up to so long.
+    SlowApply(Target, Nanos),
+    /// Leadership is handed over.
+    Transfer(Option<usize>),
+    /// The process is stopped gracefully.
+    Retire(Target),
+    /// Nobody writes.
+    Quiet,
+}
+
+/// When a fault begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum When {
+    At(Nanos),
+    /// So long after the first message of this kind that is sent after `armed`. A reply with a
+    /// ballot counts only if it grants.
+    Seen {
+        armed: Nanos,
+        kind: Kind,
+        after: Nanos,
+    },
+}
+
+/// One line of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Planned {
+    pub(crate) when: When,
+    pub(crate) lasts: Nanos,
+    pub(crate) fault: Fault,
+}
+
+/// The schedule, and what of it is under way.
+pub(crate) struct Nemesis {
+    pub(crate) planned: Vec<Planned>,
+    /// Lines that wait for a message.
+    waiting: Vec<usize>,
+    /// By line: what was cut, who was hit, in which message's name.
+    under_way: Vec<UnderWay>,
+}
+
+#[derive(Clone, Default)]
+struct UnderWay {
+    begun: bool,
+    seen: Option<(usize, usize)>,
+    node: Option<usize>,
+    cuts: Vec<(usize, usize)>,
+    clients: bool,
+}
+
+impl Nemesis {
+    /// The schedule that the seed draws.
+    pub(crate) fn new(options: &Options) -> Self {
+        let planned = schedule::draw(options, &mut Dice::new(options.seed, "nemesis", 0));
+        Self {
+            waiting: Vec::new(),
+            under_way: vec![UnderWay::default(); planned.len()],
+            planned,
+        }
+    }
+}
+
+impl World {
+    /// Plans everything that has a time; what lies in wait is armed.
+    pub(crate) fn nemesis_starts(&mut self) {
+        for line in 0..self.nemesis.planned.len() {
+            self.plan(line);
+        }
+    }
+
+    /// Adds a line to the schedule.
+    pub(crate) fn inflict(&mut self, when: When, lasts: Nanos, fault: Fault) {
+        self.nemesis.planned.push(Planned { when, lasts, fault });
+        self.nemesis.under_way.push(UnderWay::default());
+        self.plan(self.nemesis.planned.len() - 1);
+    }
+
+    /// Does something at once.
+    pub(crate) fn inflict_now(&mut self, lasts: Nanos, fault: Fault) {
+        let when = When::At(self.now);
+        self.nemesis.planned.push(Planned { when, lasts, fault });
+        self.nemesis.under_way.push(UnderWay::default());
+        self.fault_begins(self.nemesis.planned.len() - 1);
+    }
+
+    fn plan(&mut self, line: usize) {
+        match self.nemesis.planned[line].when {
+            When::At(at) => self.schedule(at.saturating_sub(self.now), Event::FaultBegins(line)),
+            When::Seen { .. } => self.nemesis.waiting.push(line),
+        }
+    }
+
+    /// A message is sent: perhaps one that a fault waits for.
+    pub(crate) fn nemesis_sees_message(&mut self, from: usize, envelope: &Envelope) {
+        if self.nemesis.waiting.is_empty() {
+            return;
+        }
+        let sent = Kind::of(&envelope.message);
+        let withheld = match &envelope.message {
+            Message::VoteReply(reply) => reply.ballot != Ballot::Granted,
+            Message::PreVoteReply(reply) => reply.ballot != Ballot::Granted,
+            _ => false,
+        };
+        if withheld {
+            return;
+        }
+        let now = self.now;
+        let mut struck = Vec::new();
+        self.nemesis
+            .waiting
+            .retain(|line| match self.nemesis.planned[*line].when {
+                When::Seen { armed, kind, after } if kind == sent && armed <= now => {
+                    struck.push((*line, after));
+                    false
+                }
+                _ => true,
+            });
+        for (line, after) in struck {
+            self.nemesis.under_way[line].seen = Some((from, place(envelope.to)));
+            self.schedule(after, Event::FaultBegins(line));
+        }
+    }
+
+    /// A line of the schedule begins.
+    pub(crate) fn fault_begins(&mut self, line: usize) {
+        if self.healed {
+            return;
+        }
+        let now = self.now;
+        let Planned { lasts, fault, .. } = self.nemesis.planned[line];
+        self.nemesis.under_way[line].begun = true;
+        self.trace.line(now, None, || {
+            format!("{fault:?} for {} ms", lasts as f64 / MS as f64)
+        });
+        match fault {
+            Fault::Crash(who, ending) => {
+                let node = self.resolve(line, who);
+                self.stop(node, ending);
+            }
+            Fault::CrashFollowers(ending) => {
+                let leader = self.leader();
+                for node in (0..self.machines.len()).filter(|node| Some(*node) != leader) {
+                    self.stop(node, ending);
+                    self.schedule(lasts, Event::Start(node));
+                }
+            }
+            Fault::CrashAll(ending) => {
+                for node in 0..self.machines.len() {
+                    self.stop(node, ending);
+                    self.schedule(lasts, Event::Start(node));
+                }
+            }
+            Fault::Pause(who) => {
+                let node = self.resolve(line, who);
+                let machine = &mut self.machines[node];
+                machine.paused_until = machine.paused_until.max(now + lasts);
+            }
+            Fault::Stall(who, thread) => {
+                let node = self.resolve(line, who);
+                self.machines[node].stalled_until[thread as usize] = now + lasts;
+            }
+            Fault::Suspend(who) | Fault::Freeze(who) => {
+                let node = self.resolve(line, who);
+                let machine = &mut self.machines[node];
+                machine.paused_until = machine.paused_until.max(now + lasts);
+                match fault {
+                    Fault::Suspend(_) => machine.clock.suspend(now),
+                    _ => machine.clock.freeze(now),
+                }
+            }
+            Fault::StepClock(who, by) => {
+                let node = self.resolve(line, who);
+                self.machines[node].clock.jump(now, by);
+            }
+            Fault::Cut(from, to) => {
+                let (from, to) = (self.resolve(line, from), self.resolve(line, to));
+                self.cut_for(line, [(from, to)]);
+            }
+            Fault::Isolate(who, way, clients) => {
+                let node = self.resolve(line, who);
+                let others = (0..self.machines.len()).filter(move |other| *other != node);
+                let ways = others.flat_map(|other| match way {
+                    Way::Both => vec![(node, other), (other, node)],
+                    Way::In => vec![(other, node)],
+                    Way::Out => vec![(node, other)],
+                });
+                self.cut_for(line, ways);
+                if clients {
+                    self.nemesis.under_way[line].clients = true;
+                    self.machines[node].client_cuts += 1;
+                }
+            }
+            Fault::Split(set) => {
+                let nodes = self.machines.len();
+                let side = |node: usize| set >> node & 1;
+                let ways = (0..nodes * nodes)
+                    .map(|pair| (pair / nodes, pair % nodes))
+                    .filter(|(from, to)| side(*from) != side(*to));
+                self.cut_for(line, ways);
+            }
+            Fault::Travel(quality) => self.network.quality = quality,
+            Fault::Delay(aim) => self.network.aim(line as u64, aim),
+            Fault::SlowDisk(who, by) => {
+                let node = self.resolve(line, who);
+                self.machines[node].disk.slow_down(now + lasts, by);
+            }
+            Fault::FailDisk(who) => {
+                let node = self.resolve(line, who);
+                self.machines[node].disk.fails = true;
+            }
+            Fault::FillDisk(who) => {
+                let node = self.resolve(line, who);
+                self.machines[node].disk.full_until = now + lasts;
+            }
+            Fault::SlowApply(who, by) => {
+                let node = self.resolve(line, who);
+                self.machines[node].apply_slow = (now + lasts, by);
+            }
+            Fault::Transfer(to) => self.move_leader(to),
+            Fault::Retire(who) => {
+                let node = self.resolve(line, who);
+                if self.machines[node].process.is_some() {
+                    self.schedule_work(0, node, Work::Retire);
+                    let life = self.machines[node].life;
+                    self.schedule(lasts, Event::Retired(node, life));
+                }
+            }
+            Fault::Quiet => self.workload.quiet_until = now + lasts,
+        }
+        self.schedule(lasts, Event::FaultEnds(line));
+    }
+
+    /// A line of the schedule ends.
+    pub(crate) fn fault_ends(&mut self, line: usize) {
+        let now = self.now;
+        let fault = self.nemesis.planned[line].fault;
+        let UnderWay {
+            node,
+            cuts,
+            clients,
+            ..
+        } = std::mem::take(&mut self.nemesis.under_way[line]);
+        if !self.healed {
+            for (from, to) in cuts {
+                self.network.join(from, to);
+            }
+        }
+        match (fault, node) {
+            (Fault::Crash(..), Some(node)) => self.start(node),
+            (Fault::Suspend(_) | Fault::Freeze(_), Some(node)) => {
+                self.machines[node].clock.resume(now);
+            }
+            (Fault::Isolate(..), Some(node)) if clients && !self.healed => {
+                self.machines[node].client_cuts -= 1;
+            }
+            (Fault::Travel(_), _) if !self.healed => {
+                self.network.quality = self.options.quality;
+            }
+            (Fault::Delay(_), _) => self.network.drop_aim(line as u64),
+            _ => {}
+        }
+    }
+
+    /// Ends all faults: from here on nothing new goes wrong.
+    pub(crate) fn heal(&mut self) {
+        self.healed = true;
+        self.trace.line(self.now, None, || "all heals".to_owned());
+        self.network.heal();
+        for node in 0..self.machines.len() {
+            let machine = &mut self.machines[node];
+            machine.disk.heal();
+            machine.client_cuts = 0;
+            machine.apply_slow = (0, 0);
+            machine.stalled_until = [0; 4];
+            machine.paused_until = 0;
+            machine.clock.resume(self.now);
+            self.start(node);
+        }
+        self.options.preempt = 0.0;
+    }
+
+    /// Asks whoever leads to hand over to `to`, or to anyone.
+    pub(crate) fn move_leader(&mut self, to: Option<usize>) {
+        let Some(leader) = self.leader() else { return };
+        let call = Call {
+            timeout_ms: 1_000,
+            consistency: Consistency::default(),
+            session: None,
+            request: Request::MoveLeader {
+                target: to.map(|node| NodeId(node as u64 + 1)),
+            },
+        };
+        // Nobody waits at this connection for the answer.
+        self.mail(leader, Mail::Request(call, usize::MAX, 0));
+    }
+
+    fn cut_for(&mut self, line: usize, ways: impl IntoIterator<Item = (usize, usize)>) {
+        for (from, to) in ways {
+            if from != to {
+                self.network.cut(from, to);
+                self.nemesis.under_way[line].cuts.push((from, to));
+            }
+        }
+    }
+
+    fn resolve(&mut self, line: usize, target: Target) -> usize {
+        let nodes = self.machines.len();
+        let leader = self.leader().unwrap_or_default();
+        let (sender, receiver) = self.nemesis.under_way[line]
+            .seen
+            .unwrap_or((leader, leader));
+        let node = match target {
+            Target::Node(node) => node % nodes,
+            Target::Leader => leader,
+            Target::Follower(which) if nodes > 1 => (leader + 1 + which % (nodes - 1)) % nodes,
+            Target::Follower(_) => leader,
+            Target::Sender => sender,
+            Target::Receiver => receiver,
+        };
+        self.nemesis.under_way[line].node = Some(node);
+        node
+    }
+}
+
+/// How long everything must be well again after the faults.
+pub(crate) const WELL_WITHIN: Nanos = 10 * SECOND;

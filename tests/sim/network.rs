@@ -1,0 +1,196 @@
+//! The network between nodes: it delays, drops, doubles, reorders and cuts, one way or both.
+//!
+//! Messages are values; nothing keeps them in order. Cuts are counted, so that faults which overlap
+//! end each on its own. An *aim* holds back one kind of message, because a protocol breaks where a
+//! particular answer comes late, and evenly bad luck rarely finds the place.
+
+use leasehold::raft::Envelope;
+use leasehold::raft::Message;
+
+use crate::clock::MS;
+use crate::clock::Nanos;
+use crate::clock::US;
+use crate::dice::Dice;
+
+/// The kinds of message that an aim tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    PreVote,
+    PreVoteReply,
+    Vote,
+    VoteReply,
+    Heartbeat,
+    HeartbeatReply,
+    Append,
+    Appended,
+    TimeoutNow,
+    Release,
+    Rejoin,
+}
+
+impl Kind {
+    /// The kind of `message`.
+    pub(crate) fn of(message: &Message) -> Self {
+        match message {
+            Message::PreVote(_) => Self::PreVote,
+            Message::PreVoteReply(_) => Self::PreVoteReply,
+            Message::Vote(_) => Self::Vote,
+            Message::VoteReply(_) => Self::VoteReply,
+            Message::Heartbeat(_) => Self::Heartbeat,
+            Message::HeartbeatReply(_) => Self::HeartbeatReply,
+            Message::Append(_) => Self::Append,
+            Message::Appended(_) => Self::Appended,
+            Message::TimeoutNow(_) => Self::TimeoutNow,
+            Message::Release => Self::Release,
+            Message::Rejoin(_) | Message::RejoinReply(_) => Self::Rejoin,
+        }
+    }
+}
+
+/// How well messages travel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Quality {
+    /// The shortest way.
+    pub(crate) delay_min: Nanos,
+    /// The usual longest.
+    pub(crate) delay_max: Nanos,
+    /// How often a message is lost.
+    pub(crate) loss: f64,
+    /// How often it comes twice.
+    pub(crate) double: f64,
+    /// How often it takes up to `late_max` instead.
+    pub(crate) late: f64,
+    /// See `late`.
+    pub(crate) late_max: Nanos,
+}
+
+impl Quality {
+    /// A quiet local network: every message takes a millisecond.
+    pub(crate) const STILL: Self = Self {
+        delay_min: MS,
+        delay_max: MS,
+        loss: 0.0,
+        double: 0.0,
+        late: 0.0,
+        late_max: MS,
+    };
+
+    /// Drawn for one run.
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
+        let delay_min = dice.spread(50 * US, 2 * MS);
+        let sometimes = |dice: &mut Dice, p, most: f64| {
+            if dice.chance(p) {
+                most * dice.between(1, 100) as f64 / 100.0
+            } else {
+                0.0
+            }
+        };
+        Self {
+            delay_min,
+            delay_max: delay_min + dice.spread(50 * US, 8 * MS),
+            loss: sometimes(dice, 0.5, 0.15),
+            double: sometimes(dice, 0.5, 0.3),
+            late: sometimes(dice, 0.5, 0.05),
+            late_max: dice.spread(50 * MS, 3_000 * MS),
+        }
+    }
+}
+
+/// Holds back one kind of message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Aim {
+    pub(crate) kind: Kind,
+    /// How often it hits.
+    pub(crate) chance: f64,
+    pub(crate) delay_min: Nanos,
+    pub(crate) delay_max: Nanos,
+}
+
+/// The links between all nodes; node numbers count from 0.
+pub(crate) struct Network {
+    nodes: usize,
+    cuts: Vec<u32>,
+    pub(crate) quality: Quality,
+    aims: Vec<(u64, Aim)>,
+    dice: Dice,
+}
+
+impl Network {
+    /// `nodes` nodes, all connected.
+    pub(crate) fn new(nodes: usize, quality: Quality, dice: Dice) -> Self {
+        Self {
+            nodes,
+            cuts: vec![0; nodes * nodes],
+            quality,
+            aims: Vec::new(),
+            dice,
+        }
+    }
+
+    /// Nothing gets from `from` to `to` until as many [`Self::join`] follow.
+    pub(crate) fn cut(&mut self, from: usize, to: usize) {
+        self.cuts[from * self.nodes + to] += 1;
+    }
+
+    /// Takes one [`Self::cut`] back.
+    pub(crate) fn join(&mut self, from: usize, to: usize) {
+        let cut = &mut self.cuts[from * self.nodes + to];
+        *cut = cut.saturating_sub(1);
+    }
+
+    /// Whether messages pass.
+    pub(crate) fn passes(&self, from: usize, to: usize) -> bool {
+        self.cuts[from * self.nodes + to] == 0
+    }
+
+    /// Holds a kind of message back, until [`Self::drop_aim`] with the same name.
+    pub(crate) fn aim(&mut self, name: u64, aim: Aim) {
+        self.aims.push((name, aim));
+    }
+
+    /// Takes an aim back.
+    pub(crate) fn drop_aim(&mut self, name: u64) {
+        self.aims.retain(|(other, _)| *other != name);
+    }
+
+    /// No cut, no loss, no aim.
+    pub(crate) fn heal(&mut self) {
+        self.cuts.fill(0);
+        self.aims.clear();
+        self.quality = Quality {
+            loss: 0.0,
+            double: 0.0,
+            late: 0.0,
+            ..self.quality
+        };
+    }
+
+    /// How long each copy of `envelope`, sent now from `from`, is on its way; none if it is lost.
+    pub(crate) fn carry(&mut self, envelope: &Envelope) -> impl Iterator<Item = Nanos> + use<> {
+        let copies = if self.dice.chance(self.quality.loss) {
+            0
+        } else {
+            1 + usize::from(self.dice.chance(self.quality.double))
+        };
+        let kind = Kind::of(&envelope.message);
+        let delays: Vec<Nanos> = (0..copies).map(|_| self.delay(kind)).collect();
+        delays.into_iter()
+    }
+
+    fn delay(&mut self, kind: Kind) -> Nanos {
+        let quality = self.quality;
+        for index in 0..self.aims.len() {
+            let (_, aim) = self.aims[index];
+            if aim.kind == kind && self.dice.chance(aim.chance) {
+                return self.dice.between(aim.delay_min, aim.delay_max);
+            }
+        }
+        if self.dice.chance(quality.late) {
+            return self.dice.spread(quality.delay_max, quality.late_max);
+        }
+        if quality.delay_min == quality.delay_max {
+            return quality.delay_min;
+        }
+        self.dice.between(quality.delay_min, quality.delay_max)
+    }
+}

@@ -1,0 +1,173 @@
+//! What one run is made of, drawn from its seed: each run draws its own probabilities.
+
+use std::time::Duration;
+
+use leasehold::raft::Timing;
+use leasehold::raft::TimingOptions;
+
+use crate::clock::MS;
+use crate::clock::Nanos;
+use crate::clock::SECOND;
+use crate::clock::US;
+use crate::dice::Dice;
+use crate::network::Quality;
+
+/// What kind of trouble a run gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// None but the usual delays.
+    Calm,
+    /// Each kind of fault is on or off, at a rate of its own.
+    Swarm,
+    /// Faults aimed at the leader, the vote, the transfer, the end of a lease; and coincidences.
+    Targeted,
+    /// Everything, often.
+    Storm,
+    /// Clocks that stop unnoticed: assumption A1 is broken, and only quorum reads are judged.
+    Frozen,
+}
+
+impl Profile {
+    /// Its name, as `SIM_PROFILE` takes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::Swarm => "swarm",
+            Self::Targeted => "targeted",
+            Self::Storm => "storm",
+            Self::Frozen => "frozen",
+        }
+    }
+
+    /// The profile of that name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let all = [
+            Self::Calm,
+            Self::Swarm,
+            Self::Targeted,
+            Self::Storm,
+            Self::Frozen,
+        ];
+        all.into_iter().find(|profile| profile.name() == name)
+    }
+
+    fn draw(dice: &mut Dice) -> Self {
+        match dice.between(0, 99) {
+            0..=4 => Self::Calm,
+            5..=39 => Self::Swarm,
+            40..=84 => Self::Targeted,
+            85..=95 => Self::Storm,
+            _ => Self::Frozen,
+        }
+    }
+}
+
+/// What one run is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) seed: u64,
+    pub(crate) profile: Profile,
+    pub(crate) nodes: usize,
+    pub(crate) timing: Timing,
+    /// How wrong a machine's better clock may be.
+    pub(crate) drift_ppm: u32,
+    /// How long faults last; then everything heals.
+    pub(crate) faulty_for: Nanos,
+    pub(crate) quality: Quality,
+    /// How often a thread loses the processor between two steps, and for how long at most.
+    pub(crate) preempt: f64,
+    pub(crate) preempt_max: Nanos,
+    pub(crate) clients: usize,
+    /// Connections that the clients share.
+    pub(crate) connections: usize,
+    /// The pause of a client between two requests, on average.
+    pub(crate) think: Nanos,
+    /// Clients that keep asking the same node, one for each, at most this often.
+    pub(crate) probe_every: Option<Nanos>,
+    pub(crate) keys: u64,
+    pub(crate) sessions_idle_max: Duration,
+    /// Nodes keep their logs with `log::Log`, over its own simulated disk.
+    pub(crate) real_log: bool,
+    /// Keep a readable trace.
+    pub(crate) readable: bool,
+}
+
+impl Options {
+    /// The run of `seed`; `profile` and `seconds` override what it draws.
+    pub(crate) fn draw(seed: u64, profile: Option<Profile>, seconds: Option<u64>) -> Self {
+        let mut dice = Dice::new(seed, "options", 0);
+        let drawn = Profile::draw(&mut dice);
+        let profile = profile.unwrap_or(drawn);
+        let nodes = *dice.pick(&[3, 3, 3, 3, 3, 3, 3, 5, 5, 5, 1, 2, 4]);
+        let timing = draw_timing(&mut dice);
+        let length = dice.between(8, 24);
+        Self {
+            seed,
+            profile,
+            nodes,
+            timing,
+            drift_ppm: timing.max_drift_ppm,
+            faulty_for: seconds.unwrap_or(length) * SECOND,
+            quality: Quality::draw(&mut dice),
+            preempt: *dice.pick(&[0.0, 0.0, 0.01, 0.05, 0.2]),
+            preempt_max: dice.spread(100 * US, 1_200 * MS),
+            clients: dice.between(1, 6) as usize,
+            connections: dice.between(1, 4) as usize,
+            think: dice.spread(5 * MS, 300 * MS),
+            probe_every: dice.chance(0.8).then(|| dice.spread(2 * MS, 60 * MS)),
+            keys: dice.between(1, 8),
+            sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
+            real_log: dice.chance(0.25),
+            readable: false,
+        }
+    }
+
+    /// Three nodes with perfect clocks on a network without surprises: what scenarios start from.
+    pub(crate) fn still(nodes: usize) -> Self {
+        Self {
+            seed: 7,
+            profile: Profile::Calm,
+            nodes,
+            timing: Timing::default(),
+            drift_ppm: 0,
+            faulty_for: 0,
+            quality: Quality::STILL,
+            preempt: 0.0,
+            preempt_max: MS,
+            clients: 0,
+            connections: 1,
+            think: 50 * MS,
+            probe_every: None,
+            keys: 3,
+            sessions_idle_max: Duration::from_secs(3600),
+            real_log: true,
+            readable: true,
+        }
+    }
+}
+
+/// The usual timing for most; for others a longer or shorter promise, with the least margin that
+/// the drift allows.
+fn draw_timing(dice: &mut Dice) -> Timing {
+    if dice.chance(0.5) {
+        return Timing::default();
+    }
+    let lease = dice.between(200, 1_200);
+    let drift_ppm = *dice.pick(&[500, 20_000, 20_000, 50_000, 150_000]);
+    let granularity = Duration::from_millis(1);
+    let duration = Duration::from_millis(lease);
+    let skew = duration * drift_ppm * 2 / 1_000_000 + granularity * 2;
+    let trusted = duration - skew;
+    let options = TimingOptions {
+        lease_duration: duration,
+        max_clock_skew: skew,
+        max_drift_ppm: drift_ppm,
+        clock_granularity: granularity,
+        heartbeat_interval: trusted / dice.between(4, 12) as u32,
+        election_timeout_min: duration + Duration::from_millis(dice.between(1, 100)),
+        election_timeout_max: duration * 2 + Duration::from_millis(200),
+        step_down_after: duration + duration / dice.between(1, 10) as u32,
+        lease_enabled: true,
+    };
+    Timing::new(options).expect("the relations are kept by how it was drawn")
+}

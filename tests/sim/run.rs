@@ -1,0 +1,133 @@
+//! One run: trouble for a while, then healing, then everything must be well again; then judgement.
+
+use std::time::Duration;
+
+use leasehold::api::Consistency;
+use leasehold::api::ReadPath;
+use leasehold::kv;
+
+use crate::checkers::Counts;
+use crate::checkers::Violation;
+use crate::clock::MS;
+use crate::clock::Nanos;
+use crate::clock::nanos;
+use crate::history::Action;
+use crate::history::Fate;
+use crate::nemesis::WELL_WITHIN;
+use crate::options::Options;
+use crate::trace::Trace;
+use crate::world::World;
+
+/// What became of a run.
+pub(crate) struct Report {
+    pub(crate) violation: Option<Violation>,
+    pub(crate) counts: Counts,
+    pub(crate) operations: usize,
+    pub(crate) simulated: Nanos,
+    pub(crate) trace: Trace,
+}
+
+/// Does it.
+pub(crate) fn run(options: Options) -> Report {
+    let faulty_for = options.faulty_for;
+    let mut world = World::new(options);
+    world.run_until(faulty_for);
+    world.heal();
+    world.must_be_well();
+    world.finish()
+}
+
+impl World {
+    /// Judges the whole and gives the report.
+    pub(crate) fn finish(mut self) -> Report {
+        if self.judge.violation().is_none() {
+            self.judge.history(&self.workload.history, &self.machines);
+        }
+        Report {
+            violation: self.judge.violation().cloned(),
+            counts: self.judge.counts,
+            operations: self.workload.history.operations.len(),
+            simulated: self.now,
+            trace: self.trace,
+        }
+    }
+
+    /// Liveness: within a bounded time somebody leads, a write is acknowledged, a read is answered
+    /// under the lease, and all replicas become equal.
+    pub(crate) fn must_be_well(&mut self) {
+        let bound = WELL_WITHIN.max(8 * nanos(self.options.timing.election_timeout_max));
+        let deadline = self.now + bound;
+        let node = self.leader().unwrap_or_default();
+        let fate = self.ask(node, Action::Put(0), deadline - self.now);
+        if !matches!(fate, Fate::Written { .. }) {
+            return self.unwell("no write was acknowledged");
+        }
+        self.renew_burned_leadership();
+        let mut leased = false;
+        while !leased && self.now < deadline && self.judge.violation().is_none() {
+            let node = self.leader().unwrap_or_default();
+            let action = Action::Get(0, Consistency::LeaseOnly);
+            let fate = self.ask(node, action, deadline - self.now);
+            // Where the tripwire went off there are no leased reads until an operator says so.
+            leased = self.machines[node].tripped
+                || matches!(
+                    fate,
+                    Fate::Read {
+                        path: ReadPath::Lease,
+                        ..
+                    }
+                );
+            self.run_until(self.now + 5 * MS);
+        }
+        if !leased {
+            return self.unwell("no read was answered under a lease");
+        }
+        self.workload.resting = true;
+        while !self.are_equal() && self.judge.violation().is_none() {
+            if self.now >= deadline {
+                return self.unwell("replicas did not become equal");
+            }
+            self.run_until(self.now + 10 * MS);
+        }
+    }
+
+    /// A leader whose transfer failed has no lease for the rest of its term, and goes on leading
+    /// by quorum rounds. An operator would hand leadership over again.
+    fn renew_burned_leadership(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        let term = self.process(leader).node.status().term;
+        if self.judge.is_burned(term) {
+            self.judge.counts.left_burned += 1;
+            self.move_leader(None);
+            self.run_until(self.now + nanos(self.options.timing.election_timeout_max));
+        }
+    }
+
+    fn are_equal(&self) -> bool {
+        let hash = |node: usize| kv::content_hash(&self.machines[node].disk.store);
+        let all = 0..self.machines.len();
+        let committed = self.judge.committed().len() as u64;
+        all.clone().all(|node| self.applied(node).0 == committed)
+            && all.clone().all(|node| hash(node) == hash(0))
+            && all.clone().all(|node| {
+                let store = &self.machines[node].disk.store;
+                kv::scan(store) == kv::content_hash(store)
+            })
+    }
+
+    fn unwell(&mut self, what: &str) {
+        let within = Duration::from_nanos(self.now);
+        let nodes: Vec<_> = self
+            .machines
+            .iter()
+            .map(|machine| {
+                machine
+                    .process
+                    .as_ref()
+                    .map(|process| process.node.status())
+            })
+            .collect();
+        let what = format!("{what}, now at {within:?}: {nodes:?}");
+        self.judge.fail("liveness after healing", what);
+    }
+}

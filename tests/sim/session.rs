@@ -1,0 +1,271 @@
+//! A node's sessions with its clients: the leased read, step by step as in `server/sessions.rs`.
+//!
+//! The batch is closed; the commit index is captured and the lease loaded; the store is read; only
+//! then the clock, and the lease is asked; `Reader::answer` has the last word. Between any two of
+//! these steps a thread may lose the processor for as long as it likes (P20).
+
+use std::time::Duration;
+
+use leasehold::api::Call;
+use leasehold::api::Consistency;
+use leasehold::api::Error;
+use leasehold::api::ErrorKind;
+use leasehold::api::Limits;
+use leasehold::api::RangeRequest;
+use leasehold::api::RangeResponse;
+use leasehold::api::Request;
+use leasehold::api::Response;
+use leasehold::api::ResponseBody;
+use leasehold::api::ResponseHeader;
+use leasehold::kv;
+use leasehold::node::Authority;
+use leasehold::node::Reader;
+use leasehold::node::Source;
+
+use crate::clock::US;
+use crate::machine::Arrival;
+use crate::machine::Batch;
+use crate::machine::Candidate;
+use crate::machine::Delivery;
+use crate::machine::Handed;
+use crate::machine::Mail;
+use crate::world::Work;
+use crate::world::World;
+
+impl World {
+    /// A request has reached the node.
+    pub(crate) fn arrives(&mut self, node: usize, connection: usize, frame: u64, call: Call) {
+        let exposed = self.judge.exposed();
+        let sessions = &mut self.process(node).sessions;
+        sessions
+            .entry(connection)
+            .or_default()
+            .arrived
+            .push(Arrival {
+                frame,
+                call,
+                exposed,
+            });
+        self.ring_session(node, connection);
+    }
+
+    /// Makes sure that the session looks at what there is for it.
+    pub(crate) fn ring_session(&mut self, node: usize, connection: usize) {
+        let delay = self.scheduling.between(US, 20 * US);
+        let session = self.process(node).sessions.get_mut(&connection);
+        let session = session.expect("whoever rings has put something in");
+        if !session.busy {
+            session.busy = true;
+            self.schedule_work(delay, node, Work::SessionTakes(connection));
+        }
+    }
+
+    /// The session closes its batch, and captures what the reads in it must see.
+    pub(crate) fn session_takes(&mut self, node: usize, connection: usize) {
+        let process = self.process(node);
+        let published = process.published.clone();
+        let session = process.sessions.get_mut(&connection).expect("it was rung");
+        let mut candidates = Vec::new();
+        let mut handed = Vec::new();
+        let mut serializable = Vec::new();
+        for arrival in std::mem::take(&mut session.arrived) {
+            match (&arrival.call.request, arrival.call.consistency) {
+                (Request::Range(_), Consistency::Serializable) => serializable.push(arrival),
+                (Request::Range(_), Consistency::Linearizable | Consistency::LeaseOnly) => {
+                    candidates.push(Candidate {
+                        arrival,
+                        source: None,
+                    });
+                }
+                _ => handed.push(arrival),
+            }
+        }
+        session.batch = Some(Batch {
+            candidates,
+            commit: published.commit(),
+            lease: published.lease(),
+        });
+        self.hand_on(node, connection, handed);
+        for arrival in serializable {
+            let Request::Range(range) = &arrival.call.request else {
+                continue;
+            };
+            let source = self.read_store(node, range);
+            self.answer_read(node, arrival.frame, Authority::Serializable, source, 0);
+        }
+        self.then(node, Work::SessionReads(connection));
+    }
+
+    /// The session reads the store.
+    pub(crate) fn session_reads(&mut self, node: usize, connection: usize) {
+        let Some(mut batch) = self.take_batch(node, connection) else {
+            return;
+        };
+        if batch.lease.is_some() {
+            for candidate in &mut batch.candidates {
+                if let Request::Range(range) = &candidate.arrival.call.request {
+                    candidate.source = Some(self.read_store(node, range));
+                }
+            }
+        }
+        let session = self.process(node).sessions.get_mut(&connection);
+        session.expect("it is busy").batch = Some(batch);
+        self.then(node, Work::SessionChecks(connection));
+    }
+
+    /// The session reads the clock, asks the lease, and answers what it covers.
+    pub(crate) fn session_checks(&mut self, node: usize, connection: usize) {
+        let Some(batch) = self.take_batch(node, connection) else {
+            return;
+        };
+        let now = self.machines[node].clock.read(self.now);
+        let lease = batch.lease.as_deref();
+        let permit = lease
+            .filter(|_| !batch.candidates.is_empty())
+            .and_then(|lease| lease.permit(now, batch.commit));
+        if let (Some(_), Some(lease)) = (permit, lease) {
+            self.judge.permitted(self.now, node, lease);
+        }
+        let mut handed = Vec::new();
+        for Candidate { arrival, source } in batch.candidates {
+            let insists = arrival.call.consistency == Consistency::LeaseOnly;
+            match (permit, source) {
+                (Some(permit), Some(source)) if source.applied >= permit.index() => {
+                    let authority = Authority::Permit(permit);
+                    self.answer_read(node, arrival.frame, authority, source, arrival.exposed);
+                }
+                (None, _) if insists && batch.lease.is_some() => {
+                    self.reply(node, arrival.frame, Err(lease_invalid()));
+                }
+                _ => handed.push(arrival),
+            }
+        }
+        self.hand_on(node, connection, handed);
+        self.then(node, Work::SessionGives(connection));
+    }
+
+    /// The session looks at what the driver has answered, and rests or starts again.
+    pub(crate) fn session_gives(&mut self, node: usize, connection: usize) {
+        let session = self.process(node).sessions.get_mut(&connection);
+        let session = session.expect("it is busy");
+        let mut answers = Vec::new();
+        for (frame, delivery) in std::mem::take(&mut session.outbox) {
+            if let Some(handed) = session.waiting.remove(&frame) {
+                answers.push((frame, delivery, handed));
+            }
+        }
+        for (frame, delivery, handed) in answers {
+            match (delivery, handed) {
+                (Delivery::Reply(result), _) => self.reply(node, frame, result),
+                (
+                    Delivery::Permit(permit),
+                    Handed::Read {
+                        range,
+                        consistency,
+                        exposed,
+                    },
+                ) => {
+                    if consistency == Consistency::LeaseOnly && permit.lease_remaining().is_none() {
+                        self.reply(node, frame, Err(lease_invalid()));
+                        continue;
+                    }
+                    let source = self.read_store(node, &range);
+                    self.answer_read(node, frame, Authority::Permit(permit), source, exposed);
+                }
+                (Delivery::Permit(_), Handed::Other) => {
+                    self.judge
+                        .fail("L6 permits are for reads", format!("frame {frame}"));
+                }
+            }
+        }
+        let session = self.process(node).sessions.get_mut(&connection);
+        let session = session.expect("it is busy");
+        session.busy = false;
+        if !session.arrived.is_empty() || !session.outbox.is_empty() {
+            self.ring_session(node, connection);
+        }
+    }
+
+    /// Goes on to the next step of a session: at once, or after losing the processor.
+    fn then(&mut self, node: usize, work: Work) {
+        match self.preempted() {
+            Some(delay) => self.schedule_work(delay, node, work),
+            None => self.work(node, work),
+        }
+    }
+
+    fn take_batch(&mut self, node: usize, connection: usize) -> Option<Batch> {
+        let session = self.process(node).sessions.get_mut(&connection);
+        session.and_then(|session| session.batch.take())
+    }
+
+    fn hand_on(&mut self, node: usize, connection: usize, handed: Vec<Arrival>) {
+        for Arrival {
+            frame,
+            call,
+            exposed,
+        } in handed
+        {
+            let remembered = match &call.request {
+                Request::Range(range) => Handed::Read {
+                    range: range.clone(),
+                    consistency: call.consistency,
+                    exposed,
+                },
+                _ => Handed::Other,
+            };
+            let session = self.process(node).sessions.get_mut(&connection);
+            session
+                .expect("it is busy")
+                .waiting
+                .insert(frame, remembered);
+            self.mail(node, Mail::Request(call, connection, frame));
+        }
+    }
+
+    fn read_store(&self, node: usize, range: &RangeRequest) -> Source<RangeResponse> {
+        let store = &self.machines[node].disk.store;
+        let progress = kv::progress(store).expect("memory does not fail");
+        let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
+        Source {
+            found,
+            applied: progress.applied.index,
+            revision: progress.revision,
+        }
+    }
+
+    fn answer_read(
+        &mut self,
+        node: usize,
+        frame: u64,
+        authority: Authority,
+        source: Source<RangeResponse>,
+        exposed: i64,
+    ) {
+        let reader = Reader {
+            lease_margin: Duration::ZERO,
+        };
+        let Some(answer) = reader.answer(authority, source) else {
+            let what = format!("n{}: permit beyond what is applied", node + 1);
+            return self.judge.fail("P21 applied covers the permit", what);
+        };
+        let read = answer.read;
+        let real = self.now;
+        self.judge
+            .answered(real, node, read.path, answer.revision, exposed);
+        self.trace.line(real, Some(node), || {
+            format!("   answers by {} at {}", read.path.name(), answer.revision)
+        });
+        let header = ResponseHeader {
+            revision: answer.revision,
+            read: Some(read),
+            ..ResponseHeader::default()
+        };
+        let body = ResponseBody::Range(answer.found);
+        self.reply(node, frame, Ok(Response { header, body }));
+    }
+}
+
+fn lease_invalid() -> Error {
+    Error::not_applied(ErrorKind::LeaseInvalid, "the lease is void at the moment")
+}

@@ -1,0 +1,516 @@
+//! Clients: they write unique values, read with every consistency, follow the leader, and retry.
+//!
+//! A client does one thing at a time. A write with a session is retried on other nodes under the
+//! same number until its fate is known or the client loses patience; a write without one is never
+//! retried once its outcome is unknown. *Probes* keep asking one node, whatever it says: they are
+//! who would meet a deposed leader that still answers.
+
+use leasehold::api::Call;
+use leasehold::api::Consistency;
+use leasehold::api::DeleteRangeRequest;
+use leasehold::api::Error;
+use leasehold::api::ErrorKind;
+use leasehold::api::KeyRange;
+use leasehold::api::Outcome;
+use leasehold::api::PutRequest;
+use leasehold::api::RangeRequest;
+use leasehold::api::Request;
+use leasehold::api::Response;
+use leasehold::api::ResponseBody;
+use leasehold::api::SessionCall;
+use leasehold::types::SessionId;
+
+use crate::clock::MS;
+use crate::clock::Nanos;
+use crate::clock::SECOND;
+use crate::clock::US;
+use crate::dice::Dice;
+use crate::history;
+use crate::history::Action;
+use crate::history::Fate;
+use crate::history::Found;
+use crate::history::History;
+use crate::options::Options;
+use crate::world::Event;
+use crate::world::Work;
+use crate::world::World;
+use crate::world::place;
+
+/// Every client, and what they saw.
+pub(crate) struct Workload {
+    pub(crate) clients: Vec<Client>,
+    pub(crate) history: History,
+    pub(crate) next_attempt: u64,
+    /// Until then nobody writes: logs become equal, and their freshness stops masking what else
+    /// keeps an old leader's rival from being elected.
+    pub(crate) quiet_until: Nanos,
+    /// Ordinary clients start nothing new.
+    pub(crate) resting: bool,
+}
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Reads and writes, wherever the leader is.
+    Worker,
+    /// Reads from one node.
+    Probe(usize),
+    /// Told what to do by a scenario, or by the liveness check.
+    Puppet,
+}
+
+/// One client.
+pub(crate) struct Client {
+    pub(crate) kind: Kind,
+    connection: usize,
+    think: Nanos,
+    patience: Nanos,
+    attempt_max: Nanos,
+    sessions: bool,
+    session: Option<SessionId>,
+    sequence: u64,
+    acknowledged: u64,
+    pub(crate) node: usize,
+    /// Takes no for an answer, and follows nobody's advice.
+    pinned: bool,
+    pub(crate) current: Option<Current>,
+    dice: Dice,
+}
+
+/// What a client is at.
+pub(crate) struct Current {
+    /// `None` while it opens a session.
+    pub(crate) operation: Option<(u64, Action)>,
+    sequence: Option<u64>,
+    attempt: u64,
+    give_up: Nanos,
+    some_unknown: bool,
+}
+
+impl Workload {
+    pub(crate) fn new(options: &Options) -> Self {
+        let mut dice = Dice::new(options.seed, "workload", 0);
+        let mut clients: Vec<Client> = (0..options.clients)
+            .map(|number| {
+                let dice = Dice::new(options.seed, "client", number as u64);
+                let connection = number % options.connections;
+                Client::new(options, Kind::Worker, connection, options.think, dice)
+            })
+            .collect();
+        if let Some(every) = options.probe_every {
+            for node in 0..options.nodes {
+                let kind = Kind::Probe(node);
+                let probe = Dice::new(options.seed, "probe", node as u64);
+                let think = every + dice.between(0, every);
+                clients.push(Client::new(options, kind, 100 + node, think, probe));
+            }
+        }
+        let puppet = Dice::new(options.seed, "puppet", 0);
+        clients.push(Client::new(options, Kind::Puppet, 200, MS, puppet));
+        Self {
+            clients,
+            history: History::default(),
+            next_attempt: 1,
+            quiet_until: 0,
+            resting: false,
+        }
+    }
+}
+
+impl Client {
+    fn new(options: &Options, kind: Kind, connection: usize, think: Nanos, mut dice: Dice) -> Self {
+        let promise = options.timing.lease_duration.as_nanos() as u64;
+        Self {
+            kind,
+            connection,
+            think,
+            patience: match kind {
+                Kind::Worker => dice.spread(promise, 12 * promise),
+                Kind::Probe(_) => promise,
+                Kind::Puppet => 3600 * SECOND,
+            },
+            attempt_max: match kind {
+                Kind::Puppet => promise * 2,
+                _ => dice.spread(promise / 5, 4 * promise),
+            },
+            sessions: kind == Kind::Puppet || dice.chance(0.8),
+            session: None,
+            sequence: 0,
+            acknowledged: 0,
+            node: match kind {
+                Kind::Probe(node) => node,
+                _ => dice.between(0, options.nodes as u64 - 1) as usize,
+            },
+            pinned: matches!(kind, Kind::Probe(_)),
+            current: None,
+            dice,
+        }
+    }
+}
+
+impl World {
+    /// Every client will act.
+    pub(crate) fn clients_start(&mut self) {
+        for client in 0..self.workload.clients.len() {
+            if self.workload.clients[client].kind != Kind::Puppet {
+                let think = self.workload.clients[client].think;
+                let delay = self.workload.clients[client].dice.between(0, think);
+                self.schedule(delay, Event::Client(client));
+            }
+        }
+    }
+
+    /// The client whose strings a scenario pulls.
+    pub(crate) fn puppet(&self) -> usize {
+        self.workload.clients.len() - 1
+    }
+
+    /// A client is free to begin something.
+    pub(crate) fn client_acts(&mut self, client: usize) {
+        let keys = self.options.keys;
+        let quiet = self.now < self.workload.quiet_until;
+        let this = &mut self.workload.clients[client];
+        if self.workload.resting || this.current.is_some() {
+            return;
+        }
+        let dice = &mut this.dice;
+        let key = dice.between(0, keys - 1);
+        let action = match this.kind {
+            Kind::Puppet => return,
+            Kind::Probe(_) => Action::Get(key, *dice.pick(&PROBE_READS)),
+            Kind::Worker if quiet => Action::Get(key, *dice.pick(&READS)),
+            Kind::Worker => match dice.between(0, 99) {
+                0..=44 => Action::Put(key),
+                45..=51 => Action::Delete(key),
+                52..=94 => Action::Get(key, *dice.pick(&READS)),
+                _ => Action::List(*dice.pick(&READS)),
+            },
+        };
+        self.begin(client, action);
+    }
+
+    /// The client begins `action` now.
+    pub(crate) fn begin(&mut self, client: usize, action: Action) {
+        let is_write = matches!(action, Action::Put(_) | Action::Delete(_));
+        let this = &self.workload.clients[client];
+        if is_write && this.sessions && this.session.is_none() {
+            return self.begin_current(client, None);
+        }
+        let number = self.workload.history.invoke(client, action, self.now);
+        self.begin_current(client, Some((number, action)));
+    }
+
+    fn begin_current(&mut self, client: usize, operation: Option<(u64, Action)>) {
+        let now = self.now;
+        let this = &mut self.workload.clients[client];
+        let is_write = matches!(operation, Some((_, Action::Put(_) | Action::Delete(_))));
+        let sequence = (is_write && this.session.is_some()).then(|| {
+            this.sequence += 1;
+            this.sequence
+        });
+        this.current = Some(Current {
+            operation,
+            sequence,
+            attempt: 0,
+            give_up: now + this.patience,
+            some_unknown: false,
+        });
+        self.attempt(client);
+    }
+
+    /// Sends the current request to the node that the client believes in.
+    fn attempt(&mut self, client: usize) {
+        let attempt = self.workload.next_attempt;
+        self.workload.next_attempt += 1;
+        let this = &mut self.workload.clients[client];
+        let delay = this.dice.between(20 * US, 3 * MS);
+        let (node, connection, timeout) = (this.node, this.connection, this.attempt_max);
+        let session = this.session;
+        let acknowledged = this.acknowledged;
+        let current = this.current.as_mut().expect("something is under way");
+        current.attempt = attempt;
+        let call = Call {
+            timeout_ms: (timeout / MS).max(1) as u32,
+            consistency: consistency(current.operation),
+            session: current
+                .sequence
+                .zip(session)
+                .map(|(sequence, id)| SessionCall {
+                    id,
+                    sequence,
+                    acknowledged,
+                }),
+            request: request(current.operation),
+        };
+        self.trace.line(self.now, Some(node), || {
+            format!(
+                "<~ c{client} a{attempt} {:?} {:?}",
+                call.request, call.session
+            )
+        });
+        self.schedule(timeout, Event::ClientTimeout(client, attempt));
+        if self.machines[node].client_cuts > 0 {
+            return;
+        }
+        if self.machines[node].process.is_some() {
+            let work = Work::Arrives(connection, attempt << 8 | client as u64, Box::new(call));
+            self.schedule_work(delay, node, work);
+        } else {
+            let error = Error::not_applied(ErrorKind::ConnectFailed, "nobody is there");
+            let event = Event::ClientAnswer(client, attempt, Box::new(Err(error)));
+            self.schedule(delay, event);
+        }
+    }
+
+    /// A session answers a frame: on its way to the client.
+    pub(crate) fn reply(&mut self, node: usize, frame: u64, result: Result<Response, Error>) {
+        let client = (frame & 0xff) as usize;
+        let delay = {
+            let dice = &mut self.workload.clients[client].dice;
+            dice.between(20 * US, 3 * MS)
+        };
+        if self.machines[node].client_cuts == 0 {
+            let event = Event::ClientAnswer(client, frame >> 8, Box::new(result));
+            self.schedule(delay, event);
+        }
+    }
+
+    /// The process on `node` ended: connections to it break.
+    pub(crate) fn clients_lose(&mut self, node: usize) {
+        for client in 0..self.workload.clients.len() {
+            let this = &mut self.workload.clients[client];
+            let Some(current) = &this.current else {
+                continue;
+            };
+            if this.node == node && this.dice.chance(0.5) {
+                let attempt = current.attempt;
+                let delay = this.dice.between(MS, 20 * MS);
+                let error = Error::unknown(ErrorKind::ConnectionLost, "the connection broke");
+                let event = Event::ClientAnswer(client, attempt, Box::new(Err(error)));
+                self.schedule(delay, event);
+            }
+        }
+    }
+
+    /// An attempt took too long.
+    pub(crate) fn client_waited(&mut self, client: usize, attempt: u64) {
+        let error = Error::unknown(ErrorKind::DeadlineExceeded, "no answer came");
+        self.client_hears(client, attempt, Err(error));
+    }
+
+    /// An answer to `attempt`; an answer to an older one comes too late to matter.
+    pub(crate) fn client_hears(
+        &mut self,
+        client: usize,
+        attempt: u64,
+        result: Result<Response, Error>,
+    ) {
+        let now = self.now;
+        let nodes = self.machines.len() as u64;
+        let this = &mut self.workload.clients[client];
+        let current = match &mut this.current {
+            Some(current) if current.attempt == attempt => current,
+            _ => return,
+        };
+        self.trace.line(now, None, || {
+            format!("c{client} a{attempt} hears {}", outcome(&result))
+        });
+        let error = match result {
+            Ok(response) => return self.client_succeeds(client, response),
+            Err(error) => error,
+        };
+        let is_write = current.sequence.is_some()
+            || matches!(
+                current.operation,
+                None | Some((_, Action::Put(_) | Action::Delete(_)))
+            );
+        if is_write && error.outcome != Outcome::NotApplied {
+            current.some_unknown = true;
+        }
+        let may_repeat = !is_write || current.sequence.is_some() || !current.some_unknown;
+        let hopeless = matches!(
+            error.kind,
+            ErrorKind::InvalidArgument
+                | ErrorKind::SessionExpired
+                | ErrorKind::StaleSequence
+                | ErrorKind::Internal
+                | ErrorKind::Unsupported
+        );
+        let refused = matches!(error.kind, ErrorKind::LeaseInvalid) || this.pinned;
+        if now >= current.give_up || !may_repeat || hopeless || refused {
+            let fate = if current.some_unknown {
+                Fate::Unknown
+            } else {
+                Fate::NotApplied
+            };
+            if hopeless {
+                this.session = None;
+            }
+            return self.client_finishes(client, fate);
+        }
+        this.node = match error.kind {
+            ErrorKind::NotLeader {
+                leader: Some(leader),
+                ..
+            } => place(leader),
+            ErrorKind::SlowDown { .. } => this.node,
+            _ => this.dice.between(0, nodes - 1) as usize,
+        };
+        // The next attempt is sent when this one is forgotten.
+        let wait = this.dice.spread(MS, 60 * MS);
+        let attempt = self.workload.next_attempt;
+        self.workload.next_attempt += 1;
+        let current = self.workload.clients[client].current.as_mut();
+        current.expect("it is being worked on").attempt = attempt;
+        self.schedule(wait, Event::ClientRetries(client, attempt));
+    }
+
+    /// A client has waited, and asks again.
+    pub(crate) fn client_retries(&mut self, client: usize, attempt: u64) {
+        let current = &self.workload.clients[client].current;
+        if current
+            .as_ref()
+            .is_some_and(|current| current.attempt == attempt)
+        {
+            self.attempt(client);
+        }
+    }
+
+    fn client_succeeds(&mut self, client: usize, response: Response) {
+        let this = &mut self.workload.clients[client];
+        let revision = response.header.revision;
+        let fate = match response.body {
+            ResponseBody::OpenSession { id } => {
+                this.session = Some(id);
+                this.sequence = 0;
+                this.acknowledged = 0;
+                Fate::Unknown
+            }
+            ResponseBody::Put(_) => Fate::Written { revision },
+            ResponseBody::DeleteRange(deleted) => Fate::Deleted {
+                revision,
+                keys: deleted.deleted,
+            },
+            ResponseBody::Range(range) => {
+                let read = response
+                    .header
+                    .read
+                    .expect("reads say how they were served");
+                let found = range.kvs.iter().map(|kv| Found {
+                    key: history::key(&kv.key).expect("only such keys are written"),
+                    value: history::value(&kv.value).expect("only such values are written"),
+                    mod_revision: kv.mod_revision,
+                });
+                Fate::Read {
+                    revision,
+                    path: read.path,
+                    found: found.collect(),
+                }
+            }
+            ResponseBody::Status(_) | ResponseBody::MoveLeader => Fate::Unknown,
+        };
+        self.client_finishes(client, fate);
+    }
+
+    fn client_finishes(&mut self, client: usize, fate: Fate) {
+        let now = self.now;
+        let this = &mut self.workload.clients[client];
+        let current = this.current.take().expect("something was under way");
+        // Answered or given up: either way it will not be retried.
+        if let Some(sequence) = current.sequence {
+            this.acknowledged = this.acknowledged.max(sequence);
+        }
+        let pause = this.dice.between(0, 2 * this.think);
+        if let Some((number, _)) = current.operation {
+            self.workload.history.finish(number, now, fate);
+        }
+        if this.kind != Kind::Puppet {
+            self.schedule(pause, Event::Client(client));
+        }
+    }
+
+    /// Has the puppet do `action`, at `node` first, and waits for it; what takes longer than
+    /// `within` is given up. A read that insists on a lease is asked of that node alone.
+    pub(crate) fn ask(&mut self, node: usize, action: Action, within: Nanos) -> Fate {
+        let deadline = self.now + within;
+        let puppet = self.puppet();
+        self.workload.clients[puppet].node = node;
+        self.workload.clients[puppet].pinned =
+            matches!(action, Action::Get(_, Consistency::LeaseOnly));
+        self.workload.clients[puppet].current = None;
+        let mut asked = None;
+        while self.now < deadline && self.judge.violation().is_none() {
+            match (&self.workload.clients[puppet].current, asked) {
+                (None, Some(number)) => {
+                    return self.workload.history.operations[number as usize - 1]
+                        .fate
+                        .clone();
+                }
+                (None, None) => {
+                    self.begin(puppet, action);
+                    let current = self.workload.clients[puppet].current.as_ref();
+                    let operation = current.and_then(|current| current.operation);
+                    asked = operation.map(|(number, _)| number);
+                }
+                (Some(_), _) => {}
+            }
+            self.run_until(self.now + MS / 4);
+        }
+        self.workload.clients[puppet].current = None;
+        Fate::Unknown
+    }
+}
+
+/// What each read asks for.
+const READS: [Consistency; 6] = [
+    Consistency::Linearizable,
+    Consistency::Linearizable,
+    Consistency::Linearizable,
+    Consistency::LinearizableQuorum,
+    Consistency::LeaseOnly,
+    Consistency::Serializable,
+];
+const PROBE_READS: [Consistency; 4] = [
+    Consistency::Linearizable,
+    Consistency::LeaseOnly,
+    Consistency::LeaseOnly,
+    Consistency::LeaseOnly,
+];
+
+fn consistency(operation: Option<(u64, Action)>) -> Consistency {
+    match operation {
+        Some((_, Action::Get(_, consistency) | Action::List(consistency))) => consistency,
+        _ => Consistency::default(),
+    }
+}
+
+fn request(operation: Option<(u64, Action)>) -> Request {
+    match operation {
+        None => Request::OpenSession,
+        Some((number, Action::Put(key))) => Request::Put(PutRequest {
+            key: history::name(key).into(),
+            value: history::bytes(number).into(),
+            prev_kv: false,
+        }),
+        Some((_, Action::Delete(key))) => Request::DeleteRange(DeleteRangeRequest {
+            key: history::name(key).into(),
+            ..DeleteRangeRequest::default()
+        }),
+        Some((_, Action::Get(key, _))) => Request::Range(RangeRequest {
+            key: history::name(key).into(),
+            ..RangeRequest::default()
+        }),
+        Some((_, Action::List(_))) => Request::Range(RangeRequest {
+            key: b"k".to_vec().into(),
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        }),
+    }
+}
+
+fn outcome(result: &Result<Response, Error>) -> String {
+    match result {
+        Ok(response) => format!("ok at {} {:?}", response.header.revision, response.body),
+        Err(error) => format!("{} {:?}", error.code(), error.outcome),
+    }
+}

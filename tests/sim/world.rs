@@ -1,0 +1,426 @@
+//! The world: one heap of events, ordered by time and then by number, and everything they touch.
+//!
+//! Nothing happens but by an event, and every event is drawn from the seed, so a run is a function
+//! of its options. What the world does with a node is what the server's shell does (`driver.rs`,
+//! `session.rs`); what it does to it is in `nemesis.rs`; what must hold is in `checkers/`.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::collections::BinaryHeap;
+
+use leasehold::api::Call;
+use leasehold::api::Error;
+use leasehold::api::Limits;
+use leasehold::api::MemberInfo;
+use leasehold::api::Response;
+use leasehold::kv;
+use leasehold::node::Input;
+use leasehold::node::Node;
+use leasehold::node::NodeOptions;
+use leasehold::raft::Configuration;
+use leasehold::raft::Envelope;
+use leasehold::raft::Restored;
+use leasehold::types::ClusterId;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::NodeId;
+use leasehold::types::Role;
+
+use crate::checkers::Judge;
+use crate::clock::MS;
+use crate::clock::MachineClock;
+use crate::clock::Nanos;
+use crate::clock::SECOND;
+use crate::clock::US;
+use crate::dice::Dice;
+use crate::disk::Ending;
+use crate::disk::SimDisk;
+use crate::machine::Driver;
+use crate::machine::LogThread;
+use crate::machine::Machine;
+use crate::machine::Mail;
+use crate::machine::Process;
+use crate::machine::StateThread;
+use crate::machine::Thread;
+use crate::nemesis::Nemesis;
+use crate::network::Network;
+use crate::options::Options;
+use crate::trace::Trace;
+use crate::workload::Workload;
+
+/// Something that will happen.
+pub(crate) enum Event {
+    /// A message reaches its receiver's machine.
+    Deliver(Box<Envelope>),
+    /// A thread of a process does its next step.
+    Work(usize, u64, Work),
+    /// A process starts.
+    Start(usize),
+    /// A client has something to do.
+    Client(usize),
+    /// An attempt of a client has taken too long.
+    ClientTimeout(usize, u64),
+    /// A client tries again.
+    ClientRetries(usize, u64),
+    /// A client gets an answer to an attempt.
+    ClientAnswer(usize, u64, Box<Result<Response, Error>>),
+    /// A fault of the schedule begins, or ends.
+    FaultBegins(usize),
+    FaultEnds(usize),
+    /// A process that was told to retire is gone.
+    Retired(usize, u64),
+}
+
+/// The next step of a thread.
+pub(crate) enum Work {
+    Message(Box<Envelope>),
+    Retire,
+    DriverWakes(u64),
+    DriverReads,
+    DriverNext,
+    LogWrites,
+    LogSyncs,
+    StateApplies,
+    StateReports,
+    StateFindsIdle(LogIndex),
+    Arrives(usize, u64, Box<Call>),
+    SessionTakes(usize),
+    SessionReads(usize),
+    SessionChecks(usize),
+    SessionGives(usize),
+}
+
+impl Work {
+    fn thread(&self) -> Thread {
+        match self {
+            Self::DriverWakes(_) | Self::DriverReads | Self::DriverNext => Thread::Driver,
+            Self::LogWrites | Self::LogSyncs => Thread::Log,
+            Self::StateApplies | Self::StateReports | Self::StateFindsIdle(_) => Thread::State,
+            _ => Thread::Sessions,
+        }
+    }
+}
+
+struct Scheduled {
+    at: Nanos,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    /// The earliest is the greatest: the heap gives the greatest first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+/// See the module.
+pub(crate) struct World {
+    pub(crate) options: Options,
+    pub(crate) now: Nanos,
+    heap: BinaryHeap<Scheduled>,
+    next_number: u64,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) network: Network,
+    pub(crate) nemesis: Nemesis,
+    pub(crate) workload: Workload,
+    pub(crate) judge: Judge,
+    pub(crate) trace: Trace,
+    /// Delays of threads.
+    pub(crate) scheduling: Dice,
+    lives: Dice,
+    /// Faults are over: what fails from here on comes back at once.
+    pub(crate) healed: bool,
+}
+
+impl World {
+    /// A cluster that starts now.
+    pub(crate) fn new(options: Options) -> Self {
+        let seed = options.seed;
+        let mut clocks = Dice::new(seed, "clocks", 0);
+        let machines = (0..options.nodes)
+            .map(|node| {
+                let clock = if options.drift_ppm == 0 {
+                    MachineClock::perfect(0)
+                } else {
+                    MachineClock::draw(&mut clocks, options.drift_ppm, 0)
+                };
+                let dice = Dice::new(seed, "disk", node as u64);
+                Machine::new(clock, SimDisk::new(dice, node, options.real_log))
+            })
+            .collect();
+        let network = Network::new(
+            options.nodes,
+            options.quality,
+            Dice::new(seed, "network", 0),
+        );
+        let mut world = Self {
+            now: 0,
+            heap: BinaryHeap::new(),
+            next_number: 0,
+            machines,
+            network,
+            nemesis: Nemesis::new(&options),
+            workload: Workload::new(&options),
+            judge: Judge::new(&options),
+            trace: Trace::new(options.readable),
+            scheduling: Dice::new(seed, "scheduling", 0),
+            lives: Dice::new(seed, "lives", 0),
+            healed: false,
+            options,
+        };
+        for node in 0..world.machines.len() {
+            let delay = world.scheduling.between(0, 20 * MS);
+            world.schedule(delay, Event::Start(node));
+        }
+        world.nemesis_starts();
+        world.clients_start();
+        world
+    }
+
+    /// Lets everything happen that is due until `until`, or until a checker objects.
+    pub(crate) fn run_until(&mut self, until: Nanos) {
+        while self.judge.violation().is_none() {
+            match self.heap.peek() {
+                Some(next) if next.at <= until => {}
+                _ => {
+                    self.now = self.now.max(until);
+                    return;
+                }
+            }
+            let next = self.heap.pop().expect("it was just looked at");
+            self.now = next.at;
+            self.happen(next.event);
+        }
+    }
+
+    /// Schedules an event after a delay.
+    pub(crate) fn schedule(&mut self, delay: Nanos, event: Event) {
+        self.next_number += 1;
+        self.heap.push(Scheduled {
+            at: self.now + delay,
+            number: self.next_number,
+            event,
+        });
+    }
+
+    /// Schedules a step of a thread of the process that runs on `node` now.
+    pub(crate) fn schedule_work(&mut self, delay: Nanos, node: usize, work: Work) {
+        let life = self.machines[node].life;
+        self.schedule(delay, Event::Work(node, life, work));
+    }
+
+    /// Whether, and for how long, the thread at work loses the processor.
+    pub(crate) fn preempted(&mut self) -> Option<Nanos> {
+        let most = self.options.preempt_max;
+        self.scheduling
+            .chance(self.options.preempt)
+            .then(|| self.scheduling.spread(US, most))
+    }
+
+    /// The process on `node`, which runs.
+    pub(crate) fn process(&mut self, node: usize) -> &mut Process {
+        let process = self.machines[node].process.as_mut();
+        process.expect("work is only given to processes that run")
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Deliver(envelope) => {
+                let (from, to) = (place(envelope.from), place(envelope.to));
+                let life = self.machines[to].life;
+                if self.network.passes(from, to) && self.machines[to].process.is_some() {
+                    self.happen(Event::Work(to, life, Work::Message(envelope)));
+                }
+            }
+            Event::Work(node, life, work) => {
+                let machine = &self.machines[node];
+                if machine.life != life || machine.process.is_none() {
+                    return;
+                }
+                let held = machine.held_until(work.thread());
+                if held > self.now {
+                    return self.schedule(held - self.now, Event::Work(node, life, work));
+                }
+                self.work(node, work);
+            }
+            Event::Start(node) => self.start(node),
+            Event::Client(client) => self.client_acts(client),
+            Event::ClientTimeout(client, attempt) => self.client_waited(client, attempt),
+            Event::ClientRetries(client, attempt) => self.client_retries(client, attempt),
+            Event::ClientAnswer(client, attempt, result) => {
+                self.client_hears(client, attempt, *result);
+            }
+            Event::FaultBegins(fault) => self.fault_begins(fault),
+            Event::FaultEnds(fault) => self.fault_ends(fault),
+            Event::Retired(node, life) => {
+                if self.machines[node].life == life && self.machines[node].process.is_some() {
+                    self.stop(node, Ending::Kill);
+                    let delay = self.lives.spread(MS, 2 * SECOND);
+                    self.schedule(delay, Event::Start(node));
+                }
+            }
+        }
+    }
+
+    /// Does the next step of a thread.
+    pub(crate) fn work(&mut self, node: usize, work: Work) {
+        match work {
+            Work::Message(envelope) => self.mail(node, Mail::Input(Input::Message(*envelope))),
+            Work::Retire => self.mail(node, Mail::Input(Input::Retire)),
+            Work::DriverWakes(alarm) => self.driver_wakes(node, alarm),
+            Work::DriverReads => {
+                self.driver_reads(node);
+                let delay = self.preempted().unwrap_or(US);
+                self.schedule_work(delay, node, Work::DriverNext);
+            }
+            Work::DriverNext => {
+                if !self.driver_next(node) {
+                    let delay = self.preempted().unwrap_or(US);
+                    self.schedule_work(delay, node, Work::DriverNext);
+                }
+            }
+            Work::LogWrites => self.log_writes(node),
+            Work::LogSyncs => self.log_syncs(node),
+            Work::StateApplies => self.state_applies(node),
+            Work::StateReports => self.state_reports(node),
+            Work::StateFindsIdle(unused_since) => self.state_finds_idle(node, unused_since),
+            Work::Arrives(connection, frame, call) => self.arrives(node, connection, frame, *call),
+            Work::SessionTakes(connection) => self.session_takes(node, connection),
+            Work::SessionReads(connection) => self.session_reads(node, connection),
+            Work::SessionChecks(connection) => self.session_checks(node, connection),
+            Work::SessionGives(connection) => self.session_gives(node, connection),
+        }
+    }
+
+    /// Starts a process on `node`, unless one runs.
+    pub(crate) fn start(&mut self, node: usize) {
+        let seed = self.lives.number();
+        let machine = &mut self.machines[node];
+        if machine.process.is_some() {
+            return;
+        }
+        if machine.disk.full_until > self.now {
+            return self.schedule(200 * MS, Event::Start(node));
+        }
+        machine.life += 1;
+        machine.stalled_until = [0; 4];
+        let members = members(self.options.nodes);
+        let progress = kv::progress(&machine.disk.store).expect("memory does not fail");
+        let founded = kv::cluster_info(&machine.disk.store).expect("memory does not fail");
+        let restored = Restored {
+            hard_state: machine.disk.hard(),
+            base: LogId::default(),
+            base_configuration: Configuration {
+                voters: members.iter().map(|member| member.id).collect(),
+                ..Configuration::default()
+            },
+            entries: machine.disk.entries().to_vec(),
+            applied: progress.applied.index,
+            lease_tripped: machine.tripped,
+            ..Restored::default()
+        };
+        let options = NodeOptions {
+            cluster_id: CLUSTER,
+            id: NodeId(node as u64 + 1),
+            members,
+            timing: self.options.timing,
+            limits: Limits::DEFAULT,
+            waiting_max: 1024,
+            sessions_max: 1024,
+            session_idle_max: self.options.sessions_idle_max,
+            seed,
+        };
+        let now = machine.clock.read(self.now);
+        let node_value = Node::new(options, restored, founded.is_some(), now);
+        self.judge.started(node, now, &machine.disk);
+        let published = node_value.published();
+        machine.process = Some(Process {
+            published,
+            node: node_value,
+            driver: Driver {
+                mails: Vec::new(),
+                batch: [].into(),
+                now,
+                asleep: false,
+                alarm: 1,
+                pending: BTreeMap::new(),
+                next_request: 1,
+            },
+            log: LogThread::default(),
+            state: StateThread::default(),
+            sessions: BTreeMap::new(),
+        });
+        self.trace.line(self.now, Some(node), || {
+            format!("starts, applied {}", progress.applied)
+        });
+        self.schedule_work(0, node, Work::DriverWakes(1));
+    }
+
+    /// Ends the process on `node`, if one runs.
+    pub(crate) fn stop(&mut self, node: usize, ending: Ending) {
+        let machine = &mut self.machines[node];
+        if machine.process.take().is_none() {
+            return;
+        }
+        if let Err(found) = machine.disk.stop(ending) {
+            let what = format!("n{}: {found}", node + 1);
+            self.judge.fail("A21 what was durable is found again", what);
+        }
+        machine.paused_until = 0;
+        if ending == Ending::Power {
+            let uptime = self.lives.between(SECOND, 60 * SECOND);
+            machine.clock.reboot(self.now, uptime);
+        }
+        self.trace
+            .line(self.now, Some(node), || format!("ends: {ending:?}"));
+        self.judge.stopped(node, &self.machines[node].disk);
+        self.clients_lose(node);
+    }
+
+    /// The node that leads in the highest term, if any does.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        let leads = |machine: &Machine| {
+            let status = machine.process.as_ref()?.node.status();
+            (status.role == Role::Leader).then_some(status.term)
+        };
+        (0..self.machines.len())
+            .filter_map(|node| leads(&self.machines[node]).map(|term| (term, node)))
+            .max()
+            .map(|(_, node)| node)
+    }
+
+    /// How far `node` has applied, as its store says.
+    pub(crate) fn applied(&self, node: usize) -> LogIndex {
+        let progress = kv::progress(&self.machines[node].disk.store);
+        progress.expect("memory does not fail").applied.index
+    }
+}
+
+/// The cluster of every run.
+pub(crate) const CLUSTER: ClusterId = ClusterId(0x5eed);
+
+/// Node numbers count from 0, ids from 1.
+pub(crate) fn place(id: NodeId) -> usize {
+    id.0 as usize - 1
+}
+
+fn members(nodes: usize) -> Vec<MemberInfo> {
+    let member = |number: u64| MemberInfo {
+        id: NodeId(number),
+        name: format!("n{number}"),
+        ..MemberInfo::default()
+    };
+    (1..=nodes as u64).map(member).collect()
+}
