@@ -53,8 +53,6 @@ pub(crate) enum Fate {
 /// One operation of one client.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
-    /// Who did it.
-    pub(crate) client: usize,
     pub(crate) action: Action,
     pub(crate) invoked: Nanos,
     /// When the client learned its fate.
@@ -63,11 +61,6 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Whether it changes the store.
-    pub(crate) fn is_write(&self) -> bool {
-        matches!(self.action, Action::Put(_) | Action::Delete(_))
-    }
-
     /// The revision it was answered with.
     pub(crate) fn revision(&self) -> Option<i64> {
         match self.fate {
@@ -96,10 +89,9 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// A client begins; gives the operation's number.
-    pub(crate) fn invoke(&mut self, client: usize, action: Action, now: Nanos) -> u64 {
+    /// Somebody begins; gives the operation's number.
+    pub(crate) fn invoke(&mut self, action: Action, now: Nanos) -> u64 {
         self.operations.push(Operation {
-            client,
             action,
             invoked: now,
             returned: None,

@@ -9,9 +9,10 @@
 //! cargo test --test sim                                   a few hundred seeds
 //! SIM_SEEDS=20000 SIM_FIRST_SEED=1 cargo test --release --test sim seeds -- --nocapture
 //! SIM_SEED=0x1f3a cargo test --test sim replay -- --nocapture      one seed, told in full
+//! SIM_SEED=0x1f3a cargo test --test sim shrunk -- --nocapture      a failing one, made small
 //! ```
 //!
-//! `SIM_PROFILE` (calm, swarm, targeted, storm, frozen) and `SIM_SECONDS` override what the seed
+//! A seed that fails prints the command that replays it. `SIM_PROFILE` (calm, swarm, targeted, storm, frozen) and `SIM_SECONDS` override what the seed
 //! draws; a replay needs the same.
 //!
 //! Where to look: `world.rs` is the loop, `driver.rs` and `session.rs` are the server's threads,
@@ -39,6 +40,7 @@ mod run;
 mod scenarios;
 mod schedule;
 mod session;
+mod shrink;
 mod trace;
 mod workload;
 mod world;
@@ -175,6 +177,31 @@ fn replay() {
     println!("{:?}", report.counts);
     if let Some(failure) = failure(&options, &report) {
         panic!("{failure}");
+    }
+}
+
+/// Leaves out of a failing seed's faults what it does not need to fail, and tells the rest:
+/// `SIM_SEED=… cargo test --test sim shrunk -- --nocapture`.
+#[test]
+fn shrunk() {
+    let Some(seed) = number("SIM_SEED") else {
+        return;
+    };
+    let Some((mut options, schedule)) = shrink::shrink(Settings::read().options(seed)) else {
+        println!("seed {seed:#x} ends well");
+        return;
+    };
+    options.readable = true;
+    let report = run(options.clone());
+    for line in report.trace.lines() {
+        println!("{line}");
+    }
+    println!("{options:#?}");
+    for planned in schedule {
+        println!("{planned:?}");
+    }
+    if let Some(failure) = failure(&options, &report) {
+        println!("{failure}");
     }
 }
 

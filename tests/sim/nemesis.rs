@@ -153,7 +153,9 @@ impl World {
     /// Plans everything that has a time; what lies in wait is armed.
     pub(crate) fn nemesis_starts(&mut self) {
         for line in 0..self.nemesis.planned.len() {
-            self.plan(line);
+            if !self.options.without.contains(&line) {
+                self.plan(line);
+            }
         }
     }
 

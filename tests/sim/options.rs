@@ -1,5 +1,6 @@
 //! What one run is made of, drawn from its seed: each run draws its own probabilities.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold::raft::Timing;
@@ -88,6 +89,8 @@ pub(crate) struct Options {
     pub(crate) sessions_idle_max: Duration,
     /// Nodes keep their logs with `log::Log`, over its own simulated disk.
     pub(crate) real_log: bool,
+    /// Lines of the drawn schedule that are left out.
+    pub(crate) without: BTreeSet<usize>,
     /// Keep a readable trace.
     pub(crate) readable: bool,
 }
@@ -118,6 +121,7 @@ impl Options {
             keys: dice.between(1, 8),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
             real_log: dice.chance(0.25),
+            without: BTreeSet::new(),
             readable: false,
         }
     }
@@ -141,6 +145,7 @@ impl Options {
             keys: 3,
             sessions_idle_max: Duration::from_secs(3600),
             real_log: true,
+            without: BTreeSet::new(),
             readable: true,
         }
     }

@@ -196,7 +196,7 @@ impl World {
         if is_write && this.sessions && this.session.is_none() {
             return self.begin_current(client, None);
         }
-        let number = self.workload.history.invoke(client, action, self.now);
+        let number = self.workload.history.invoke(action, self.now);
         self.begin_current(client, Some((number, action)));
     }
 

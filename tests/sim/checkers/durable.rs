@@ -45,10 +45,11 @@ pub(crate) fn before_it_is_said(
         violation("R9 durable before it is said", what)
     };
     match &envelope.message {
-        Message::VoteReply(reply) if reply.ballot == Ballot::Granted => {
-            if hard.term != envelope.term || hard.vote != Some(envelope.to) {
-                return object("the vote is not durable".to_owned());
-            }
+        Message::VoteReply(reply)
+            if reply.ballot == Ballot::Granted
+                && (hard.term != envelope.term || hard.vote != Some(envelope.to)) =>
+        {
+            return object("the vote is not durable".to_owned());
         }
         Message::Appended(appended) => {
             if let Verdict::Durable(index) = appended.verdict

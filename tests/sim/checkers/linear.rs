@@ -182,7 +182,6 @@ mod tests {
         let operations = operations
             .iter()
             .map(|(action, invoked, returned, fate)| Operation {
-                client: 0,
                 action: *action,
                 invoked: *invoked,
                 returned: (*fate != Fate::Unknown).then_some(*returned),
