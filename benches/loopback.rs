@@ -7,9 +7,9 @@
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 #![expect(clippy::print_stdout, reason = "a bench prints what it found")]
 
-use std::net::SocketAddr;
-use std::net::UdpSocket;
-use std::path::Path;
+#[path = "../tests/cluster/embedded.rs"]
+mod embedded;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -18,96 +18,13 @@ use std::time::Instant as Stopwatch;
 
 use hdrhistogram::Histogram;
 use leasehold::api::ReadPath;
-use leasehold::cli::pki::Authority;
-use leasehold::cli::pki::IdentityFiles;
 use leasehold::client::Client;
-use leasehold::client::ConnectOptions;
-use leasehold::client::TlsOptions;
-use leasehold::server::Server;
-use leasehold::server::ServerOptions;
-use leasehold::server::config::Config;
-use leasehold::server::config::ConfigSources;
 
 const NODES: usize = 3;
 const KEYS: usize = 10_000;
 const VALUE: usize = 256;
 const ROUNDS: usize = 3;
 const ROUND: Duration = Duration::from_secs(2);
-const DAY: Duration = Duration::from_secs(86_400);
-
-fn free_address() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
-/// Starts the nodes and returns them with a client.
-async fn cluster(folder: &Path) -> (Vec<Server>, Client) {
-    let (pki, now) = (folder.join("pki"), leasehold::cli::pki::wall_clock());
-    let authority = Authority::create(None, 10 * DAY, now).unwrap();
-    authority.save(&pki).unwrap();
-    let client = authority.issue_client("bench", DAY, now).unwrap();
-    IdentityFiles::client(&pki, "bench")
-        .write(&client, false)
-        .unwrap();
-    let names: Vec<String> = (1..=NODES).map(|number| format!("n{number}")).collect();
-    let peers: Vec<SocketAddr> = names.iter().map(|_| free_address()).collect();
-    let initial: Vec<String> = names
-        .iter()
-        .zip(&peers)
-        .map(|(name, peer)| format!("\"{name}={peer}\""))
-        .collect();
-    let mut servers = Vec::new();
-    for (name, peer) in names.iter().zip(&peers) {
-        let identity = authority.issue_node(name, &[], DAY, now).unwrap();
-        IdentityFiles::peer(&pki, name)
-            .write(&identity.peer, false)
-            .unwrap();
-        IdentityFiles::server(&pki, name)
-            .write(&identity.server, false)
-            .unwrap();
-        let text = format!(
-            "[node]\nname = \"{name}\"\ndata_dir = \"{}\"\n\
-             [listen]\nclient = \"127.0.0.1:0\"\npeer = \"{peer}\"\nadmin = \"127.0.0.1:0\"\n\
-             [cluster]\ninitial = [{}]\n\
-             [tls.client]\ncert_file = \"{s}.pem\"\nkey_file = \"{s}.key\"\ntrusted_ca_file = \"{p}/client-ca.pem\"\n\
-             [tls.peer]\ncert_file = \"{q}.pem\"\nkey_file = \"{q}.key\"\ntrusted_ca_file = \"{p}/peer-ca.pem\"\n",
-            folder.join(name).display(),
-            initial.join(","),
-            p = pki.display(),
-            s = pki.join(format!("{name}-server")).display(),
-            q = pki.join(format!("{name}-peer")).display(),
-        );
-        let file = folder.join(format!("{name}.toml"));
-        std::fs::write(&file, text).unwrap();
-        let config = Config::load(ConfigSources {
-            file: Some(file),
-            ..ConfigSources::default()
-        });
-        servers.push(
-            Server::start(config.unwrap(), ServerOptions::default())
-                .await
-                .unwrap(),
-        );
-    }
-    while !servers.iter().any(Server::has_lease) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let options = ConnectOptions::new()
-        .with_timeout(Duration::from_secs(10))
-        .with_tls(
-            TlsOptions::new()
-                .ca_pem_file(pki.join("client-ca.pem"))
-                .identity_pem_files(pki.join("bench.pem"), pki.join("bench.key")),
-        );
-    let endpoints: Vec<String> = servers
-        .iter()
-        .map(|s| s.client_address().to_string())
-        .collect();
-    let client = Client::connect(endpoints, Some(options)).await.unwrap();
-    (servers, client)
-}
 
 #[derive(Clone, Copy)]
 enum Load {
@@ -165,7 +82,9 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
     runtime.block_on(async {
-        let (servers, client) = cluster(folder.path()).await;
+        let servers = embedded::start(folder.path(), NODES).await;
+        let options = embedded::client_options(folder.path());
+        let client = Client::connect(embedded::endpoints(&servers), Some(options)).await.unwrap();
         for chunk in 0..KEYS / 100 {
             let puts = (0..100).map(|more| {
                 let client = client.clone();

@@ -34,3 +34,8 @@ pub mod transport;
 pub mod types;
 pub mod version;
 pub mod wire;
+
+/// The examples of the README are compiled.
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -15,9 +15,6 @@ mod sessions;
 mod sinks;
 mod start;
 mod state_thread;
-#[cfg(test)]
-#[cfg(feature = "cli")]
-mod tests;
 
 pub use start::Server;
 pub use start::ServerOptions;

@@ -126,10 +126,6 @@ impl LogEvents for LogReports {
     fn committed(&mut self, group: &GroupCommit) {
         self.metrics
             .storage
-            .wal_fsync_seconds
-            .record(group.took.as_secs_f64());
-        self.metrics
-            .storage
             .wal_batch_entries
             .record(group.entries as f64);
     }

@@ -233,7 +233,8 @@ impl Server {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         // After the lock is held: an earlier process of this directory can promise nothing more.
         let started = clock.now();
-        let found = Found::on_disk(&config, &data_dir, cluster_id, member_id)?;
+        let metrics = Metrics::new();
+        let found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
 
         let members = first_members(&config, cluster_id);
         let directory = Arc::new(Directory::new(members.clone()));
@@ -255,7 +256,6 @@ impl Server {
             started,
         );
 
-        let metrics = Metrics::new();
         let transport_stats = Arc::new(TransportStats::default());
         let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
         let mailbox = Arc::new(Mailbox::default());
@@ -585,6 +585,7 @@ impl Found {
         data_dir: &DataDir,
         cluster: ClusterId,
         node: NodeId,
+        metrics: &Arc<Metrics>,
     ) -> Result<Self, StartError> {
         let options = LogOptions {
             cluster,
@@ -592,7 +593,14 @@ impl Found {
             incarnation: data_dir.identity().incarnation,
             segment_bytes: config.storage.segment_bytes,
         };
-        let (mut log, recovery) = Log::open(data_dir.log_disk(), options)?;
+        let observed = metrics.clone();
+        let disk = data_dir.log_disk().observed_by(Arc::new(move |took| {
+            observed
+                .storage
+                .wal_fsync_seconds
+                .record(took.as_secs_f64());
+        }));
+        let (mut log, recovery) = Log::open(disk, options)?;
         let mut warnings = Vec::new();
         match &recovery.verdict {
             Verdict::Clean => {}

@@ -11,9 +11,9 @@ use x509_parser::prelude::FromDer;
 use x509_parser::prelude::X509Certificate;
 
 use crate::types::ClusterId;
+use crate::types::is_name;
 
 const SCHEME: &str = "leasehold://";
-const NAME_BYTES_MAX: usize = 64;
 
 /// Who is at the other end of a connection, by certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,15 +165,6 @@ fn alternative_names<'a>(
             _ => None,
         })
         .flatten()
-}
-
-/// Names end up in logs, metric labels and files, so they are plain.
-fn is_name(name: &str) -> bool {
-    name.len() <= NAME_BYTES_MAX
-        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 use leasehold::api::Consistency;
 use leasehold::api::ErrorKind;
 use leasehold::api::ReadPath;
+use leasehold::client::Client;
 use leasehold::client::DeleteOptions;
 use leasehold::client::GetOptions;
 use leasehold::client::PutOptions;
 
+use crate::embedded;
 use crate::harness::Cluster;
 use crate::harness::eventually;
 use crate::harness::is_healthy;
@@ -225,7 +227,7 @@ async fn a_node_that_moved_to_other_ports_is_found_again() {
     cluster.nodes[moved].start();
     let serializable = GetOptions::new().with_consistency(Consistency::Serializable);
     let endpoint = cluster.nodes[moved].client.to_string();
-    let alone = leasehold::client::Client::connect([endpoint], Some(cluster.options())).await;
+    let alone = Client::connect([endpoint], Some(cluster.options())).await;
     let alone = alone.unwrap();
     let started = std::time::Instant::now();
     loop {
@@ -246,7 +248,7 @@ async fn a_lease_only_read_on_a_follower_is_sent_on_to_the_leader() {
     let cluster = Cluster::start(3);
     let leader = cluster.leader().unwrap();
     let follower = cluster.nodes[(leader + 1) % 3].client.to_string();
-    let client = leasehold::client::Client::connect([follower], Some(cluster.options()))
+    let client = Client::connect([follower], Some(cluster.options()))
         .await
         .unwrap();
     client.put("a", "1", None).await.unwrap();
@@ -282,4 +284,28 @@ fn the_command_line_does_what_the_library_does() {
         1 + out.matches("IS LEADER").count(),
         "{out}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_in_one_process_elect_a_leader_that_hands_over_when_it_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut servers = embedded::start(folder.path(), 3).await;
+    let options = embedded::client_options(folder.path());
+    let client = Client::connect(embedded::endpoints(&servers), Some(options))
+        .await
+        .unwrap();
+    client.put("k", "v", None).await.unwrap();
+    let leader = embedded::lease_holder(&servers).await;
+    let term = servers[leader].status().term;
+    servers.remove(leader).shutdown().await;
+    let next = embedded::lease_holder(&servers).await;
+    assert!(servers[next].status().term > term);
+    assert_eq!(
+        client.get("k", None).await.unwrap().kvs[0].value.as_ref(),
+        b"v"
+    );
+    client.close().await;
+    for server in servers {
+        server.shutdown().await;
+    }
 }

@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod crashes;
+mod embedded;
 mod harness;
 mod hostile;
 mod life;

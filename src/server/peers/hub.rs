@@ -46,6 +46,8 @@ pub(super) struct Route {
     pub(super) info: PeerInfo,
     pub(super) control: Lane,
     pub(super) bulk: Lane,
+    /// Told when another connection has taken this one's place.
+    pub(super) retired: Notify,
 }
 
 /// All links, and the ways to them.
@@ -366,7 +368,14 @@ impl Hub {
             if live && !replaces(self.config.node_id, theirs.node_id, active.hellos, hellos) {
                 return None;
             }
-            active.connection.close(CloseCode::Duplicate);
+            if active.hellos.boot == theirs.boot {
+                // The other side may not have changed over yet, and would be without a connection
+                // for a moment: the older one is closed a little later.
+                active.route.retired.notify_one();
+            } else {
+                // Another process speaks for this member now; the one before is not heard again.
+                active.connection.close(CloseCode::Duplicate);
+            }
         }
         let info = PeerInfo {
             id: theirs.node_id,
@@ -379,6 +388,7 @@ impl Hub {
             info: info.clone(),
             control: Lane::new(CONTROL_MAX, Overflow::DropOldest),
             bulk: Lane::new(BULK_MAX, Overflow::DropNewest),
+            retired: Notify::new(),
         });
         link.active = Some(Active {
             connection: connection.clone(),

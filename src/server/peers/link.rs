@@ -42,6 +42,8 @@ const CONTROL_BATCH_MAX: usize = 256;
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const STAGGER: Duration = Duration::from_millis(250);
+/// How long the second of two connections is left open, so that both sides change over first.
+const GRACE: Duration = Duration::from_millis(500);
 const BACK_OFF_MIN: Duration = Duration::from_millis(25);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 /// A connection that lasted this long was a good one: the next call is made at once.
@@ -62,6 +64,7 @@ pub(super) async fn accept_all(endpoint: Endpoint, hub: Arc<Hub>) {
             let greeting = tokio::time::timeout(HELLO_TIMEOUT, answer(&connection, &hub)).await;
             let failure = match greeting {
                 Ok(Ok(Some(route))) => return carry(connection, hub, route).await,
+                // The caller waits for our hello and has nothing at work here: no need to wait.
                 Ok(Ok(None)) => return connection.close(CloseCode::Duplicate),
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::Silent,
@@ -186,7 +189,7 @@ async fn call(
     let failure = match greeting {
         Ok(Ok(Some(route))) => return Ok(Some((connection, route))),
         Ok(Ok(None)) => {
-            connection.close(CloseCode::Duplicate);
+            retire(&connection).await;
             return Ok(None);
         }
         // The other side has a better connection to us.
@@ -302,13 +305,26 @@ async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
         Arc::clone(&hub),
         route.info.id,
     ));
-    let lost = connection.lost().await;
+    let lost = tokio::select! {
+        lost = connection.lost() => lost,
+        () = route.retired.notified() => {
+            retire(&connection).await;
+            connection.lost().await
+        }
+    };
     // Stop reading before anyone is told: after a disconnect nothing more comes from there.
     tasks.shutdown().await;
     if lost != Lost::Closed(CloseCode::Duplicate) && lost != Lost::ClosedHere {
         tracing::info!(peer = route.info.name, %lost, "peer disconnected");
     }
     hub.lost(&connection);
+}
+
+/// Closes a connection whose place another one has, once the other side has had the time to see it
+/// the same way.
+async fn retire(connection: &Connection) {
+    let _ = tokio::time::timeout(GRACE, connection.lost()).await;
+    connection.close(CloseCode::Duplicate);
 }
 
 async fn send_control(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
