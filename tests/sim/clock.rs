@@ -63,8 +63,8 @@ impl MachineClock {
         };
         let good = rate(dice);
         let other = match dice.between(0, 5) {
-            0 => 80_000,
-            1 => -80_000,
+            0 => *dice.pick(&[80_000, 250_000]),
+            1 => *dice.pick(&[-80_000, -250_000]),
             2 => rate(dice),
             _ => good,
         };

@@ -137,7 +137,7 @@ impl Plan {
         // The time of a lease and a bit: what is decided within it decides about stale reads.
         let about = |dice: &mut Dice| p / 2 + dice.between(0, p);
         let cut_off = dice.spread(p / 2, 3 * p);
-        match dice.between(0, 16) {
+        match dice.between(0, 17) {
             0 => {
                 // A follower's promise lapses, the others forget theirs, the leader is cut off.
                 let lapsed = p + dice.between(p / 20, p);
@@ -322,6 +322,20 @@ impl Plan {
                 };
                 self.at(at + dice.spread(US, 2 * p), cut_off, fault);
                 at + 2 * p + cut_off
+            }
+            16 => {
+                // Leaders fall one after the other, each while its first entries are on their way
+                // (Raft, figure 8).
+                let falls = dice.between(3, 8);
+                let mut next = at;
+                for _ in 0..falls {
+                    let after = dice.spread(US, 4 * MS);
+                    let down = dice.between(p / 2, 3 * self.election);
+                    let fault = Fault::Crash(Target::Sender, ending(dice));
+                    self.on(next, Kind::Append, after, down, fault);
+                    next += dice.between(p, 2 * self.election);
+                }
+                next
             }
             _ => {
                 // Two of anything, together.
