@@ -148,12 +148,12 @@ impl SimDisk {
             self.keep(unsaved, usize::MAX);
         }
         if std::mem::take(&mut self.recovered) {
-            self.quarantined = false;
             if let Some(log) = self.real.as_mut().and_then(|real| real.log.as_mut())
                 && log.end_quarantine().is_err()
             {
                 return Sync::Failed;
             }
+            self.quarantined = false;
         }
         if self.dice.chance(0.01) {
             self.kept = self.store.clone();
@@ -259,6 +259,7 @@ impl SimDisk {
         }
         let recovery = real.reopen(ending, self.quarantined)?;
         self.recovered = false;
+        self.quarantined = recovery.quarantined;
         let hard = HardState {
             term: recovery.vote.term,
             vote: recovery.vote.voted_for,
