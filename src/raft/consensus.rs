@@ -161,7 +161,12 @@ impl Consensus {
             through: None,
             forgot_votes: lost_all,
         });
-        let applied_here = applied.clamp(base.index, last.index);
+        // The end of a damaged log may be one that had been cut, and say something else than what
+        // was applied: nothing of it is known to be committed until a leader confirms it.
+        let applied_here = match damaged {
+            true => base.index,
+            false => applied.clamp(base.index, last.index),
+        };
 
         let mut consensus = Self {
             id,
@@ -738,5 +743,93 @@ impl Consensus {
             }
             _ => assert!(self.published.lease().is_none(), "only leaders have leases"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raft::Append;
+    use crate::raft::Entry;
+    use crate::raft::Heartbeat;
+    use crate::raft::Rejoin;
+    use crate::raft::RejoinReply;
+
+    fn entry(index: u64, term: u64) -> Entry {
+        Entry {
+            id: LogId::new(LogIndex(index), Term(term)),
+            payload: Payload::Noop,
+        }
+    }
+
+    /// Drains the outputs, makes everything durable at once, and gives what is sent.
+    fn settle(node: &mut Consensus, now: Instant) -> Vec<Message> {
+        let mut sent = Vec::new();
+        while let Some(output) = node.poll_output() {
+            match output {
+                Output::Persist(ticket, _) => node.handle(now, Input::Persisted(ticket)),
+                Output::Send(envelope) => sent.push(envelope.message),
+                _ => {}
+            }
+        }
+        sent
+    }
+
+    /// A log that lost its end may show, in its place, what had been cut there before: here 2@1,
+    /// where 2@2 was committed and applied. Taken for committed it could never be replaced, and
+    /// the replica would vote with it.
+    #[test]
+    fn a_damaged_log_is_not_taken_for_committed_because_something_was_applied() {
+        let now = Instant::from_nanos(1_000_000_000);
+        let restored = Restored {
+            hard_state: HardState {
+                term: Term(2),
+                ..HardState::default()
+            },
+            base_configuration: crate::raft::Configuration {
+                voters: [NodeId(1), NodeId(2), NodeId(3)].into(),
+                ..Default::default()
+            },
+            entries: vec![entry(1, 1), entry(2, 1)],
+            applied: LogIndex(2),
+            quarantined: true,
+            ..Restored::default()
+        };
+        let mut node = Consensus::new(NodeId(2), Timing::default(), restored, 7, now);
+        settle(&mut node, now);
+        let heartbeat = Heartbeat {
+            round: RoundId(9),
+            promise: Timing::default().lease_duration,
+            commit: LogIndex(2),
+        };
+        let hears = |node: &mut Consensus, message| {
+            let envelope = Envelope {
+                from: NodeId(1),
+                to: NodeId(2),
+                term: Term(2),
+                message,
+            };
+            node.handle(now, Input::Message(envelope));
+            settle(node, now)
+        };
+        let said = hears(&mut node, Message::Heartbeat(heartbeat));
+        let nonce = said.iter().find_map(|message| match message {
+            Message::Rejoin(Rejoin { nonce }) => Some(*nonce),
+            _ => None,
+        });
+        let reply = RejoinReply {
+            nonce: nonce.expect("it asks how much it must hold"),
+            through: LogIndex(2),
+        };
+        hears(&mut node, Message::RejoinReply(reply));
+        assert!(node.is_quarantined(), "it holds 2@1, and 2@2 was meant");
+        let append = Append {
+            heartbeat,
+            base: entry(1, 1).id,
+            entries: vec![entry(2, 2)],
+        };
+        hears(&mut node, Message::Append(append));
+        assert_eq!(node.status().last, entry(2, 2).id);
+        assert!(!node.is_quarantined());
     }
 }

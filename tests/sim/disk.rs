@@ -9,6 +9,8 @@
 //! The state machine's store is never synced, so after a loss of power an older version of it may
 //! be found.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use leasehold::kv::MemStore;
 use leasehold::log::Log;
@@ -23,6 +25,7 @@ use leasehold::raft::HardState;
 use leasehold::raft::Payload;
 use leasehold::raft::Unsaved;
 use leasehold::types::Incarnation;
+use leasehold::types::LogId;
 use leasehold::types::LogIndex;
 use leasehold::types::NodeId;
 use leasehold::types::Term;
@@ -54,6 +57,8 @@ pub(crate) struct SimDisk {
     /// What is durable: of a plain log, all there is; of a real one, what it has reported.
     hard: HardState,
     entries: Vec<Entry>,
+    /// Everything that was ever written here.
+    written: BTreeSet<LogId>,
     real: Option<RealLog>,
     /// Written, and not known to be synced.
     under_way: Vec<Unsaved>,
@@ -85,6 +90,7 @@ impl SimDisk {
         Self {
             hard: HardState::default(),
             entries: Vec::new(),
+            written: BTreeSet::new(),
             real: real.then(|| RealLog::new(node, dice.number())),
             under_way: Vec::new(),
             quarantined: false,
@@ -105,6 +111,8 @@ impl SimDisk {
     pub(crate) fn write(&mut self, now: Nanos, batch: Vec<Unsaved>) -> Nanos {
         assert!(self.under_way.is_empty(), "one batch at a time");
         let votes = batch.iter().filter(|u| u.hard_state.is_some()).count() as u64;
+        let entries = batch.iter().flat_map(|unsaved| &unsaved.entries);
+        self.written.extend(entries.map(|entry| entry.id));
         self.under_way = batch;
         let usual = self.dice.between(self.latency_min, self.latency_max) * (1 + votes);
         if now < self.slow_until {
@@ -140,12 +148,12 @@ impl SimDisk {
             self.keep(unsaved, usize::MAX);
         }
         if std::mem::take(&mut self.recovered) {
-            self.quarantined = false;
             if let Some(log) = self.real.as_mut().and_then(|real| real.log.as_mut())
                 && log.end_quarantine().is_err()
             {
                 return Sync::Failed;
             }
+            self.quarantined = false;
         }
         if self.dice.chance(0.01) {
             self.kept = self.store.clone();
@@ -203,8 +211,12 @@ impl SimDisk {
             }
             _ => {}
         }
-        if entries.len() > self.entries.len() || entries != self.entries[..entries.len()] {
-            return Err("one bit flipped, and other entries were made of it".to_owned());
+        // What had been cut may be at the end again, but nothing that never was.
+        if let Some(new) = entries
+            .iter()
+            .find(|entry| !self.written.contains(&entry.id))
+        {
+            return Err(format!("one bit flipped, and {} was made of it", new.id));
         }
         self.entries = entries;
         Ok(())
@@ -247,6 +259,7 @@ impl SimDisk {
         }
         let recovery = real.reopen(ending, self.quarantined)?;
         self.recovered = false;
+        self.quarantined = recovery.quarantined;
         let hard = HardState {
             term: recovery.vote.term,
             vote: recovery.vote.voted_for,

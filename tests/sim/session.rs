@@ -91,7 +91,7 @@ impl World {
                 continue;
             };
             let source = self.read_store(node, range);
-            self.answer_read(node, arrival.frame, Authority::Serializable, source, 0);
+            self.must_answer(node, arrival.frame, Authority::Serializable, source, 0);
         }
         self.then(node, Work::SessionReads(connection));
     }
@@ -130,9 +130,13 @@ impl World {
         for Candidate { arrival, source } in batch.candidates {
             let insists = arrival.call.consistency == Consistency::LeaseOnly;
             match (permit, source) {
-                (Some(permit), Some(source)) if source.applied >= permit.index() => {
+                (Some(permit), Some(source)) => {
                     let authority = Authority::Permit(permit);
-                    self.answer_read(node, arrival.frame, authority, source, arrival.exposed);
+                    let exposed = arrival.exposed;
+                    // Else the state machine is not there yet: wait for it at the driver.
+                    if !self.answer_read(node, arrival.frame, authority, source, exposed) {
+                        handed.push(arrival);
+                    }
                 }
                 (None, _) if insists && batch.lease.is_some() => {
                     self.reply(node, arrival.frame, Err(lease_invalid()));
@@ -170,7 +174,7 @@ impl World {
                         continue;
                     }
                     let source = self.read_store(node, &range);
-                    self.answer_read(node, frame, Authority::Permit(permit), source, exposed);
+                    self.must_answer(node, frame, Authority::Permit(permit), source, exposed);
                 }
                 (Delivery::Permit(_), Handed::Other) => {
                     self.judge
@@ -234,7 +238,8 @@ impl World {
         }
     }
 
-    fn answer_read(
+    /// Answers a read whose store is known to be far enough.
+    fn must_answer(
         &mut self,
         node: usize,
         frame: u64,
@@ -242,12 +247,26 @@ impl World {
         source: Source<RangeResponse>,
         exposed: i64,
     ) {
+        if !self.answer_read(node, frame, authority, source, exposed) {
+            let what = format!("n{}: permit beyond what is applied", node + 1);
+            self.judge.fail("P21 applied covers the permit", what);
+        }
+    }
+
+    /// Answers a read, if what was read is enough for it.
+    fn answer_read(
+        &mut self,
+        node: usize,
+        frame: u64,
+        authority: Authority,
+        source: Source<RangeResponse>,
+        exposed: i64,
+    ) -> bool {
         let reader = Reader {
             lease_margin: Duration::ZERO,
         };
         let Some(answer) = reader.answer(authority, source) else {
-            let what = format!("n{}: permit beyond what is applied", node + 1);
-            return self.judge.fail("P21 applied covers the permit", what);
+            return false;
         };
         let read = answer.read;
         let real = self.now;
@@ -263,6 +282,7 @@ impl World {
         };
         let body = ResponseBody::Range(answer.found);
         self.reply(node, frame, Ok(Response { header, body }));
+        true
     }
 }
 

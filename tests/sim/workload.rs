@@ -472,7 +472,7 @@ const READS: [Consistency; 6] = [
 ];
 const PROBE_READS: [Consistency; 4] = [
     Consistency::Linearizable,
-    Consistency::LeaseOnly,
+    Consistency::LinearizableQuorum,
     Consistency::LeaseOnly,
     Consistency::LeaseOnly,
 ];

@@ -410,8 +410,8 @@ fn any_message_whatever_has_a_result() {
             quarantined: rng.u8(0..8) == 0,
             ..Restored::default()
         };
+        let mut applied = restored.applied;
         let mut node = Consensus::new(NodeId(1), Timing::default(), restored, seed, now);
-        let mut applied = node.status().commit;
         let mut waiting = 0;
         for _ in 0..400 {
             let input = match rng.u8(0..10) {
