@@ -786,7 +786,7 @@ mod tests {
                 term: Term(2),
                 ..HardState::default()
             },
-            base_configuration: crate::raft::Configuration {
+            base_configuration: Configuration {
                 voters: [NodeId(1), NodeId(2), NodeId(3)].into(),
                 ..Default::default()
             },

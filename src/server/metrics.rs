@@ -232,6 +232,12 @@ pub struct RaftMetrics {
     pub commit_index: Gauge,
     /// Highest index applied.
     pub applied_index: Gauge,
+    /// Followers that turned out to lack what they had acknowledged to this leader.
+    pub lost_logs: Counter,
+    /// Messages that no correct peer can have sent.
+    pub messages_refused: Counter,
+    /// 1 while this node takes everything anew and neither votes nor serves.
+    pub quarantined: Gauge,
     messages_sent: [Counter; MessageKind::ALL.len()],
 }
 
@@ -639,6 +645,18 @@ impl RaftMetrics {
             applied_index: register.gauge(
                 "leasehold_raft_applied_index",
                 "Highest log index applied to the state.",
+            ),
+            lost_logs: register.counter(
+                "leasehold_raft_lost_logs_total",
+                "Followers that turned out to lack what they had acknowledged to this leader.",
+            ),
+            messages_refused: register.counter(
+                "leasehold_raft_messages_refused_total",
+                "Messages that no correct peer can have sent.",
+            ),
+            quarantined: register.gauge(
+                "leasehold_raft_quarantined",
+                "1 while this node takes everything anew and neither votes nor serves.",
             ),
             messages_sent: MessageKind::ALL.map(|kind| {
                 register.labelled(&[("kind", kind.label())]).counter(
