@@ -82,7 +82,8 @@ impl Founding {
         };
         match std::fs::read_to_string(&path) {
             Ok(text) => {
-                let founded = parse(&text).ok_or(FoundingError::Damaged { path: path.clone() })?;
+                let founded =
+                    parse(&text).ok_or_else(|| FoundingError::Damaged { path: path.clone() })?;
                 if founded != names {
                     return Err(FoundingError::OtherMembers {
                         configured: names,

@@ -64,7 +64,7 @@ pub(crate) fn endpoints(servers: &[Server]) -> Vec<String> {
 }
 
 /// Configurations of `count` nodes, with their certificates.
-fn configurations(folder: &Path, count: usize) -> Vec<Config> {
+pub(crate) fn configurations(folder: &Path, count: usize) -> Vec<Config> {
     let (pki, now) = (folder.join("pki"), wall_clock());
     let authority = Authority::create(None, 10 * DAY, now).unwrap();
     authority.save(&pki).unwrap();

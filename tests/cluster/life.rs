@@ -309,3 +309,49 @@ async fn three_nodes_in_one_process_elect_a_leader_that_hands_over_when_it_stops
         server.shutdown().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_without_room_goes_on_when_another_one_of_its_connection_leaves_some() {
+    let mut cluster = Cluster::prepare(1);
+    cluster.write_configs("[limits]\nmax_inflight = 2\n");
+    cluster.start_all();
+    cluster.wait_for_lease();
+    let client = cluster.client().await;
+    // Large values travel on a stream of their own, and small ones take all the room there is.
+    for round in 0..20 {
+        let small = (0..8).map(|number| (format!("small/{round}/{number}"), 10));
+        let puts = small
+            .chain([(format!("large/{round}"), 40 << 10)])
+            .map(|(key, bytes)| {
+                let client = client.clone();
+                async move { client.put(key, vec![7; bytes], None).await }
+            });
+        for put in futures_join(puts).await {
+            put.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_dropped_lets_go_of_its_data_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = embedded::configurations(folder.path(), 1).remove(0);
+    let options = leasehold::server::ServerOptions::default;
+    let server = leasehold::server::Server::start(config.clone(), options())
+        .await
+        .unwrap();
+    drop(server);
+    // Its threads finish what they hold; then, and not before, the directory is free.
+    let started = std::time::Instant::now();
+    let again = loop {
+        match leasehold::server::Server::start(config.clone(), options()).await {
+            Ok(server) => break server,
+            Err(error) => {
+                assert!(error.to_string().contains("in use"), "{error}");
+                assert!(started.elapsed() < crate::harness::PATIENCE, "{error}");
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        }
+    };
+    again.shutdown().await;
+}
