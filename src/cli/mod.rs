@@ -124,7 +124,8 @@ pub fn run(
     settings: &[SettingHelp],
     connector: &impl Connector,
 ) -> ExitCode {
-    let mut out = io::BufWriter::new(anstream::stdout());
+    // Raw: what strips colours for pipes would strip bytes of keys and values as well.
+    let mut out = io::BufWriter::new(io::stdout());
     let result = dispatch(command, global, settings, connector, &mut out);
     let flushed = out.flush().map_err(Failure::from);
     report(result.and(flushed))

@@ -251,7 +251,7 @@ impl Lane {
         let (reply, receiver) = oneshot::channel();
         let waiting = self.enter(frame, reply, movable)?;
         let result = tokio::time::timeout_at(deadline, receiver).await;
-        let sent = waiting.give_up();
+        drop(waiting);
         drop(permit);
         match result {
             Ok(Ok(result)) => result,
@@ -261,8 +261,10 @@ impl Lane {
                 sent: true,
                 cause: BrokenCause::Ended,
             }),
+            // Even if it has not left yet: it lies among others that wait to be written, and goes
+            // with them.
             Err(_) => Err(Broken {
-                sent,
+                sent: true,
                 cause: BrokenCause::OutOfTime,
             }),
         }
@@ -333,6 +335,8 @@ impl Lane {
             state.over = Some(cause.clone());
         }
         let taken = state.taken;
+        // What has not left by now never will: so it is certain that it was not sent.
+        state.out.clear();
         let waiters = state.leave_all(|_| true);
         drop(guard);
         tell(waiters, taken, cause);
@@ -341,10 +345,11 @@ impl Lane {
     /// Tells those who may go elsewhere that they should.
     fn give_up_movable(&self) {
         let mut state = self.lock();
-        let taken = state.taken;
+        // What waits to be written leaves all the same, should the link come back to life.
+        let encoded = state.encoded;
         let waiters = state.leave_all(|waiter| waiter.movable);
         drop(state);
-        tell(waiters, taken, &BrokenCause::Silent);
+        tell(waiters, encoded, &BrokenCause::Silent);
     }
 
     fn is_over(&self) -> bool {
@@ -413,17 +418,6 @@ struct Waiting<'a> {
     request_id: u64,
 }
 
-impl Waiting<'_> {
-    /// Leaves; says whether the request may have left this process.
-    fn give_up(self) -> bool {
-        let mut state = self.lane.lock();
-        match state.leave(self.request_id) {
-            Some(waiter) => waiter.order <= state.taken,
-            None => true,
-        }
-    }
-}
-
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.lane.lock().leave(self.request_id);
@@ -437,6 +431,9 @@ async fn send(lane: Arc<Lane>, mut sender: FrameSender) {
         tokio::task::yield_now().await;
         let batch = {
             let mut state = lane.lock();
+            if state.over.is_some() {
+                return;
+            }
             state.taken = state.encoded;
             state.out.split().freeze()
         };

@@ -156,8 +156,8 @@ pub enum LogError {
     Damaged(Damage),
     /// Both slots of the vote file are gone: this member no longer knows what it promised.
     #[error(
-        "the vote file is lost, so this member cannot know whom it voted for; it may come back \
-         only as a new member: remove its data and use `member replace`"
+        "the vote file is lost, so this member cannot know whom it voted for; in a cluster \
+         of several, empty its data directory: it then takes everything anew from its peers"
     )]
     VoteLost,
     /// A later version of leasehold wrote this.

@@ -92,6 +92,8 @@ pub struct Consensus {
     pub(super) election_due: Instant,
     pub(super) next_round: u64,
     pub(super) quarantine: Option<Quarantine>,
+    /// See [`Consensus::is_unproven`].
+    pub(super) unproven: bool,
     retired: bool,
     pub(super) tripped: bool,
     /// A vote that was given and is not yet durable.
@@ -113,6 +115,9 @@ pub(super) struct Quarantine {
     pub(super) nonce: u64,
     /// What a leader, confirmed by a quorum after it was asked, says must be held.
     pub(super) through: Option<LogIndex>,
+    /// The vote file is lost as well: what it promises now says nothing of what it voted before,
+    /// so no quorum may count it until it is out of quarantine.
+    pub(super) forgot_votes: bool,
 }
 
 impl Consensus {
@@ -127,6 +132,7 @@ impl Consensus {
             entries,
             applied,
             quarantined,
+            unproven,
             lease_tripped,
         } = restored;
         let (log, fit) = Log::restore(base, base_configuration, entries);
@@ -134,7 +140,10 @@ impl Consensus {
 
         // Each of these means that something acknowledged may be gone. The vote file is written
         // before the log, and nothing is applied that is not durable, so neither can lag.
-        let damaged = quarantined || !fit || hard.term < last.term || applied > last.index;
+        // An unproven replica that holds entries met an older cluster before it was stopped.
+        let lost_all = unproven && last.index > LogIndex(0);
+        let damaged =
+            quarantined || lost_all || !fit || hard.term < last.term || applied > last.index;
         if hard.term < last.term {
             hard.term = last.term;
             hard.vote = None;
@@ -150,6 +159,7 @@ impl Consensus {
         let quarantine = damaged.then(|| Quarantine {
             nonce: rng.u64(..),
             through: None,
+            forgot_votes: lost_all,
         });
         // The end of a damaged log may be one that had been cut, and say something else than what
         // was applied: nothing of it is known to be committed until a leader confirms it.
@@ -178,6 +188,7 @@ impl Consensus {
             role: RoleState::Follower(Follower::default()),
             election_due: now,
             next_round,
+            unproven: unproven && !damaged,
             quarantine,
             retired: false,
             tripped: lease_tripped,
@@ -359,6 +370,32 @@ impl Consensus {
     pub fn clear_lease_tripwire(&mut self) {
         self.tripped = false;
         self.settle();
+    }
+
+    /// Whether this replica began with nothing and has not yet been seen to found its cluster.
+    ///
+    /// A member whose disks were emptied looks like one that starts for the first time, and must
+    /// not vote: it has forgotten what it acknowledged (A23). So a replica that begins with nothing
+    /// helps to elect only candidates that have nothing either, and at the first sign that the
+    /// cluster exists already it goes into quarantine, like any other replica that lost its log.
+    pub fn is_unproven(&self) -> bool {
+        self.unproven
+    }
+
+    /// The cluster is older than this replica's memory of it.
+    pub(super) fn meet_an_older_cluster(&mut self) {
+        if !std::mem::take(&mut self.unproven) {
+            return;
+        }
+        let nonce = self.rng.u64(..);
+        self.quarantine = Some(Quarantine {
+            nonce,
+            through: None,
+            forgot_votes: true,
+        });
+        if !matches!(self.role, RoleState::Follower(_)) {
+            self.role = RoleState::Follower(Follower::default());
+        }
     }
 
     /// Whether this replica still waits to have back what its log lost (A23). Once this turns
@@ -749,7 +786,7 @@ mod tests {
                 term: Term(2),
                 ..HardState::default()
             },
-            base_configuration: crate::raft::Configuration {
+            base_configuration: Configuration {
                 voters: [NodeId(1), NodeId(2), NodeId(3)].into(),
                 ..Default::default()
             },

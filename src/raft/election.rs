@@ -21,11 +21,15 @@ use crate::raft::VoteReply;
 use crate::raft::role::Campaign;
 use crate::raft::role::Follower;
 use crate::raft::role::RoleState;
+use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::Term;
 
 impl Consensus {
     pub(super) fn handle_pre_vote(&mut self, from: NodeId, term: Term, question: PreVote) {
+        if question.last.index > LogIndex(0) {
+            self.meet_an_older_cluster();
+        }
         let ballot = match self.reason_against_pre_vote(term, &question) {
             None => Ballot::Granted,
             Some(reason) => Ballot::Withheld(reason),
@@ -46,6 +50,9 @@ impl Consensus {
     }
 
     pub(super) fn handle_vote(&mut self, from: NodeId, term: Term, question: Vote) {
+        if question.last.index > LogIndex(0) {
+            self.meet_an_older_cluster();
+        }
         if let Some(reason) = self.reason_against_vote(from, term, &question) {
             let reply = VoteReply {
                 round: question.round,
@@ -55,6 +62,7 @@ impl Consensus {
             return self.send(from, Message::VoteReply(reply));
         }
         let before = self.hard;
+        self.unproven = false;
         self.hard.vote = Some(from);
         // An authorised vote is a promise, too: the new leader may serve by it at once. What it
         // needs after a crash is written with the vote, before either is known to anyone.
@@ -176,6 +184,7 @@ impl Consensus {
     /// once it is durable (P33). An answer is matched by the name of the round, so one to a
     /// campaign that a crash has undone can not count for the next.
     fn campaign(&mut self, transfer_from: Option<Term>) {
+        self.unproven = false;
         self.adopt(self.hard.term.next());
         self.hard.vote = Some(self.id);
         let round = self.fresh_round();

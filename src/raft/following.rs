@@ -40,10 +40,15 @@ impl Consensus {
         let Some(_) = self.follow(from, term, append.heartbeat) else {
             return;
         };
+        let Append { base, entries, .. } = append;
+        if base.index > LogIndex(0) {
+            self.meet_an_older_cluster();
+        }
+        // What begins with the first entry, before anything is committed, is the founding.
+        self.unproven = false;
         let RoleState::Follower(follower) = &mut self.role else {
             return;
         };
-        let Append { base, entries, .. } = append;
         if self.log.agrees(base) {
             let through = entries.last().map_or(base.index, |entry| entry.id.index);
             let keep = self.commit.max(follower.verified);
@@ -102,6 +107,9 @@ impl Consensus {
                 return None;
             }
         }
+        if message.commit > LogIndex(0) {
+            self.meet_an_older_cluster();
+        }
         self.restart_election_timer();
         let promised = self.promise_leader(from, term, message.promise);
         let RoleState::Follower(follower) = &mut self.role else {
@@ -123,6 +131,14 @@ impl Consensus {
         // With a disk that does not answer, a promise would only keep a leader in office that can
         // commit nothing through us (P29).
         if length > PROMISE_MAX || self.disk_is_stalled(self.timing.lease_duration) {
+            return false;
+        }
+        // The round that confirms a leader to a replica without memory must not rest on it.
+        if self
+            .quarantine
+            .as_ref()
+            .is_some_and(|quarantine| quarantine.forgot_votes)
+        {
             return false;
         }
         if length > self.hard.promise_floor {

@@ -193,11 +193,16 @@ impl Consensus {
         if reply.heard.round < progress.counts_from {
             return;
         }
+        let round = reply.heard.round;
         match reply.verdict {
-            Verdict::Durable(through) => progress.stored(through, true, heartbeat),
-            Verdict::Held(through) => progress.stored(through, false, heartbeat),
+            Verdict::Durable(through) => progress.stored(through, true, round, heartbeat),
+            Verdict::Held(through) => progress.stored(through, false, round, heartbeat),
             Verdict::Conflict(conflict) => {
+                let lost = progress.lost_its_log(conflict.base, round);
                 progress.refused(conflict.base, shared);
+                if lost {
+                    self.published.count_lost_log();
+                }
             }
         }
     }

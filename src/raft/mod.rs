@@ -77,6 +77,10 @@ pub struct Restored {
     pub applied: LogIndex,
     /// The log is damaged: neither vote nor campaign (A23).
     pub quarantined: bool,
+    /// The data directory was empty, and this node has not shown since that it takes part in the
+    /// founding of its cluster: it may be a member that lost everything. See
+    /// [`Consensus::is_unproven`].
+    pub unproven: bool,
     /// The tripwire has gone off and no operator has cleared it: no leased reads (P37).
     pub lease_tripped: bool,
 }
@@ -92,6 +96,7 @@ pub struct Published {
     lease: ArcSwapOption<LeaseCell>,
     lease_counters: Arc<LeaseCounters>,
     messages_refused: AtomicU64,
+    lost_logs: AtomicU64,
 }
 
 impl Published {
@@ -130,6 +135,15 @@ impl Published {
     /// Messages that no correct peer can have sent, and that changed nothing.
     pub fn messages_refused(&self) -> u64 {
         self.messages_refused.load(Ordering::Relaxed)
+    }
+
+    /// As leader: how often a follower turned out to lack what it had acknowledged.
+    pub fn lost_logs(&self) -> u64 {
+        self.lost_logs.load(Ordering::Relaxed)
+    }
+
+    fn count_lost_log(&self) {
+        self.lost_logs.fetch_add(1, Ordering::Relaxed);
     }
 
     fn begin_lease(&self, cell: Arc<LeaseCell>) {

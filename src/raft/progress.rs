@@ -26,6 +26,8 @@ pub(super) struct Progress {
     pub(super) next: LogIndex,
     /// How we send to it.
     pub(super) state: State,
+    /// The newest round that it had heard when it acknowledged what is matched.
+    matched_in: RoundId,
     /// The newest round it promised; `None` from the moment it enters the configuration until it
     /// answers (P15).
     pub(super) ack: Option<RoundId>,
@@ -65,6 +67,7 @@ impl Progress {
     pub(super) fn unknown(last: LogIndex, heartbeat: Duration) -> Self {
         Self {
             matched: LogIndex(0),
+            matched_in: RoundId(0),
             next: last.next(),
             state: State::Probe { sent: None },
             ack: None,
@@ -94,13 +97,36 @@ impl Progress {
     }
 
     /// It stored everything up to `through`; `durable` if that counts. `through` is in our log.
-    pub(super) fn stored(&mut self, through: LogIndex, durable: bool, heartbeat: Duration) {
+    pub(super) fn stored(
+        &mut self,
+        through: LogIndex,
+        durable: bool,
+        round: RoundId,
+        heartbeat: Duration,
+    ) {
         if durable && through > self.matched {
             self.matched = through;
+            self.matched_in = round;
             self.lacking_since = None;
         }
         self.got_on(through, heartbeat);
         self.stream_from(through.next());
+    }
+
+    /// It refused `base` after it had heard of `round`. If it had acknowledged that base before, it
+    /// has lost part of its log and does not know it: an older copy of its data, or another
+    /// process in its place. What it acknowledged is void; whether that was so.
+    pub(super) fn lost_its_log(&mut self, base: LogIndex, round: RoundId) -> bool {
+        let lost = base <= self.matched && round > self.matched_in;
+        if lost {
+            self.matched = LogIndex(0);
+            self.matched_in = round;
+            self.next = base.next();
+            self.state = State::Probe { sent: None };
+            self.verified = LogIndex(0);
+            self.lacking_since = None;
+        }
+        lost
     }
 
     /// It refused `base`; the logs may share `shared`. Whether that is news.
@@ -240,7 +266,7 @@ mod tests {
         let heartbeat = Duration::from_millis(50);
         let longest = Duration::from_millis(1000);
         let mut progress = Progress::unknown(LogIndex(0), heartbeat);
-        progress.stored(LogIndex(0), true, heartbeat);
+        progress.stored(LogIndex(0), true, RoundId(1), heartbeat);
         let last = LogIndex(100);
         while progress.may_send(last) {
             progress.sent(progress.next, RoundId(7));
@@ -258,7 +284,7 @@ mod tests {
         assert!(progress.may_send(last), "it is asked for what it holds");
         assert_eq!(progress.next, sent.next());
         progress.sent(sent, RoundId(8));
-        progress.stored(sent, true, heartbeat);
+        progress.stored(sent, true, RoundId(1), heartbeat);
         assert_eq!(progress.matched, sent);
         assert!(progress.may_send(last), "and the stream goes on");
     }

@@ -64,6 +64,8 @@ pub(crate) trait Sinks: Send {
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
+    /// This member took part in the founding, or took everything anew. Called at most once.
+    fn proven(&mut self);
     /// Proof came that an assumption about clocks failed (P37). Called once.
     fn lease_tripped(&mut self);
 }
@@ -78,6 +80,8 @@ pub(crate) struct Driver<S> {
     pending: BTreeMap<RequestId, (Arc<Outbox>, u64)>,
     next_request: u64,
     lease_tripped: bool,
+    /// See [`crate::raft::Restored::unproven`].
+    unproven: bool,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -87,10 +91,12 @@ impl<S: Sinks> Driver<S> {
         clock: Arc<dyn Clock>,
         sinks: S,
         status: Arc<ArcSwap<Status>>,
+        unproven: bool,
     ) -> Self {
         status.store(Arc::new(node.status()));
         Self {
             lease_tripped: node.consensus().lease_tripped(),
+            unproven,
             node,
             mailbox,
             clock,
@@ -155,6 +161,11 @@ impl<S: Sinks> Driver<S> {
     }
 
     fn publish_status(&mut self) {
+        let consensus = self.node.consensus();
+        if self.unproven && !consensus.is_unproven() && !consensus.is_quarantined() {
+            self.unproven = false;
+            self.sinks.proven();
+        }
         if !self.lease_tripped && self.node.consensus().lease_tripped() {
             self.lease_tripped = true;
             self.sinks.lease_tripped();

@@ -68,6 +68,14 @@ impl Fatal {
         })
     }
 
+    /// To be held by a thread that the node cannot do without.
+    pub(crate) fn watch(&self, thread: &'static str) -> Watch {
+        Watch {
+            fatal: self.clone(),
+            thread,
+        }
+    }
+
     fn strike(&self, reason: &str) {
         tracing::error!(node = %self.node, "{reason}");
         // Only the first reason counts; the rest follows from it.
@@ -78,6 +86,21 @@ impl Fatal {
         });
         if self.exit {
             std::process::exit(EXIT_CODE);
+        }
+    }
+}
+
+/// Notices that the thread which holds it ends in a panic: half a node is worse than none.
+pub(crate) struct Watch {
+    fatal: Fatal,
+    thread: &'static str,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fatal
+                .strike(&format!("the {} thread panicked", self.thread));
         }
     }
 }

@@ -127,6 +127,10 @@ impl Instruments {
         raft.commit_index.set(commit.0 as f64);
         raft.applied_index.set(applied.0 as f64);
         raft.proposals_committed.absolute(commit.0);
+        raft.lost_logs.absolute(sessions.published.lost_logs());
+        raft.messages_refused
+            .absolute(sessions.published.messages_refused());
+        raft.quarantined.set(flag(status.role == Role::Quarantined));
         raft.proposals_applied.absolute(applied.0);
         metrics.requests.in_flight.set(sessions.handed_on() as f64);
         metrics

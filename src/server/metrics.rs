@@ -11,6 +11,7 @@
 //! would turn into a summary, which cannot be added up across nodes: so there are buckets for every
 //! name. Samples of histograms pile up until somebody drains them: [`Metrics::spawn_upkeep`] does.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -152,23 +153,21 @@ fn path_index(path: ReadPath) -> usize {
 }
 
 /// Lets one of every 64 reads through: a histogram sample costs more than the read of a batch.
-#[derive(Clone, Copy, Debug, Default)]
+/// Shared by all sessions of a node, so that those of short connections are measured like any
+/// other.
+#[derive(Debug, Default)]
 pub struct Sampler {
-    seen: u32,
+    seen: AtomicU64,
 }
 
 impl Sampler {
     /// One of so many is measured.
-    pub const EVERY: u32 = 64;
+    pub const EVERY: u64 = 64;
 
     /// Counts `reads` and says whether one of them should be measured.
-    pub fn take(&mut self, reads: u32) -> bool {
-        self.seen = self.seen.saturating_add(reads);
-        let due = self.seen >= Self::EVERY;
-        if due {
-            self.seen %= Self::EVERY;
-        }
-        due
+    pub fn take(&self, reads: u64) -> bool {
+        let before = self.seen.fetch_add(reads, Ordering::Relaxed);
+        before / Self::EVERY != before.wrapping_add(reads) / Self::EVERY
     }
 }
 
@@ -233,6 +232,12 @@ pub struct RaftMetrics {
     pub commit_index: Gauge,
     /// Highest index applied.
     pub applied_index: Gauge,
+    /// Followers that turned out to lack what they had acknowledged to this leader.
+    pub lost_logs: Counter,
+    /// Messages that no correct peer can have sent.
+    pub messages_refused: Counter,
+    /// 1 while this node takes everything anew and neither votes nor serves.
+    pub quarantined: Gauge,
     messages_sent: [Counter; MessageKind::ALL.len()],
 }
 
@@ -273,7 +278,7 @@ impl RaftMetrics {
 pub struct StorageMetrics {
     /// The store's revision.
     pub revision: Gauge,
-    /// Bytes of log and state on disk.
+    /// Bytes of state on disk, as the storage engine counts them.
     pub size_bytes: Gauge,
     /// How long a sync of the log took, in seconds.
     pub wal_fsync_seconds: Histogram,
@@ -641,6 +646,18 @@ impl RaftMetrics {
                 "leasehold_raft_applied_index",
                 "Highest log index applied to the state.",
             ),
+            lost_logs: register.counter(
+                "leasehold_raft_lost_logs_total",
+                "Followers that turned out to lack what they had acknowledged to this leader.",
+            ),
+            messages_refused: register.counter(
+                "leasehold_raft_messages_refused_total",
+                "Messages that no correct peer can have sent.",
+            ),
+            quarantined: register.gauge(
+                "leasehold_raft_quarantined",
+                "1 while this node takes everything anew and neither votes nor serves.",
+            ),
             messages_sent: MessageKind::ALL.map(|kind| {
                 register.labelled(&[("kind", kind.label())]).counter(
                     "leasehold_raft_messages_sent_total",
@@ -657,7 +674,7 @@ impl StorageMetrics {
             revision: register.gauge("leasehold_mvcc_revision", "The store's revision."),
             size_bytes: register.gauge(
                 "leasehold_storage_size_bytes",
-                "Bytes of log and state on disk.",
+                "Bytes of state on disk, as the storage engine counts them.",
             ),
             wal_fsync_seconds: register.histogram(WAL_FSYNC, "Time of one sync of the log."),
             wal_batch_entries: register.histogram(
@@ -922,7 +939,7 @@ mod tests {
 
     #[test]
     fn one_read_of_sixty_four_is_measured_whatever_the_batches() {
-        let mut sampler = Sampler::default();
+        let sampler = Sampler::default();
         let measured = (0..640).filter(|_| sampler.take(1)).count();
         assert_eq!(measured, 10);
         let measured = (0..64).filter(|_| sampler.take(10)).count();

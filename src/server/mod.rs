@@ -6,6 +6,7 @@ mod directory;
 pub mod disk;
 mod driver;
 mod fatal;
+mod founding;
 mod gather;
 mod instruments;
 pub mod metrics;
@@ -16,6 +17,7 @@ mod sinks;
 mod start;
 mod state_thread;
 
+pub use founding::FoundingError;
 pub use start::Server;
 pub use start::ServerOptions;
 pub use start::StartError;

@@ -8,6 +8,7 @@
 //! thread, no peer and no disk write takes part.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -17,6 +18,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
+use tokio::sync::Notify;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -63,6 +65,7 @@ use crate::transport::StreamError;
 use crate::types::ClusterId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
+use crate::types::Role;
 use crate::wire::Frame;
 use crate::wire::FrameLimits;
 use crate::wire::client::ClientFrame;
@@ -70,6 +73,10 @@ use crate::wire::client::ServerFrame;
 
 /// Scans that may run at the same time on one node; more wait their turn.
 const SCANS_MAX: usize = 4;
+/// Requests in one batch, and the bytes of replies from which on they are written at once: between
+/// them they bound what a client that reads slowly can make a stream hold.
+const BATCH_MAX: usize = 32;
+const REPLIES_BYTES: usize = 256 << 10;
 
 /// What every session of a node shares.
 pub(crate) struct Sessions {
@@ -97,6 +104,10 @@ pub(crate) struct Sessions {
     pub(crate) lease_enabled: bool,
     /// Requests handed to the driver or to a scan and not answered yet, of all connections.
     pub(crate) handed_on: AtomicUsize,
+    /// Which leased reads are measured.
+    pub(crate) sampler: Sampler,
+    /// What `endpoint status` says while the log is being taken anew.
+    pub(crate) quarantine_warning: Option<String>,
     /// Sentences for `endpoint status`.
     pub(crate) warnings: Vec<String>,
     /// Called when the store fails; the process must end.
@@ -125,7 +136,7 @@ impl Sessions {
             address = %connection.remote_address(),
             "client connected"
         );
-        let outstanding = Arc::new(AtomicUsize::new(0));
+        let outstanding = Arc::new(InFlight::default());
         let mut streams = JoinSet::new();
         while let Ok(stream) = connection.accept_stream().await {
             let session = Session {
@@ -134,7 +145,6 @@ impl Sessions {
                 outstanding: outstanding.clone(),
                 waiting: BTreeMap::new(),
                 replies: BytesMut::new(),
-                sampler: Sampler::default(),
             };
             // How a stream ended is no news: malformed frames are counted where they are found.
             streams.spawn(session.serve(stream));
@@ -272,12 +282,20 @@ impl Sessions {
                 rejections: counters.rejections(),
             },
             members: self.directory.members(),
-            warnings: self.warnings.clone(),
+            warnings: self.all_warnings(status.role),
         };
         Response {
             header: self.header(self.store.revision()),
             body: ResponseBody::Status(Box::new(body)),
         }
+    }
+
+    fn all_warnings(&self, role: Role) -> Vec<String> {
+        let quarantined = self
+            .quarantine_warning
+            .iter()
+            .filter(|_| role == Role::Quarantined);
+        quarantined.chain(&self.warnings).cloned().collect()
     }
 
     /// Fills in where clients reach the leader: the node knows only who it is.
@@ -308,17 +326,34 @@ impl Sessions {
     }
 }
 
+/// Requests of one connection that are not answered yet. Its streams share the room, so whoever
+/// waits for some must be told when another stream leaves some.
+#[derive(Default)]
+struct InFlight {
+    count: AtomicUsize,
+    left: Notify,
+}
+
+impl InFlight {
+    fn enter(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn leave(&self, count: usize) {
+        self.count.fetch_sub(count, Ordering::Relaxed);
+        self.left.notify_waiters();
+    }
+}
+
 /// One stream of a client.
 struct Session {
     shared: Arc<Sessions>,
     outbox: Arc<Outbox>,
     /// Requests of the whole connection that are not answered yet.
-    outstanding: Arc<AtomicUsize>,
+    outstanding: Arc<InFlight>,
     /// Requests of this stream that were handed on.
     waiting: BTreeMap<u64, Handed>,
     replies: BytesMut,
-    /// Which leased reads are measured.
-    sampler: Sampler,
 }
 
 /// A request that was handed on.
@@ -350,32 +385,45 @@ impl Session {
         let mut frames = Vec::new();
         let mut deliveries = Vec::new();
         loop {
-            let room = self.outstanding.load(Ordering::Relaxed) < self.shared.in_flight_max;
+            let outstanding = self.outstanding.clone();
+            // Made before the look, so that whoever leaves after it is noticed.
+            let left = outstanding.left.notified();
+            let room = outstanding.count.load(Ordering::Relaxed) < self.shared.in_flight_max;
             tokio::select! {
                 read = stream.read_batch(&mut frames), if room => read?,
                 () = self.outbox.take(&mut deliveries) => {}
+                () = left, if !room => {}
             }
             self.outbox.try_take(&mut deliveries);
-            self.take_in(&stream, &mut frames)?;
+            // In small batches, each closed for itself: a few bytes may ask for a megabyte.
+            while !frames.is_empty() {
+                let count = frames.len().min(BATCH_MAX);
+                let batch: Vec<Frame> = frames.drain(..count).collect();
+                self.take_in(&stream, batch)?;
+                self.flush(&mut stream, REPLIES_BYTES).await?;
+            }
             for (frame, delivery) in deliveries.drain(..) {
                 self.give_out(frame, delivery);
+                self.flush(&mut stream, REPLIES_BYTES).await?;
             }
-            if !self.replies.is_empty() {
-                stream.write(self.replies.split()).await?;
-            }
+            self.flush(&mut stream, 1).await?;
         }
     }
 
+    /// Writes the replies that have gathered, if they have `bytes` or more.
+    async fn flush(&mut self, stream: &mut FrameStream, bytes: usize) -> Result<(), StreamError> {
+        if self.replies.len() < bytes {
+            return Ok(());
+        }
+        stream.write(self.replies.split()).await
+    }
+
     /// Takes in one closed batch of requests.
-    fn take_in(
-        &mut self,
-        stream: &FrameStream,
-        frames: &mut Vec<Frame>,
-    ) -> Result<(), StreamError> {
+    fn take_in(&mut self, stream: &FrameStream, frames: Vec<Frame>) -> Result<(), StreamError> {
         let mut candidates = Vec::new();
         let mut handed = Vec::new();
         let stopping = self.shared.stopping.load(Ordering::Relaxed);
-        for frame in frames.drain(..) {
+        for frame in frames {
             let ClientFrame { request_id, call } = stream.receiver.decode(&frame)?;
             if stopping {
                 let error = Error::not_applied(
@@ -418,11 +466,16 @@ impl Session {
     /// Answers what the lease covers; the rest goes to `handed`, or is refused if it insists.
     fn read_under_lease(&mut self, mut candidates: Vec<Candidate>, handed: &mut Vec<(u64, Call)>) {
         let shared = self.shared.clone();
+        if !shared.readable.load(Ordering::Acquire) {
+            // A lease says nothing about a state that has not been compared with its hash yet.
+            handed.extend(candidates.into_iter().map(|c| (c.frame, c.call)));
+            return;
+        }
         let arrived = stopwatch();
         // The batch is closed. Capture what the reads must see, and this leadership's lease.
         let commit = shared.published.commit();
         let lease = shared.published.lease();
-        if let (Some(_), true) = (&lease, shared.readable.load(Ordering::Acquire)) {
+        if lease.is_some() {
             for candidate in &mut candidates {
                 if let Request::Range(range) = &candidate.call.request
                     && range.range == KeyRange::Single
@@ -460,9 +513,10 @@ impl Session {
                     None => self.wait_for_apply(frame, call, handed),
                 },
                 (None, Request::Range(range)) if shared.store.applied() >= permit.index() => {
-                    served += 1;
-                    self.remember(frame, What::Other("range"));
-                    shared.scan(authority, range.clone(), self.outbox.clone(), frame);
+                    if self.remember(frame, What::Other("range")) {
+                        served += 1;
+                        shared.scan(authority, range.clone(), self.outbox.clone(), frame);
+                    }
                 }
                 (None, _) => self.wait_for_apply(frame, call, handed),
             }
@@ -472,7 +526,7 @@ impl Session {
             .reads
             .total(ReadPath::Lease)
             .increment(served);
-        if self.sampler.take(u32::try_from(served).unwrap_or(u32::MAX)) {
+        if shared.sampler.take(served) {
             let took = arrived.elapsed().as_secs_f64();
             shared
                 .metrics
@@ -531,13 +585,15 @@ impl Session {
             .total(ReadPath::Serializable)
             .increment(1);
         if range.range != KeyRange::Single {
-            self.remember(frame, What::Other("range"));
-            return shared.scan(
-                Authority::Serializable,
-                range.clone(),
-                self.outbox.clone(),
-                frame,
-            );
+            if self.remember(frame, What::Other("range")) {
+                shared.scan(
+                    Authority::Serializable,
+                    range.clone(),
+                    self.outbox.clone(),
+                    frame,
+                );
+            }
+            return;
         }
         match shared.read_point(range) {
             Ok(source) => {
@@ -552,11 +608,8 @@ impl Session {
     }
 
     /// Sends requests to the driver in one step.
-    fn hand_on(&mut self, handed: Vec<(u64, Call)>) {
-        if handed.is_empty() {
-            return;
-        }
-        for (frame, call) in &handed {
+    fn hand_on(&mut self, mut handed: Vec<(u64, Call)>) {
+        handed.retain(|(frame, call)| {
             let remembered = match &call.request {
                 Request::Range(range) => What::Read {
                     range: range.clone(),
@@ -564,7 +617,10 @@ impl Session {
                 },
                 other => What::Other(other.method()),
             };
-            self.remember(*frame, remembered);
+            self.remember(*frame, remembered)
+        });
+        if handed.is_empty() {
+            return;
         }
         let outbox = &self.outbox;
         self.shared
@@ -578,15 +634,19 @@ impl Session {
 
     /// Notes a request whose answer comes later. A client that uses a number again while the
     /// first use waits gets one answer for both.
-    fn remember(&mut self, frame: u64, what: What) {
+    #[must_use = "what is asked twice is done once"]
+    fn remember(&mut self, frame: u64, what: What) -> bool {
         let handed = Handed {
             arrived: stopwatch(),
             what,
         };
-        if self.waiting.insert(frame, handed).is_none() {
-            self.outstanding.fetch_add(1, Ordering::Relaxed);
-            self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
-        }
+        let Entry::Vacant(place) = self.waiting.entry(frame) else {
+            return false;
+        };
+        place.insert(handed);
+        self.outstanding.enter();
+        self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// An answer came for a request that was handed on.
@@ -594,7 +654,7 @@ impl Session {
         let Some(Handed { arrived, what }) = self.waiting.remove(&frame) else {
             return;
         };
-        self.outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.outstanding.leave(1);
         self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
         match (delivery, what) {
             (Delivery::Reply(result), What::Read { .. }) => {
@@ -638,8 +698,10 @@ impl Session {
         };
         shared.metrics.reads.total(path).increment(1);
         if range.range != KeyRange::Single {
-            self.remember(frame, What::Other("range"));
-            return shared.scan(Authority::Permit(permit), range, self.outbox.clone(), frame);
+            if self.remember(frame, What::Other("range")) {
+                shared.scan(Authority::Permit(permit), range, self.outbox.clone(), frame);
+            }
+            return;
         }
         let result = match shared.read_point(&range) {
             Ok(source) => match shared.reader.answer(Authority::Permit(permit), source) {
@@ -710,8 +772,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.outstanding
-            .fetch_sub(self.waiting.len(), Ordering::Relaxed);
+        self.outstanding.leave(self.waiting.len());
         self.shared
             .handed_on
             .fetch_sub(self.waiting.len(), Ordering::Relaxed);

@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::directory::Directory;
+use super::disk::data_dir::DataDir;
 use super::disk::log_thread::GroupCommit;
 use super::disk::log_thread::LogEvents;
 use super::disk::log_thread::LogThread;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::driver::Sinks;
+use super::fatal::Watch;
+use super::founding::remove_mark;
 use super::gather::Gather;
 use super::metrics::MessageKind;
 use super::metrics::Metrics;
@@ -34,9 +37,12 @@ pub(crate) struct Hands {
     pub(crate) state: Arc<Gather<Work>>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) directory: Arc<Directory>,
     pub(crate) name: String,
     /// The file that remembers a tripped lease.
     pub(crate) tripwire_mark: PathBuf,
+    /// The file that says that this member may have lost everything.
+    pub(crate) unproven_mark: PathBuf,
 }
 
 impl Sinks for Hands {
@@ -61,8 +67,17 @@ impl Sinks for Hands {
     }
 
     fn status_changed(&mut self, before: &Status, now: &Status) {
-        if before.leader != now.leader && now.leader.is_some() {
-            self.metrics.raft.leader_changes.increment(1);
+        if before.leader != now.leader {
+            let term = now.term;
+            match now.leader {
+                Some(leader) => {
+                    self.metrics.raft.leader_changes.increment(1);
+                    let known = self.directory.member(leader);
+                    let name = known.map_or_else(|| leader.to_string(), |member| member.name);
+                    tracing::info!(node = %self.name, %term, leader = %name, "knows its leader");
+                }
+                None => tracing::warn!(node = %self.name, %term, "knows no leader"),
+            }
         }
         if before.role == Role::Quarantined && now.role != Role::Quarantined {
             self.log.end_quarantine();
@@ -73,6 +88,18 @@ impl Sinks for Hands {
                 Role::Leader => tracing::info!(node = %self.name, %term, "leads"),
                 role => tracing::info!(node = %self.name, %term, %role, "role changed"),
             }
+        }
+    }
+
+    fn proven(&mut self) {
+        tracing::info!(node = %self.name, "this member holds all that it ever acknowledged");
+        if let Err(error) = remove_mark(&self.unproven_mark) {
+            tracing::warn!(
+                node = %self.name,
+                %error,
+                "{} cannot be removed: after a restart this member asks its peers again",
+                self.unproven_mark.display()
+            );
         }
     }
 
@@ -112,6 +139,9 @@ pub(crate) struct LogReports {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) on_fatal: Box<dyn Fn(LogError) + Send>,
+    /// Nobody else may use the directory while the log thread lives.
+    pub(crate) _data_dir: Arc<DataDir>,
+    pub(crate) _watch: Watch,
 }
 
 impl LogEvents for LogReports {

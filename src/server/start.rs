@@ -42,9 +42,12 @@ use super::driver::Mail;
 use super::driver::Mailbox;
 use super::fatal::Fatal;
 use super::fatal::damage_mark;
+use super::founding::Founding;
+use super::founding::FoundingError;
 use super::gather::Gather;
 use super::instruments::Instruments;
 use super::metrics::Metrics;
+use super::metrics::Sampler;
 use super::metrics::UPKEEP_INTERVAL;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
@@ -148,6 +151,9 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// The configuration names other members than the cluster was founded with.
+    #[error(transparent)]
+    Founding(#[from] FoundingError),
     /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -200,7 +206,23 @@ pub struct Server {
     state_work: Arc<Gather<Work>>,
     state_thread: JoinHandle<()>,
     failed: watch::Receiver<Option<String>>,
-    _data_dir: DataDir,
+    _ends: Ends,
+}
+
+/// A server that is dropped without a shutdown ends its threads and lets go of its ports. The data
+/// directory stays locked until the last thread that writes there is gone.
+struct Ends {
+    mailbox: Arc<Mailbox>,
+    state_work: Arc<Gather<Work>>,
+    listener: Arc<ClientListener>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.listener.close(CloseCode::Stopping);
+        self.mailbox.send(Mail::Stop);
+        self.state_work.send(Work::Stop);
+    }
 }
 
 impl Server {
@@ -229,12 +251,15 @@ impl Server {
         };
         let member_id = identity.node();
         let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity)?;
+        let founding = Founding::check(&config, &data_dir)?;
+        let data_dir = Arc::new(data_dir);
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         // After the lock is held: an earlier process of this directory can promise nothing more.
         let started = clock.now();
         let metrics = Metrics::new();
-        let found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
+        let mut found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
+        found.restored.unproven = founding.unproven;
 
         let members = first_members(&config, cluster_id);
         let directory = Arc::new(Directory::new(members.clone()));
@@ -339,6 +364,8 @@ impl Server {
             lease_duration: config.timing.lease_duration,
             lease_enabled: config.timing.lease_enabled,
             handed_on: AtomicUsize::new(0),
+            sampler: Sampler::default(),
+            quarantine_warning: found.quarantine_warning,
             warnings: found.warnings,
             on_fatal: fatal.for_store(),
         });
@@ -362,6 +389,8 @@ impl Server {
                 mailbox: mailbox.clone(),
                 metrics: metrics.clone(),
                 on_fatal: fatal.for_log(),
+                _data_dir: data_dir.clone(),
+                _watch: fatal.watch("log"),
             },
         )
         .map_err(io_error("starting the log thread"))?;
@@ -374,6 +403,8 @@ impl Server {
             metrics: metrics.clone(),
             readable,
             on_fatal: fatal.for_state(data_dir.state_path()),
+            data_dir: data_dir.clone(),
+            watch: fatal.watch("state"),
         }
         .spawn(&config.node.name)
         .map_err(io_error("starting the state thread"))?;
@@ -386,19 +417,43 @@ impl Server {
                 state: state_work.clone(),
                 peers: peers.clone(),
                 metrics: metrics.clone(),
+                directory: directory.clone(),
                 name: config.node.name.clone(),
                 tripwire_mark: tripwire_mark(data_dir.path()),
+                unproven_mark: founding.mark(),
             },
             status.clone(),
+            founding.unproven,
         );
+        let watch = fatal.watch("driver");
         let driver = std::thread::Builder::new()
             .name(format!("{}-driver", config.node.name))
-            .spawn(move || driver.run())
+            .spawn(move || {
+                let _watch = watch;
+                driver.run();
+            })
             .map_err(io_error("starting the driver thread"))?;
         let listener = Arc::new(listener);
         let accepting = tokio::spawn(sessions.clone().accept(listener.clone()));
 
+        tracing::info!(
+            node = %config.node.name,
+            member = %member_id,
+            cluster = %cluster_id,
+            version = crate::version::VERSION,
+            client = %client_address,
+            peer = %peer_address,
+            admin = %admin[0].address(),
+            data_dir = %config.node.data_dir.display(),
+            "started; leased reads are safe while clocks drift by less than {} ppm",
+            config.timing.max_drift_ppm,
+        );
         Ok(Self {
+            _ends: Ends {
+                mailbox: mailbox.clone(),
+                state_work: state_work.clone(),
+                listener: listener.clone(),
+            },
             name: config.node.name,
             member_id,
             cluster_id,
@@ -416,7 +471,6 @@ impl Server {
             state_work,
             state_thread,
             failed,
-            _data_dir: data_dir,
         })
     }
 
@@ -576,6 +630,7 @@ struct Found {
     store: StateStore,
     restored: crate::raft::Restored,
     founded: bool,
+    quarantine_warning: Option<String>,
     warnings: Vec<String>,
 }
 
@@ -602,6 +657,7 @@ impl Found {
         }));
         let (mut log, recovery) = Log::open(disk, options)?;
         let mut warnings = Vec::new();
+        let mut quarantine_warning = None;
         match &recovery.verdict {
             Verdict::Clean => {}
             Verdict::TornTailCut { batches, bytes } => tracing::info!(
@@ -616,7 +672,7 @@ impl Found {
                      nor serves, and takes everything anew from its peers"
                 );
                 tracing::error!("{warning}");
-                warnings.push(warning);
+                quarantine_warning = Some(warning);
                 log.repair()?;
             }
         }
@@ -659,6 +715,7 @@ impl Found {
             store,
             restored,
             founded,
+            quarantine_warning,
             warnings,
         })
     }
@@ -698,7 +755,11 @@ fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
         }
         number += 1;
     };
-    std::fs::rename(state, &aside).map_err(io_error("setting the damaged state aside"))?;
+    match std::fs::rename(state, &aside) {
+        // Set aside by an earlier start that got no further.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        renamed => renamed.map_err(io_error("setting the damaged state aside"))?,
+    }
     let warning = format!(
         "the state of this node cannot be used ({why}): it was moved to {} and is rebuilt from the \
          log; delete that folder when you have looked at it",

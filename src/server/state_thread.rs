@@ -10,10 +10,12 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::disk::data_dir::DataDir;
 use super::disk::store::StateStore;
 use super::disk::store::StoreError;
 use super::driver::Mail;
 use super::driver::Mailbox;
+use super::fatal::Watch;
 use super::gather::Gather;
 use super::metrics::Metrics;
 use super::metrics::stopwatch;
@@ -53,6 +55,9 @@ pub(crate) struct StateThread {
     pub(crate) readable: Arc<AtomicBool>,
     /// Called once if the store fails; the process must end.
     pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
+    /// Nobody else may use the directory while this thread lives.
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) watch: Watch,
 }
 
 impl StateThread {
@@ -61,6 +66,7 @@ impl StateThread {
         std::thread::Builder::new()
             .name(format!("{name}-state"))
             .spawn(move || {
+                let (_data_dir, _watch) = (&self.data_dir, &self.watch);
                 let on_fatal = &self.on_fatal;
                 if let Err(error) = run(
                     &self.work,

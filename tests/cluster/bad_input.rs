@@ -393,3 +393,40 @@ impl Drop for Mounted {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
+
+#[test]
+fn other_members_than_at_the_founding_are_refused() {
+    let mut cluster = Cluster::start(3);
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    let text = fs::read_to_string(&cluster.nodes[0].config).unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("initial"))
+        .unwrap();
+    let alone = format!("initial = [\"n1={}\"]", cluster.nodes[0].peer);
+    fs::write(&cluster.nodes[0].config, text.replace(line, &alone)).unwrap();
+    let said = refused_start(&mut cluster, 0);
+    assert!(said.contains("was founded with"), "{said}");
+    assert!(said.contains("put the founding members back"), "{said}");
+}
+
+#[test]
+fn values_leave_the_command_line_byte_for_byte() {
+    let cluster = Cluster::start(1);
+    let value: Vec<u8> = (0..=255).collect();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        cluster
+            .client()
+            .await
+            .put("bytes", value.clone(), None)
+            .await
+            .unwrap();
+    });
+    let output = Command::new(crate::harness::binary())
+        .args(cluster.flags())
+        .args(["get", "bytes", "--print-value-only"])
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout.strip_suffix(b"\n").unwrap(), value);
+}

@@ -205,3 +205,100 @@ async fn all_nodes_killed_at_once_come_back_with_everything_acknowledged() {
         assert_eq!((kv.mod_revision, kv.version), (revision, 1), "{key}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_disk_was_emptied_elects_nobody_until_it_holds_everything_again() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    client.put("before", "v", None).await.unwrap();
+    let leader = cluster.wait_for_lease();
+    let (wiped, behind) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.nodes[behind].kill();
+    client.put("acknowledged", "v", None).await.unwrap();
+    cluster.nodes[leader].kill();
+    cluster.nodes[wiped].kill();
+    std::fs::remove_dir_all(&cluster.nodes[wiped].data_dir).unwrap();
+
+    // The one that forgot and the one that missed it: a majority that must not be one.
+    cluster.nodes[wiped].start();
+    cluster.nodes[behind].start();
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(4) {
+        assert_eq!(
+            cluster.leader(),
+            None,
+            "the acknowledged write would be lost"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // With the one that remembers, all is well again.
+    cluster.nodes[leader].start();
+    cluster.wait_for_lease();
+    let client = cluster.client().await;
+    assert_eq!(client.get("acknowledged", None).await.unwrap().count, 1);
+    crate::harness::eventually("the wiped member is out of quarantine", || {
+        let body = cluster.nodes[wiped].admin("/readyz?verbose")?;
+        let proven = !cluster.nodes[wiped].data_dir.join("unproven").exists();
+        (body.0 == 200 && proven).then_some(())
+    });
+    // It counts again: the other one may go.
+    cluster.nodes[behind].kill();
+    cluster.wait_for_lease();
+    cluster
+        .client()
+        .await
+        .put("after", "v", None)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_with_an_older_copy_of_its_data_is_fed_again() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    client.put("old", "v", None).await.unwrap();
+    let leader = cluster.wait_for_lease();
+    let member = (leader + 1) % 3;
+    assert_eq!(cluster.nodes[member].stop(), 0);
+    let data = cluster.nodes[member].data_dir.clone();
+    let copy = cluster.folder.path().join("copy");
+    copy_folder(&data, &copy);
+    cluster.nodes[member].start();
+    for number in 0..20 {
+        client
+            .put(format!("new/{number}"), "v", None)
+            .await
+            .unwrap();
+    }
+    let caught_up = |node: &crate::harness::Node, revision: f64| {
+        node.metric("leasehold_mvcc_revision") >= revision
+    };
+    let revision = cluster.nodes[leader].metric("leasehold_mvcc_revision");
+    crate::harness::eventually("the member to catch up", || {
+        caught_up(&cluster.nodes[member], revision).then_some(())
+    });
+    cluster.nodes[member].kill();
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&copy, &data).unwrap();
+    cluster.nodes[member].start();
+    crate::harness::eventually("the member to be fed again", || {
+        caught_up(&cluster.nodes[member], revision).then_some(())
+    });
+    let lost: f64 = (0..3)
+        .map(|node| cluster.nodes[node].metric("leasehold_raft_lost_logs_total"))
+        .sum();
+    assert!(lost >= 1.0, "the loss is counted");
+}
+
+fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

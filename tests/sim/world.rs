@@ -329,6 +329,7 @@ impl World {
             entries: machine.disk.entries().to_vec(),
             applied: progress.applied.index,
             quarantined: machine.disk.quarantined,
+            unproven: false,
             lease_tripped: machine.tripped,
         };
         let options = NodeOptions {

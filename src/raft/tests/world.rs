@@ -278,6 +278,7 @@ impl World {
             entries: site.disk.entries.clone(),
             applied: site.applied,
             quarantined: site.disk.damaged,
+            unproven: false,
             lease_tripped: site.disk.tripped,
         };
         if self.aloud {

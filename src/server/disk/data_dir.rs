@@ -236,7 +236,8 @@ pub enum DataDirError {
     /// The identity file is gone, and the data is not.
     #[error(
         "{path} holds a member's {found:?} but no identity, so whose it is cannot be known; \
-         restore the identity file, or empty the directory and use `member replace`"
+         restore the identity file, or (in a cluster of several) empty the directory: the member \
+         then takes everything anew from its peers"
     )]
     IdentityMissing {
         /// The directory.
@@ -247,7 +248,8 @@ pub enum DataDirError {
     /// The identity file says nothing that can be trusted.
     #[error(
         "{path} is damaged, so whose data this is cannot be known; check the disk, then restore \
-         the file, or empty the directory and use `member replace`"
+         the file, or (in a cluster of several) empty the directory: the member then takes \
+         everything anew from its peers"
     )]
     IdentityCorrupt {
         /// The file.

@@ -367,6 +367,7 @@ pub fn restore(
     let entries = entries?;
     let last = entries.last().map_or(base, |entry| entry.id);
     Ok(Restored {
+        unproven: false,
         lease_tripped: false,
         hard_state: HardState {
             term: recovery.vote.term,
@@ -405,7 +406,8 @@ pub enum RestoreError {
     /// The entries that the state still needs were deleted.
     #[error(
         "the state has applied entry {applied}, but the log begins after {base}: the state was \
-         lost, so this replica has to be rebuilt from its peers (`member replace`)"
+         lost; in a cluster of several, empty the data directory: the replica then takes \
+         everything anew from its peers"
     )]
     StateBehindLog {
         /// How far the state goes.

@@ -101,7 +101,14 @@ impl StoreError {
             fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
                 Self::from_database_io(doing, source)
             }
-            fjall::Error::Poisoned => Self::Poisoned,
+            // A write in the background failed before; fjall keeps the reason to itself.
+            fjall::Error::Poisoned => Self::Io {
+                doing,
+                source: io::Error::other(
+                    "the storage engine stopped after a write in the background failed, which a \
+                     full or failing disk does",
+                ),
+            },
             other => Self::Damaged {
                 detail: format!("while {doing}: {other}"),
             },
