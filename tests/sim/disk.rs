@@ -166,6 +166,8 @@ impl SimDisk {
     /// # Errors
     /// The log that is found is not one that may be.
     pub(crate) fn stop(&mut self, ending: Ending) -> Result<(), String> {
+        // Who comes next must find out anew what this one had.
+        self.recovered = false;
         let found = match self.real.is_some() {
             true => self.stop_real(ending),
             false => {
@@ -258,7 +260,6 @@ impl SimDisk {
             real.write(&under_way);
         }
         let recovery = real.reopen(ending, self.quarantined)?;
-        self.recovered = false;
         self.quarantined = recovery.quarantined;
         let hard = HardState {
             term: recovery.vote.term,
