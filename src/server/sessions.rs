@@ -214,7 +214,10 @@ impl Sessions {
         let shared = self.clone();
         let snapshot = match self.store.snapshot() {
             Ok(snapshot) => snapshot,
-            Err(error) => return self.fail(error, &outbox, frame),
+            Err(error) => {
+                let refusal = Delivery::Reply(Err(self.fail(error)));
+                return outbox.deliver(frame, refusal);
+            }
         };
         tokio::spawn(async move {
             let slot = shared.scans.clone().acquire_owned().await;
@@ -240,7 +243,7 @@ impl Sessions {
                     ErrorKind::LeaseInvalid,
                     "the store has not applied what the read must see: ask again",
                 )),
-                Ok(Err(error)) => return shared.fail(error, &outbox, frame),
+                Ok(Err(error)) => Err(shared.fail(error)),
                 Err(_) => Err(Error::not_applied(
                     ErrorKind::Internal,
                     "the scan was cut short",
@@ -250,10 +253,13 @@ impl Sessions {
         });
     }
 
-    fn fail(&self, error: StoreError, outbox: &Outbox, frame: u64) {
-        let reply = Error::not_applied(ErrorKind::Internal, "the store of this node failed");
-        outbox.deliver(frame, Delivery::Reply(Err(reply)));
+    /// The store failed: this node is over. What whoever asked is told.
+    fn fail(&self, error: StoreError) -> Error {
         (self.on_fatal)(error);
+        Error::not_applied(
+            ErrorKind::Internal,
+            "the store of this node failed: ask another one",
+        )
     }
 
     fn status_response(&self) -> Response {
@@ -482,7 +488,13 @@ impl Session {
                 {
                     match shared.read_point(range) {
                         Ok(source) => candidate.source = Some(source),
-                        Err(error) => return shared.fail(error, &self.outbox, candidate.frame),
+                        Err(error) => {
+                            let refusal = shared.fail(error);
+                            for candidate in candidates {
+                                self.reply(candidate.frame, "range", Err(refusal.clone()));
+                            }
+                            return;
+                        }
                     }
                 }
             }
@@ -603,7 +615,7 @@ impl Session {
                     .expect("a serializable read demands no index");
                 self.reply(frame, "range", Ok(shared.respond(answer)));
             }
-            Err(error) => shared.fail(error, &self.outbox, frame),
+            Err(error) => self.reply(frame, "range", Err(shared.fail(error))),
         }
     }
 
@@ -711,7 +723,7 @@ impl Session {
                     "the store is behind what consensus reported as applied",
                 )),
             },
-            Err(error) => return shared.fail(error, &self.outbox, frame),
+            Err(error) => Err(shared.fail(error)),
         };
         shared
             .metrics
