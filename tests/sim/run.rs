@@ -62,9 +62,9 @@ impl World {
         if !matches!(fate, Fate::Written { .. }) {
             return self.unwell("no write was acknowledged");
         }
-        self.renew_burned_leadership();
         let mut leased = false;
         while !leased && self.now < deadline && self.judge.violation().is_none() {
+            self.renew_burned_leadership();
             let node = self.leader().unwrap_or_default();
             let action = Action::Get(0, Consistency::LeaseOnly);
             let fate = self.ask(node, action, deadline - self.now);
