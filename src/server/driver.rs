@@ -64,6 +64,8 @@ pub(crate) trait Sinks: Send {
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
+    /// A clock of this machine ran backwards, for the `times`th time (A4).
+    fn clock_went_back(&mut self, times: u64);
     /// This member took part in the founding, or took everything anew. Called at most once.
     fn proven(&mut self);
     /// Proof came that an assumption about clocks failed (P37). Called once.
@@ -82,6 +84,7 @@ pub(crate) struct Driver<S> {
     lease_tripped: bool,
     /// See [`crate::raft::Restored::unproven`].
     unproven: bool,
+    clock_regressions: u64,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -97,6 +100,7 @@ impl<S: Sinks> Driver<S> {
         Self {
             lease_tripped: node.consensus().lease_tripped(),
             unproven,
+            clock_regressions: 0,
             node,
             mailbox,
             clock,
@@ -161,6 +165,11 @@ impl<S: Sinks> Driver<S> {
     }
 
     fn publish_status(&mut self) {
+        let regressions = self.node.published().lease_counters().clock_regressions();
+        if regressions > self.clock_regressions {
+            self.clock_regressions = regressions;
+            self.sinks.clock_went_back(regressions);
+        }
         let consensus = self.node.consensus();
         if self.unproven && !consensus.is_unproven() && !consensus.is_quarantined() {
             self.unproven = false;
@@ -194,6 +203,9 @@ fn until(now: Instant, deadline: Instant) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]
@@ -202,5 +214,100 @@ mod tests {
         let deadline = Instant { boot: 150, raw: 90 };
         assert_eq!(until(now, deadline), Duration::from_nanos(50));
         assert_eq!(until(deadline, now), Duration::ZERO);
+    }
+
+    /// A clock that runs until it is told to step back, once.
+    #[derive(Default)]
+    struct Stepping {
+        readings: AtomicU64,
+    }
+
+    impl Clock for Stepping {
+        fn now(&self) -> Instant {
+            let reading = self.readings.fetch_add(1, Ordering::Relaxed);
+            let stepped = if reading > 300 { 1_500_000_000 } else { 0 };
+            Instant::from_nanos(10_000_000_000 + reading * 20_000_000 - stepped)
+        }
+    }
+
+    /// Hands everything back to the mailbox, as disks and a state machine that are done at once.
+    struct Echo {
+        mailbox: Arc<Mailbox>,
+        heard: Arc<AtomicU64>,
+    }
+
+    impl Sinks for Echo {
+        fn persist(&mut self, ticket: Ticket, _: Unsaved) {
+            self.mailbox.send(Mail::Input(Input::Persisted(ticket)));
+        }
+        fn send(&mut self, _: Envelope) {}
+        fn apply(&mut self, entries: Vec<Entry>) {
+            let reply = crate::kv::Reply {
+                revision: 1,
+                result: Ok(None),
+            };
+            let replies = entries
+                .into_iter()
+                .map(|entry| (entry.id, reply.clone()))
+                .collect();
+            self.mailbox.send(Mail::Input(Input::Applied(replies)));
+        }
+        fn find_idle_sessions(&mut self, _: LogIndex) {}
+        fn status_changed(&mut self, _: &Status, _: &Status) {}
+        fn clock_went_back(&mut self, times: u64) {
+            self.heard.store(times, Ordering::Relaxed);
+            self.mailbox.send(Mail::Stop);
+        }
+        fn proven(&mut self) {}
+        fn lease_tripped(&mut self) {}
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_is_told_and_voids_the_lease() {
+        let clock = Arc::new(Stepping::default());
+        let mailbox = Arc::new(Mailbox::default());
+        let heard = Arc::new(AtomicU64::new(0));
+        let options = crate::node::NodeOptions {
+            cluster_id: crate::types::ClusterId(1),
+            id: crate::types::NodeId(1),
+            members: Vec::new(),
+            timing: crate::raft::Timing::default(),
+            limits: crate::api::Limits::DEFAULT,
+            waiting_max: 16,
+            sessions_max: 16,
+            session_idle_max: Duration::from_secs(3600),
+            seed: 1,
+        };
+        let restored = crate::raft::Restored {
+            base_configuration: crate::raft::Configuration {
+                voters: [crate::types::NodeId(1)].into(),
+                ..crate::raft::Configuration::default()
+            },
+            ..crate::raft::Restored::default()
+        };
+        let node = Node::new(options, restored, true, clock.now());
+        let published = node.published();
+        let sinks = Echo {
+            mailbox: mailbox.clone(),
+            heard: heard.clone(),
+        };
+        let status = Arc::new(ArcSwap::from_pointee(Status::default()));
+        // Mail keeps the driver from sleeping, so that readings, and with them time, go on.
+        let (waking, over) = (mailbox.clone(), heard.clone());
+        let waker = std::thread::spawn(move || {
+            while over.load(Ordering::Relaxed) == 0 {
+                waking.send(Mail::Input(Input::Tick));
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        // A driver that never hears of the step runs for ever.
+        Driver::new(node, mailbox, clock, sinks, status, false).run();
+        waker.join().unwrap();
+        assert_eq!(heard.load(Ordering::Relaxed), 1);
+        let counters = published.lease_counters();
+        assert_eq!(
+            counters.invalidations(crate::raft::Invalidation::ClockWentBack),
+            1
+        );
     }
 }

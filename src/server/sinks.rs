@@ -91,6 +91,16 @@ impl Sinks for Hands {
         }
     }
 
+    fn clock_went_back(&mut self, times: u64) {
+        tracing::warn!(
+            node = %self.name,
+            times,
+            "a clock of this machine ran backwards: the leader lease was given up and is earned \
+             anew; find out what steps it (a hypervisor, a restored snapshot), for leases rest on \
+             clocks that only go forward"
+        );
+    }
+
     fn proven(&mut self) {
         tracing::info!(node = %self.name, "this member holds all that it ever acknowledged");
         if let Err(error) = remove_mark(&self.unproven_mark) {
