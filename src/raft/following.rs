@@ -175,6 +175,12 @@ impl Consensus {
             && self.commit >= through
             && self.log.durable() >= through
         {
+            // A vote that it has forgotten may still be on its way to a candidate. Nobody waits
+            // longer for votes than an election timeout, so outwait that, with time to spare.
+            if quarantine.forgot_votes {
+                self.promise
+                    .keep_silent(self.now + self.timing.election_timeout_max * 2);
+            }
             self.quarantine = None;
             self.restart_election_timer();
             if let RoleState::Follower(follower) = &mut self.role {

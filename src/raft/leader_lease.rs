@@ -55,6 +55,11 @@ impl VotePromise {
         now.certainly_after(self.until) && now.certainly_after(self.silent_until)
     }
 
+    /// Supports no election before `until`, whoever has been promised what.
+    pub(super) fn keep_silent(&mut self, until: Instant) {
+        self.silent_until = self.silent_until.max(until);
+    }
+
     /// When the gate opens.
     pub(super) fn over_at(&self) -> Instant {
         self.until.max(self.silent_until)
