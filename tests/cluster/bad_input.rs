@@ -211,7 +211,8 @@ fn a_data_directory_belongs_to_one_process_at_a_time() {
         said.contains("in use") || said.contains("another process"),
         "{said}"
     );
-    assert!(cluster.leader().is_some(), "the first process goes on");
+    // The first process goes on.
+    cluster.wait_for_lease();
     assert_eq!(cluster.nodes[0].stop(), 0);
 }
 
@@ -271,7 +272,7 @@ async fn a_damaged_log_puts_one_replica_in_quarantine_and_its_peers_heal_it() {
     for number in 0..50 {
         client.put(format!("k{number}"), "v", None).await.unwrap();
     }
-    let damaged = (cluster.leader().unwrap() + 1) % 3;
+    let damaged = (cluster.wait_for_lease() + 1) % 3;
     assert_eq!(cluster.nodes[damaged].stop(), 0);
     flip_in_the_middle_of_the_log(&cluster.nodes[damaged].data_dir);
     cluster.nodes[damaged].start();

@@ -74,7 +74,7 @@ fn impostor_is_turned_away(cluster: &mut Cluster, victim: usize, pki: &Pki, reas
 #[test]
 fn a_process_of_a_wrong_authority_or_of_another_cluster_is_refused_and_counted() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.leader().unwrap();
+    let leader = cluster.wait_for_lease();
     let victim = (leader + 1) % 3;
     assert_eq!(cluster.nodes[victim].stop(), 0);
     let name = cluster.nodes[victim].name.clone();
@@ -132,7 +132,7 @@ async fn malformed_bytes_on_both_ports_are_refused_and_counted_and_nothing_falls
     let mut cluster = Cluster::start(3);
     let client = cluster.client().await;
     client.put("k", "v", None).await.unwrap();
-    let target = cluster.leader().unwrap();
+    let target = cluster.wait_for_lease();
 
     // Datagrams that are no QUIC at all.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
