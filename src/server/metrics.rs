@@ -224,10 +224,6 @@ pub struct RaftMetrics {
     pub proposals_committed: Counter,
     /// Highest index applied.
     pub proposals_applied: Counter,
-    /// Proposals that were refused or whose outcome became unknown.
-    pub proposals_failed: Counter,
-    /// Proposals that wait for their entry to be applied.
-    pub proposals_pending: Gauge,
     /// Highest index known to be committed.
     pub commit_index: Gauge,
     /// Highest index applied.
@@ -629,14 +625,6 @@ impl RaftMetrics {
             proposals_applied: register.counter(
                 "leasehold_raft_proposals_applied_total",
                 "Log entries applied to the state.",
-            ),
-            proposals_failed: register.counter(
-                "leasehold_raft_proposals_failed_total",
-                "Proposals that were refused or whose outcome became unknown.",
-            ),
-            proposals_pending: register.gauge(
-                "leasehold_raft_proposals_pending",
-                "Proposals that wait for their entry to be applied.",
             ),
             commit_index: register.gauge(
                 "leasehold_raft_commit_index",
