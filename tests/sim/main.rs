@@ -36,6 +36,7 @@ mod machine;
 mod nemesis;
 mod network;
 mod options;
+mod queue;
 mod run;
 mod scenarios;
 mod schedule;
