@@ -563,8 +563,13 @@ impl Consensus {
             for (_, issued) in &mut self.writing {
                 *issued = issued.min(now);
             }
-            if let RoleState::Leader(leader) = &mut self.role {
-                leader.clock_went_back(now, self.timing.election_timeout_max);
+            match &mut self.role {
+                RoleState::Leader(leader) => {
+                    leader.clock_went_back(now, self.timing.election_timeout_max);
+                }
+                // It was asked in the future: what is promised to it bears no lease.
+                RoleState::Candidate(campaign) => campaign.transfer_from = None,
+                RoleState::PreCandidate(_) | RoleState::Follower(_) => {}
             }
         }
         self.now = now;
