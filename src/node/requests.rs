@@ -181,6 +181,10 @@ impl Node {
                 session: call.session,
                 operation: Operation::DeleteRange(delete.clone()),
             },
+            Request::Compact(compaction) => Command::Write {
+                session: call.session,
+                operation: Operation::Compact(*compaction),
+            },
             _ => Command::OpenSession {
                 sessions_max: self.options.sessions_max,
             },

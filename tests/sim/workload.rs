@@ -442,7 +442,9 @@ impl World {
                     found: found.collect(),
                 }
             }
-            ResponseBody::Status(_) | ResponseBody::MoveLeader => Fate::Unknown,
+            ResponseBody::Status(_) | ResponseBody::MoveLeader | ResponseBody::Compact => {
+                Fate::Unknown
+            }
         };
         self.client_finishes(client, fate);
     }
