@@ -210,7 +210,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         ),
         (
             encoded(&get_frame()),
-            "0c0000000301005b358bb707e807020000016b00010000",
+            "130000000301006f0e228907e807020000016b0001000000000000000000",
         ),
         (
             encoded(&reply_frame()),

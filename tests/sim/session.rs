@@ -227,7 +227,11 @@ impl World {
         }
     }
 
-    fn read_store(&self, node: usize, range: &RangeRequest) -> Source<RangeResponse> {
+    fn read_store(
+        &self,
+        node: usize,
+        range: &RangeRequest,
+    ) -> Source<Result<RangeResponse, Error>> {
         let store = &self.machines[node].disk.store;
         let progress = kv::progress(store).expect("memory does not fail");
         let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
@@ -244,7 +248,7 @@ impl World {
         node: usize,
         frame: u64,
         authority: Authority,
-        source: Source<RangeResponse>,
+        source: Source<Result<RangeResponse, Error>>,
         exposed: i64,
     ) {
         if !self.answer_read(node, frame, authority, source, exposed) {
@@ -259,7 +263,7 @@ impl World {
         node: usize,
         frame: u64,
         authority: Authority,
-        source: Source<RangeResponse>,
+        source: Source<Result<RangeResponse, Error>>,
         exposed: i64,
     ) -> bool {
         let reader = Reader {
@@ -280,8 +284,11 @@ impl World {
             read: Some(read),
             ..ResponseHeader::default()
         };
-        let body = ResponseBody::Range(answer.found);
-        self.reply(node, frame, Ok(Response { header, body }));
+        let result = answer.found.map(|found| Response {
+            header,
+            body: ResponseBody::Range(found),
+        });
+        self.reply(node, frame, result);
         true
     }
 }
