@@ -86,6 +86,7 @@ async fn put(
         key: bytes(arguments.key),
         value,
         prev_kv: arguments.prev_kv,
+        ..PutRequest::default()
     });
     let response = connection
         .call(request, api::Consistency::default())

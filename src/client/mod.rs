@@ -235,6 +235,7 @@ impl Client {
             key: Bytes::copy_from_slice(key.as_ref()),
             value: value.into(),
             prev_kv: options.prev_kv,
+            ..PutRequest::default()
         });
         let (header, body) = self.write(request, options.timeout).await?;
         match body {
@@ -339,7 +340,7 @@ impl Client {
     ) -> Result<Response, Error> {
         let (header, body) = match request {
             Request::Range(_) => self.read(request, consistency, None).await?,
-            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) => {
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) | Request::Txn(_) => {
                 self.write(request, None).await?
             }
             Request::MoveLeader { target } => {
@@ -574,6 +575,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::Status(_) => "status",
         ResponseBody::MoveLeader => "move-leader",
         ResponseBody::Compact => "compact",
+        ResponseBody::Txn(_) => "transaction",
     };
     Error {
         kind: ErrorKind::Internal,

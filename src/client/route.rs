@@ -455,12 +455,16 @@ impl Safety {
     fn of(request: &Request, numbered: bool) -> Self {
         match request {
             Request::Range(_) | Request::Status | Request::OpenSession => Self::Repeatable,
-            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) if numbered => {
+            Request::Txn(txn) if txn.is_read_only() => Self::Repeatable,
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) | Request::Txn(_)
+                if numbered =>
+            {
                 Self::Numbered
             }
             Request::Put(_)
             | Request::DeleteRange(_)
             | Request::Compact(_)
+            | Request::Txn(_)
             | Request::MoveLeader { .. } => Self::Once,
         }
     }

@@ -210,7 +210,8 @@ impl Node {
             Request::Put(_)
             | Request::DeleteRange(_)
             | Request::OpenSession
-            | Request::Compact(_) => {
+            | Request::Compact(_)
+            | Request::Txn(_) => {
                 self.start_write(now, id, &call, deadline);
             }
             Request::Status => self.refuse(

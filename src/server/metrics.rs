@@ -180,7 +180,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 8] = [
+const METHODS: [&str; 9] = [
     "range",
     "put",
     "delete_range",
@@ -188,6 +188,7 @@ const METHODS: [&str; 8] = [
     "status",
     "move_leader",
     "compact",
+    "txn",
     "other",
 ];
 
@@ -773,6 +774,7 @@ mod tests {
     use crate::api::PutRequest;
     use crate::api::RangeRequest;
     use crate::api::Request;
+    use crate::api::TxnRequest;
 
     /// The type of every metric in a rendered text, by name.
     fn types(text: &str) -> BTreeMap<&str, &str> {
@@ -917,13 +919,14 @@ mod tests {
             Request::Status,
             Request::MoveLeader { target: None },
             Request::Compact(CompactionRequest::default()),
+            Request::Txn(TxnRequest::default()),
         ];
         let indexes = requests
             .each_ref()
             .map(|request| method_index(request.method()));
         assert_eq!(
             indexes,
-            [0, 1, 2, 3, 4, 5, 6],
+            [0, 1, 2, 3, 4, 5, 6, 7],
             "and the last is for what is not known here"
         );
     }

@@ -84,6 +84,7 @@ fn put_frame(request_id: u64, value_bytes: usize) -> ClientFrame {
                 key: Bytes::from_static(b"key"),
                 value: Bytes::from(vec![b'v'; value_bytes]),
                 prev_kv: true,
+                ..PutRequest::default()
             }),
         },
     }
@@ -206,7 +207,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (encoded(&welcome()), "070000000201004ff372bd00017702026e32"),
         (
             encoded(&put_frame(1, 3)),
-            "130000000301003add191301d00f0001ac02020101036b65790376767601",
+            "15000000030100b87fae9901d00f0001ac02020101036b657903767676010000",
         ),
         (
             encoded(&get_frame()),

@@ -442,9 +442,10 @@ impl World {
                     found: found.collect(),
                 }
             }
-            ResponseBody::Status(_) | ResponseBody::MoveLeader | ResponseBody::Compact => {
-                Fate::Unknown
-            }
+            ResponseBody::Status(_)
+            | ResponseBody::MoveLeader
+            | ResponseBody::Compact
+            | ResponseBody::Txn(_) => Fate::Unknown,
         };
         self.client_finishes(client, fate);
     }
@@ -528,6 +529,7 @@ fn request(operation: Option<(u64, Action)>) -> Request {
             key: history::name(key).into(),
             value: history::bytes(number).into(),
             prev_kv: false,
+            ..PutRequest::default()
         }),
         Some((_, Action::Delete(key))) => Request::DeleteRange(DeleteRangeRequest {
             key: history::name(key).into(),

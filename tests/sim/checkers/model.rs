@@ -132,7 +132,7 @@ impl Model {
                     versions.push((*revision, None));
                 }
             }
-            Operation::Compact(_) => {}
+            Operation::Compact(_) | Operation::Txn(_) => {}
         }
     }
 
