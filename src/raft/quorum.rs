@@ -89,8 +89,12 @@ impl Configuration {
         &self,
         value: impl Fn(NodeId) -> Option<T>,
     ) -> Option<T> {
+        planted!(LearnersCount => if self.outgoing.is_none() {
+            return majority_value(&self.members(), &value);
+        });
         let incoming = majority_value(&self.voters, &value)?;
         match &self.outgoing {
+            Some(_) if planted!(JointHalf) => Some(incoming),
             None => Some(incoming),
             Some(outgoing) => Some(incoming.min(majority_value(outgoing, &value)?)),
         }

@@ -64,8 +64,11 @@ impl World {
 
     /// The driver reads the clock.
     pub(crate) fn driver_reads(&mut self, node: usize) {
-        let now = self.machines[node].clock.read(self.now);
-        self.process(node).driver.now = now;
+        if !planted!(CachedNow) {
+            let now = self.machines[node].clock.read(self.now);
+            self.process(node).driver.now = now;
+        }
+        planted!(TimeFirst => self.handle(node, Input::Tick));
     }
 
     /// The driver handles the next of its batch, or the tick; true after the tick.
@@ -96,6 +99,7 @@ impl World {
         let now = self.machines[node].clock.read(real);
         let late = self.scheduling.between(5 * US, 100 * US);
         let process = self.process(node);
+        planted!(CachedNow => process.driver.now = now);
         let wakes = until(now, process.node.poll_timeout());
         let patience = nanos(wakes).clamp(SLEEP_MIN, SLEEP_MAX);
         process.driver.asleep = process.driver.mails.is_empty();

@@ -140,6 +140,8 @@ pub(crate) struct Session {
     pub(crate) waiting: BTreeMap<u64, Handed>,
     pub(crate) batch: Option<Batch>,
     pub(crate) busy: bool,
+    #[cfg(leasehold_bugs)]
+    pub(crate) kept: crate::planted::Kept,
 }
 
 /// A request that reached the node.

@@ -360,6 +360,7 @@ impl World {
         if is_write && error.outcome != Outcome::NotApplied {
             current.some_unknown = true;
         }
+        planted!(UnknownForgotten => current.some_unknown = error.outcome != Outcome::NotApplied);
         let may_repeat = !is_write || current.sequence.is_some() || !current.some_unknown;
         let hopeless = matches!(
             error.kind,
