@@ -138,6 +138,7 @@ impl Node {
             Input::Retire => self.consensus.retire(now),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
+                self.answer_transfers();
                 self.expire_requests(now);
                 self.forget_idle_sessions(now);
             }
@@ -218,7 +219,10 @@ impl Node {
                     Err(refused) => self.refuse_because(id, refused),
                 };
             }
-            Request::Put(_) | Request::DeleteRange(_) | Request::OpenSession => {
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::OpenSession
+            | Request::Compact(_) => {
                 self.start_write(now, id, &call, deadline);
             }
             Request::Status => self.refuse(

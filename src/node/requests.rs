@@ -168,7 +168,7 @@ impl Waiting {
         reached: i64,
     ) -> Option<(RequestId, Option<ReadPermit>)> {
         while let Some((&(index, request), &permit)) = self.permitted.first_key_value()
-            && index <= applied
+            && (index <= applied || planted!(ReadUnapplied))
         {
             let what = self.requests.get(&request).map(|waiter| waiter.what);
             let Some(What::PermittedRead(_, revision)) = what else {
@@ -211,6 +211,10 @@ impl Node {
             Request::DeleteRange(delete) => Command::Write {
                 session: call.session,
                 operation: Operation::DeleteRange(delete.clone()),
+            },
+            Request::Compact(compaction) => Command::Write {
+                session: call.session,
+                operation: Operation::Compact(*compaction),
             },
             _ => Command::OpenSession {
                 sessions_max: self.options.sessions_max,
@@ -263,7 +267,7 @@ impl Node {
             return;
         };
         self.waiting.remove(request);
-        let result = if term == id.term {
+        let result = if term == id.term || planted!(WaitersByIndex) {
             let header = self.header(reply.revision);
             match reply.result {
                 Ok(Some(body)) => Ok(Response { header, body }),
@@ -316,6 +320,7 @@ impl Node {
             return;
         }
         self.waiting.leadership = leadership;
+        planted!(WaitersKept => return);
         let over = |term: &Term| Some(*term) != leadership;
         let writes: Vec<RequestId> = self
             .waiting
@@ -330,6 +335,8 @@ impl Node {
                 ErrorKind::LeaderChanged,
                 "this node lost leadership before the write was committed",
             );
+            #[cfg(leasehold_bugs)]
+            let error = planted_in_doubt(error);
             self.outputs.push_back(Output::Reply(id, Err(error)));
         }
     }
@@ -430,4 +437,12 @@ fn read_patience(call: &Call) -> Duration {
         0 => timeout,
         _ => timeout - (timeout / 10).min(Duration::from_millis(50)),
     }
+}
+
+#[cfg(leasehold_bugs)]
+fn planted_in_doubt(error: Error) -> Error {
+    if planted!(UnknownSaidRefused) {
+        return Error::not_applied(error.kind, error.detail);
+    }
+    error
 }

@@ -25,6 +25,7 @@
 //! a machine's two clocks both lie; the tripwire can only tell afterwards (P37).
 
 mod asking;
+mod bounded;
 mod config;
 mod consensus;
 mod election;
@@ -47,14 +48,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 
+pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
 pub use consensus::{COMMAND_BYTES_MAX, Consensus};
 pub use freshness::{Freshness, StaleBound};
 pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
 pub use message::{
-    Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat, HeartbeatReply,
-    Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin, RejoinReply,
-    RoundId, TimeoutNow, Verdict, Vote, VoteReply,
+    APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,
+    HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin,
+    RejoinReply, RoundId, TimeoutNow, Verdict, Vote, VoteReply,
 };
 pub use output::{
     Entry, HardState, Input, Output, Payload, ReadId, ReadMode, ReadRefusal, Ticket, Unsaved,

@@ -1,8 +1,9 @@
 //! A node's sessions with its clients: the leased read, step by step as in `server/sessions.rs`.
 //!
 //! The batch is closed; the commit index is captured and the lease loaded; the store is read; only
-//! then the clock, and the lease is asked, or how old the state can be; `Reader::answer` has the last word. Between any two of
-//! these steps a thread may lose the processor for as long as it likes (P20).
+//! then the clock, and the lease is asked, or how old the state can be; `Reader::answer` has the
+//! last word. Between any two of these steps a thread may lose the processor for as long as it
+//! likes (P20).
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use leasehold::api::Response;
 use leasehold::api::ResponseBody;
 use leasehold::api::ResponseHeader;
 use leasehold::kv;
+use leasehold::kv::MemStore;
 use leasehold::node::Authority;
 use leasehold::node::Reader;
 use leasehold::node::Source;
@@ -65,10 +67,14 @@ impl World {
     pub(crate) fn session_takes(&mut self, node: usize, connection: usize) {
         let process = self.process(node);
         let published = process.published.clone();
+        let (commit, lease) = (published.commit(), published.lease());
+        #[cfg(leasehold_bugs)]
+        let commit = self.planted_in_capture(node, connection, commit);
+        let process = self.process(node);
         let session = process.sessions.get_mut(&connection).expect("it was rung");
         let mut candidates = Vec::new();
         let mut handed = Vec::new();
-        for arrival in std::mem::take(&mut session.arrived) {
+        for arrival in session.arrived.drain(..) {
             match (&arrival.call.request, arrival.call.consistency) {
                 (Request::Range(_), Consistency::LinearizableQuorum) => handed.push(arrival),
                 (Request::Range(_), _) => candidates.push(Candidate {
@@ -80,8 +86,8 @@ impl World {
         }
         session.batch = Some(Batch {
             candidates,
-            commit: published.commit(),
-            lease: published.lease(),
+            commit,
+            lease,
             freshness: published.freshness(),
         });
         self.hand_on(node, connection, handed);
@@ -98,12 +104,18 @@ impl World {
                 candidate.arrival.call.consistency,
                 Consistency::Serializable | Consistency::MaxStaleness(_)
             );
+            let reads = batch.lease.is_some() || may_be_old || planted!(MemoizedCheck);
             if let Request::Range(range) = &candidate.arrival.call.request
-                && (batch.lease.is_some() || may_be_old)
+                && reads
             {
-                candidate.source = Some(self.read_store(node, range));
+                let source = self.read_store(node, range);
+                #[cfg(leasehold_bugs)]
+                let source = self.planted_in_reading(node, connection, range, source);
+                candidate.source = Some(source);
             }
         }
+        #[cfg(leasehold_bugs)]
+        self.planted_after_reading(node, connection);
         let session = self.process(node).sessions.get_mut(&connection);
         session.expect("it is busy").batch = Some(batch);
         self.then(node, Work::SessionChecks(connection));
@@ -111,20 +123,26 @@ impl World {
 
     /// The session reads the clock, asks the lease, and answers what it, or the state's age, covers.
     pub(crate) fn session_checks(&mut self, node: usize, connection: usize) {
-        let Some(batch) = self.take_batch(node, connection) else {
+        let Some(mut batch) = self.take_batch(node, connection) else {
             return;
         };
+        #[cfg(leasehold_bugs)]
+        let mut batch = self.planted_before_the_check(node, connection, batch);
         let now = self.machines[node].clock.read(self.now);
+        #[cfg(leasehold_bugs)]
+        let now = self.planted_clock(node, now);
         let lease = batch.lease.as_deref();
         let permit = lease
             .filter(|_| !batch.candidates.is_empty())
             .and_then(|lease| lease.permit(now, batch.commit));
+        #[cfg(leasehold_bugs)]
+        let permit = self.planted_permit(node, connection, now, permit);
         if let (Some(_), Some(lease)) = (permit, lease) {
             self.judge.permitted(self.now, node, lease);
         }
         let bound = batch.freshness.as_deref().map(|fresh| fresh.bound(now));
         let mut handed = Vec::new();
-        for Candidate { arrival, source } in batch.candidates {
+        for Candidate { arrival, source } in batch.candidates.drain(..) {
             let asked = arrival.asked();
             let authority = Authority::for_read(asked.consistency, permit, bound);
             let insists = asked.consistency == Consistency::LeaseOnly;
@@ -150,7 +168,7 @@ impl World {
         let session = self.process(node).sessions.get_mut(&connection);
         let session = session.expect("it is busy");
         let mut answers = Vec::new();
-        for (frame, delivery) in std::mem::take(&mut session.outbox) {
+        for (frame, delivery) in session.outbox.drain(..) {
             if let Some(handed) = session.waiting.remove(&frame) {
                 answers.push((frame, delivery, handed));
             }
@@ -215,14 +233,7 @@ impl World {
     }
 
     fn read_store(&self, node: usize, range: &RangeRequest) -> Source<RangeResponse> {
-        let store = &self.machines[node].disk.store;
-        let progress = kv::progress(store).expect("memory does not fail");
-        let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
-        Source {
-            found,
-            applied: progress.applied.index,
-            revision: progress.revision,
-        }
+        read_from(&self.machines[node].disk.store, range)
     }
 
     /// Answers a read whose store is known to be far enough.
@@ -255,6 +266,8 @@ impl World {
         let Some(answer) = reader.answer(authority, asked.min_revision, source) else {
             return false;
         };
+        #[cfg(leasehold_bugs)]
+        let answer = self.planted_in_answer(node, answer);
         let read = answer.read;
         let real = self.now;
         self.judge
@@ -270,6 +283,17 @@ impl World {
         let body = ResponseBody::Range(answer.found);
         self.reply(node, frame, Ok(Response { header, body }));
         true
+    }
+}
+
+/// What `range` finds in one state of a store.
+pub(crate) fn read_from(store: &MemStore, range: &RangeRequest) -> Source<RangeResponse> {
+    let progress = kv::progress(store).expect("memory does not fail");
+    let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
+    Source {
+        found,
+        applied: progress.applied.index,
+        revision: progress.revision,
     }
 }
 

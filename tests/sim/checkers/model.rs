@@ -131,6 +131,7 @@ impl Model {
                     versions.push((*revision, None));
                 }
             }
+            Operation::Compact(_) => {}
         }
     }
 
