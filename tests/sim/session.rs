@@ -70,10 +70,10 @@ impl World {
         let commit = self.planted_in_capture(node, connection, commit);
         let process = self.process(node);
         let session = process.sessions.get_mut(&connection).expect("it was rung");
-        let mut candidates = Vec::new();
+        let mut candidates = std::mem::take(&mut session.spare);
         let mut handed = Vec::new();
         let mut serializable = Vec::new();
-        for arrival in std::mem::take(&mut session.arrived) {
+        for arrival in session.arrived.drain(..) {
             match (&arrival.call.request, arrival.call.consistency) {
                 (Request::Range(_), Consistency::Serializable) => serializable.push(arrival),
                 (Request::Range(_), Consistency::Linearizable | Consistency::LeaseOnly) => {
@@ -125,7 +125,7 @@ impl World {
 
     /// The session reads the clock, asks the lease, and answers what it covers.
     pub(crate) fn session_checks(&mut self, node: usize, connection: usize) {
-        let Some(batch) = self.take_batch(node, connection) else {
+        let Some(mut batch) = self.take_batch(node, connection) else {
             return;
         };
         #[cfg(leasehold_bugs)]
@@ -143,7 +143,7 @@ impl World {
             self.judge.permitted(self.now, node, lease);
         }
         let mut handed = Vec::new();
-        for Candidate { arrival, source } in batch.candidates {
+        for Candidate { arrival, source } in batch.candidates.drain(..) {
             let insists = arrival.call.consistency == Consistency::LeaseOnly;
             match (permit, source) {
                 (Some(permit), Some(source)) => {
@@ -160,6 +160,8 @@ impl World {
                 _ => handed.push(arrival),
             }
         }
+        let session = self.process(node).sessions.get_mut(&connection);
+        session.expect("it is busy").spare = batch.candidates;
         self.hand_on(node, connection, handed);
         self.then(node, Work::SessionGives(connection));
     }
@@ -169,7 +171,7 @@ impl World {
         let session = self.process(node).sessions.get_mut(&connection);
         let session = session.expect("it is busy");
         let mut answers = Vec::new();
-        for (frame, delivery) in std::mem::take(&mut session.outbox) {
+        for (frame, delivery) in session.outbox.drain(..) {
             if let Some(handed) = session.waiting.remove(&frame) {
                 answers.push((frame, delivery, handed));
             }

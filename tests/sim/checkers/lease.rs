@@ -63,10 +63,11 @@ impl Lease {
         term: Term,
         machine: &Machine,
     ) -> Result<(), Violation> {
-        if holds(real, machine).is_none() {
+        let succeeded = term < self.highest;
+        if !succeeded && term != self.burned || holds(real, machine).is_none() {
             return Ok(());
         }
-        if term < self.highest {
+        if succeeded {
             let what = format!(
                 "{} holds a lease in {term} after {}",
                 id(node),
@@ -74,11 +75,8 @@ impl Lease {
             );
             return violation("L1 exclusivity", what);
         }
-        if term == self.burned {
-            let what = format!("{} holds a lease in {term}, which it gave away", id(node));
-            return violation("P9 a burned lease stays void", what);
-        }
-        Ok(())
+        let what = format!("{} holds a lease in {term}, which it gave away", id(node));
+        violation("P9 a burned lease stays void", what)
     }
 
     /// L1 for a permit.
