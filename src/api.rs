@@ -108,6 +108,8 @@ pub enum Request {
         /// The voter to lead next; `None` lets the leader choose the most up to date one.
         target: Option<NodeId>,
     },
+    /// Give up history.
+    Compact(CompactionRequest),
 }
 
 impl Request {
@@ -115,7 +117,7 @@ impl Request {
     pub fn is_write(&self) -> bool {
         matches!(
             self,
-            Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession
+            Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession | Self::Compact(_)
         )
     }
 
@@ -128,6 +130,7 @@ impl Request {
             Self::OpenSession => "open_session",
             Self::Status => "status",
             Self::MoveLeader { .. } => "move_leader",
+            Self::Compact(_) => "compact",
         }
     }
 }
@@ -181,6 +184,17 @@ pub struct DeleteRangeRequest {
     pub range: KeyRange,
     /// Return what the keys held before.
     pub prev_kv: bool,
+}
+
+/// Give up history: what was before `revision` cannot be read any more afterwards.
+///
+/// Reads at `revision` and above stay possible, and of every key that exists at `revision` the value
+/// that it has then. Refused with [`ErrorKind::Compacted`] if that has been given up already, and
+/// with [`ErrorKind::FutureRevision`] if it does not exist yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompactionRequest {
+    /// The oldest revision to keep; positive.
+    pub revision: i64,
 }
 
 /// A key with its value and history, as of some revision.
@@ -282,6 +296,8 @@ pub enum ResponseBody {
     Status(Box<StatusResponse>),
     /// To [`Request::MoveLeader`].
     MoveLeader,
+    /// To [`Request::Compact`].
+    Compact,
 }
 
 /// Keys in order, and whether that was all.
@@ -452,6 +468,13 @@ pub enum ErrorKind {
     Internal,
     /// A retry of a write that took effect; the first reply was too large to be kept for it.
     ReplyNotKept,
+    /// History before this revision has been given up.
+    Compacted {
+        /// The oldest revision that can be read.
+        compact_revision: i64,
+    },
+    /// The revision does not exist yet.
+    FutureRevision,
 }
 
 impl ErrorKind {
@@ -479,6 +502,8 @@ impl ErrorKind {
             Self::Unsupported => "LH-UNSUPPORTED",
             Self::Internal => "LH-INTERNAL",
             Self::ReplyNotKept => "LH-REPLY-NOT-KEPT",
+            Self::Compacted { .. } => "LH-COMPACTED",
+            Self::FutureRevision => "LH-FUTURE-REVISION",
         }
     }
 }
@@ -579,6 +604,18 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
                          limits.max_value_bytes on every node",
                         put.value.len(),
                         limits.value_bytes_max
+                    ),
+                ));
+            }
+            Ok(())
+        }
+        Request::Compact(compaction) => {
+            if compaction.revision < 1 {
+                return Err(Error::not_applied(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "history cannot be given up before revision {}: revisions are positive",
+                        compaction.revision
                     ),
                 ));
             }

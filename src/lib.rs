@@ -15,6 +15,19 @@
 
 #![forbid(unsafe_code)]
 
+/// A deliberate bug, which tests of the tests switch on (`planted.rs`). `planted!(Bug)` says
+/// whether it is on, `planted!(Bug => what it does)` does it: never and nothing in a normal build.
+#[cfg(not(leasehold_bugs))]
+macro_rules! planted {
+    ($bug:ident) => {
+        false
+    };
+    ($bug:ident => $does:expr) => {};
+}
+#[cfg(leasehold_bugs)]
+#[macro_use]
+pub mod planted;
+
 pub mod api;
 #[cfg(feature = "cli")]
 pub mod bench;

@@ -338,7 +338,9 @@ impl Client {
     ) -> Result<Response, Error> {
         let (header, body) = match request {
             Request::Range(_) => self.read(request, consistency, None).await?,
-            Request::Put(_) | Request::DeleteRange(_) => self.write(request, None).await?,
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) => {
+                self.write(request, None).await?
+            }
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
             }
@@ -599,6 +601,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::OpenSession { .. } => "session",
         ResponseBody::Status(_) => "status",
         ResponseBody::MoveLeader => "move-leader",
+        ResponseBody::Compact => "compact",
     };
     Error {
         kind: ErrorKind::Internal,

@@ -455,8 +455,13 @@ impl Safety {
     fn of(request: &Request, numbered: bool) -> Self {
         match request {
             Request::Range(_) | Request::Status | Request::OpenSession => Self::Repeatable,
-            Request::Put(_) | Request::DeleteRange(_) if numbered => Self::Numbered,
-            Request::Put(_) | Request::DeleteRange(_) | Request::MoveLeader { .. } => Self::Once,
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) if numbered => {
+                Self::Numbered
+            }
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::Compact(_)
+            | Request::MoveLeader { .. } => Self::Once,
         }
     }
 }

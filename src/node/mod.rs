@@ -207,7 +207,10 @@ impl Node {
                     Err(refused) => self.refuse_because(id, refused),
                 };
             }
-            Request::Put(_) | Request::DeleteRange(_) | Request::OpenSession => {
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::OpenSession
+            | Request::Compact(_) => {
                 self.start_write(now, id, &call, deadline);
             }
             Request::Status => self.refuse(

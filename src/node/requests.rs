@@ -143,7 +143,7 @@ impl Waiting {
     /// The first permitted read that `applied` covers.
     fn take_released(&mut self, applied: LogIndex) -> Option<(RequestId, ReadPermit)> {
         let (&(index, request), &permit) = self.permitted.first_key_value()?;
-        if index > applied {
+        if index > applied && !planted!(ReadUnapplied) {
             return None;
         }
         self.remove(request);
@@ -180,6 +180,10 @@ impl Node {
             Request::DeleteRange(delete) => Command::Write {
                 session: call.session,
                 operation: Operation::DeleteRange(delete.clone()),
+            },
+            Request::Compact(compaction) => Command::Write {
+                session: call.session,
+                operation: Operation::Compact(*compaction),
             },
             _ => Command::OpenSession {
                 sessions_max: self.options.sessions_max,
@@ -229,7 +233,7 @@ impl Node {
             return;
         };
         self.waiting.remove(request);
-        let result = if term == id.term {
+        let result = if term == id.term || planted!(WaitersByIndex) {
             let header = self.header(reply.revision);
             match reply.result {
                 Ok(Some(body)) => Ok(Response { header, body }),
@@ -270,6 +274,7 @@ impl Node {
             return;
         }
         self.waiting.leadership = leadership;
+        planted!(WaitersKept => return);
         let over = |term: &Term| Some(*term) != leadership;
         let writes: Vec<RequestId> = self
             .waiting
@@ -284,6 +289,8 @@ impl Node {
                 ErrorKind::LeaderChanged,
                 "this node lost leadership before the write was committed",
             );
+            #[cfg(leasehold_bugs)]
+            let error = planted_in_doubt(error);
             self.outputs.push_back(Output::Reply(id, Err(error)));
         }
         let transfers: Vec<RequestId> = self
@@ -356,4 +363,12 @@ impl Node {
             ),
         }
     }
+}
+
+#[cfg(leasehold_bugs)]
+fn planted_in_doubt(error: Error) -> Error {
+    if planted!(UnknownSaidRefused) {
+        return Error::not_applied(error.kind, error.detail);
+    }
+    error
 }

@@ -96,6 +96,9 @@ pub struct Consensus {
     pub(super) unproven: bool,
     retired: bool,
     pub(super) tripped: bool,
+    /// See `StickyTransferFlag`.
+    #[cfg(leasehold_bugs)]
+    pub(super) sticky_transfer: Option<Term>,
     /// A vote that was given and is not yet durable.
     pub(super) grant: Option<Envelope>,
 
@@ -144,6 +147,7 @@ impl Consensus {
         let lost_all = unproven && last.index > LogIndex(0);
         let damaged =
             quarantined || lost_all || !fit || hard.term < last.term || applied > last.index;
+        let damaged = damaged && !planted!(QuarantineIgnored);
         if hard.term < last.term {
             hard.term = last.term;
             hard.vote = None;
@@ -151,11 +155,24 @@ impl Consensus {
         let silence = hard.promise_floor.max(timing.lease_duration);
         let hard_unsaved = hard.promise_floor < silence;
         hard.promise_floor = silence;
+        let silence = match () {
+            () if planted!(NoBlackout) => Duration::ZERO,
+            () if planted!(HalfBlackout) => silence / 2,
+            () if planted!(OwnBlackout) => timing.lease_duration,
+            () if planted!(FirstBootSpeaks) && hard.term == Term(0) => Duration::ZERO,
+            () => silence,
+        };
+        planted!(VoteForgotten => hard.vote = None);
 
         let mixed = seed ^ now.boot.rotate_left(32) ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut rng = fastrand::Rng::with_seed(mixed);
         // The upper bits are drawn, the lower count: no name is ever used twice.
         let next_round = (rng.u64(..) >> 1) & !0xf_ffff;
+        let next_round = if planted!(RoundsRepeat) {
+            1
+        } else {
+            next_round
+        };
         let quarantine = damaged.then(|| Quarantine {
             nonce: rng.u64(..),
             through: None,
@@ -164,8 +181,8 @@ impl Consensus {
         // The end of a damaged log may be one that had been cut, and say something else than what
         // was applied: nothing of it is known to be committed until a leader confirms it.
         let applied_here = match damaged {
-            true => base.index,
-            false => applied.clamp(base.index, last.index),
+            true if !planted!(DamageKeepsCommit) => base.index,
+            _ => applied.clamp(base.index, last.index),
         };
 
         let mut consensus = Self {
@@ -191,7 +208,9 @@ impl Consensus {
             unproven: unproven && !damaged,
             quarantine,
             retired: false,
-            tripped: lease_tripped,
+            tripped: lease_tripped && !planted!(TripwireForgotten),
+            #[cfg(leasehold_bugs)]
+            sticky_transfer: None,
             grant: None,
             published: Arc::default(),
             outputs: VecDeque::new(),
@@ -317,7 +336,9 @@ impl Consensus {
         self.observe(now);
         self.retired = true;
         let led = matches!(self.role, RoleState::Leader(_));
-        self.leave_leadership(Invalidation::Retired);
+        if !planted!(ReleaseWhileServing) {
+            self.leave_leadership(Invalidation::Retired);
+        }
         if !matches!(self.role, RoleState::Follower(_)) {
             self.role = RoleState::Follower(Follower::default());
         }
@@ -436,7 +457,10 @@ impl Consensus {
         if term > self.hard.term {
             return self.adopt(term);
         }
-        let current = term == self.hard.term;
+        let current = term == self.hard.term
+            || planted!(OldTermAck)
+                && matches!(message, Message::HeartbeatReply(_) | Message::Appended(_))
+            || planted!(LateTransferWord) && matches!(message, Message::TimeoutNow(_));
         match (&self.role, message) {
             // Who would elect us may well be behind us.
             (RoleState::PreCandidate(_), Message::PreVoteReply(reply)) => {
@@ -515,6 +539,7 @@ impl Consensus {
     pub(super) fn adopt(&mut self, term: Term) {
         debug_assert!(term > self.hard.term);
         self.leave_leadership(Invalidation::StepDown);
+        planted!(PromiseDropped => self.promise = VotePromise::at_start(self.now, Duration::ZERO));
         self.hard.term = term;
         self.hard.vote = None;
         self.hard_unsaved = true;
@@ -527,7 +552,9 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        leader.lease.void(self.now, reason);
+        if !planted!(StepDownKeepsLease) {
+            leader.lease.void(self.now, reason);
+        }
         self.published.end_lease();
         for reader in leader.reads.drain() {
             if let Reader::Local(id) = reader {
@@ -541,6 +568,7 @@ impl Consensus {
 
     /// An assumption that leases rest on has failed: no more leased reads here (P37).
     pub(super) fn trip(&mut self) {
+        planted!(NoTripwire => return);
         self.published.lease_counters().violated();
         self.tripped = true;
         if let RoleState::Leader(leader) = &mut self.role {
@@ -553,7 +581,7 @@ impl Consensus {
     /// Takes note of the time. A clock that ran backwards is not corrected: it voids the lease,
     /// and every deadline is brought within its distance of the new reading (A4).
     fn observe(&mut self, now: Instant) {
-        if now.went_back_since(self.now) {
+        if now.went_back_since(self.now) && !planted!(StepBackIgnored) {
             let published = self.published.clone();
             published.lease_counters().clock_went_back();
             self.promise.clock_went_back(now, self.hard.promise_floor);
@@ -563,8 +591,13 @@ impl Consensus {
             for (_, issued) in &mut self.writing {
                 *issued = issued.min(now);
             }
-            if let RoleState::Leader(leader) = &mut self.role {
-                leader.clock_went_back(now, self.timing.election_timeout_max);
+            match &mut self.role {
+                RoleState::Leader(leader) => {
+                    leader.clock_went_back(now, self.timing.election_timeout_max);
+                }
+                // It was asked in the future: what is promised to it bears no lease.
+                RoleState::Candidate(campaign) => campaign.transfer_from = None,
+                RoleState::PreCandidate(_) | RoleState::Follower(_) => {}
             }
         }
         self.now = now;
@@ -661,7 +694,7 @@ impl Consensus {
             RoleState::Follower(_) => self.flush_follower(),
             _ => {}
         }
-        if self.hard_is_durable()
+        if (self.hard_is_durable() || planted!(VoteBeforeSync))
             && let Some(grant) = self.grant.take()
         {
             debug_assert!(matches!(
@@ -698,6 +731,11 @@ impl Consensus {
     fn hand_out(&mut self) {
         let window = self.applied.max(self.applied_at_start).0 + UNAPPLIED_MAX;
         let end = self.commit.min(self.log.durable()).min(LogIndex(window));
+        let end = if planted!(AppliedUnheld) {
+            self.commit.min(LogIndex(window))
+        } else {
+            end
+        };
         if end <= self.handed_out {
             return;
         }
@@ -710,8 +748,12 @@ impl Consensus {
 
     fn publish(&self) {
         let (role, leader) = (self.role_now(), self.known_leader());
-        self.published
-            .update(self.commit, self.hard.term, role, leader);
+        let commit = if planted!(CommitPublishedLate) {
+            self.commit.min(self.handed_out)
+        } else {
+            self.commit
+        };
+        self.published.update(commit, self.hard.term, role, leader);
     }
 
     /// What must hold after every input, whatever it was.

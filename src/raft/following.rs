@@ -37,6 +37,8 @@ impl Consensus {
         if !is_well_formed(term, &append) {
             return self.published.refuse_message();
         }
+        #[cfg(leasehold_bugs)]
+        let append = self.planted_in_append(append);
         let Some(_) = self.follow(from, term, append.heartbeat) else {
             return;
         };
@@ -68,6 +70,10 @@ impl Consensus {
     /// Takes a message of the leader of `term` for what it is; returns what to note down if that
     /// is indeed our leader.
     fn follow(&mut self, from: NodeId, term: Term, message: Heartbeat) -> Option<&mut Follower> {
+        planted!(VoteToctou => self.promise_beside_a_vote(from, term, message));
+        planted!(CandidacyGoesOn => if self.promise_and_go_on_asking(from, term, message) {
+            return None;
+        });
         if term < self.hard.term {
             // The sender does not know yet that its term is over.
             let heard = Heard {
@@ -130,7 +136,8 @@ impl Consensus {
     fn promise_leader(&mut self, leader: NodeId, term: Term, length: Duration) -> bool {
         // With a disk that does not answer, a promise would only keep a leader in office that can
         // commit nothing through us (P29).
-        if length > PROMISE_MAX || self.disk_is_stalled(self.timing.lease_duration) {
+        let stalled = self.disk_is_stalled(self.timing.lease_duration);
+        if length > PROMISE_MAX || stalled && !planted!(SilentDiskPromises) {
             return false;
         }
         // The round that confirms a leader to a replica without memory must not rest on it.
@@ -141,10 +148,15 @@ impl Consensus {
         {
             return false;
         }
-        if length > self.hard.promise_floor {
+        if length > self.hard.promise_floor && !planted!(FloorNotRaised) {
             self.hard.promise_floor = length;
             self.hard_unsaved = true;
         }
+        let length = if planted!(PromiseOwnLength) {
+            self.timing.lease_duration
+        } else {
+            length
+        };
         self.promise.extend(self.now, length, leader, term);
         true
     }
@@ -153,6 +165,11 @@ impl Consensus {
     fn follow_commit(&mut self) {
         if let RoleState::Follower(follower) = &self.role {
             let known = follower.leader_commit.min(follower.verified);
+            let known = if planted!(CommitUnverified) {
+                follower.leader_commit.min(self.log.last().index)
+            } else {
+                known
+            };
             self.commit = self.commit.max(known);
         }
     }
@@ -177,7 +194,7 @@ impl Consensus {
         {
             // A vote that it has forgotten may still be on its way to a candidate. Nobody waits
             // longer for votes than an election timeout, so outwait that, with time to spare.
-            if quarantine.forgot_votes {
+            if quarantine.forgot_votes && !planted!(WipedVotesAtOnce) {
                 self.promise
                     .keep_silent(self.now + self.timing.election_timeout_max * 2);
             }
@@ -192,7 +209,7 @@ impl Consensus {
 
     /// Pays what is owed, as far as it is durable.
     pub(super) fn flush_follower(&mut self) {
-        if !self.hard_is_durable() {
+        if !self.hard_is_durable() && !planted!(PromiseBeforeSync) {
             return;
         }
         let quarantine = self.quarantine.as_ref();
@@ -213,6 +230,11 @@ impl Consensus {
         let conflict = follower.owes_conflict.take();
 
         let through = follower.verified.min(self.log.durable());
+        let through = if planted!(AckBeforeSync) {
+            follower.verified
+        } else {
+            through
+        };
         let owed = follower.owes_acknowledgement;
         let paid = owed.is_some_and(|owed| owed <= through);
         let stored = (paid || through > follower.acknowledged).then(|| {
@@ -237,6 +259,47 @@ impl Consensus {
             let answer = Appended { heard, verdict };
             self.send(leader, Message::Appended(answer));
         }
+    }
+}
+
+#[cfg(leasehold_bugs)]
+impl Consensus {
+    /// `RejectUnpromised`: nothing is promised on what does not fit.
+    fn planted_in_append(&self, mut append: Append) -> Append {
+        if planted!(RejectUnpromised) && !self.log.agrees(append.base) {
+            append.heartbeat.promise = Duration::ZERO;
+        }
+        append
+    }
+
+    /// `VoteToctou`: the term of a vote is adopted only once the vote is durable.
+    fn promise_beside_a_vote(&mut self, from: NodeId, term: Term, message: Heartbeat) {
+        if term.next() == self.hard.term && self.grant.is_some() {
+            self.promise.extend(self.now, message.promise, from, term);
+            self.say_promised(from, term, message);
+        }
+    }
+
+    /// `CandidacyGoesOn`: the promise is made, and the pre-candidate stays what it is.
+    fn promise_and_go_on_asking(&mut self, from: NodeId, term: Term, message: Heartbeat) -> bool {
+        let asks = matches!(self.role, RoleState::PreCandidate(_)) && term == self.hard.term;
+        if asks {
+            self.promise_leader(from, term, message.promise);
+            self.say_promised(from, term, message);
+        }
+        asks
+    }
+
+    fn say_promised(&mut self, to: NodeId, term: Term, message: Heartbeat) {
+        let heard = Heard {
+            round: message.round,
+            promised: true,
+        };
+        let verified = LogIndex(0);
+        let reply = HeartbeatReply { heard, verified };
+        let mut envelope = self.envelope(to, Message::HeartbeatReply(reply));
+        envelope.term = term;
+        self.outputs.push_back(crate::raft::Output::Send(envelope));
     }
 }
 

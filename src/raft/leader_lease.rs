@@ -52,7 +52,9 @@ impl VotePromise {
 
     /// The one gate (P4): whether this node may grant a vote or pre-vote, or start one.
     pub(super) fn may_support_election(&self, now: Instant) -> bool {
-        now.certainly_after(self.until) && now.certainly_after(self.silent_until)
+        let over = now.certainly_after(self.until)
+            || planted!(EitherClockEndsPromise) && now.possibly_after(self.until);
+        over && now.certainly_after(self.silent_until)
     }
 
     /// Supports no election before `until`, whoever has been promised what.
@@ -69,12 +71,14 @@ impl VotePromise {
     /// what was promised before.
     pub(super) fn extend(&mut self, now: Instant, length: Duration, leader: NodeId, term: Term) {
         self.until = self.until.max(now + length);
+        planted!(PromiseShortened => self.until = now + length);
         self.to = Some((leader, term));
     }
 
     /// `leader` of `term` has no lease any more, and says so (P36). Whether the promise was its.
     pub(super) fn release(&mut self, leader: NodeId, term: Term) -> bool {
-        let its = self.to == Some((leader, term));
+        let its = self.to == Some((leader, term)) || planted!(ReleaseByAnybody);
+        planted!(ReleaseEndsBlackout => self.silent_until = Instant::ZERO);
         if its {
             self.until = Instant::ZERO;
             self.to = None;
@@ -158,15 +162,20 @@ impl LeaseCell {
 
     /// Whether the lease holds at `now`. Counts nothing.
     pub fn is_valid(&self, now: Instant) -> bool {
-        now.certainly_before(self.until())
+        self.remaining(now).is_some()
     }
 
     /// What is left of the lease, by the clock that says less; `None` if it is over or void.
     /// Counts nothing.
     pub fn remaining(&self, now: Instant) -> Option<Duration> {
         let until = self.until();
-        now.certainly_before(until)
-            .then(|| until.at_least_since(now))
+        let holds = match () {
+            () if planted!(RawClockOnly) => now.raw < until.raw,
+            () if planted!(BootClockOnly) => now.boot < until.boot,
+            () if planted!(LeaseUntilStepDown) => until != Instant::ZERO,
+            () => now.certainly_before(until),
+        };
+        holds.then(|| until.at_least_since(now))
     }
 
     /// Until when it holds, by each clock; zero while void.
@@ -180,7 +189,11 @@ impl LeaseCell {
     /// As [`Self::permit`], without counting.
     pub(super) fn check(&self, now: Instant, captured: LogIndex) -> Option<ReadPermit> {
         self.remaining(now).map(|remaining| ReadPermit {
-            index: captured.max(self.floor),
+            index: if planted!(NoFloor) {
+                captured
+            } else {
+                captured.max(self.floor)
+            },
             lease_remaining: Some(remaining),
         })
     }
@@ -320,6 +333,14 @@ impl Rounds {
         let offset = round.0.checked_sub(self.first)?;
         self.created.get(usize::try_from(offset).ok()?).copied()
     }
+
+    #[cfg(leasehold_bugs)]
+    fn stamp(&mut self, round: Option<RoundId>, at: Instant) {
+        let place = round.and_then(|round| round.0.checked_sub(self.first));
+        if let Some(created) = place.and_then(|place| self.created.get_mut(place as usize)) {
+            *created = at;
+        }
+    }
 }
 
 /// A leadership's own view of its lease.
@@ -336,7 +357,7 @@ pub(super) struct LeaderLease {
     /// What the cell says.
     until: Instant,
     /// For good: leadership was offered to another (P9).
-    burned: bool,
+    pub(super) burned: bool,
     /// The lease ran out, and that has been counted.
     lapsed: bool,
 }
@@ -386,6 +407,11 @@ impl LeaderLease {
         self.quorum_at
     }
 
+    #[cfg(leasehold_bugs)]
+    pub(super) fn heard_a_quorum(&mut self, now: Instant) {
+        self.quorum_at = now;
+    }
+
     /// A round was created at `now`, before anybody could see its name (R1).
     pub(super) fn begin(&mut self, round: RoundId, created: Instant) {
         self.rounds.push(round, created);
@@ -399,6 +425,9 @@ impl LeaderLease {
     /// Publishes what the quorum of `held` is worth, or nothing if the lease may not be trusted.
     /// A smaller value than before is published, too (P13).
     pub(super) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
+        planted!(AckTime => if held > self.held {
+            self.rounds.stamp(held, now);
+        });
         let created = held.and_then(|round| self.rounds.created(round));
         self.held = if created.is_some() { held } else { None };
         if let Some(created) = created {
@@ -407,6 +436,7 @@ impl LeaderLease {
         self.count_lapse(now);
         match created {
             Some(created) if trustworthy && !self.burned => self.publish(created + self.trusted),
+            _ if planted!(KeepExpiry) && trustworthy && !self.burned => {}
             _ => self.void(now, Invalidation::ConfigurationChanged),
         }
         self.count_lapse(now);
@@ -441,7 +471,7 @@ impl LeaderLease {
     }
 
     fn publish(&mut self, until: Instant) {
-        if until == self.until {
+        if until == self.until || planted!(KeepExpiry) && until.certainly_before(self.until) {
             return;
         }
         let later = until.boot > self.until.boot || until.raw > self.until.raw;

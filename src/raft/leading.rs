@@ -54,7 +54,7 @@ impl Consensus {
         let cell = LeaseCell::new(self.hard.term, last, counters);
         let mut lease = LeaderLease::new(cell, self.timing.trusted_lease(), self.now);
         let mut peers = unknown_peers(self.log.configuration().members(), self.id, last, self);
-        if campaign.transfer_from.is_some() {
+        if campaign.transfer_from.is_some() || planted!(VotesArePromises) {
             // Voters who knew of the hand-over promised with their vote (section 4.3).
             lease.begin(campaign.round, campaign.created);
             for peer in campaign.promised {
@@ -63,6 +63,7 @@ impl Consensus {
                 }
             }
         }
+        planted!(RoundsStartOver => self.next_round = 1);
         self.published.begin_lease(lease.cell().clone());
         self.role = RoleState::Leader(Box::new(Leader {
             peers,
@@ -98,6 +99,9 @@ impl Consensus {
         let mut fresh = unknown_peers(members, self.id, last, self);
         if let RoleState::Leader(leader) = &mut self.role {
             leader.peers.retain(|peer, _| fresh.remove(peer).is_some());
+            planted!(AckFromEntry => for peer in fresh.values_mut() {
+                peer.ack = Some(RoundId(self.next_round - 1));
+            });
             leader.peers.append(&mut fresh);
         }
     }
@@ -106,18 +110,20 @@ impl Consensus {
         // Whoever decides alone has its quorum whenever it looks.
         self.recompute_lease();
         let stalled = self.disk_is_stalled(self.timing.step_down_after);
+        let stalled = stalled && !planted!(SilentDiskLeads);
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
         let deserted = leader.lease.quorum_at() + self.timing.step_down_after;
-        if self.now.possibly_after(deserted) || stalled {
+        let alone = self.now.possibly_after(deserted) && !planted!(NoStepDown);
+        if alone || stalled {
             // And stops beating: those whom it still reaches may elect another (P12).
             return self.leave_leadership(Invalidation::QuorumLost);
         }
         let now = self.now;
-        leader
-            .transfer
-            .take_if(|transfer| now.certainly_after(transfer.until));
+        let late = |transfer: &mut Transfer| now.certainly_after(transfer.until);
+        planted!(ResumeBurn => leader.lease.burned &= !leader.transfer.as_mut().is_some_and(late));
+        leader.transfer.take_if(late);
         if self.now.certainly_after(leader.heartbeat_due) {
             self.begin_round();
         }
@@ -127,7 +133,12 @@ impl Consensus {
     fn begin_round(&mut self) -> RoundId {
         let round = self.fresh_round();
         if let RoleState::Leader(leader) = &mut self.role {
-            leader.lease.begin(round, self.now);
+            let created = if planted!(RoundStampedLate) {
+                self.now + self.timing.heartbeat_interval
+            } else {
+                self.now
+            };
+            leader.lease.begin(round, created);
             leader.reads.assign(round);
             leader.announce = true;
             leader.heartbeat_due = self.now + self.timing.heartbeat_interval;
@@ -149,6 +160,8 @@ impl Consensus {
             return None;
         };
         let known = leader.lease.knows(heard.round);
+        #[cfg(leasehold_bugs)]
+        let (heard, known) = planted_in_answer(heard, known, newest);
         let progress = leader.peers.get_mut(&from)?;
         if heard.round > newest {
             self.published.refuse_message();
@@ -190,7 +203,7 @@ impl Consensus {
             return;
         };
         // Said by a life of that follower whose log is gone.
-        if reply.heard.round < progress.counts_from {
+        if reply.heard.round < progress.counts_from && !planted!(EarlierLifeCounts) {
             return;
         }
         let round = reply.heard.round;
@@ -213,6 +226,10 @@ impl Consensus {
     pub(super) fn handle_rejoin(&mut self, from: NodeId, question: Rejoin) {
         let last = self.log.last().index;
         let nonce = question.nonce;
+        planted!(RejoinUnconfirmed => {
+            let through = self.commit;
+            self.send(from, Message::RejoinReply(RejoinReply { nonce, through }));
+        });
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
@@ -247,6 +264,7 @@ impl Consensus {
         let (id, durable) = (self.id, self.log.durable());
         let held = self.log.configuration().quorum_value(|voter| {
             if voter == id {
+                planted!(LeaderCountsUnsynced => return Some(self.log.last().index));
                 return Some(durable);
             }
             leader.peers.get(&voter).map(|progress| progress.matched)
@@ -254,7 +272,8 @@ impl Consensus {
         let Some(held) = held else {
             return;
         };
-        if held <= self.commit || self.log.term_at(held) != Some(self.hard.term) {
+        let its_own = self.log.term_at(held) == Some(self.hard.term);
+        if held <= self.commit || !its_own && !planted!(OldTermsCounted) {
             return;
         }
         let mut index = self.commit.max(leader.last_at_election);
@@ -288,8 +307,11 @@ impl Consensus {
             }
             leader.peers.get(&voter).and_then(|progress| progress.ack)
         });
-        let ready = self.applied >= leader.last_at_election;
-        let trustworthy = ready && self.timing.lease_enabled && !self.tripped;
+        let ready = self.applied >= leader.last_at_election || planted!(LeaseReadyAtOnce);
+        #[cfg(leasehold_bugs)]
+        let ready = ready || planted!(LeaseReadyByCommit) && self.commit >= leader.last_at_election;
+        let tripped = self.tripped && !planted!(TrippedServes);
+        let trustworthy = ready && self.timing.lease_enabled && !tripped;
         leader.lease.recompute(self.now, held, trustworthy);
     }
 
@@ -298,6 +320,7 @@ impl Consensus {
     fn begin_round_alone(&mut self) {
         let round = self.fresh_round();
         if let RoleState::Leader(leader) = &mut self.role {
+            planted!(LoneLeaseForever => return leader.lease.begin(round, Instant::NEVER));
             leader.lease.begin(round, self.now);
             leader.reads.assign(round);
         }
@@ -308,12 +331,16 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        let ready = self.applied >= leader.last_at_election;
+        let ready = self.applied >= leader.last_at_election || planted!(QuorumReadUnready);
         let (true, Some(held)) = (ready, leader.lease.held()) else {
             return;
         };
         while let Some((reader, index)) = leader.reads.pop_answered(held) {
-            let index = index.max(leader.last_at_election);
+            let index = if planted!(QuorumReadNoFloor) {
+                index
+            } else {
+                index.max(leader.last_at_election)
+            };
             self.outputs.push_back(match reader {
                 Reader::Local(id) => Output::Permit(id, ReadPermit::by_quorum(index)),
                 Reader::Rejoining { peer, nonce } => Output::Send(Envelope {
@@ -362,6 +389,7 @@ impl Consensus {
         // The most up to date; of equals the one heard of last.
         let best = fit.max_by_key(|(_, progress)| (progress.matched, progress.ack));
         let target = *best.ok_or(Refused::NoTarget)?.0;
+        planted!(TransferPostponesStepDown => leader.lease.heard_a_quorum(self.now));
         leader.transfer = Some(Transfer {
             target,
             until: self.now + self.timing.election_timeout_max,
@@ -385,10 +413,13 @@ impl Consensus {
             return;
         };
         let done = self.commit == last.index && self.applied == last.index;
-        if transfer.told.is_some() || !done || progress.matched != last.index {
+        let done = done && progress.matched == last.index;
+        if transfer.told.is_some() || !done && !planted!(TransferHurried) {
             return;
         }
-        leader.lease.burn(self.now);
+        if !planted!(NoBurn) {
+            leader.lease.burn(self.now);
+        }
         transfer.told = Some(last);
         let target = transfer.target;
         let order = TimeoutNow {
@@ -463,6 +494,15 @@ impl Leader {
             transfer.until = transfer.until.min(now + longest);
         }
     }
+}
+
+#[cfg(leasehold_bugs)]
+fn planted_in_answer(mut heard: Heard, known: bool, newest: RoundId) -> (Heard, bool) {
+    if planted!(AnyAckIsNewest) || planted!(UnknownRoundIsNow) && !known {
+        heard.round = newest;
+        return (heard, true);
+    }
+    (heard, known)
 }
 
 /// Every member but `id`, and nothing known of any.

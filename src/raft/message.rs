@@ -13,10 +13,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::raft::Entry;
+use crate::raft::bounded::bounded;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::Term;
+
+/// The most that one [`Append`] may take of its receiver's memory besides payloads: an entry counts
+/// for 1, and four members of a configuration for 1 more.
+pub const APPEND_WEIGHT_MAX: usize = 16_384;
 
 /// A message with its sender, receiver and the sender's term.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,7 +195,8 @@ pub struct Append {
     pub heartbeat: Heartbeat,
     /// The entry just before the first one here: the receiver must hold it.
     pub base: LogId,
-    /// Contiguous entries; none in a probe.
+    /// Contiguous entries; none in a probe. Their weight is at most [`APPEND_WEIGHT_MAX`].
+    #[serde(deserialize_with = "bounded::<APPEND_WEIGHT_MAX, _, _>")]
     pub entries: Vec<Entry>,
 }
 

@@ -24,6 +24,7 @@
 //! already decide by joint configurations, and learners never count. Nothing here can notice that
 //! a machine's two clocks both lie; the tripwire can only tell afterwards (P37).
 
+mod bounded;
 mod config;
 mod consensus;
 mod election;
@@ -45,13 +46,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 
+pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
 pub use consensus::{COMMAND_BYTES_MAX, Consensus};
 pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
 pub use message::{
-    Append, Appended, Ballot, Conflict, Envelope, Heard, Heartbeat, HeartbeatReply, Message,
-    PreVote, PreVoteReply, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict, Vote,
-    VoteReply,
+    APPEND_WEIGHT_MAX, Append, Appended, Ballot, Conflict, Envelope, Heard, Heartbeat,
+    HeartbeatReply, Message, PreVote, PreVoteReply, Reason, Rejoin, RejoinReply, RoundId,
+    TimeoutNow, Verdict, Vote, VoteReply,
 };
 pub use output::{Entry, HardState, Input, Output, Payload, ReadId, ReadRefusal, Ticket, Unsaved};
 pub use quorum::{Configuration, MEMBERS_MAX};

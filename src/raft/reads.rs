@@ -97,7 +97,8 @@ impl Reads {
         while self.under_way.front().is_some_and(|round| *round <= held) {
             self.under_way.pop_front();
         }
-        let answered = self.waiting.front()?.round.is_some_and(|r| r <= held);
+        let answered =
+            self.waiting.front()?.round.is_some_and(|r| r <= held) || planted!(QuorumReadOldRound);
         if !answered {
             return None;
         }

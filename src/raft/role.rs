@@ -63,7 +63,8 @@ pub(super) struct Campaign {
     pub(super) granted: BTreeSet<NodeId>,
     /// Who promised, too (section 4.3).
     pub(super) promised: BTreeSet<NodeId>,
-    /// The term whose leader handed over to us.
+    /// The term whose leader handed over to us, while the promises that come with its voters' votes
+    /// bear a lease.
     pub(super) transfer_from: Option<Term>,
 }
 

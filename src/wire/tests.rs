@@ -20,8 +20,19 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::SessionCall;
+use crate::raft::APPEND_WEIGHT_MAX;
+use crate::raft::Append;
+use crate::raft::Configuration;
+use crate::raft::Entry;
+use crate::raft::Envelope;
+use crate::raft::Heartbeat;
+use crate::raft::MEMBERS_MAX;
+use crate::raft::Message;
+use crate::raft::Payload;
+use crate::raft::RoundId;
 use crate::types::ClusterId;
 use crate::types::Incarnation;
+use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::SessionId;
@@ -42,6 +53,7 @@ use crate::wire::client::ServerFrame;
 use crate::wire::client::ServerHello;
 use crate::wire::client::Welcome;
 use crate::wire::encode;
+use crate::wire::peer::FRAME_WEIGHT_MAX;
 use crate::wire::peer::PeerHello;
 use crate::wire::peer::Raft;
 
@@ -413,6 +425,64 @@ fn versions_meet_at_the_newest_that_both_speak() {
     assert_eq!(range(1, 1).common(range(2, 3)), None);
     assert_eq!(range(4, 5).common(range(2, 3)), None);
     assert!(PROTOCOL_VERSIONS.contains(1));
+}
+
+fn envelope(message: Message) -> Envelope {
+    Envelope {
+        from: NodeId(1),
+        to: NodeId(2),
+        term: Term(3),
+        message,
+    }
+}
+
+fn append(count: usize, payload: impl Fn() -> Payload) -> Message {
+    let entries = (1..=count as u64).map(|index| Entry {
+        id: LogId::new(LogIndex(index), Term(1)),
+        payload: payload(),
+    });
+    Message::Append(Append {
+        heartbeat: Heartbeat {
+            round: RoundId(1),
+            promise: Duration::from_millis(500),
+            commit: LogIndex(0),
+        },
+        base: LogId::default(),
+        entries: entries.collect(),
+    })
+}
+
+fn configuration(voters: u64) -> Payload {
+    Payload::Configuration(Configuration {
+        voters: (1..=voters).map(NodeId).collect(),
+        ..Configuration::default()
+    })
+}
+
+/// What is short on the wire and long in memory is bounded by count, at n and n + 1.
+#[test]
+fn what_a_peer_may_ask_of_our_memory_is_bounded() {
+    let reads = |envelopes: Vec<Envelope>| {
+        let bytes = encoded(&Raft { envelopes });
+        let frames = read_all(Door::Peer, &bytes, usize::MAX).unwrap();
+        frames[0].decode::<Raft>().is_ok()
+    };
+    let releases = |count| vec![envelope(Message::Release); count];
+    assert!(reads(releases(FRAME_WEIGHT_MAX)));
+    assert!(!reads(releases(FRAME_WEIGHT_MAX + 1)));
+
+    let noops = |count| envelope(append(count, || Payload::Noop));
+    assert!(reads(vec![noops(APPEND_WEIGHT_MAX)]));
+    assert!(!reads(vec![noops(APPEND_WEIGHT_MAX + 1)]));
+    assert!(reads(vec![noops(APPEND_WEIGHT_MAX / 2); 2]));
+    assert!(!reads(vec![noops(APPEND_WEIGHT_MAX / 2); 3]));
+
+    let of_members = |members| reads(vec![envelope(append(1, || configuration(members)))]);
+    assert!(of_members(MEMBERS_MAX as u64));
+    assert!(!of_members(MEMBERS_MAX as u64 + 1));
+    let large = |count| reads(vec![envelope(append(count, || configuration(40)))]);
+    assert!(large(APPEND_WEIGHT_MAX / 11));
+    assert!(!large(APPEND_WEIGHT_MAX / 11 + 1));
 }
 
 #[test]

@@ -42,21 +42,15 @@ impl World {
         process.driver.mails.push(mail);
         if process.driver.asleep {
             process.driver.asleep = false;
-            process.driver.alarm += 1;
-            let alarm = process.driver.alarm;
-            self.schedule_work(latency, node, Work::DriverWakes(alarm));
+            self.schedule_work(latency, node, Work::DriverWakes);
         }
     }
 
     /// The driver takes what has gathered.
-    pub(crate) fn driver_wakes(&mut self, node: usize, alarm: u64) {
+    pub(crate) fn driver_wakes(&mut self, node: usize) {
         let preempted = self.preempted();
         let process = self.process(node);
-        if process.driver.alarm != alarm {
-            return;
-        }
         process.driver.asleep = false;
-        process.driver.alarm += 1;
         let mails = std::mem::take(&mut process.driver.mails);
         process.driver.batch = mails.into();
         match preempted {
@@ -70,8 +64,11 @@ impl World {
 
     /// The driver reads the clock.
     pub(crate) fn driver_reads(&mut self, node: usize) {
-        let now = self.machines[node].clock.read(self.now);
-        self.process(node).driver.now = now;
+        if !planted!(CachedNow) {
+            let now = self.machines[node].clock.read(self.now);
+            self.process(node).driver.now = now;
+        }
+        planted!(TimeFirst => self.handle(node, Input::Tick));
     }
 
     /// The driver handles the next of its batch, or the tick; true after the tick.
@@ -98,15 +95,46 @@ impl World {
     }
 
     fn driver_sleeps(&mut self, node: usize) {
-        let now = self.machines[node].clock.read(self.now);
+        let real = self.now;
+        let now = self.machines[node].clock.read(real);
         let late = self.scheduling.between(5 * US, 100 * US);
         let process = self.process(node);
+        planted!(CachedNow => process.driver.now = now);
         let wakes = until(now, process.node.poll_timeout());
         let patience = nanos(wakes).clamp(SLEEP_MIN, SLEEP_MAX);
         process.driver.asleep = process.driver.mails.is_empty();
-        let delay = if process.driver.asleep { patience } else { 0 };
-        let alarm = process.driver.alarm;
-        self.schedule_work(delay + late, node, Work::DriverWakes(alarm));
+        if process.driver.asleep {
+            process.driver.due = real + patience + late;
+            self.set_alarm(node);
+        } else {
+            self.schedule_work(late, node, Work::DriverWakes);
+        }
+    }
+
+    /// Sees to it that an alarm goes off when the driver is due, or before.
+    fn set_alarm(&mut self, node: usize) {
+        let real = self.now;
+        let driver = &mut self.process(node).driver;
+        let due = driver.due;
+        if driver.alarm.is_none_or(|alarm| alarm > due) {
+            driver.alarm = Some(due);
+            self.schedule_work(due.saturating_sub(real), node, Work::DriverAlarm(due));
+        }
+    }
+
+    /// An alarm goes off.
+    pub(crate) fn driver_alarm(&mut self, node: usize, alarm: Nanos) {
+        let real = self.now;
+        let driver = &mut self.process(node).driver;
+        if driver.alarm != Some(alarm) {
+            return;
+        }
+        driver.alarm = None;
+        if driver.asleep && driver.due <= real {
+            self.driver_wakes(node);
+        } else if driver.asleep {
+            self.set_alarm(node);
+        }
     }
 
     /// Gives the node one input, lets the checkers look, and carries its outputs away.

@@ -107,8 +107,11 @@ pub(crate) struct Driver {
     pub(crate) now: Instant,
     /// It sleeps until its alarm, or until mail comes.
     pub(crate) asleep: bool,
-    /// Alarms of an older number are off.
-    pub(crate) alarm: u64,
+    /// When it wakes though no mail comes.
+    pub(crate) due: Nanos,
+    /// The alarm that is set, never later than `due`; it is put off when it goes off too early,
+    /// which costs less than setting another at each sleep.
+    pub(crate) alarm: Option<Nanos>,
     pub(crate) pending: BTreeMap<RequestId, (usize, u64)>,
     pub(crate) next_request: u64,
 }
@@ -137,6 +140,8 @@ pub(crate) struct Session {
     pub(crate) waiting: BTreeMap<u64, Handed>,
     pub(crate) batch: Option<Batch>,
     pub(crate) busy: bool,
+    #[cfg(leasehold_bugs)]
+    pub(crate) kept: crate::planted::Kept,
 }
 
 /// A request that reached the node.

@@ -18,6 +18,7 @@ use leasehold::api::Response;
 use leasehold::api::ResponseBody;
 use leasehold::api::ResponseHeader;
 use leasehold::kv;
+use leasehold::kv::MemStore;
 use leasehold::node::Authority;
 use leasehold::node::Reader;
 use leasehold::node::Source;
@@ -64,6 +65,10 @@ impl World {
     pub(crate) fn session_takes(&mut self, node: usize, connection: usize) {
         let process = self.process(node);
         let published = process.published.clone();
+        let (commit, lease) = (published.commit(), published.lease());
+        #[cfg(leasehold_bugs)]
+        let commit = self.planted_in_capture(node, connection, commit);
+        let process = self.process(node);
         let session = process.sessions.get_mut(&connection).expect("it was rung");
         let mut candidates = Vec::new();
         let mut handed = Vec::new();
@@ -82,8 +87,8 @@ impl World {
         }
         session.batch = Some(Batch {
             candidates,
-            commit: published.commit(),
-            lease: published.lease(),
+            commit,
+            lease,
         });
         self.hand_on(node, connection, handed);
         for arrival in serializable {
@@ -101,13 +106,18 @@ impl World {
         let Some(mut batch) = self.take_batch(node, connection) else {
             return;
         };
-        if batch.lease.is_some() {
+        if batch.lease.is_some() || planted!(MemoizedCheck) {
             for candidate in &mut batch.candidates {
                 if let Request::Range(range) = &candidate.arrival.call.request {
-                    candidate.source = Some(self.read_store(node, range));
+                    let source = self.read_store(node, range);
+                    #[cfg(leasehold_bugs)]
+                    let source = self.planted_in_reading(node, connection, range, source);
+                    candidate.source = Some(source);
                 }
             }
         }
+        #[cfg(leasehold_bugs)]
+        self.planted_after_reading(node, connection);
         let session = self.process(node).sessions.get_mut(&connection);
         session.expect("it is busy").batch = Some(batch);
         self.then(node, Work::SessionChecks(connection));
@@ -118,11 +128,17 @@ impl World {
         let Some(batch) = self.take_batch(node, connection) else {
             return;
         };
+        #[cfg(leasehold_bugs)]
+        let batch = self.planted_before_the_check(node, connection, batch);
         let now = self.machines[node].clock.read(self.now);
+        #[cfg(leasehold_bugs)]
+        let now = self.planted_clock(node, now);
         let lease = batch.lease.as_deref();
         let permit = lease
             .filter(|_| !batch.candidates.is_empty())
             .and_then(|lease| lease.permit(now, batch.commit));
+        #[cfg(leasehold_bugs)]
+        let permit = self.planted_permit(node, connection, now, permit);
         if let (Some(_), Some(lease)) = (permit, lease) {
             self.judge.permitted(self.now, node, lease);
         }
@@ -228,14 +244,7 @@ impl World {
     }
 
     fn read_store(&self, node: usize, range: &RangeRequest) -> Source<RangeResponse> {
-        let store = &self.machines[node].disk.store;
-        let progress = kv::progress(store).expect("memory does not fail");
-        let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
-        Source {
-            found,
-            applied: progress.applied.index,
-            revision: progress.revision,
-        }
+        read_from(&self.machines[node].disk.store, range)
     }
 
     /// Answers a read whose store is known to be far enough.
@@ -268,6 +277,8 @@ impl World {
         let Some(answer) = reader.answer(authority, source) else {
             return false;
         };
+        #[cfg(leasehold_bugs)]
+        let answer = self.planted_in_answer(node, answer);
         let read = answer.read;
         let real = self.now;
         self.judge
@@ -283,6 +294,17 @@ impl World {
         let body = ResponseBody::Range(answer.found);
         self.reply(node, frame, Ok(Response { header, body }));
         true
+    }
+}
+
+/// What `range` finds in one state of a store.
+pub(crate) fn read_from(store: &MemStore, range: &RangeRequest) -> Source<RangeResponse> {
+    let progress = kv::progress(store).expect("memory does not fail");
+    let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
+    Source {
+        found,
+        applied: progress.applied.index,
+        revision: progress.revision,
     }
 }
 

@@ -74,6 +74,9 @@ pub(crate) struct Client {
     /// Takes no for an answer, and follows nobody's advice.
     pinned: bool,
     pub(crate) current: Option<Current>,
+    /// The timer that is set, never later than what it is for; it is put off when it goes off too
+    /// early.
+    timer: Option<Nanos>,
     dice: Dice,
 }
 
@@ -83,6 +86,8 @@ pub(crate) struct Current {
     pub(crate) operation: Option<(u64, Action)>,
     sequence: Option<u64>,
     attempt: u64,
+    /// When the attempt has taken too long; none while the client waits to try again.
+    deadline: Option<Nanos>,
     give_up: Nanos,
     some_unknown: bool,
 }
@@ -143,6 +148,7 @@ impl Client {
             },
             pinned: matches!(kind, Kind::Probe(_)),
             current: None,
+            timer: None,
             dice,
         }
     }
@@ -212,6 +218,7 @@ impl World {
             operation,
             sequence,
             attempt: 0,
+            deadline: None,
             give_up: now + this.patience,
             some_unknown: false,
         });
@@ -229,6 +236,7 @@ impl World {
         let acknowledged = this.acknowledged;
         let current = this.current.as_mut().expect("something is under way");
         current.attempt = attempt;
+        current.deadline = Some(self.now + timeout);
         let call = Call {
             timeout_ms: (timeout / MS).max(1) as u32,
             consistency: consistency(current.operation),
@@ -248,7 +256,7 @@ impl World {
                 call.request, call.session
             )
         });
-        self.schedule(timeout, Event::ClientTimeout(client, attempt));
+        self.set_timer(client);
         if self.machines[node].client_cuts > 0 {
             return;
         }
@@ -292,10 +300,35 @@ impl World {
         }
     }
 
-    /// An attempt took too long.
-    pub(crate) fn client_waited(&mut self, client: usize, attempt: u64) {
-        let error = Error::unknown(ErrorKind::DeadlineExceeded, "no answer came");
-        self.client_hears(client, attempt, Err(error));
+    /// Sees to it that a timer goes off when the attempt under way has taken too long, or before.
+    fn set_timer(&mut self, client: usize) {
+        let this = &mut self.workload.clients[client];
+        let current = this.current.as_ref();
+        let Some(deadline) = current.and_then(|current| current.deadline) else {
+            return;
+        };
+        if this.timer.is_none_or(|timer| timer > deadline) {
+            this.timer = Some(deadline);
+            let delay = deadline.saturating_sub(self.now);
+            self.schedule(delay, Event::ClientTimeout(client, deadline));
+        }
+    }
+
+    /// A timer goes off: perhaps the attempt under way took too long.
+    pub(crate) fn client_timer(&mut self, client: usize, timer: Nanos) {
+        let this = &mut self.workload.clients[client];
+        if this.timer != Some(timer) {
+            return;
+        }
+        this.timer = None;
+        match &this.current {
+            Some(current) if current.deadline.is_some_and(|at| at <= self.now) => {
+                let attempt = current.attempt;
+                let error = Error::unknown(ErrorKind::DeadlineExceeded, "no answer came");
+                self.client_hears(client, attempt, Err(error));
+            }
+            _ => self.set_timer(client),
+        }
     }
 
     /// An answer to `attempt`; an answer to an older one comes too late to matter.
@@ -327,6 +360,7 @@ impl World {
         if is_write && error.outcome != Outcome::NotApplied {
             current.some_unknown = true;
         }
+        planted!(UnknownForgotten => current.some_unknown = error.outcome != Outcome::NotApplied);
         let may_repeat = !is_write || current.sequence.is_some() || !current.some_unknown;
         let hopeless = matches!(
             error.kind,
@@ -361,7 +395,9 @@ impl World {
         let attempt = self.workload.next_attempt;
         self.workload.next_attempt += 1;
         let current = self.workload.clients[client].current.as_mut();
-        current.expect("it is being worked on").attempt = attempt;
+        let current = current.expect("it is being worked on");
+        current.attempt = attempt;
+        current.deadline = None;
         self.schedule(wait, Event::ClientRetries(client, attempt));
     }
 
@@ -407,7 +443,9 @@ impl World {
                     found: found.collect(),
                 }
             }
-            ResponseBody::Status(_) | ResponseBody::MoveLeader => Fate::Unknown,
+            ResponseBody::Status(_) | ResponseBody::MoveLeader | ResponseBody::Compact => {
+                Fate::Unknown
+            }
         };
         self.client_finishes(client, fate);
     }

@@ -132,6 +132,7 @@ impl Model {
                     versions.push((*revision, None));
                 }
             }
+            Operation::Compact(_) => {}
         }
     }
 
