@@ -3,6 +3,7 @@
 //! Times are the world's. A value is the number of the operation that wrote it, so each is unique
 //! and a read says by itself whose write it saw.
 
+use bytes::Bytes;
 use leasehold::api::Consistency;
 use leasehold::api::ReadPath;
 
@@ -120,8 +121,12 @@ impl History {
 }
 
 /// The store's name of a key.
-pub(crate) fn name(key: Key) -> Vec<u8> {
-    format!("k{key}").into_bytes()
+pub(crate) fn name(key: Key) -> Bytes {
+    const NAMES: [&str; 8] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"];
+    match NAMES.get(key as usize) {
+        Some(name) => Bytes::from_static(name.as_bytes()),
+        None => format!("k{key}").into(),
+    }
 }
 
 /// The key of that name.
@@ -131,8 +136,8 @@ pub(crate) fn key(name: &[u8]) -> Option<Key> {
 }
 
 /// The bytes of a value.
-pub(crate) fn bytes(value: Value) -> Vec<u8> {
-    value.to_be_bytes().to_vec()
+pub(crate) fn bytes(value: Value) -> Bytes {
+    Bytes::copy_from_slice(&value.to_be_bytes())
 }
 
 /// The value of these bytes.

@@ -23,6 +23,7 @@ use leasehold::raft::Freshness;
 use leasehold::raft::LeaseCell;
 use leasehold::raft::Published;
 use leasehold::raft::ReadPermit;
+use leasehold::raft::Status;
 use leasehold::raft::Ticket;
 use leasehold::raft::Unsaved;
 use leasehold::time::Instant;
@@ -86,6 +87,8 @@ impl Machine {
 /// A running process.
 pub(crate) struct Process {
     pub(crate) node: Node,
+    /// How its consensus stands: as it was after the last input.
+    pub(crate) status: Status,
     pub(crate) published: Arc<Published>,
     pub(crate) driver: Driver,
     pub(crate) log: LogThread,
@@ -102,7 +105,7 @@ pub(crate) enum Mail {
 
 /// The thread that owns the node.
 pub(crate) struct Driver {
-    pub(crate) mails: Vec<Mail>,
+    pub(crate) mails: VecDeque<Mail>,
     /// The batch in hand, and the reading it is handled with.
     pub(crate) batch: VecDeque<Mail>,
     pub(crate) now: Instant,
@@ -140,6 +143,8 @@ pub(crate) struct Session {
     pub(crate) outbox: Vec<(u64, Delivery)>,
     pub(crate) waiting: BTreeMap<u64, Handed>,
     pub(crate) batch: Option<Batch>,
+    /// Room for the next batch.
+    pub(crate) spare: Vec<Candidate>,
     pub(crate) busy: bool,
     #[cfg(leasehold_bugs)]
     pub(crate) kept: crate::planted::Kept,

@@ -72,7 +72,7 @@ impl World {
         let commit = self.planted_in_capture(node, connection, commit);
         let process = self.process(node);
         let session = process.sessions.get_mut(&connection).expect("it was rung");
-        let mut candidates = Vec::new();
+        let mut candidates = std::mem::take(&mut session.spare);
         let mut handed = Vec::new();
         for arrival in session.arrived.drain(..) {
             match (&arrival.call.request, arrival.call.consistency) {
@@ -159,6 +159,8 @@ impl World {
                 _ => handed.push(arrival),
             }
         }
+        let session = self.process(node).sessions.get_mut(&connection);
+        session.expect("it is busy").spare = batch.candidates;
         self.hand_on(node, connection, handed);
         self.then(node, Work::SessionGives(connection));
     }

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use leasehold::api::Call;
 use leasehold::api::Consistency;
 use leasehold::api::DeleteRangeRequest;
@@ -576,20 +577,20 @@ fn request(operation: Option<(u64, Action)>) -> Request {
     match operation {
         None => Request::OpenSession,
         Some((number, Action::Put(key))) => Request::Put(PutRequest {
-            key: history::name(key).into(),
-            value: history::bytes(number).into(),
+            key: history::name(key),
+            value: history::bytes(number),
             prev_kv: false,
         }),
         Some((_, Action::Delete(key))) => Request::DeleteRange(DeleteRangeRequest {
-            key: history::name(key).into(),
+            key: history::name(key),
             ..DeleteRangeRequest::default()
         }),
         Some((_, Action::Get(key, _))) => Request::Range(RangeRequest {
-            key: history::name(key).into(),
+            key: history::name(key),
             ..RangeRequest::default()
         }),
         Some((_, Action::List(_))) => Request::Range(RangeRequest {
-            key: b"k".to_vec().into(),
+            key: Bytes::from_static(b"k"),
             range: KeyRange::Prefix,
             ..RangeRequest::default()
         }),

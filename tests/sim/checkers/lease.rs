@@ -86,10 +86,12 @@ impl Lease {
         term: Term,
         machine: &Machine,
     ) -> Result<(), Violation> {
-        if holds(real, machine).is_none() {
+        let succeeded = term < self.highest;
+        let burned = self.burned == Some((term, node));
+        if !succeeded && !burned || holds(real, machine).is_none() {
             return Ok(());
         }
-        if term < self.highest {
+        if succeeded {
             let what = format!(
                 "{} holds a lease in {term} after {}",
                 id(node),
@@ -97,11 +99,8 @@ impl Lease {
             );
             return violation("L1 exclusivity", what);
         }
-        if self.burned == Some((term, node)) {
-            let what = format!("{} holds a lease in {term}, which it gave away", id(node));
-            return violation("P9 a burned lease stays void", what);
-        }
-        Ok(())
+        let what = format!("{} holds a lease in {term}, which it gave away", id(node));
+        violation("P9 a burned lease stays void", what)
     }
 
     /// L1 for a permit.

@@ -266,10 +266,7 @@ impl Judge {
         let mirror = self.logs.of(node);
         let holds = durable::before_it_is_said(node, envelope, &machine.disk, mirror);
         self.check(holds);
-        let role = machine
-            .process
-            .as_ref()
-            .map(|process| process.node.status().role);
+        let role = machine.process.as_ref().map(|process| process.status.role);
         if role == Some(Role::Quarantined) {
             let holds = durable::says_nothing_that_counts(node, envelope);
             self.check(holds);
