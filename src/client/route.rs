@@ -121,6 +121,7 @@ impl Router {
             call: Call {
                 timeout_ms: 0,
                 consistency: errand.consistency,
+                min_revision: 0,
                 session: None,
                 request: errand.request,
             },
