@@ -87,8 +87,8 @@ impl Lease {
         machine: &Machine,
     ) -> Result<(), Violation> {
         let succeeded = term < self.highest;
-        let burned = self.burned == Some((term, node));
-        if !succeeded && !burned || holds(real, machine).is_none() {
+        let gave_away = self.burned == Some((term, node));
+        if !succeeded && !gave_away || holds(real, machine).is_none() {
             return Ok(());
         }
         if succeeded {
