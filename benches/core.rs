@@ -69,7 +69,7 @@ impl World {
             (
                 id,
                 (
-                    Node::new(options, restored.clone(), false, now),
+                    Node::new(options, restored.clone(), false, 1, now),
                     MemStore::new(),
                 ),
             )

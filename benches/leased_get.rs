@@ -71,7 +71,7 @@ impl Alone {
             },
             ..Restored::default()
         };
-        let node = Node::new(options, restored, true, clock.now());
+        let node = Node::new(options, restored, true, 1, clock.now());
         let store_options = StoreOptions {
             record_cache_bytes,
             ..StoreOptions::default()
