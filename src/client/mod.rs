@@ -199,6 +199,7 @@ impl Client {
             limit: options.limit,
             keys_only: options.keys_only,
             count_only: options.count_only,
+            ..RangeRequest::default()
         });
         let consistency = options
             .consistency

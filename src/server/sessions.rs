@@ -38,7 +38,6 @@ use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
-use crate::api::KeyRange;
 use crate::api::Limits;
 use crate::api::Outcome;
 use crate::api::RangeRequest;
@@ -77,6 +76,9 @@ const SCANS_MAX: usize = 4;
 /// them they bound what a client that reads slowly can make a stream hold.
 const BATCH_MAX: usize = 32;
 const REPLIES_BYTES: usize = 256 << 10;
+
+/// What a read found, or why it may not look.
+type Found = Result<RangeResponse, Error>;
 
 /// What every session of a node shares.
 pub(crate) struct Sessions {
@@ -168,17 +170,17 @@ impl Sessions {
         }
     }
 
-    fn respond(&self, answer: Answer) -> Response {
+    fn respond(&self, answer: Answer<Found>) -> Result<Response, Error> {
         let mut header = self.header(answer.revision);
         header.read = Some(answer.read);
-        Response {
+        answer.found.map(|found| Response {
             header,
-            body: ResponseBody::Range(answer.found),
-        }
+            body: ResponseBody::Range(found),
+        })
     }
 
     /// Reads one key, as `range` asks for it.
-    fn read_point(&self, range: &RangeRequest) -> Result<Source<RangeResponse>, StoreError> {
+    fn read_point(&self, range: &RangeRequest) -> Result<Source<Found>, StoreError> {
         let point = self.store.get(&range.key)?;
         let count = u64::from(point.kv.is_some());
         let kvs = match point.kv {
@@ -192,11 +194,11 @@ impl Sessions {
             None => Vec::new(),
         };
         Ok(Source {
-            found: RangeResponse {
+            found: Ok(RangeResponse {
                 kvs,
                 more: false,
                 count,
-            },
+            }),
             applied: point.applied,
             revision: point.revision,
         })
@@ -238,7 +240,7 @@ impl Sessions {
             })
             .await;
             let result = match scanned {
-                Ok(Ok(Some(response))) => Ok(response),
+                Ok(Ok(Some(result))) => result,
                 Ok(Ok(None)) => Err(Error::not_applied(
                     ErrorKind::LeaseInvalid,
                     "the store has not applied what the read must see: ask again",
@@ -382,7 +384,7 @@ struct Candidate {
     frame: u64,
     call: Call,
     /// What a point read found; `None` for a scan, which opens its snapshot once permitted.
-    source: Option<Source<RangeResponse>>,
+    source: Option<Source<Found>>,
 }
 
 impl Session {
@@ -484,7 +486,7 @@ impl Session {
         if lease.is_some() {
             for candidate in &mut candidates {
                 if let Request::Range(range) = &candidate.call.request
-                    && range.range == KeyRange::Single
+                    && range.is_point()
                 {
                     match shared.read_point(range) {
                         Ok(source) => candidate.source = Some(source),
@@ -519,8 +521,8 @@ impl Session {
                 (Some(source), _) => match shared.reader.answer(authority, source) {
                     Some(answer) => {
                         served += 1;
-                        let response = shared.respond(answer);
-                        self.reply(frame, "range", Ok(response));
+                        let result = shared.respond(answer);
+                        self.reply(frame, "range", result);
                     }
                     None => self.wait_for_apply(frame, call, handed),
                 },
@@ -596,7 +598,7 @@ impl Session {
             .reads
             .total(ReadPath::Serializable)
             .increment(1);
-        if range.range != KeyRange::Single {
+        if !range.is_point() {
             if self.remember(frame, What::Other("range")) {
                 shared.scan(
                     Authority::Serializable,
@@ -613,7 +615,7 @@ impl Session {
                     .reader
                     .answer(Authority::Serializable, source)
                     .expect("a serializable read demands no index");
-                self.reply(frame, "range", Ok(shared.respond(answer)));
+                self.reply(frame, "range", shared.respond(answer));
             }
             Err(error) => self.reply(frame, "range", Err(shared.fail(error))),
         }
@@ -709,7 +711,7 @@ impl Session {
             ReadPath::ReadIndex
         };
         shared.metrics.reads.total(path).increment(1);
-        if range.range != KeyRange::Single {
+        if !range.is_point() {
             if self.remember(frame, What::Other("range")) {
                 shared.scan(Authority::Permit(permit), range, self.outbox.clone(), frame);
             }
@@ -717,7 +719,7 @@ impl Session {
         }
         let result = match shared.read_point(&range) {
             Ok(source) => match shared.reader.answer(Authority::Permit(permit), source) {
-                Some(answer) => Ok(shared.respond(answer)),
+                Some(answer) => shared.respond(answer),
                 None => Err(Error::not_applied(
                     ErrorKind::Internal,
                     "the store is behind what consensus reported as applied",
