@@ -156,6 +156,7 @@ fn put(number: u64, value: &bytes::Bytes) -> Call {
     Call {
         timeout_ms: 10_000,
         consistency: Consistency::default(),
+        min_revision: 0,
         session: None,
         request: Request::Put(PutRequest {
             key: format!("key{:05}", number % 10_000).into(),

@@ -57,6 +57,11 @@ pub struct Call {
     pub timeout_ms: u32,
     /// How fresh a read must be. Ignored by writes.
     pub consistency: Consistency,
+    /// The least revision a read may be served at, as an earlier reply gave it; 0 for any. A node
+    /// that has not applied it waits until it has, and just before the deadline refuses the read
+    /// with [`ErrorKind::FutureRevision`]. No clock takes part, so with the newest revision that a
+    /// caller has seen it never sees an older state, whatever clocks do. Ignored by writes.
+    pub min_revision: i64,
     /// Which session and number this write has, if it is to be applied exactly once.
     pub session: Option<SessionCall>,
     /// What is asked.
@@ -88,6 +93,11 @@ pub enum Consistency {
     LeaseOnly,
     /// Whatever the asked node has applied; may be old.
     Serializable,
+    /// A state that is at most this old: it holds everything that was acknowledged to anybody
+    /// longer than this before the request arrived. The asked node answers from its own state if
+    /// it can prove by its own clocks that this is young enough, without a message to anybody;
+    /// else as [`Self::Linearizable`].
+    MaxStaleness(Duration),
 }
 
 /// What a client may ask.
@@ -108,6 +118,8 @@ pub enum Request {
         /// The voter to lead next; `None` lets the leader choose the most up to date one.
         target: Option<NodeId>,
     },
+    /// Give up history.
+    Compact(CompactionRequest),
 }
 
 impl Request {
@@ -115,7 +127,7 @@ impl Request {
     pub fn is_write(&self) -> bool {
         matches!(
             self,
-            Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession
+            Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession | Self::Compact(_)
         )
     }
 
@@ -128,6 +140,7 @@ impl Request {
             Self::OpenSession => "open_session",
             Self::Status => "status",
             Self::MoveLeader { .. } => "move_leader",
+            Self::Compact(_) => "compact",
         }
     }
 }
@@ -183,6 +196,17 @@ pub struct DeleteRangeRequest {
     pub prev_kv: bool,
 }
 
+/// Give up history: what was before `revision` cannot be read any more afterwards.
+///
+/// Reads at `revision` and above stay possible, and of every key that exists at `revision` the value
+/// that it has then. Refused with [`ErrorKind::Compacted`] if that has been given up already, and
+/// with [`ErrorKind::FutureRevision`] if it does not exist yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompactionRequest {
+    /// The oldest revision to keep; positive.
+    pub revision: i64,
+}
+
 /// A key with its value and history, as of some revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyValue {
@@ -231,8 +255,8 @@ pub struct ResponseHeader {
 pub struct ReadInfo {
     /// On whose authority.
     pub path: ReadPath,
-    /// What was left of the lease when the read was validated, margin already taken off; zero
-    /// unless `path` is [`ReadPath::Lease`].
+    /// What was left of the leader's lease when it validated the read, margin already taken off;
+    /// zero if no lease took part.
     pub lease_remaining: Duration,
     /// The margin the lease keeps against clock drift.
     pub lease_margin: Duration,
@@ -240,6 +264,10 @@ pub struct ReadInfo {
     pub read_index: LogIndex,
     /// The snapshot it was served from contains at least this log index.
     pub applied_index: LogIndex,
+    /// Where `path` is [`ReadPath::Serializable`]: everything acknowledged to anybody longer than
+    /// this before the read was served is in it. `None` where nothing can be proved; and for other
+    /// paths, which leave nothing out.
+    pub staleness: Option<Duration>,
 }
 
 /// On whose authority a read was served.
@@ -251,6 +279,9 @@ pub enum ReadPath {
     ReadIndex,
     /// Nobody's: the node's own state, possibly old.
     Serializable,
+    /// The leader's word, which the follower that served the read asked for after the read had
+    /// arrived: one exchange between the two, under the leader's lease or its quorum round.
+    Follower,
 }
 
 impl ReadPath {
@@ -260,6 +291,7 @@ impl ReadPath {
             Self::Lease => "lease",
             Self::ReadIndex => "read_index",
             Self::Serializable => "serializable",
+            Self::Follower => "follower",
         }
     }
 }
@@ -282,6 +314,8 @@ pub enum ResponseBody {
     Status(Box<StatusResponse>),
     /// To [`Request::MoveLeader`].
     MoveLeader,
+    /// To [`Request::Compact`].
+    Compact,
 }
 
 /// Keys in order, and whether that was all.
@@ -452,6 +486,13 @@ pub enum ErrorKind {
     Internal,
     /// A retry of a write that took effect; the first reply was too large to be kept for it.
     ReplyNotKept,
+    /// History before this revision has been given up.
+    Compacted {
+        /// The oldest revision that can be read.
+        compact_revision: i64,
+    },
+    /// The revision does not exist yet, or has not come to the node by the read's deadline.
+    FutureRevision,
 }
 
 impl ErrorKind {
@@ -479,6 +520,8 @@ impl ErrorKind {
             Self::Unsupported => "LH-UNSUPPORTED",
             Self::Internal => "LH-INTERNAL",
             Self::ReplyNotKept => "LH-REPLY-NOT-KEPT",
+            Self::Compacted { .. } => "LH-COMPACTED",
+            Self::FutureRevision => "LH-FUTURE-REVISION",
         }
     }
 }
@@ -579,6 +622,18 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
                          limits.max_value_bytes on every node",
                         put.value.len(),
                         limits.value_bytes_max
+                    ),
+                ));
+            }
+            Ok(())
+        }
+        Request::Compact(compaction) => {
+            if compaction.revision < 1 {
+                return Err(Error::not_applied(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "history cannot be given up before revision {}: revisions are positive",
+                        compaction.revision
                     ),
                 ));
             }

@@ -338,7 +338,9 @@ impl Client {
     ) -> Result<Response, Error> {
         let (header, body) = match request {
             Request::Range(_) => self.read(request, consistency, None).await?,
-            Request::Put(_) | Request::DeleteRange(_) => self.write(request, None).await?,
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) => {
+                self.write(request, None).await?
+            }
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
             }
@@ -353,6 +355,35 @@ impl Client {
             }
         };
         Ok(Response { header, body })
+    }
+
+    /// Sends a request to the node at `endpoint` and to no other, whoever leads, whether or not
+    /// this client was given it: for measuring single nodes. A write carries no number, so it is
+    /// not repeated where it might be applied twice.
+    ///
+    /// # Errors
+    /// As [`Client::call`]; of a node that does not lead, [`ErrorKind::NotLeader`] for all that
+    /// only a leader may do.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn call_at(
+        &self,
+        endpoint: impl Into<String>,
+        request: Request,
+        consistency: Consistency,
+    ) -> Result<Response, Error> {
+        let endpoint = with_port(&endpoint.into())?;
+        validate(&request, &self.inner.options.limits)?;
+        let errand = Errand {
+            request,
+            consistency,
+            ticket: None,
+            timeout: self.inner.options.timeout,
+            only: Some(&endpoint),
+        };
+        let response = self.inner.router.run(errand).await;
+        response.map_err(|failed| failed.error)
     }
 
     /// The endpoints this client was given, ports filled in.
@@ -570,6 +601,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::OpenSession { .. } => "session",
         ResponseBody::Status(_) => "status",
         ResponseBody::MoveLeader => "move-leader",
+        ResponseBody::Compact => "compact",
     };
     Error {
         kind: ErrorKind::Internal,

@@ -121,6 +121,7 @@ impl Router {
             call: Call {
                 timeout_ms: 0,
                 consistency: errand.consistency,
+                min_revision: 0,
                 session: None,
                 request: errand.request,
             },
@@ -455,8 +456,13 @@ impl Safety {
     fn of(request: &Request, numbered: bool) -> Self {
         match request {
             Request::Range(_) | Request::Status | Request::OpenSession => Self::Repeatable,
-            Request::Put(_) | Request::DeleteRange(_) if numbered => Self::Numbered,
-            Request::Put(_) | Request::DeleteRange(_) | Request::MoveLeader { .. } => Self::Once,
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) if numbered => {
+                Self::Numbered
+            }
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::Compact(_)
+            | Request::MoveLeader { .. } => Self::Once,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::api::RangeRequest;
 use crate::api::RangeResponse;
 
 use super::keys;
-use super::mvcc;
+use super::record;
 use super::store::Space;
 use super::store::View;
 
@@ -33,7 +33,7 @@ pub fn range<V: View>(
         if let Some(record) = view.get(Space::Current, &request.key)? {
             response.count = 1;
             if !request.count_only {
-                let kv = mvcc::key_value(request.key.clone(), record)?;
+                let kv = record::key_value(request.key.clone(), record)?;
                 response.kvs.push(trim(kv, request));
             }
         }
@@ -51,7 +51,7 @@ pub fn range<V: View>(
     for pair in &mut pairs {
         let (key, record) = pair?;
         response.count += 1;
-        let kv = trim(mvcc::key_value(key, record)?, request);
+        let kv = trim(record::key_value(key, record)?, request);
         if !room.take(&kv) {
             response.more = true;
             break;

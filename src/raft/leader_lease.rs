@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::raft::Confirmed;
 use crate::raft::RoundId;
 use crate::time::Instant;
 use crate::types::LogIndex;
@@ -52,7 +53,9 @@ impl VotePromise {
 
     /// The one gate (P4): whether this node may grant a vote or pre-vote, or start one.
     pub(super) fn may_support_election(&self, now: Instant) -> bool {
-        now.certainly_after(self.until) && now.certainly_after(self.silent_until)
+        let over = now.certainly_after(self.until)
+            || planted!(EitherClockEndsPromise) && now.possibly_after(self.until);
+        over && now.certainly_after(self.silent_until)
     }
 
     /// Supports no election before `until`, whoever has been promised what.
@@ -69,12 +72,14 @@ impl VotePromise {
     /// what was promised before.
     pub(super) fn extend(&mut self, now: Instant, length: Duration, leader: NodeId, term: Term) {
         self.until = self.until.max(now + length);
+        planted!(PromiseShortened => self.until = now + length);
         self.to = Some((leader, term));
     }
 
     /// `leader` of `term` has no lease any more, and says so (P36). Whether the promise was its.
     pub(super) fn release(&mut self, leader: NodeId, term: Term) -> bool {
-        let its = self.to == Some((leader, term));
+        let its = self.to == Some((leader, term)) || planted!(ReleaseByAnybody);
+        planted!(ReleaseEndsBlackout => self.silent_until = Instant::ZERO);
         if its {
             self.until = Instant::ZERO;
             self.to = None;
@@ -96,6 +101,8 @@ impl VotePromise {
 pub struct ReadPermit {
     index: LogIndex,
     lease_remaining: Option<Duration>,
+    /// Another node, which leads, gave it.
+    from_leader: bool,
 }
 
 impl ReadPermit {
@@ -104,6 +111,16 @@ impl ReadPermit {
         Self {
             index,
             lease_remaining: None,
+            from_leader: false,
+        }
+    }
+
+    /// The leader, confirmed after it was asked, permits a read of a follower (section 4.4).
+    pub(super) fn by_leader(confirmed: Confirmed) -> Self {
+        Self {
+            index: confirmed.index,
+            lease_remaining: confirmed.lease_remaining,
+            from_leader: true,
         }
     }
 
@@ -112,9 +129,15 @@ impl ReadPermit {
         self.index
     }
 
-    /// What was left of the lease; `None` if a quorum round permitted the read.
+    /// What was left of the lease, the leader's in any case; `None` if a quorum round permitted
+    /// the read.
     pub fn lease_remaining(&self) -> Option<Duration> {
         self.lease_remaining
+    }
+
+    /// Whether this node got it from its leader.
+    pub fn is_from_leader(&self) -> bool {
+        self.from_leader
     }
 }
 
@@ -158,15 +181,20 @@ impl LeaseCell {
 
     /// Whether the lease holds at `now`. Counts nothing.
     pub fn is_valid(&self, now: Instant) -> bool {
-        now.certainly_before(self.until())
+        self.remaining(now).is_some()
     }
 
     /// What is left of the lease, by the clock that says less; `None` if it is over or void.
     /// Counts nothing.
     pub fn remaining(&self, now: Instant) -> Option<Duration> {
         let until = self.until();
-        now.certainly_before(until)
-            .then(|| until.at_least_since(now))
+        let holds = match () {
+            () if planted!(RawClockOnly) => now.raw < until.raw,
+            () if planted!(BootClockOnly) => now.boot < until.boot,
+            () if planted!(LeaseUntilStepDown) => until != Instant::ZERO,
+            () => now.certainly_before(until),
+        };
+        holds.then(|| until.at_least_since(now))
     }
 
     /// Until when it holds, by each clock; zero while void.
@@ -180,8 +208,13 @@ impl LeaseCell {
     /// As [`Self::permit`], without counting.
     pub(super) fn check(&self, now: Instant, captured: LogIndex) -> Option<ReadPermit> {
         self.remaining(now).map(|remaining| ReadPermit {
-            index: captured.max(self.floor),
+            index: if planted!(NoFloor) {
+                captured
+            } else {
+                captured.max(self.floor)
+            },
             lease_remaining: Some(remaining),
+            from_leader: false,
         })
     }
 
@@ -284,6 +317,10 @@ impl LeaseCounters {
         self.assumption_violations.load(Ordering::Relaxed)
     }
 
+    pub(super) fn rejected(&self) {
+        self.rejections.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn clock_went_back(&self) {
         self.clock_regressions.fetch_add(1, Ordering::Relaxed);
     }
@@ -320,6 +357,14 @@ impl Rounds {
         let offset = round.0.checked_sub(self.first)?;
         self.created.get(usize::try_from(offset).ok()?).copied()
     }
+
+    #[cfg(leasehold_bugs)]
+    fn stamp(&mut self, round: Option<RoundId>, at: Instant) {
+        let place = round.and_then(|round| round.0.checked_sub(self.first));
+        if let Some(created) = place.and_then(|place| self.created.get_mut(place as usize)) {
+            *created = at;
+        }
+    }
 }
 
 /// A leadership's own view of its lease.
@@ -331,12 +376,14 @@ pub(super) struct LeaderLease {
     trusted: Duration,
     /// The newest round that a quorum of the configuration in force has promised.
     held: Option<RoundId>,
+    /// When that round was created.
+    held_since: Option<Instant>,
     /// When the newest round was created that a quorum ever promised; before that, the election.
     quorum_at: Instant,
     /// What the cell says.
     until: Instant,
     /// For good: leadership was offered to another (P9).
-    burned: bool,
+    pub(super) burned: bool,
     /// The lease ran out, and that has been counted.
     lapsed: bool,
 }
@@ -349,6 +396,7 @@ impl LeaderLease {
             rounds: Rounds::default(),
             trusted,
             held: None,
+            held_since: None,
             quorum_at: now,
             until: Instant::ZERO,
             burned: false,
@@ -364,6 +412,12 @@ impl LeaderLease {
     /// The newest round that a quorum has promised.
     pub(super) fn held(&self) -> Option<RoundId> {
         self.held
+    }
+
+    /// When the newest round was created that a quorum has promised: at that moment this node led,
+    /// and nobody had been elected since.
+    pub(super) fn held_since(&self) -> Option<Instant> {
+        self.held_since
     }
 
     /// Whether readers may trust it at `now`.
@@ -386,6 +440,17 @@ impl LeaderLease {
         self.quorum_at
     }
 
+    /// Whether a quorum answers: readers could trust it, were it not burned or otherwise void.
+    pub(super) fn has_quorum(&self, now: Instant) -> bool {
+        let trusted = |since: Instant| now.certainly_before(since + self.trusted);
+        self.held_since.is_some_and(trusted)
+    }
+
+    #[cfg(leasehold_bugs)]
+    pub(super) fn heard_a_quorum(&mut self, now: Instant) {
+        self.quorum_at = now;
+    }
+
     /// A round was created at `now`, before anybody could see its name (R1).
     pub(super) fn begin(&mut self, round: RoundId, created: Instant) {
         self.rounds.push(round, created);
@@ -399,14 +464,19 @@ impl LeaderLease {
     /// Publishes what the quorum of `held` is worth, or nothing if the lease may not be trusted.
     /// A smaller value than before is published, too (P13).
     pub(super) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
+        planted!(AckTime => if held > self.held {
+            self.rounds.stamp(held, now);
+        });
         let created = held.and_then(|round| self.rounds.created(round));
         self.held = if created.is_some() { held } else { None };
+        self.held_since = created;
         if let Some(created) = created {
             self.quorum_at = self.quorum_at.max(created);
         }
         self.count_lapse(now);
         match created {
             Some(created) if trustworthy && !self.burned => self.publish(created + self.trusted),
+            _ if planted!(KeepExpiry) && trustworthy && !self.burned => {}
             _ => self.void(now, Invalidation::ConfigurationChanged),
         }
         self.count_lapse(now);
@@ -437,11 +507,12 @@ impl LeaderLease {
         self.void(Instant::ZERO, Invalidation::ClockWentBack);
         self.rounds = Rounds::default();
         self.held = None;
+        self.held_since = None;
         self.quorum_at = self.quorum_at.min(now);
     }
 
     fn publish(&mut self, until: Instant) {
-        if until == self.until {
+        if until == self.until || planted!(KeepExpiry) && until.certainly_before(self.until) {
             return;
         }
         let later = until.boot > self.until.boot || until.raw > self.until.raw;

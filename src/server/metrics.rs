@@ -180,13 +180,14 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 7] = [
+const METHODS: [&str; 8] = [
     "range",
     "put",
     "delete_range",
     "open_session",
     "status",
     "move_leader",
+    "compact",
     "other",
 ];
 
@@ -767,6 +768,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::api::CompactionRequest;
     use crate::api::DeleteRangeRequest;
     use crate::api::PutRequest;
     use crate::api::RangeRequest;
@@ -914,13 +916,14 @@ mod tests {
             Request::OpenSession,
             Request::Status,
             Request::MoveLeader { target: None },
+            Request::Compact(CompactionRequest::default()),
         ];
         let indexes = requests
             .each_ref()
             .map(|request| method_index(request.method()));
         assert_eq!(
             indexes,
-            [0, 1, 2, 3, 4, 5],
+            [0, 1, 2, 3, 4, 5, 6],
             "and the last is for what is not known here"
         );
     }

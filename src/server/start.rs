@@ -590,6 +590,7 @@ impl Server {
             call: Call {
                 timeout_ms: patience,
                 consistency: Consistency::default(),
+                min_revision: 0,
                 session: None,
                 request: Request::MoveLeader { target: None },
             },

@@ -24,6 +24,7 @@ fn header() -> ResponseHeader {
             lease_margin: Duration::from_millis(50),
             read_index: LogIndex(8),
             applied_index: LogIndex(9),
+            staleness: None,
         }),
     }
 }
@@ -211,6 +212,7 @@ fn endpoint(name: &str, role: Role, lease: bool) -> EndpointStatus {
             last_index: LogIndex(10),
             commit_index: LogIndex(9),
             applied_index: LogIndex(8),
+            staleness: None,
             storage_bytes: 25_000,
             leader_lease: LeaderLeaseStatus {
                 is_valid: lease,
