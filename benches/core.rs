@@ -102,6 +102,7 @@ impl World {
         let (node, store) = self.nodes.get_mut(&id).expect("it was just handled");
         while let Some(output) = node.poll_output() {
             match output {
+                Output::CaughtUp(_) => {}
                 Output::Persist(ticket, _) => self.inputs.push_back((id, Input::Persisted(ticket))),
                 Output::Send(envelope) => {
                     self.inputs

@@ -43,7 +43,6 @@ use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
-use crate::api::KeyRange;
 use crate::api::Limits;
 use crate::api::Outcome;
 use crate::api::RangeRequest;
@@ -81,6 +80,9 @@ const SCANS_MAX: usize = 4;
 /// them they bound what a client that reads slowly can make a stream hold.
 const BATCH_MAX: usize = 32;
 const REPLIES_BYTES: usize = 256 << 10;
+
+/// What a read found, or why it may not look.
+type Found = Result<RangeResponse, Error>;
 
 /// What every session of a node shares.
 pub(crate) struct Sessions {
@@ -172,17 +174,17 @@ impl Sessions {
         }
     }
 
-    fn respond(&self, answer: Answer) -> Response {
+    fn respond(&self, answer: Answer<Found>) -> Result<Response, Error> {
         let mut header = self.header(answer.revision);
         header.read = Some(answer.read);
-        Response {
+        answer.found.map(|found| Response {
             header,
-            body: ResponseBody::Range(answer.found),
-        }
+            body: ResponseBody::Range(found),
+        })
     }
 
     /// Reads one key, as `range` asks for it.
-    fn read_point(&self, range: &RangeRequest) -> Result<Source<RangeResponse>, StoreError> {
+    fn read_point(&self, range: &RangeRequest) -> Result<Source<Found>, StoreError> {
         let point = self.store.get(&range.key)?;
         let count = u64::from(point.kv.is_some());
         let kvs = match point.kv {
@@ -196,11 +198,11 @@ impl Sessions {
             None => Vec::new(),
         };
         Ok(Source {
-            found: RangeResponse {
+            found: Ok(RangeResponse {
                 kvs,
                 more: false,
                 count,
-            },
+            }),
             applied: point.applied,
             revision: point.revision,
         })
@@ -254,7 +256,7 @@ impl Sessions {
             })
             .await;
             let result = match scanned {
-                Ok(Ok(Some(response))) => Ok(response),
+                Ok(Ok(Some(result))) => result,
                 Ok(Ok(None)) => Err(Error::not_applied(
                     ErrorKind::LeaseInvalid,
                     "the store has not applied what the read must see: ask again",
@@ -398,7 +400,7 @@ struct Candidate {
     frame: u64,
     call: Call,
     /// What a point read found; `None` for a scan, which opens its snapshot once permitted.
-    source: Option<Source<RangeResponse>>,
+    source: Option<Source<Found>>,
 }
 
 impl Candidate {
@@ -515,7 +517,7 @@ impl Session {
         let freshness = may_be_old.then(|| shared.published.freshness()).flatten();
         for candidate in &mut candidates {
             if let Request::Range(range) = &candidate.call.request
-                && range.range == KeyRange::Single
+                && range.is_point()
                 && (lease.is_some() || candidate.may_be_old())
             {
                 match shared.read_point(range) {
@@ -531,9 +533,8 @@ impl Session {
             }
         }
         // Only now the clock: one reading and one check for the whole batch.
-        let leasable = |candidate: &Candidate| {
-            candidate.call.consistency != Consistency::Serializable
-        };
+        let leasable =
+            |candidate: &Candidate| candidate.call.consistency != Consistency::Serializable;
         let now = (lease.is_some() || freshness.is_some()).then(|| shared.clock.now());
         let permit = lease
             .as_deref()
@@ -561,8 +562,8 @@ impl Session {
                     match shared.reader.answer(authority, call.min_revision, source) {
                         Some(answer) => {
                             *served += 1;
-                            let response = shared.respond(answer);
-                            self.reply(frame, "range", Ok(response));
+                            let result = shared.respond(answer);
+                            self.reply(frame, "range", result);
                         }
                         None => self.wait_for_apply(frame, call, handed),
                     }
@@ -693,10 +694,28 @@ impl Session {
                 let result = result.map_err(|error| self.shared.complete(error));
                 self.reply_after(arrived, frame, method, result);
             }
-            (Delivery::Permit(permit), What::Read { range, min_revision }) => {
-                self.read_with(arrived, frame, Authority::Permit(permit), range, min_revision);
+            (
+                Delivery::Permit(permit),
+                What::Read {
+                    range,
+                    min_revision,
+                },
+            ) => {
+                self.read_with(
+                    arrived,
+                    frame,
+                    Authority::Permit(permit),
+                    range,
+                    min_revision,
+                );
             }
-            (Delivery::CaughtUp, What::Read { range, min_revision }) => {
+            (
+                Delivery::CaughtUp,
+                What::Read {
+                    range,
+                    min_revision,
+                },
+            ) => {
                 let authority = Authority::Serializable(None);
                 self.read_with(arrived, frame, authority, range, min_revision);
             }
@@ -725,7 +744,7 @@ impl Session {
             _ => ReadPath::Serializable,
         };
         shared.metrics.reads.total(path).increment(1);
-        if range.range != KeyRange::Single {
+        if !range.is_point() {
             if self.remember(frame, What::Other("range")) {
                 shared.scan(authority, min_revision, range, self.outbox.clone(), frame);
             }
@@ -733,7 +752,7 @@ impl Session {
         }
         let result = match shared.read_point(&range) {
             Ok(source) => match shared.reader.answer(authority, min_revision, source) {
-                Some(answer) => Ok(shared.respond(answer)),
+                Some(answer) => shared.respond(answer),
                 None => Err(Error::not_applied(
                     ErrorKind::Internal,
                     "the store is behind what consensus reported as applied",
@@ -741,11 +760,10 @@ impl Session {
             },
             Err(error) => Err(shared.fail(error)),
         };
-        shared
-            .metrics
-            .reads
-            .duration_seconds(path)
-            .record(arrived.elapsed().as_secs_f64());
+        if shared.sampler.take(1) {
+            let took = arrived.elapsed().as_secs_f64();
+            shared.metrics.reads.duration_seconds(path).record(took);
+        }
         self.reply_after(arrived, frame, "range", result);
     }
 
