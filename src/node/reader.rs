@@ -97,7 +97,8 @@ impl Reader {
             Authority::Bounded(bound) => (ReadPath::Serializable, bound.index()),
         };
         let lacks = source.applied < read_index && !planted!(PermitIndexIgnored);
-        if lacks || source.revision < min_revision {
+        let early = source.revision < min_revision && !planted!(MinRevisionIgnored);
+        if lacks || early {
             return None;
         }
         let lease_remaining = match authority {
