@@ -211,8 +211,8 @@ impl Consensus {
             // A vote that it has forgotten may still be on its way to a candidate. Nobody waits
             // longer for votes than an election timeout, so outwait that, with time to spare.
             if quarantine.forgot_votes && !planted!(WipedVotesAtOnce) {
-                self.promise
-                    .keep_silent(self.now + self.timing.election_timeout_max * 2);
+                let longest = self.timing.election_timeout_max;
+                self.promise.keep_silent(self.now, longest * 2);
             }
             self.quarantine = None;
             self.restart_election_timer();

@@ -39,6 +39,8 @@ pub(super) struct VotePromise {
     /// Promises made before this process started are not remembered, so it keeps silent for the
     /// longest that it can have made (P2, P3, A3).
     silent_until: Instant,
+    /// The longest that it was told to keep silent.
+    silence: Duration,
 }
 
 impl VotePromise {
@@ -48,6 +50,7 @@ impl VotePromise {
             until: Instant::ZERO,
             to: None,
             silent_until: now + longest,
+            silence: longest,
         }
     }
 
@@ -58,9 +61,10 @@ impl VotePromise {
         over && now.certainly_after(self.silent_until)
     }
 
-    /// Supports no election before `until`, whoever has been promised what.
-    pub(super) fn keep_silent(&mut self, until: Instant) {
-        self.silent_until = self.silent_until.max(until);
+    /// Supports no election for `length` from now on, whoever has been promised what.
+    pub(super) fn keep_silent(&mut self, now: Instant, length: Duration) {
+        self.silent_until = self.silent_until.max(now + length);
+        self.silence = self.silence.max(length);
     }
 
     /// When the gate opens.
@@ -87,11 +91,11 @@ impl VotePromise {
         its
     }
 
-    /// The clock ran backwards to `now`. No promise was for longer than `longest`, and none was
-    /// made later than this, so none need last longer than that from here.
+    /// The clock ran backwards to `now`. No promise was for longer than `longest`, no silence for
+    /// longer than was told, and none began later than this, so none need last longer from here.
     pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
         self.until = self.until.min(now + longest);
-        self.silent_until = self.silent_until.min(now + longest);
+        self.silent_until = self.silent_until.min(now + self.silence);
     }
 }
 
@@ -668,6 +672,15 @@ mod tests {
         promise.extend(at(10), ms(500), NodeId(1), Term(1));
         assert!(promise.release(NodeId(1), Term(1)));
         assert!(!promise.may_support_election(at(499)));
+    }
+
+    #[test]
+    fn a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise() {
+        let mut promise = VotePromise::at_start(at(0), ms(500));
+        promise.keep_silent(at(5000), ms(2000));
+        promise.clock_went_back(at(4900), ms(500));
+        assert!(!promise.may_support_election(at(6899)), "2 s from here");
+        assert!(promise.may_support_election(at(6900)));
     }
 
     #[test]
