@@ -274,6 +274,7 @@ async fn sizes(client: &Client) -> (usize, usize) {
     let call = api::Call {
         timeout_ms: 9_950,
         consistency,
+        min_revision: 0,
         session: None,
         request,
     };

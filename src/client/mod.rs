@@ -199,11 +199,14 @@ impl Client {
             limit: options.limit,
             keys_only: options.keys_only,
             count_only: options.count_only,
+            ..RangeRequest::default()
         });
         let consistency = options
             .consistency
             .unwrap_or(self.inner.options.consistency);
-        let (header, body) = self.read(request, consistency, options.timeout).await?;
+        let (header, body) = self
+            .read(request, consistency, options.min_revision, options.timeout)
+            .await?;
         match body {
             ResponseBody::Range(range) => Ok(GetResponse {
                 header,
@@ -286,6 +289,7 @@ impl Client {
         let errand = Errand {
             request: Request::Status,
             consistency: Consistency::Serializable,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: Some(&endpoint),
@@ -311,6 +315,7 @@ impl Client {
         let errand = Errand {
             request: Request::MoveLeader { target },
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: None,
@@ -337,7 +342,7 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Response, Error> {
         let (header, body) = match request {
-            Request::Range(_) => self.read(request, consistency, None).await?,
+            Request::Range(_) => self.read(request, consistency, 0, None).await?,
             Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) => {
                 self.write(request, None).await?
             }
@@ -378,6 +383,7 @@ impl Client {
         let errand = Errand {
             request,
             consistency,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: Some(&endpoint),
@@ -443,6 +449,7 @@ impl Client {
         &self,
         request: Request,
         consistency: Consistency,
+        min_revision: i64,
         timeout: Option<Duration>,
     ) -> Result<(ResponseHeader, ResponseBody), Error> {
         let options = &self.inner.options;
@@ -450,6 +457,7 @@ impl Client {
         let errand = Errand {
             request,
             consistency,
+            min_revision,
             ticket: None,
             timeout: timeout.unwrap_or(options.timeout),
             only: None,
@@ -479,6 +487,7 @@ impl Client {
             let errand = Errand {
                 request: request.clone(),
                 consistency: Consistency::Linearizable,
+                min_revision: 0,
                 ticket: ticket.as_ref(),
                 timeout: left,
                 only: None,
@@ -547,6 +556,7 @@ impl Client {
         let errand = Errand {
             request: Request::OpenSession,
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             ticket: None,
             timeout: deadline.saturating_duration_since(in_time(Duration::ZERO)),
             only: None,

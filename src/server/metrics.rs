@@ -100,11 +100,19 @@ pub struct ReadMetrics {
     total: [Counter; READ_PATHS.len()],
     duration_seconds: [Histogram; READ_PATHS.len()],
     fallbacks: [Counter; ReadFallback::ALL.len()],
+    /// How old a state was at most that a read was served from, in seconds, where it may be old and
+    /// that is known.
+    pub staleness_seconds: Histogram,
 }
 
-const READ_PATHS: [ReadPath; 3] = [ReadPath::Lease, ReadPath::ReadIndex, ReadPath::Serializable];
+const READ_PATHS: [ReadPath; 4] = [
+    ReadPath::Lease,
+    ReadPath::ReadIndex,
+    ReadPath::Follower,
+    ReadPath::Serializable,
+];
 
-/// Why a read that could have been served under the lease was not.
+/// Why a read that could have been served by the session that received it was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFallback {
     /// The lease was void.
@@ -113,16 +121,28 @@ pub enum ReadFallback {
     Behind,
     /// This node is configured not to serve under the lease.
     Disabled,
+    /// The state could not be proved to be as young as was asked.
+    TooOld,
+    /// The store had not yet reached the revision that was asked for.
+    Revision,
 }
 
 impl ReadFallback {
-    const ALL: [Self; 3] = [Self::LeaseInvalid, Self::Behind, Self::Disabled];
+    const ALL: [Self; 5] = [
+        Self::LeaseInvalid,
+        Self::Behind,
+        Self::Disabled,
+        Self::TooOld,
+        Self::Revision,
+    ];
 
     fn label(self) -> &'static str {
         match self {
             Self::LeaseInvalid => "lease_invalid",
             Self::Behind => "behind",
             Self::Disabled => "disabled",
+            Self::TooOld => "too_old",
+            Self::Revision => "revision",
         }
     }
 }
@@ -139,7 +159,7 @@ impl ReadMetrics {
         &self.duration_seconds[path_index(path)]
     }
 
-    /// Linearizable reads that needed a quorum round although a lease might have served them.
+    /// Reads that had to ask or to wait, although the session might have served them.
     pub fn fallbacks(&self, reason: ReadFallback) -> &Counter {
         &self.fallbacks[reason as usize]
     }
@@ -575,10 +595,15 @@ impl ReadMetrics {
             fallbacks: ReadFallback::ALL.map(|reason| {
                 register.labelled(&[("reason", reason.label())]).counter(
                     "leasehold_read_fallbacks_total",
-                    "Linearizable reads that needed a quorum round, by the reason why the leader \
-                     lease did not serve them.",
+                    "Reads that had to ask or to wait, by the reason why the node that received \
+                     them could not serve them alone.",
                 )
             }),
+            staleness_seconds: register.histogram(
+                "leasehold_read_staleness_seconds",
+                "Proved bound of the age of the state that one in 64 serializable or \
+                 bounded-staleness reads were served from.",
+            ),
         }
     }
 }

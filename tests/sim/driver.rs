@@ -246,12 +246,14 @@ impl World {
                 }
             }
             Output::Read(id, permit) => self.deliver(node, id, Delivery::Permit(permit)),
+            Output::CaughtUp(id) => self.deliver(node, id, Delivery::CaughtUp),
             Output::FindIdleSessions { unused_since } => {
                 self.schedule_work(20 * US, node, Work::StateFindsIdle(unused_since));
             }
             Output::Reply(id, result) => {
+                let real = self.now;
                 if let Ok(response) = &result {
-                    self.judge.exposes(response.header.revision);
+                    self.judge.exposes(real, response.header.revision);
                 }
                 self.deliver(node, id, Delivery::Reply(result));
             }

@@ -47,6 +47,8 @@ pub(crate) enum Fate {
     Read {
         revision: i64,
         path: ReadPath,
+        /// A lease, here or at the leader, confirmed it.
+        leased: bool,
         found: Vec<Found>,
     },
 }
@@ -55,6 +57,8 @@ pub(crate) enum Fate {
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) action: Action,
+    /// The least revision that a read asks for.
+    pub(crate) min_revision: i64,
     pub(crate) invoked: Nanos,
     /// When the client learned its fate.
     pub(crate) returned: Option<Nanos>,
@@ -75,9 +79,10 @@ impl Operation {
     /// Whether its answer must be linearizable.
     pub(crate) fn is_linearizable(&self) -> bool {
         match self.action {
-            Action::Get(_, consistency) | Action::List(consistency) => {
-                consistency != Consistency::Serializable
-            }
+            Action::Get(_, consistency) | Action::List(consistency) => !matches!(
+                consistency,
+                Consistency::Serializable | Consistency::MaxStaleness(_)
+            ),
             Action::Put(_) | Action::Delete(_) => true,
         }
     }
@@ -91,14 +96,20 @@ pub(crate) struct History {
 
 impl History {
     /// Somebody begins; gives the operation's number.
-    pub(crate) fn invoke(&mut self, action: Action, now: Nanos) -> u64 {
+    pub(crate) fn invoke(&mut self, action: Action, min_revision: i64, now: Nanos) -> u64 {
         self.operations.push(Operation {
             action,
+            min_revision,
             invoked: now,
             returned: None,
             fate: Fate::Unknown,
         });
         self.operations.len() as u64
+    }
+
+    /// The least revision that operation `number` asks for.
+    pub(crate) fn least(&self, number: u64) -> i64 {
+        self.operations[number as usize - 1].min_revision
     }
 
     /// The client learned what became of operation `number`.

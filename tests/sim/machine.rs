@@ -19,6 +19,7 @@ use leasehold::node::Input;
 use leasehold::node::Node;
 use leasehold::node::Source;
 use leasehold::raft::Entry;
+use leasehold::raft::Freshness;
 use leasehold::raft::LeaseCell;
 use leasehold::raft::Published;
 use leasehold::raft::ReadPermit;
@@ -161,16 +162,32 @@ pub(crate) struct Arrival {
 pub(crate) enum Delivery {
     Reply(Result<Response, Error>),
     Permit(ReadPermit),
+    CaughtUp,
 }
 
 /// A request that was handed to the driver.
 pub(crate) enum Handed {
-    Read {
-        range: RangeRequest,
-        consistency: Consistency,
-        exposed: i64,
-    },
+    Read { range: RangeRequest, asked: Asked },
     Other,
+}
+
+/// What a read asked for, and what was known when it arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) consistency: Consistency,
+    pub(crate) min_revision: i64,
+    /// The newest revision that anybody had been shown.
+    pub(crate) exposed: i64,
+}
+
+impl Arrival {
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
+            consistency: self.call.consistency,
+            min_revision: self.call.min_revision,
+            exposed: self.exposed,
+        }
+    }
 }
 
 /// A closed batch of reads on its way through the session.
@@ -178,10 +195,11 @@ pub(crate) struct Batch {
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) commit: LogIndex,
     pub(crate) lease: Option<Arc<LeaseCell>>,
+    pub(crate) freshness: Option<Arc<Freshness>>,
 }
 
 /// One of them.
 pub(crate) struct Candidate {
     pub(crate) arrival: Arrival,
-    pub(crate) source: Option<Source<RangeResponse>>,
+    pub(crate) source: Option<Source<Result<RangeResponse, Error>>>,
 }

@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     TimeoutNow,
     Release,
     Rejoin,
+    ReadIndex,
+    ReadIndexReply,
 }
 
 impl Kind {
@@ -43,6 +45,8 @@ impl Kind {
             Message::TimeoutNow(_) => Self::TimeoutNow,
             Message::Release => Self::Release,
             Message::Rejoin(_) | Message::RejoinReply(_) => Self::Rejoin,
+            Message::ReadIndex(_) => Self::ReadIndex,
+            Message::ReadIndexReply(_) => Self::ReadIndexReply,
         }
     }
 }

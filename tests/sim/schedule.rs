@@ -482,7 +482,7 @@ const PLAYS: u64 = 24;
 /// How many kinds `Plan::any` knows.
 const KINDS: u64 = 19;
 const THREADS: [Thread; 4] = [Thread::Driver, Thread::Log, Thread::State, Thread::Sessions];
-const AIMED: [Kind; 9] = [
+const AIMED: [Kind; 11] = [
     Kind::PreVote,
     Kind::PreVoteReply,
     Kind::Vote,
@@ -492,6 +492,8 @@ const AIMED: [Kind; 9] = [
     Kind::Append,
     Kind::Appended,
     Kind::TimeoutNow,
+    Kind::ReadIndex,
+    Kind::ReadIndexReply,
 ];
 
 fn ending(dice: &mut Dice) -> Ending {

@@ -322,7 +322,7 @@ impl World {
         let ahead = restored.applied.0 > restored.entries.len() as u64;
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
-        let node_value = Node::new(options, restored, founded.is_some(), now);
+        let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
         self.judge
             .started(node, now, &machine.disk, timing.lease_duration);
         let published = node_value.published();

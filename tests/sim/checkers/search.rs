@@ -14,7 +14,6 @@ use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use std::hash::Hasher;
 
-use leasehold::api::ReadPath;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Violation;
@@ -55,13 +54,13 @@ pub(crate) fn of_key(history: &History, key: Key, frozen: bool) -> Vec<Step> {
             (_, Fate::NotApplied) => continue,
             (Action::Put(written), _) if written == key => What::Write(Some(place as u64 + 1)),
             (Action::Delete(written), _) if written == key => What::Write(None),
-            (Action::Get(read, _), Fate::Read { found, path, .. })
-                if read == key && operation.is_linearizable() && !leased(*path, frozen) =>
+            (Action::Get(read, _), Fate::Read { found, leased, .. })
+                if read == key && operation.is_linearizable() && !(frozen && *leased) =>
             {
                 What::Read(found.first().map(|found| found.value))
             }
-            (Action::List(_), Fate::Read { found, path, .. })
-                if operation.is_linearizable() && !leased(*path, frozen) =>
+            (Action::List(_), Fate::Read { found, leased, .. })
+                if operation.is_linearizable() && !(frozen && *leased) =>
             {
                 let found = found.iter().find(|found| found.key == key);
                 What::Read(found.map(|found| found.value))
@@ -81,10 +80,6 @@ pub(crate) fn of_key(history: &History, key: Key, frozen: bool) -> Vec<Step> {
         steps.retain(|step| step.end < cut || matches!(step.what, What::Write(_)));
     }
     steps
-}
-
-fn leased(path: ReadPath, frozen: bool) -> bool {
-    frozen && path == ReadPath::Lease
 }
 
 /// Whether some order explains the steps.
