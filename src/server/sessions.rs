@@ -687,6 +687,8 @@ impl Session {
         self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
         match (delivery, what) {
             (Delivery::Reply(result), What::Read { .. }) => {
+                let failures = &self.shared.metrics.reads.read_index_failures;
+                failures.increment(u64::from(result.is_err()));
                 let result = result.map_err(|error| self.shared.complete(error));
                 self.reply_after(arrived, frame, "range", result);
             }
