@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -46,10 +47,38 @@ const DIAL_PATIENCE: Duration = Duration::from_millis(300);
 const TRIES_OF_CONNECTED: u32 = 2;
 
 /// Who is believed to lead, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Leader {
     pub(super) id: Option<NodeId>,
     pub(super) address: String,
+    /// The link that it answered on last. The pool keeps it.
+    link: Weak<Link>,
+}
+
+/// Where a request goes.
+enum Target {
+    Leader(Arc<Leader>),
+    Other(String),
+}
+
+impl Target {
+    fn address(&self) -> &str {
+        match self {
+            Self::Leader(leader) => &leader.address,
+            Self::Other(address) => address,
+        }
+    }
+
+    /// The link to it, if one is known that requests have a good chance on.
+    fn link(&self, pool: &Pool) -> Option<Arc<Link>> {
+        let known = match self {
+            Self::Leader(leader) => leader.link.upgrade(),
+            Self::Other(_) => None,
+        };
+        known
+            .filter(|link| link.is_usable())
+            .or_else(|| pool.usable(self.address()))
+    }
 }
 
 /// The endpoints, and what is known of who leads.
@@ -130,18 +159,20 @@ impl Router {
         loop {
             progress.attempts += 1;
             let target = match errand.only {
-                Some(address) => address.to_string(),
+                Some(address) => Target::Other(address.to_string()),
                 None => self.target(&frame.call, &progress),
             };
             frame.call.session = errand.ticket.map(Ticket::call);
+            // What is left at the first attempt is known without another look at the clock.
+            frame.call.timeout_ms = match progress.attempts {
+                1 => told(errand.timeout),
+                _ => told(remaining(deadline)),
+            };
             let verdict = self
                 .attempt(&target, &mut frame, safety, deadline, &mut progress)
                 .await;
             let (error, next) = match verdict {
-                Verdict::Done(response) => {
-                    self.learn(&response, &target);
-                    return Ok(response);
-                }
+                Verdict::Done(response) => return Ok(response),
                 Verdict::Final(error) => return Err(progress.fail(error, safety)),
                 Verdict::Again(error, next) => (error, next),
             };
@@ -162,29 +193,36 @@ impl Router {
     /// One attempt, at one node.
     async fn attempt(
         &self,
-        target: &str,
+        target: &Target,
         frame: &mut ClientFrame,
         safety: Safety,
         deadline: Instant,
         progress: &mut Progress,
     ) -> Verdict {
-        let link = match self.pool.usable(target) {
+        let address = target.address();
+        let link = match target.link(&self.pool) {
             Some(link) => link,
-            None => match self.pool.link(target, progress.patience(deadline)).await {
-                Ok(link) => link,
+            None => match self.pool.link(address, progress.patience(deadline)).await {
+                Ok(link) => {
+                    // That took its time.
+                    frame.call.timeout_ms = told(remaining(deadline));
+                    link
+                }
                 Err(error) => {
-                    self.forget(target);
-                    progress.unreachable = Some(target.to_string());
-                    progress.failed_at = Some(target.to_string());
+                    self.forget(address);
+                    progress.unreachable = Some(address.to_string());
+                    progress.failed_at = Some(address.to_string());
                     return Verdict::unreachable(error);
                 }
             },
         };
-        frame.call.timeout_ms = told(remaining(deadline));
         match link.call(frame, safety != Safety::Once, deadline).await {
-            Ok(Ok(response)) => Verdict::Done(response),
-            Ok(Err(error)) => self.refused(error, target, &link, safety, progress),
-            Err(broken) => self.broken(broken, target, safety, progress),
+            Ok(Ok(response)) => {
+                self.learn(&response, target, &link);
+                Verdict::Done(response)
+            }
+            Ok(Err(error)) => self.refused(error, address, &link, safety, progress),
+            Err(broken) => self.broken(broken, address, safety, progress),
         }
     }
 
@@ -292,12 +330,12 @@ impl Router {
     }
 
     /// Where to go: to the leader if one is known, else around, not at once to where it failed.
-    fn target(&self, call: &Call, progress: &Progress) -> String {
+    fn target(&self, call: &Call, progress: &Progress) -> Target {
         let anyone = matches!(call.request, Request::Status)
             || (matches!(call.request, Request::Range(_))
                 && call.consistency == Consistency::Serializable);
         if !anyone && let Some(leader) = self.leader.load_full() {
-            return leader.address.clone();
+            return Target::Leader(leader);
         }
         let turn = self.turn.load(Ordering::Relaxed);
         let around = || {
@@ -316,7 +354,7 @@ impl Router {
             .or_else(|| around().find(elsewhere))
             .or_else(|| around().next());
         // There is at least one endpoint, so this is never empty.
-        candidate.cloned().unwrap_or_default()
+        Target::Other(candidate.cloned().unwrap_or_default())
     }
 
     /// The address that a hint leads to, if it is worth following.
@@ -347,7 +385,9 @@ impl Router {
         match hint {
             Some(address) if address != from && leader != Some(from_member) => {
                 let id = leader;
-                self.leader.store(Some(Arc::new(Leader { id, address })));
+                let link = Weak::new();
+                self.leader
+                    .store(Some(Arc::new(Leader { id, address, link })));
                 true
             }
             _ => {
@@ -370,22 +410,21 @@ impl Router {
     }
 
     /// A reply tells who leads.
-    fn learn(&self, response: &Response, from: &str) {
+    fn learn(&self, response: &Response, from: &Target, link: &Arc<Link>) {
         let header = &response.header;
-        let Some(leader) = header.leader_id else {
+        let Some(id) = header.leader_id.filter(|id| *id == header.member_id) else {
             return;
         };
-        if leader != header.member_id {
-            return;
-        }
-        let known = self.leader.load();
-        let is_known = known
-            .as_ref()
-            .is_some_and(|known| known.id == Some(leader) && known.address == from);
-        if !is_known {
+        let is_known = |known: &Leader| {
+            known.id == Some(id)
+                && known.link.as_ptr() == Arc::as_ptr(link)
+                && known.address == from.address()
+        };
+        if !self.leader.load().as_deref().is_some_and(is_known) {
             self.leader.store(Some(Arc::new(Leader {
-                id: Some(leader),
-                address: from.to_string(),
+                id: Some(id),
+                address: from.address().to_string(),
+                link: Arc::downgrade(link),
             })));
         }
     }

@@ -27,15 +27,13 @@ use std::sync::RwLockWriteGuard;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-
-use crate::api::KeyValue;
+use crate::wire::point::Record;
 
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cached {
     /// Its current record.
-    Present(KeyValue),
+    Present(Record),
     /// There is no such key since `revision` or before.
     Absent { revision: i64 },
 }
@@ -88,16 +86,16 @@ impl RecordCache {
     pub(super) fn fill(&self, ticket: Ticket, key: &[u8], cached: Cached) {
         let mut shard = self.write(ticket.hash);
         if shard.changes == ticket.changes {
-            shard.insert(ticket.hash, Bytes::copy_from_slice(key), cached);
+            shard.insert(ticket.hash, key, cached);
         }
     }
 
     /// Notes what a committed write has made of `key`.
-    pub(super) fn change(&self, key: &Bytes, cached: Cached) {
-        let hash = self.hashing.hash_one(key.as_ref());
+    pub(super) fn change(&self, key: &[u8], cached: Cached) {
+        let hash = self.hashing.hash_one(key);
         let mut shard = self.write(hash);
         shard.changes += 1;
-        shard.insert(hash, key.clone(), cached);
+        shard.insert(hash, key, cached);
     }
 
     // A poisoned lock would mean that a thread died inside of a shard, which ends the process.
@@ -138,13 +136,25 @@ struct Shard {
     changes: u64,
 }
 
+/// Fits into one cache line; what a record holds lies together in another piece of memory, its key
+/// first. So a lookup waits for memory three times: for the place, the slot and the record.
 struct Slot {
     hash: u64,
-    key: Bytes,
     cached: Cached,
+    /// The key that is absent; a record that is present has its own.
+    absent: Box<[u8]>,
     bytes: usize,
     /// Read since the hand last passed.
     was_read: AtomicBool,
+}
+
+impl Slot {
+    fn is_of(&self, key: &[u8]) -> bool {
+        match &self.cached {
+            Cached::Present(record) => record.is_of(key),
+            Cached::Absent { .. } => &*self.absent == key,
+        }
+    }
 }
 
 /// What a slot costs beside key and value: itself, its place, and the counts of shared memory.
@@ -165,7 +175,7 @@ impl Shard {
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<Cached> {
         let slot = self.slots[*self.places.get(&hash)?].as_ref()?;
-        if slot.key != key {
+        if !slot.is_of(key) {
             return None;
         }
         // Readers of a hot key should not pass its cache line around for a bit that is set.
@@ -175,13 +185,13 @@ impl Shard {
         Some(slot.cached.clone())
     }
 
-    fn insert(&mut self, hash: u64, key: Bytes, cached: Cached) {
+    fn insert(&mut self, hash: u64, key: &[u8], cached: Cached) {
         let was_read = self.remove(hash);
-        let value_bytes = match &cached {
-            Cached::Present(kv) => kv.value.len(),
-            Cached::Absent { .. } => 0,
+        let content_bytes = match &cached {
+            Cached::Present(record) => record.encoded().len(),
+            Cached::Absent { .. } => key.len(),
         };
-        let bytes = SLOT_BYTES + key.len() + value_bytes;
+        let bytes = SLOT_BYTES + content_bytes;
         // One record must not push out everyone else's.
         if bytes > self.bytes_max / 4 {
             return;
@@ -189,10 +199,14 @@ impl Shard {
         while self.bytes + bytes > self.bytes_max {
             self.evict_one();
         }
+        let absent = match &cached {
+            Cached::Present(_) => Box::default(),
+            Cached::Absent { .. } => key.into(),
+        };
         let slot = Slot {
             hash,
-            key,
             cached,
+            absent,
             bytes,
             was_read: AtomicBool::new(was_read),
         };
@@ -261,17 +275,19 @@ impl Hasher for Unhashed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::KeyValue;
+    use bytes::Bytes;
     use std::sync::atomic::AtomicI64;
     use std::sync::atomic::AtomicU64;
     use std::thread;
 
     fn record(key: &[u8], value: &[u8], mod_revision: i64) -> Cached {
-        Cached::Present(KeyValue {
+        Cached::Present(Record::new(&KeyValue {
             key: Bytes::copy_from_slice(key),
             value: Bytes::copy_from_slice(value),
             mod_revision,
             ..KeyValue::default()
-        })
+        }))
     }
 
     fn found(cache: &RecordCache, key: &[u8]) -> Option<Cached> {
@@ -302,8 +318,12 @@ mod tests {
         else {
             panic!("it was just filled in");
         };
-        assert_eq!(one.value.as_ref(), b"v");
-        assert_eq!(one.value.as_ptr(), two.value.as_ptr(), "no copy is made");
+        assert_eq!(one.to_key_value().value.as_ref(), b"v");
+        assert_eq!(
+            one.encoded().as_ptr(),
+            two.encoded().as_ptr(),
+            "no copy is made"
+        );
         assert_eq!(found(&cache, b"other"), None);
     }
 
@@ -311,13 +331,13 @@ mod tests {
     fn a_fill_that_a_change_has_overtaken_is_refused() {
         let cache = RecordCache::new(1 << 20);
         let before = ticket(&cache, b"k");
-        cache.change(&Bytes::from_static(b"k"), record(b"k", b"new", 3));
+        cache.change(b"k", record(b"k", b"new", 3));
         cache.fill(before, b"k", record(b"k", b"old", 2));
         assert_eq!(found(&cache, b"k"), Some(record(b"k", b"new", 3)));
 
         let before = ticket(&cache, b"gone");
         let absent = Cached::Absent { revision: 4 };
-        cache.change(&Bytes::from_static(b"gone"), absent.clone());
+        cache.change(b"gone", absent.clone());
         cache.fill(before, b"gone", record(b"gone", b"old", 2));
         assert_eq!(found(&cache, b"gone"), Some(absent));
     }
@@ -326,7 +346,7 @@ mod tests {
     fn a_change_replaces_what_a_reader_has_filled_in() {
         let cache = RecordCache::new(1 << 20);
         cache.fill(ticket(&cache, b"k"), b"k", record(b"k", b"old", 2));
-        cache.change(&Bytes::from_static(b"k"), record(b"k", b"new", 3));
+        cache.change(b"k", record(b"k", b"new", 3));
         assert_eq!(found(&cache, b"k"), Some(record(b"k", b"new", 3)));
     }
 
@@ -335,7 +355,7 @@ mod tests {
         let cache = RecordCache::new(SHARDS * 4096);
         cache.fill(ticket(&cache, b"k"), b"k", record(b"k", b"old", 2));
         let large = record(b"k", &[0; 4096], 3);
-        cache.change(&Bytes::from_static(b"k"), large);
+        cache.change(b"k", large);
         assert_eq!(found(&cache, b"k"), None);
         assert_eq!(bytes(&cache), 0);
     }
@@ -363,16 +383,16 @@ mod tests {
     fn a_cache_of_no_bytes_holds_nothing() {
         let cache = RecordCache::new(0);
         cache.fill(ticket(&cache, b"k"), b"k", record(b"k", b"v", 2));
-        cache.change(&Bytes::from_static(b"k"), record(b"k", b"v", 2));
+        cache.change(b"k", record(b"k", b"v", 2));
         assert_eq!(found(&cache, b"k"), None);
     }
 
     #[test]
     fn two_keys_with_one_hash_do_not_answer_for_each_other() {
         let mut shard = Shard::new(1 << 20);
-        shard.insert(7, Bytes::from_static(b"a"), record(b"a", b"1", 2));
+        shard.insert(7, b"a", record(b"a", b"1", 2));
         assert_eq!(shard.find(7, b"b"), None);
-        shard.insert(7, Bytes::from_static(b"b"), record(b"b", b"2", 3));
+        shard.insert(7, b"b", record(b"b", b"2", 3));
         assert_eq!(shard.find(7, b"a"), None);
         assert_eq!(shard.find(7, b"b"), Some(record(b"b", b"2", 3)));
     }
@@ -417,9 +437,9 @@ mod tests {
                             panic!("nothing is ever deleted here");
                         };
                         assert!(
-                            kv.mod_revision >= least,
+                            kv.mod_revision() >= least,
                             "key {which} at {} after {before} was published",
-                            kv.mod_revision
+                            kv.mod_revision()
                         );
                     }
                 });
