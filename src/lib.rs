@@ -8,7 +8,7 @@
 //! - [`raft`], [`log`], [`kv`]: consensus, its log, and the state machine, each pure and none
 //!   knowing the others;
 //! - [`node`]: one replica made of them, still pure; [`wire`]: how it speaks;
-//! - `clock`, `transport`, `server`: the machine around it; `cli`: the binary.
+//! - `clock`, `transport`, `server`: the machine around it; `cli`: the binary; `bench`: load on it.
 //!
 //! `raft`, `log`, `kv`, `node` and `wire` are public so that the simulator, the fuzzers and the
 //! benches enter by the same door as the server. They promise no stability.
@@ -30,11 +30,15 @@ pub mod planted;
 
 pub mod api;
 #[cfg(feature = "cli")]
+pub mod bench;
+#[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
+#[cfg(feature = "bench-etcd")]
+pub mod etcd;
 pub mod kv;
 pub mod log;
 pub mod node;

@@ -62,6 +62,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "client",
         ],
     ),
+    (
+        "bench",
+        &["types", "time", "version", "api", "clock", "client", "cli"],
+    ),
+    ("etcd", &["api", "cli", "bench"]),
 ];
 
 fn source_root() -> PathBuf {

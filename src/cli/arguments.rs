@@ -1,5 +1,7 @@
 //! What can be typed, with the help that explains it.
 
+pub mod bench;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::bench::BenchCommand;
 use crate::api;
 use crate::types::ClusterId;
 
@@ -162,6 +165,12 @@ pub enum Command {
     },
     /// Hand leadership to another node
     MoveLeader(MoveLeaderArgs),
+    /// Put load on a cluster and measure how it bears it
+    Bench {
+        /// What to measure.
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
     /// Make and check certificates
     Cert {
         /// What to do.

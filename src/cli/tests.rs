@@ -108,6 +108,15 @@ fn what_contradicts_itself_is_wrong_usage() {
         "get a --timeout 0s",
         "get a --timeout 5",
         "get a -o xml",
+        "bench",
+        "bench get --clients 0",
+        "bench get --rate -1",
+        "bench get --duration 5",
+        "bench mixed --reads 1.5",
+        "bench get --peer etcd",
+        "bench get --peer-endpoints a:1",
+        "bench get --interleave 5",
+        "bench get --peer consul --peer-endpoints a:1",
         "frobnicate",
     ] {
         let error = parse(line).expect_err(line);

@@ -120,6 +120,7 @@ async fn get(
         limit: arguments.limit,
         keys_only: arguments.keys_only,
         count_only: arguments.count_only,
+        ..RangeRequest::default()
     });
     let response = connection.call(request, consistency).await?;
     let ResponseBody::Range(body) = response.body else {

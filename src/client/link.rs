@@ -18,17 +18,26 @@ use tokio::time::Instant;
 
 use crate::api::Error;
 use crate::api::KeyRange;
+use crate::api::Outcome;
 use crate::api::Request;
 use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::client::senseless;
 use crate::transport::CloseCode;
 use crate::transport::Connection;
 use crate::transport::FrameStream;
 use crate::transport::Lost;
 use crate::transport::StreamError;
 use crate::types::NodeId;
+use crate::wire::Frame;
 use crate::wire::FrameLimits;
 use crate::wire::WireError;
 use crate::wire::client::ClientFrame;
+use crate::wire::client::ServerFrame;
+use crate::wire::encode;
+use crate::wire::point::PointCall;
+use crate::wire::point::PointReply;
+use crate::wire::point::encode_point_call;
 
 use lane::Lane;
 use lane::Signals;
@@ -152,7 +161,52 @@ impl Link {
         } else {
             &self.small
         };
-        lane.call(frame, movable, deadline).await
+        let reply = lane.call(movable, deadline, |number, limits, out| {
+            frame.request_id = number;
+            encode(frame, limits, out)
+        });
+        self.decode(&reply.await?)
+    }
+
+    /// As [`Link::call`], for a read of one key.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn read_point(
+        &self,
+        call: &PointCall<'_>,
+        deadline: Instant,
+    ) -> Result<Result<PointReply, Error>, Broken> {
+        let reply = self.small.call(true, deadline, |number, limits, out| {
+            encode_point_call(number, call, limits, out)
+        });
+        let reply = reply.await?;
+        match PointReply::of(&reply) {
+            Some(found) => Ok(Ok(found)),
+            None => Ok(self
+                .decode(&reply)?
+                .and_then(|response| match response.body {
+                    ResponseBody::Range(range) => Ok(PointReply {
+                        header: response.header,
+                        count: range.count,
+                        kv: range.kvs.into_iter().next(),
+                    }),
+                    other => Err(senseless(&other, Outcome::NotApplied)),
+                })),
+        }
+    }
+
+    fn decode(&self, reply: &Frame) -> Result<Result<Response, Error>, Broken> {
+        match reply.decode::<ServerFrame>() {
+            Ok(reply) => Ok(reply.result),
+            Err(error) => {
+                self.connection.close_malformed(&error);
+                Err(Broken {
+                    sent: true,
+                    cause: BrokenCause::Malformed,
+                })
+            }
+        }
     }
 
     pub(super) fn close(&self) {

@@ -26,6 +26,7 @@ use crate::api::ErrorKind;
 use crate::api::Outcome;
 use crate::api::Request;
 use crate::api::Response;
+use crate::api::ResponseHeader;
 use crate::api::SessionCall;
 use crate::client::link::Broken;
 use crate::client::link::BrokenCause;
@@ -36,6 +37,8 @@ use crate::client::session::Ticket;
 use crate::transport::Lost;
 use crate::types::NodeId;
 use crate::wire::client::ClientFrame;
+use crate::wire::point::PointCall;
+use crate::wire::point::PointReply;
 
 /// The server is told a little less than is left, so that its own verdict arrives in time.
 const REPLY_SHARE: u32 = 20;
@@ -102,6 +105,21 @@ pub(super) struct Errand<'a> {
     pub(super) only: Option<&'a str>,
 }
 
+/// What came of a first attempt in the shortest way.
+pub(super) enum Tried {
+    Found(PointReply),
+    Failed(FirstAttempt),
+    /// It was not made.
+    Not,
+}
+
+/// A first attempt that failed.
+pub(super) struct FirstAttempt {
+    target: Target,
+    link: Arc<Link>,
+    failure: Result<Error, Broken>,
+}
+
 /// Why a request failed in the end.
 #[derive(Debug)]
 pub(super) struct Failed {
@@ -145,11 +163,62 @@ impl Router {
     /// Safe; but what was sent stays sent, and a write may take effect.
     pub(super) async fn run(&self, errand: Errand<'_>) -> Result<Response, Failed> {
         let deadline = in_time(errand.timeout);
+        self.run_after(errand, deadline, None).await
+    }
+
+    /// Makes the first attempt of a read of one key in the shortest way, if a leader is known and
+    /// connected. Whatever does not come of it at once is left to [`Router::run_after`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn try_point(
+        &self,
+        call: &mut PointCall<'_>,
+        timeout: Duration,
+        deadline: Instant,
+    ) -> Tried {
+        let Some(leader) = self.leader.load_full() else {
+            return Tried::Not;
+        };
+        let Some(link) = leader.link.upgrade().filter(|link| link.is_usable()) else {
+            return Tried::Not;
+        };
+        call.timeout_ms = told(timeout);
+        let failure = match link.read_point(call, deadline).await {
+            Ok(Ok(found)) => {
+                // The usual reply has no news.
+                if found.header.leader_id != leader.id || found.header.member_id != link.member_id()
+                {
+                    self.learn(&found.header, &Target::Leader(leader), &link);
+                }
+                return Tried::Found(found);
+            }
+            Ok(Err(error)) => Ok(error),
+            Err(broken) => Err(broken),
+        };
+        Tried::Failed(FirstAttempt {
+            target: Target::Leader(leader),
+            link,
+            failure,
+        })
+    }
+
+    /// Carries a request out whose `first` attempt may have been made already.
+    ///
+    /// # Cancel safety
+    /// As [`Router::run`].
+    pub(super) async fn run_after(
+        &self,
+        errand: Errand<'_>,
+        deadline: Instant,
+        mut first: Option<FirstAttempt>,
+    ) -> Result<Response, Failed> {
         let mut frame = ClientFrame {
             request_id: 0,
             call: Call {
                 timeout_ms: 0,
                 consistency: errand.consistency,
+                min_revision: 0,
                 session: None,
                 request: errand.request,
             },
@@ -158,19 +227,18 @@ impl Router {
         let mut progress = Progress::default();
         loop {
             progress.attempts += 1;
-            let target = match errand.only {
-                Some(address) => Target::Other(address.to_string()),
-                None => self.target(&frame.call, &progress),
+            let verdict = if let Some(first) = first.take() {
+                self.judge(first, safety, &mut progress)
+            } else {
+                let target = match errand.only {
+                    Some(address) => Target::Other(address.to_string()),
+                    None => self.target(&frame.call, &progress),
+                };
+                frame.call.session = errand.ticket.map(Ticket::call);
+                frame.call.timeout_ms = told(remaining(deadline));
+                self.attempt(&target, &mut frame, safety, deadline, &mut progress)
+                    .await
             };
-            frame.call.session = errand.ticket.map(Ticket::call);
-            // What is left at the first attempt is known without another look at the clock.
-            frame.call.timeout_ms = match progress.attempts {
-                1 => told(errand.timeout),
-                _ => told(remaining(deadline)),
-            };
-            let verdict = self
-                .attempt(&target, &mut frame, safety, deadline, &mut progress)
-                .await;
             let (error, next) = match verdict {
                 Verdict::Done(response) => return Ok(response),
                 Verdict::Final(error) => return Err(progress.fail(error, safety)),
@@ -187,6 +255,14 @@ impl Router {
             }
             progress.last = Some(error);
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn judge(&self, first: FirstAttempt, safety: Safety, progress: &mut Progress) -> Verdict {
+        let address = first.target.address();
+        match first.failure {
+            Ok(error) => self.refused(error, address, &first.link, safety, progress),
+            Err(broken) => self.broken(broken, address, safety, progress),
         }
     }
 
@@ -218,7 +294,7 @@ impl Router {
         };
         match link.call(frame, safety != Safety::Once, deadline).await {
             Ok(Ok(response)) => {
-                self.learn(&response, target, &link);
+                self.learn(&response.header, target, &link);
                 Verdict::Done(response)
             }
             Ok(Err(error)) => self.refused(error, address, &link, safety, progress),
@@ -410,8 +486,7 @@ impl Router {
     }
 
     /// A reply tells who leads.
-    fn learn(&self, response: &Response, from: &Target, link: &Arc<Link>) {
-        let header = &response.header;
+    fn learn(&self, header: &ResponseHeader, from: &Target, link: &Arc<Link>) {
         let Some(id) = header.leader_id.filter(|id| *id == header.member_id) else {
             return;
         };

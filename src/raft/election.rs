@@ -195,7 +195,7 @@ impl Consensus {
     /// Stands for election. The votes are asked for while our own is being written; it counts
     /// once it is durable (P33). An answer is matched by the name of the round, so one to a
     /// campaign that a crash has undone can not count for the next.
-    fn campaign(&mut self, transfer_from: Option<Term>) {
+    pub(super) fn campaign(&mut self, transfer_from: Option<Term>) {
         self.unproven = false;
         planted!(StickyTransferFlag => self.sticky_transfer = transfer_from);
         self.adopt(self.hard.term.next());

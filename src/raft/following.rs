@@ -14,13 +14,21 @@ use crate::raft::Heard;
 use crate::raft::Heartbeat;
 use crate::raft::HeartbeatReply;
 use crate::raft::Message;
+use crate::raft::Output;
 use crate::raft::PROMISE_MAX;
 use crate::raft::Payload;
+use crate::raft::ReadIndex;
+use crate::raft::ReadIndexReply;
+use crate::raft::ReadMode;
+use crate::raft::ReadPermit;
+use crate::raft::ReadRefusal;
 use crate::raft::Rejoin;
 use crate::raft::RejoinReply;
+use crate::raft::RoundId;
 use crate::raft::Verdict;
 use crate::raft::role::Follower;
 use crate::raft::role::RoleState;
+use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::Term;
@@ -29,6 +37,9 @@ impl Consensus {
     pub(super) fn handle_heartbeat(&mut self, from: NodeId, term: Term, heartbeat: Heartbeat) {
         if let Some(follower) = self.follow(from, term, heartbeat) {
             follower.owes_reply = true;
+            if let Some(name) = heartbeat.fresh {
+                self.ages.heard(name, heartbeat.commit, &self.timing);
+            }
         }
         self.follow_commit();
     }
@@ -80,8 +91,11 @@ impl Consensus {
                 round: message.round,
                 promised: false,
             };
-            let verified = LogIndex(0);
-            let reply = HeartbeatReply { heard, verified };
+            let reply = HeartbeatReply {
+                heard,
+                verified: LogIndex(0),
+                name: RoundId(0),
+            };
             self.send(from, Message::HeartbeatReply(reply));
             return None;
         }
@@ -105,6 +119,7 @@ impl Consensus {
                     leader: Some(from),
                     ..Follower::default()
                 });
+                self.asking.start_anew();
             }
             // Two leaders in one term: nothing that we rest on can be trusted.
             RoleState::Follower(_) | RoleState::Leader(_) => {
@@ -117,6 +132,7 @@ impl Consensus {
             self.meet_an_older_cluster();
         }
         self.restart_election_timer();
+        self.heard_leader_at = self.now;
         let promised = self.promise_leader(from, term, message.promise);
         let RoleState::Follower(follower) = &mut self.role else {
             return None;
@@ -223,10 +239,8 @@ impl Consensus {
             return;
         };
         let heard = follower.heard;
-        let reply = std::mem::take(&mut follower.owes_reply).then_some(HeartbeatReply {
-            heard,
-            verified: follower.verified,
-        });
+        let verified = follower.verified;
+        let replies = std::mem::take(&mut follower.owes_reply);
         let conflict = follower.owes_conflict.take();
 
         let through = follower.verified.min(self.log.durable());
@@ -249,7 +263,12 @@ impl Consensus {
             follower.owes_acknowledgement = None;
         }
 
-        if let Some(reply) = reply {
+        if replies {
+            let reply = HeartbeatReply {
+                heard,
+                verified,
+                name: self.draw_name(),
+            };
             self.send(leader, Message::HeartbeatReply(reply));
             if let Some(nonce) = asks {
                 self.send(leader, Message::Rejoin(Rejoin { nonce }));
@@ -258,6 +277,64 @@ impl Consensus {
         for verdict in stored.into_iter().chain(conflict.map(Verdict::Conflict)) {
             let answer = Appended { heard, verdict };
             self.send(leader, Message::Appended(answer));
+        }
+        self.put_questions(leader);
+    }
+
+    /// A name for a message that leaves after this: whoever gives it back has heard of us since.
+    fn draw_name(&mut self) -> RoundId {
+        let name = RoundId(self.next_name);
+        self.next_name += 1;
+        self.ages.draw(name, self.now);
+        name
+    }
+
+    // Reads of this follower.
+
+    /// Asks the leader what the reads must see that have arrived.
+    fn put_questions(&mut self, leader: NodeId) {
+        let patience = self.timing.heartbeat_interval * 2;
+        for mode in ReadMode::ALL {
+            if self.asking.wants_question(mode, self.now, patience) {
+                let name = self.draw_name();
+                self.asking.put(mode, name, self.now);
+                self.send(leader, Message::ReadIndex(ReadIndex { name, mode }));
+            }
+        }
+    }
+
+    /// The leader has answered. What it says was confirmed after every read had arrived that it is
+    /// for, so it stays right whatever has happened to the leader since.
+    pub(super) fn handle_read_index_reply(&mut self, from: NodeId, reply: ReadIndexReply) {
+        if self.known_leader() != Some(from) {
+            return;
+        }
+        let ReadIndexReply { name, mode, .. } = reply;
+        if let Some(confirmed) = reply.confirmed {
+            self.ages.heard(name, confirmed.index, &self.timing);
+        }
+        while let Some(read) = self.asking.pop_answered(mode, name) {
+            self.outputs.push_back(match reply.confirmed {
+                Some(confirmed) => Output::Permit(read, ReadPermit::by_leader(confirmed)),
+                None => Output::RefuseRead(read, ReadRefusal::LeaseVoid),
+            });
+        }
+    }
+
+    /// Until when reads wait here for the word of a leader.
+    pub(super) fn reads_wait_until(&self) -> Instant {
+        self.heard_leader_at + self.timing.election_timeout_max
+    }
+
+    /// No leader has been heard of for so long that one elsewhere may well be asked instead.
+    pub(super) fn give_up_reads(&mut self) {
+        let deserted = self.now.certainly_after(self.reads_wait_until());
+        if self.asking.is_empty() || !deserted && self.quarantine.is_none() {
+            return;
+        }
+        for (_, read) in self.asking.take_all() {
+            let refusal = Output::RefuseRead(read, ReadRefusal::NotLeader);
+            self.outputs.push_back(refusal);
         }
     }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::raft::Confirmed;
 use crate::raft::RoundId;
 use crate::time::Instant;
 use crate::types::LogIndex;
@@ -100,6 +101,8 @@ impl VotePromise {
 pub struct ReadPermit {
     index: LogIndex,
     lease_remaining: Option<Duration>,
+    /// Another node, which leads, gave it.
+    from_leader: bool,
 }
 
 impl ReadPermit {
@@ -108,6 +111,16 @@ impl ReadPermit {
         Self {
             index,
             lease_remaining: None,
+            from_leader: false,
+        }
+    }
+
+    /// The leader, confirmed after it was asked, permits a read of a follower (section 4.4).
+    pub(super) fn by_leader(confirmed: Confirmed) -> Self {
+        Self {
+            index: confirmed.index,
+            lease_remaining: confirmed.lease_remaining,
+            from_leader: true,
         }
     }
 
@@ -116,9 +129,15 @@ impl ReadPermit {
         self.index
     }
 
-    /// What was left of the lease; `None` if a quorum round permitted the read.
+    /// What was left of the lease, the leader's in any case; `None` if a quorum round permitted
+    /// the read.
     pub fn lease_remaining(&self) -> Option<Duration> {
         self.lease_remaining
+    }
+
+    /// Whether this node got it from its leader.
+    pub fn is_from_leader(&self) -> bool {
+        self.from_leader
     }
 }
 
@@ -195,6 +214,7 @@ impl LeaseCell {
                 captured.max(self.floor)
             },
             lease_remaining: Some(remaining),
+            from_leader: false,
         })
     }
 
@@ -297,6 +317,10 @@ impl LeaseCounters {
         self.assumption_violations.load(Ordering::Relaxed)
     }
 
+    pub(super) fn rejected(&self) {
+        self.rejections.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn clock_went_back(&self) {
         self.clock_regressions.fetch_add(1, Ordering::Relaxed);
     }
@@ -352,6 +376,8 @@ pub(super) struct LeaderLease {
     trusted: Duration,
     /// The newest round that a quorum of the configuration in force has promised.
     held: Option<RoundId>,
+    /// When that round was created.
+    held_since: Option<Instant>,
     /// When the newest round was created that a quorum ever promised; before that, the election.
     quorum_at: Instant,
     /// What the cell says.
@@ -370,6 +396,7 @@ impl LeaderLease {
             rounds: Rounds::default(),
             trusted,
             held: None,
+            held_since: None,
             quorum_at: now,
             until: Instant::ZERO,
             burned: false,
@@ -385,6 +412,12 @@ impl LeaderLease {
     /// The newest round that a quorum has promised.
     pub(super) fn held(&self) -> Option<RoundId> {
         self.held
+    }
+
+    /// When the newest round was created that a quorum has promised: at that moment this node led,
+    /// and nobody had been elected since.
+    pub(super) fn held_since(&self) -> Option<Instant> {
+        self.held_since
     }
 
     /// Whether readers may trust it at `now`.
@@ -405,6 +438,12 @@ impl LeaderLease {
     /// The moment of the last quorum: how stale this leadership may be.
     pub(super) fn quorum_at(&self) -> Instant {
         self.quorum_at
+    }
+
+    /// Whether a quorum answers: readers could trust it, were it not burned or otherwise void.
+    pub(super) fn has_quorum(&self, now: Instant) -> bool {
+        let trusted = |since: Instant| now.certainly_before(since + self.trusted);
+        self.held_since.is_some_and(trusted)
     }
 
     #[cfg(leasehold_bugs)]
@@ -430,6 +469,7 @@ impl LeaderLease {
         });
         let created = held.and_then(|round| self.rounds.created(round));
         self.held = if created.is_some() { held } else { None };
+        self.held_since = created;
         if let Some(created) = created {
             self.quorum_at = self.quorum_at.max(created);
         }
@@ -467,6 +507,7 @@ impl LeaderLease {
         self.void(Instant::ZERO, Invalidation::ClockWentBack);
         self.rounds = Rounds::default();
         self.held = None;
+        self.held_since = None;
         self.quorum_at = self.quorum_at.min(now);
     }
 

@@ -102,7 +102,12 @@ pub struct ReadMetrics {
     fallbacks: [Counter; ReadFallback::ALL.len()],
 }
 
-const READ_PATHS: [ReadPath; 3] = [ReadPath::Lease, ReadPath::ReadIndex, ReadPath::Serializable];
+const READ_PATHS: [ReadPath; 4] = [
+    ReadPath::Lease,
+    ReadPath::ReadIndex,
+    ReadPath::Serializable,
+    ReadPath::Follower,
+];
 
 /// Why a read that could have been served under the lease was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

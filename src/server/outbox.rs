@@ -24,6 +24,8 @@ pub(crate) enum Delivery {
     Reply(Result<Response, Error>),
     /// It is a read, and may look at the store now.
     Permit(ReadPermit),
+    /// It is a read that asked for nothing but a revision, which the store has reached.
+    CaughtUp,
     /// It was a scan. Its place is free once the client has been sent what it found.
     Scanned(Result<Response, Error>, ScanPlace),
 }

@@ -281,6 +281,7 @@ impl Server {
             },
             found.restored,
             found.founded,
+            found.store.reader().revision(),
             started,
         );
 
@@ -595,6 +596,7 @@ impl Server {
             call: Call {
                 timeout_ms: patience,
                 consistency: Consistency::default(),
+                min_revision: 0,
                 session: None,
                 request: Request::MoveLeader { target: None },
             },

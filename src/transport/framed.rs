@@ -291,7 +291,8 @@ impl FrameReceiver {
         &self.connection
     }
 
-    fn malformed(&self, error: WireError) -> StreamError {
+    /// Counts what came from here and is not what it should be, and closes the connection for it.
+    pub(crate) fn malformed(&self, error: WireError) -> StreamError {
         self.connection.close_malformed(&error);
         StreamError::Malformed(error)
     }

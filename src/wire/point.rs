@@ -2,29 +2,32 @@
 //!
 //! They are what a server is asked most, and the general way makes owned values of everything they
 //! say, only to encode them again. Here a request is read where it lies in its frame, and a record
-//! is kept encoded as replies hold it, so that a reply is a few numbers around a copy of it. The
-//! bytes are those of [`ClientFrame`] and [`ServerFrame`], which tests compare: whoever is at the
-//! other end cannot tell.
-//!
-//! [`ClientFrame`]: crate::wire::client::ClientFrame
-//! [`ServerFrame`]: crate::wire::client::ServerFrame
+//! is kept encoded as replies hold it, so that a reply is a few numbers around a copy of it; and the
+//! client's side likewise. The bytes are those of [`ClientFrame`] and [`ServerFrame`], which tests
+//! compare, and what is not quite as expected here is left to them: whoever is at the other end
+//! cannot tell.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use bytes::BytesMut;
-use serde::Deserialize;
 
 use crate::api::Consistency;
 use crate::api::KeyValue;
+use crate::api::ReadInfo;
+use crate::api::ReadPath;
 use crate::api::ResponseHeader;
-use crate::api::SessionCall;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Term;
 use crate::wire::Frame;
 use crate::wire::FrameLimits;
 use crate::wire::Kind;
 use crate::wire::WireError;
+use crate::wire::client::ClientFrame;
 use crate::wire::client::ServerFrame;
 use crate::wire::codec::append_frame;
 
@@ -57,29 +60,51 @@ pub struct PointRead {
     pub request_id: u64,
     /// How fresh it must be.
     pub consistency: Consistency,
+    /// The least revision it may be served at.
+    pub min_revision: i64,
     /// What is wanted of the key.
     pub wanted: Wanted,
     key: Range<usize>,
 }
 
 impl PointRead {
-    /// What `frame` asks for. `None` if that is anything else, or nothing sensible: decoding the
-    /// whole frame tells which.
+    /// What `frame` asks for. `None` if that is anything else, or nothing sensible, or said in an
+    /// unusual way: decoding the whole frame tells which.
     pub fn of(frame: &Frame) -> Option<Self> {
         if frame.kind != Kind::Call {
             return None;
         }
-        let (call, rest) = postcard::take_from_bytes::<PointCall<'_>>(&frame.body).ok()?;
-        let PointRequest::Range(range) = call.request;
-        if !rest.is_empty() {
-            return None;
-        }
-        let start = range.key.as_ptr() as usize - frame.body.as_ptr() as usize;
+        let mut body = Cursor::new(&frame.body);
+        let request_id = body.number()?;
+        let _timeout_ms = body.number()?;
+        let consistency = match body.number()? {
+            LINEARIZABLE => Consistency::Linearizable,
+            LINEARIZABLE_QUORUM => Consistency::LinearizableQuorum,
+            LEASE_ONLY => Consistency::LeaseOnly,
+            SERIALIZABLE => Consistency::Serializable,
+            MAX_STALENESS => Consistency::MaxStaleness(body.duration()?),
+            _ => return None,
+        };
+        let min_revision = body.signed()?;
+        // No session, a range, and a key.
+        body.expect(&[NONE, RANGE])?;
+        let length = usize::try_from(body.number()?).ok()?;
+        let start = body.at;
+        body.skip(length)?;
+        body.expect(&[SINGLE])?;
+        let _limit = body.number()?;
+        let (keys_only, count_only) = (body.flag()?, body.flag()?);
+        // At the current revision, in whatever order, with no bounds on revisions.
+        body.expect(&[0])?;
+        let (_target, _order) = (body.choice(SORT_TARGETS)?, body.choice(SORT_ORDERS)?);
+        body.expect(&[0, 0, 0, 0])?;
+        body.end()?;
         Some(Self {
-            request_id: call.request_id,
-            consistency: call.consistency,
-            wanted: Wanted::of(range.keys_only, range.count_only),
-            key: start..start + range.key.len(),
+            request_id,
+            consistency,
+            min_revision,
+            wanted: Wanted::of(keys_only, count_only),
+            key: start..start + length,
         })
     }
 
@@ -89,40 +114,64 @@ impl PointRead {
     }
 }
 
-/// The shape of a [`ClientFrame`](crate::wire::client::ClientFrame) that reads one key.
-#[derive(Deserialize)]
-struct PointCall<'a> {
+/// A request for one key, to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct PointCall<'a> {
+    /// How long the caller waits, in milliseconds.
+    pub timeout_ms: u32,
+    /// How fresh it must be.
+    pub consistency: Consistency,
+    /// The least revision it may be served at.
+    pub min_revision: i64,
+    /// The key.
+    pub key: &'a [u8],
+    /// What is wanted of it.
+    pub wanted: Wanted,
+    /// The caller's own limit, which one key is within.
+    pub limit: u64,
+}
+
+/// Appends a [`PointCall`] as one frame.
+///
+/// # Errors
+/// [`WireError::TooLong`]; `out` is then as it was.
+pub fn encode_point_call(
     request_id: u64,
-    // What a read has no use for.
-    _timeout_ms: u32,
-    consistency: Consistency,
-    _session: Option<SessionCall>,
-    #[serde(borrow)]
-    request: PointRequest<'a>,
-}
-
-/// The first variant of [`Request`](crate::api::Request); the others do not decode.
-#[derive(Deserialize)]
-enum PointRequest<'a> {
-    #[serde(borrow)]
-    Range(PointRange<'a>),
-}
-
-#[derive(Deserialize)]
-struct PointRange<'a> {
-    #[serde(borrow)]
-    key: &'a [u8],
-    _range: SingleKey,
-    /// One key is within any limit.
-    _limit: u64,
-    keys_only: bool,
-    count_only: bool,
-}
-
-/// The first variant of [`KeyRange`](crate::api::KeyRange); the others do not decode.
-#[derive(Deserialize)]
-enum SingleKey {
-    Single,
+    call: &PointCall<'_>,
+    limits: &FrameLimits,
+    out: &mut BytesMut,
+) -> Result<(), WireError> {
+    let mut front = Small::<80>::default();
+    front.number(request_id);
+    front.number(call.timeout_ms.into());
+    match call.consistency {
+        Consistency::Linearizable => front.number(LINEARIZABLE),
+        Consistency::LinearizableQuorum => front.number(LINEARIZABLE_QUORUM),
+        Consistency::LeaseOnly => front.number(LEASE_ONLY),
+        Consistency::Serializable => front.number(SERIALIZABLE),
+        Consistency::MaxStaleness(most) => {
+            front.number(MAX_STALENESS);
+            front.number(most.as_secs());
+            front.number(most.subsec_nanos().into());
+        }
+    }
+    front.signed(call.min_revision);
+    front.bytes(&[NONE, RANGE]);
+    front.number(call.key.len() as u64);
+    let mut back = Small::<24>::default();
+    back.bytes(&[SINGLE]);
+    back.number(call.limit);
+    let keys_only = call.wanted == Wanted::KeyOnly;
+    let count_only = call.wanted == Wanted::Count;
+    back.bytes(&[keys_only.into(), count_only.into()]);
+    back.bytes(&[0; 7]);
+    append_frame::<ClientFrame>(limits, out, |out| {
+        out.reserve(front.length + call.key.len() + back.length);
+        out.extend_from_slice(front.written());
+        out.extend_from_slice(call.key);
+        out.extend_from_slice(back.written());
+        true
+    })
 }
 
 /// A key and what it holds, encoded as replies hold it. Cheap to clone; clones share one piece of
@@ -211,8 +260,8 @@ pub struct EncodedHeader {
     length: usize,
 }
 
-/// Eight numbers of up to ten bytes, two of up to five, and five bytes that say what is there.
-const HEADER_BYTES_MAX: usize = 8 * 10 + 2 * 5 + 8;
+/// Ten numbers of up to ten bytes, three of up to five, and some bytes that say what is there.
+const HEADER_BYTES_MAX: usize = 10 * 10 + 3 * 5 + 8;
 
 impl EncodedHeader {
     /// Encodes `header`.
@@ -253,12 +302,12 @@ pub fn encode_point_reply(
     };
     let encoded = sent.map_or(&[][..], Record::encoded);
     let kvs = u8::from(sent.is_some());
-    let mut number = [0; 10];
-    let number = postcard::to_slice(&request_id, &mut number).expect("no number is longer");
+    let mut front = Small::<11>::default();
+    front.number(request_id);
+    front.bytes(&[OK]);
     append_frame::<ServerFrame>(limits, out, |out| {
         out.reserve(POINT_REPLY_BYTES + encoded.len());
-        out.extend_from_slice(number);
-        out.extend_from_slice(&[OK]);
+        out.extend_from_slice(front.written());
         out.extend_from_slice(&header.bytes[..header.length]);
         out.extend_from_slice(&[RANGE, kvs]);
         out.extend_from_slice(encoded);
@@ -267,10 +316,227 @@ pub fn encode_point_reply(
     })
 }
 
+/// The number of the request that a reply answers; it stands first in every reply.
+pub fn answered_request(frame: &Frame) -> Option<u64> {
+    Cursor::new(&frame.body).number()
+}
+
+/// A successful reply to a request for one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointReply {
+    /// Who answered, and how.
+    pub header: ResponseHeader,
+    /// What was found, if it was wanted.
+    pub kv: Option<KeyValue>,
+    /// How many keys were found: one or none.
+    pub count: u64,
+}
+
+impl PointReply {
+    /// What `frame` says. `None` if that is anything else, an error for one, or nothing sensible:
+    /// decoding the whole frame tells which.
+    pub fn of(frame: &Frame) -> Option<Self> {
+        if frame.kind != Kind::Reply {
+            return None;
+        }
+        let mut body = Cursor::new(&frame.body);
+        let _request_id = body.number()?;
+        body.expect(&[OK])?;
+        let header = ResponseHeader {
+            cluster_id: body.number()?,
+            member_id: NodeId(body.number()?),
+            revision: body.signed()?,
+            raft_term: Term(body.number()?),
+            leader_id: match body.flag()? {
+                true => Some(NodeId(body.number()?)),
+                false => None,
+            },
+            read: match body.flag()? {
+                true => Some(body.read_info()?),
+                false => None,
+            },
+        };
+        body.expect(&[RANGE])?;
+        let kv = match body.flag()? {
+            true => Some(KeyValue {
+                key: body.copied()?,
+                value: body.copied()?,
+                create_revision: body.signed()?,
+                mod_revision: body.signed()?,
+                version: body.signed()?,
+                lease: body.signed()?,
+            }),
+            false => None,
+        };
+        body.expect(&[NO_MORE])?;
+        let count = body.number()?;
+        body.end()?;
+        Some(Self { header, kv, count })
+    }
+}
+
+/// Reads what postcard has written. Each step is `None` if something else stands there.
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    /// Seven bits a byte, the lowest first.
+    #[inline]
+    fn number(&mut self) -> Option<u64> {
+        let first = self.byte()?;
+        if first < 0x80 {
+            return Some(first.into());
+        }
+        let mut number = u64::from(first & 0x7f);
+        for shift in (7..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && byte > 1 {
+                return None;
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Small ones of either sign are short: 0, -1, 1, -2 and so on.
+    #[inline]
+    fn signed(&mut self) -> Option<i64> {
+        let number = self.number()?;
+        Some((number >> 1).cast_signed() ^ -((number & 1).cast_signed()))
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.byte()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    /// The number of one of `variants`, which fits a byte.
+    fn choice(&mut self, variants: u8) -> Option<u8> {
+        self.byte().filter(|choice| *choice < variants)
+    }
+
+    fn duration(&mut self) -> Option<Duration> {
+        let seconds = self.number()?;
+        let nanos = u32::try_from(self.number()?).ok()?;
+        (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
+    }
+
+    fn read_info(&mut self) -> Option<ReadInfo> {
+        Some(ReadInfo {
+            path: match self.byte()? {
+                0 => ReadPath::Lease,
+                1 => ReadPath::ReadIndex,
+                2 => ReadPath::Serializable,
+                3 => ReadPath::Follower,
+                _ => return None,
+            },
+            lease_remaining: self.duration()?,
+            lease_margin: self.duration()?,
+            read_index: LogIndex(self.number()?),
+            applied_index: LogIndex(self.number()?),
+            staleness: match self.flag()? {
+                true => Some(self.duration()?),
+                false => None,
+            },
+        })
+    }
+
+    fn skip(&mut self, length: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(length)?;
+        let skipped = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(skipped)
+    }
+
+    fn copied(&mut self) -> Option<Bytes> {
+        let length = usize::try_from(self.number()?).ok()?;
+        self.skip(length).map(Bytes::copy_from_slice)
+    }
+
+    fn expect(&mut self, bytes: &[u8]) -> Option<()> {
+        (self.skip(bytes.len())? == bytes).then_some(())
+    }
+
+    fn end(&self) -> Option<()> {
+        (self.at == self.bytes.len()).then_some(())
+    }
+}
+
+/// A few bytes, written as postcard would; `N` must be enough for all of them.
+struct Small<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Default for Small<N> {
+    fn default() -> Self {
+        Self {
+            bytes: [0; N],
+            length: 0,
+        }
+    }
+}
+
+impl<const N: usize> Small<N> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        self.bytes[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+    }
+
+    #[inline]
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.bytes[self.length] = (number & 0x7f) as u8 | 0x80;
+            self.length += 1;
+            number >>= 7;
+        }
+        self.bytes[self.length] = number as u8;
+        self.length += 1;
+    }
+
+    fn signed(&mut self, number: i64) {
+        self.number(((number << 1) ^ (number >> 63)).cast_unsigned());
+    }
+
+    fn written(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
 // Numbers of variants, and of what is not there.
 const OK: u8 = 0;
+const NONE: u8 = 0;
 const RANGE: u8 = 0;
+const SINGLE: u8 = 0;
 const NO_MORE: u8 = 0;
+const LINEARIZABLE: u64 = 0;
+const LINEARIZABLE_QUORUM: u64 = 1;
+const LEASE_ONLY: u64 = 2;
+const SERIALIZABLE: u64 = 3;
+const MAX_STALENESS: u64 = 4;
+// How many there are.
+const SORT_TARGETS: u8 = 5;
+const SORT_ORDERS: u8 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -282,18 +548,14 @@ mod tests {
     use crate::api::PutRequest;
     use crate::api::RangeRequest;
     use crate::api::RangeResponse;
-    use crate::api::ReadInfo;
-    use crate::api::ReadPath;
     use crate::api::Request;
-    use crate::types::LogIndex;
-    use crate::types::NodeId;
+    use crate::api::SessionCall;
+    use crate::api::SortOrder;
+    use crate::api::SortTarget;
     use crate::types::SessionId;
-    use crate::types::Term;
     use crate::wire::Door;
     use crate::wire::FrameReader;
-    use crate::wire::client::ClientFrame;
     use crate::wire::encode;
-    use std::time::Duration;
 
     const LIMITS: FrameLimits = FrameLimits::DEFAULT;
 
@@ -318,14 +580,27 @@ mod tests {
             1 => keys().prop_map(KeyRange::Until),
         ];
         let flag = || prop::bool::weighted(0.2);
-        (keys(), range, numbers(), flag(), flag()).prop_map(
-            |(key, range, limit, keys_only, count_only)| {
+        let revision = || prop_oneof![12 => Just(0), 1 => revisions()];
+        let sort = prop_oneof![
+            Just((SortTarget::Key, SortOrder::None)),
+            Just((SortTarget::Value, SortOrder::Descend)),
+        ];
+        let filters = (revision(), revision(), revision(), revision(), revision());
+        (keys(), range, numbers(), flag(), flag(), sort, filters).prop_map(
+            |(key, range, limit, keys_only, count_only, sort, filters)| {
                 Request::Range(RangeRequest {
                     key,
                     range,
                     limit,
                     keys_only,
                     count_only,
+                    revision: filters.0,
+                    sort_target: sort.0,
+                    sort_order: sort.1,
+                    min_mod_revision: filters.1,
+                    max_mod_revision: filters.2,
+                    min_create_revision: filters.3,
+                    max_create_revision: filters.4,
                 })
             },
         )
@@ -348,6 +623,7 @@ mod tests {
             Just(Consistency::LinearizableQuorum),
             Just(Consistency::LeaseOnly),
             Just(Consistency::Serializable),
+            any::<u32>().prop_map(|n| Consistency::MaxStaleness(Duration::from_nanos(n.into()))),
         ];
         let session = prop::option::of((numbers(), numbers(), numbers()).prop_map(
             |(id, sequence, acknowledged)| SessionCall {
@@ -356,12 +632,14 @@ mod tests {
                 acknowledged,
             },
         ));
-        (numbers(), any::<u32>(), consistency, session, requests()).prop_map(
-            |(request_id, timeout_ms, consistency, session, request)| ClientFrame {
+        let numbers = (numbers(), any::<u32>(), revisions());
+        (numbers, consistency, session, requests()).prop_map(
+            |((request_id, timeout_ms, min_revision), consistency, session, request)| ClientFrame {
                 request_id,
                 call: api::Call {
                     timeout_ms,
                     consistency,
+                    min_revision,
                     session,
                     request,
                 },
@@ -373,16 +651,21 @@ mod tests {
         let path = prop_oneof![
             Just(ReadPath::Lease),
             Just(ReadPath::ReadIndex),
-            Just(ReadPath::Serializable)
+            Just(ReadPath::Serializable),
+            Just(ReadPath::Follower),
         ];
         let lengths = || (any::<u64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n));
-        let read = (path, lengths(), lengths(), numbers(), numbers()).prop_map(
-            |(path, lease_remaining, lease_margin, read_index, applied_index)| ReadInfo {
-                path,
-                lease_remaining,
-                lease_margin,
-                read_index: LogIndex(read_index),
-                applied_index: LogIndex(applied_index),
+        let staleness = prop::option::of(lengths());
+        let read = (path, lengths(), lengths(), numbers(), numbers(), staleness).prop_map(
+            |(path, lease_remaining, lease_margin, read_index, applied_index, staleness)| {
+                ReadInfo {
+                    path,
+                    lease_remaining,
+                    lease_margin,
+                    read_index: LogIndex(read_index),
+                    applied_index: LogIndex(applied_index),
+                    staleness,
+                }
             },
         );
         let leader = prop::option::of(numbers().prop_map(NodeId));
@@ -443,16 +726,19 @@ mod tests {
         #[test]
         fn a_point_read_says_what_its_whole_frame_says(call in calls()) {
             let frame = framed(&call);
-            let expected = match &call.call.request {
-                Request::Range(range) if range.range == KeyRange::Single => {
-                    let wanted = Wanted::of(range.keys_only, range.count_only);
-                    Some((call.request_id, call.call.consistency, wanted, range.key.to_vec()))
-                }
-                _ => None,
+            let found = PointRead::of(&frame);
+            let Request::Range(range) = call.call.request else {
+                return Ok(prop_assert_eq!(found, None));
             };
-            let found = PointRead::of(&frame)
-                .map(|read| (read.request_id, read.consistency, read.wanted, read.key(&frame).to_vec()));
-            prop_assert_eq!(found, expected);
+            let is_plain = range.is_point() && call.call.session.is_none();
+            prop_assert_eq!(found.is_some(), is_plain);
+            if let Some(read) = found {
+                prop_assert_eq!(read.request_id, call.request_id);
+                prop_assert_eq!(read.consistency, call.call.consistency);
+                prop_assert_eq!(read.min_revision, call.call.min_revision);
+                prop_assert_eq!(read.wanted, Wanted::of(range.keys_only, range.count_only));
+                prop_assert_eq!(read.key(&frame), &range.key[..]);
+            }
         }
 
         /// Cut or changed bytes are no point read unless they decode as a whole, to the same.
@@ -476,11 +762,98 @@ mod tests {
                 let whole: ClientFrame = frame.decode().unwrap();
                 prop_assert_eq!(read.request_id, whole.request_id);
                 prop_assert_eq!(read.consistency, whole.call.consistency);
+                prop_assert_eq!(read.min_revision, whole.call.min_revision);
                 let Request::Range(range) = whole.call.request else {
                     panic!("a point read is a range");
                 };
-                prop_assert_eq!(range.range, KeyRange::Single);
+                prop_assert!(range.is_point());
                 prop_assert_eq!(read.key(&frame), &range.key[..]);
+            }
+        }
+
+        /// A request made of parts is, byte for byte, the one that is encoded as a whole.
+        #[test]
+        fn a_point_call_is_the_call_that_would_be_encoded(call in calls()) {
+            let Request::Range(range) = &call.call.request else {
+                return Ok(());
+            };
+            let range = RangeRequest {
+                key: range.key.clone(),
+                limit: range.limit,
+                keys_only: range.keys_only,
+                count_only: range.count_only && !range.keys_only,
+                ..RangeRequest::default()
+            };
+            let point = PointCall {
+                timeout_ms: call.call.timeout_ms,
+                consistency: call.call.consistency,
+                min_revision: call.call.min_revision,
+                key: &range.key,
+                wanted: Wanted::of(range.keys_only, range.count_only),
+                limit: range.limit,
+            };
+            let whole = ClientFrame {
+                request_id: call.request_id,
+                call: api::Call {
+                    session: None,
+                    request: Request::Range(range.clone()),
+                    ..call.call.clone()
+                },
+            };
+            let (mut expected, mut parts) = (BytesMut::from("x"), BytesMut::from("x"));
+            encode(&whole, &LIMITS, &mut expected).unwrap();
+            encode_point_call(call.request_id, &point, &LIMITS, &mut parts).unwrap();
+            prop_assert_eq!(expected, parts);
+        }
+
+        /// What is read of a reply is what decoding gives, and nothing is taken for a reply to a
+        /// read of one key that is none.
+        #[test]
+        fn a_point_reply_says_what_its_whole_frame_says(
+            request_id in numbers(),
+            header in headers(),
+            kvs in prop::collection::vec(key_values(), 0..3),
+            (more, is_error) in any::<(bool, bool)>(),
+            change in prop::option::of((any::<prop::sample::Index>(), any::<u8>(), any::<bool>())),
+        ) {
+            let count = kvs.len() as u64;
+            let found = RangeResponse { kvs, more, count };
+            let body = api::ResponseBody::Range(found);
+            let result = match is_error {
+                true => Err(api::Error::not_applied(api::ErrorKind::NoLeader, "none")),
+                false => Ok(api::Response { header, body }),
+            };
+            let whole = ServerFrame { request_id, result };
+            let mut frame = Frame {
+                kind: Kind::Reply,
+                version: 1,
+                body: postcard::to_stdvec(&whole).unwrap().into(),
+            };
+            prop_assert_eq!(answered_request(&frame), Some(request_id));
+            let is_plain = !is_error && !more && count < 2;
+            if let Some((at, byte, cut)) = change {
+                let mut body = frame.body.to_vec();
+                let at = at.index(body.len());
+                if cut {
+                    body.truncate(at);
+                } else {
+                    body[at] = byte;
+                }
+                frame.body = body.into();
+            } else {
+                prop_assert_eq!(PointReply::of(&frame).is_some(), is_plain);
+            }
+            if let Some(reply) = PointReply::of(&frame) {
+                let whole: ServerFrame = frame.decode().unwrap();
+                prop_assert_eq!(answered_request(&frame), Some(whole.request_id));
+                let response = whole.result.unwrap();
+                prop_assert_eq!(response.header, reply.header);
+                let expected = RangeResponse {
+                    kvs: reply.kv.into_iter().collect(),
+                    more: false,
+                    count: reply.count,
+                };
+                prop_assert_eq!(response.body, api::ResponseBody::Range(expected));
             }
         }
 

@@ -5,6 +5,7 @@
 //! `session.rs`); what it does to it is in `nemesis.rs`; what must hold is in `checkers/`.
 
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use leasehold::api::Call;
 use leasehold::api::Error;
@@ -15,6 +16,7 @@ use leasehold::kv;
 use leasehold::node::Input;
 use leasehold::node::Node;
 use leasehold::node::NodeOptions;
+use leasehold::node::Output;
 use leasehold::raft::Configuration;
 use leasehold::raft::Envelope;
 use leasehold::raft::Restored;
@@ -114,6 +116,8 @@ pub(crate) struct World {
     pub(crate) workload: Workload,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
+    /// What a node puts out, while it is carried away.
+    pub(crate) outputs: Vec<Output>,
     /// Delays of threads.
     pub(crate) scheduling: Dice,
     lives: Dice,
@@ -151,6 +155,7 @@ impl World {
             workload: Workload::new(&options),
             judge: Judge::new(&options),
             trace: Trace::new(options.readable),
+            outputs: Vec::new(),
             scheduling: Dice::new(seed, "scheduling", 0),
             lives: Dice::new(seed, "lives", 0),
             healed: false,
@@ -315,15 +320,16 @@ impl World {
         let ahead = restored.applied.0 > restored.entries.len() as u64;
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
-        let node_value = Node::new(options, restored, founded.is_some(), now);
+        let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
         self.judge.started(node, now, &machine.disk);
         let published = node_value.published();
         machine.process = Some(Process {
             published,
+            status: node_value.status(),
             node: node_value,
             driver: Driver {
-                mails: Vec::new(),
-                batch: [].into(),
+                mails: VecDeque::new(),
+                batch: VecDeque::new(),
                 now,
                 asleep: false,
                 due: 0,
@@ -365,7 +371,7 @@ impl World {
     /// The node that leads in the highest term, if any does.
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |machine: &Machine| {
-            let status = machine.process.as_ref()?.node.status();
+            let status = &machine.process.as_ref()?.status;
             (status.role == Role::Leader).then_some(status.term)
         };
         (0..self.machines.len())

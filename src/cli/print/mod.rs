@@ -11,7 +11,9 @@ mod table;
 use std::io;
 use std::io::Write;
 
+pub use self::json::fields;
 pub use self::status::{EndpointStatus, moved, status};
+pub use self::table::{Align, table};
 
 use super::arguments::Format;
 use crate::api::DeleteRangeResponse;

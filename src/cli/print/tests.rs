@@ -24,6 +24,7 @@ fn header() -> ResponseHeader {
             lease_margin: Duration::from_millis(50),
             read_index: LogIndex(8),
             applied_index: LogIndex(9),
+            staleness: None,
         }),
     }
 }

@@ -3,7 +3,7 @@
 //! A request is encoded into a buffer that all requests of the lane share, and one task writes
 //! whatever has gathered there: under load, many requests become one write and share their packets.
 //! Replies come back in any order and find their request by number, in the place where its caller
-//! waits.
+//! waits; the caller decodes them.
 //!
 //! *Not sent* is said of a request only if its bytes can leave no more. So a request that is given
 //! up before it was written is taken out of the buffer, and one that was handed to the connection
@@ -30,14 +30,13 @@ use tokio::time::Instant;
 
 use super::Broken;
 use super::BrokenCause;
-use crate::api::Error;
-use crate::api::Response;
 use crate::transport::FrameReceiver;
 use crate::transport::FrameSender;
+use crate::wire::Frame;
 use crate::wire::FrameLimits;
-use crate::wire::client::ClientFrame;
-use crate::wire::client::ServerFrame;
-use crate::wire::encode;
+use crate::wire::Kind;
+use crate::wire::WireError;
+use crate::wire::point::answered_request;
 
 /// Requests under way at one time; the server takes as many from a connection.
 const IN_FLIGHT_MAX: usize = 4096;
@@ -56,8 +55,8 @@ pub(super) struct Signals {
     pub(super) earlier: Notify,
 }
 
-/// What comes of a request.
-type Outcome = Result<Result<Response, Error>, Broken>;
+/// What comes of a request: a reply, which is not decoded yet.
+pub(super) type Outcome = Result<Frame, Broken>;
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -120,17 +119,18 @@ impl Lane {
         }
     }
 
+    /// Makes the request that `encode` appends under the number it is given.
     pub(super) async fn call(
         &self,
-        frame: &mut ClientFrame,
         movable: bool,
         deadline: Instant,
+        encode: impl FnOnce(u64, &FrameLimits, &mut BytesMut) -> Result<(), WireError>,
     ) -> Outcome {
         let permit = match self.room.try_acquire() {
             Ok(permit) => permit,
             Err(_) => self.wait_for_room(deadline).await?,
         };
-        let outcome = self.enter(frame, movable, deadline)?.await;
+        let outcome = self.enter(movable, deadline, encode)?.await;
         drop(permit);
         outcome
     }
@@ -149,9 +149,9 @@ impl Lane {
     /// Takes a place and encodes the request.
     fn enter(
         &self,
-        frame: &mut ClientFrame,
         movable: bool,
         deadline: Instant,
+        encode: impl FnOnce(u64, &FrameLimits, &mut BytesMut) -> Result<(), WireError>,
     ) -> Result<Waiting<'_>, Broken> {
         let unsent = |cause| Broken { sent: false, cause };
         let mut guard = self.lock();
@@ -166,8 +166,8 @@ impl Lane {
         let slot = &mut state.slots[place as usize];
         slot.turn = slot.turn.wrapping_add(1);
         let turn = slot.turn;
-        frame.request_id = number_of(place, turn);
-        let order = match state.out.encode(frame, &self.limits) {
+        let number = number_of(place, turn);
+        let order = match state.out.append(|out| encode(number, &self.limits, out)) {
             Ok(order) => order,
             Err(error) => {
                 state.free.push(place);
@@ -202,13 +202,13 @@ impl Lane {
     }
 
     /// Hands out the replies of one batch.
-    fn answer(&self, replies: &mut Vec<ServerFrame>, wakers: &mut Vec<Waker>) {
+    fn answer(&self, replies: &mut Vec<(u64, Frame)>, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
-        for frame in replies.drain(..) {
+        for (number, frame) in replies.drain(..) {
             // Whoever gave up meanwhile does not want it.
-            let (place, turn) = place_of(frame.request_id);
+            let (place, turn) = place_of(number);
             if state.slot(place, turn).is_some() {
-                wakers.extend(state.finish(place, Ok(frame.result)));
+                wakers.extend(state.finish(place, Ok(frame)));
             }
         }
         drop(state);
@@ -344,13 +344,13 @@ impl Future for Waiting<'_> {
                 }
                 Poll::Pending
             }
-            done => match std::mem::take(done) {
-                Content::Done(outcome) => {
-                    state.free.push(self.place);
-                    Poll::Ready(outcome)
-                }
-                _ => unreachable!("a place is left once"),
-            },
+            content => {
+                let Content::Done(outcome) = std::mem::take(content) else {
+                    panic!("a future is not polled when it is over");
+                };
+                state.free.push(self.place);
+                Poll::Ready(outcome)
+            }
         }
     }
 }
@@ -393,17 +393,16 @@ struct Queued {
 }
 
 impl Out {
-    /// Appends a request, and says which one of all it is.
-    fn encode(
+    /// Has a request appended, and says which one of all it is.
+    fn append(
         &mut self,
-        frame: &ClientFrame,
-        limits: &FrameLimits,
-    ) -> Result<u64, crate::wire::WireError> {
+        encode: impl FnOnce(&mut BytesMut) -> Result<(), WireError>,
+    ) -> Result<u64, WireError> {
         if self.bytes.capacity() - self.bytes.len() < PIECE_BYTES / 16 {
             self.bytes.reserve(PIECE_BYTES);
         }
         let before = self.bytes.len();
-        encode(frame, limits, &mut self.bytes)?;
+        encode(&mut self.bytes)?;
         self.queued.push_back(Queued {
             bytes: self.bytes.len() - before,
             withdrawn: false,
@@ -489,10 +488,10 @@ pub(super) async fn receive(lane: Arc<Lane>, mut receiver: FrameReceiver) {
     loop {
         let mut read = receiver.read_batch(&mut frames).await;
         for frame in frames.drain(..) {
-            match receiver.decode(&frame) {
-                Ok(reply) => replies.push(reply),
-                Err(error) => {
-                    read = Err(error);
+            match answered_request(&frame) {
+                Some(number) if frame.kind == Kind::Reply => replies.push((number, frame)),
+                _ => {
+                    read = Err(receiver.malformed(WireError::Body(frame.kind)));
                     break;
                 }
             }

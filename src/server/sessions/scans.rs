@@ -11,48 +11,46 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::Sessions;
-use super::lease_invalid;
-use super::leased::check;
-use super::leased::path_of;
+use super::leased::Captured;
+use super::leased::behind;
+use super::leased::released_authority;
 use crate::api::Call;
-use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::RangeRequest;
-use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
-use crate::node::Authority;
 use crate::node::Source;
+use crate::raft::ReadPermit;
 use crate::server::budget::ScanPlace;
-use crate::server::disk::store::Snapshot;
 use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
 use crate::server::metrics::ReadFallback;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
 
-/// A read of many keys.
+/// A read of many keys, or of the past.
 pub(super) struct Scan {
     pub(super) shared: Arc<Sessions>,
     /// Where its answer goes, and to which request.
     pub(super) outbox: Arc<Outbox>,
     pub(super) frame: u64,
     pub(super) range: RangeRequest,
+    pub(super) min_revision: i64,
     pub(super) on: ScanOn,
 }
 
 /// On whose word.
 pub(super) enum ScanOn {
-    /// The lease is asked when it runs; the call is for the driver, should the lease not cover it.
-    Lease(Call),
-    /// It was permitted, or needs no permission.
-    Authority(Authority),
+    /// What this node can say itself when the scan runs; if that does not do, the call goes to the
+    /// driver.
+    Own(Call),
+    /// The driver let it go: on its permit, or because the store has reached its revision.
+    Released(Option<ReadPermit>),
 }
 
 enum Scanned {
     Done(Result<Response, Error>),
-    /// The lease does not cover it.
     HandOn(Call),
 }
 
@@ -72,7 +70,6 @@ impl Scan {
                 Ok(Ok(Scanned::HandOn(call))) => {
                     // It comes back with a permit, and waits for a place anew.
                     drop(place);
-                    let outbox = outbox.clone();
                     return shared.mailbox.send(Mail::Request {
                         call,
                         outbox,
@@ -91,71 +88,46 @@ impl Scan {
     }
 
     fn run(self) -> Result<Scanned, StoreError> {
-        let Self {
-            shared, range, on, ..
-        } = self;
-        let (authority, snapshot) = match on {
-            ScanOn::Authority(authority) => (authority, shared.store.snapshot()?),
-            ScanOn::Lease(call) => match permitted(&shared, call)? {
-                Ok(permitted) => permitted,
-                Err(scanned) => return Ok(scanned),
-            },
+        let shared = &*self.shared;
+        let captured = Captured::now(shared);
+        let snapshot = shared.store.snapshot()?;
+        let (authority, call) = match self.on {
+            ScanOn::Released(permit) => (released_authority(shared, &captured, permit), None),
+            ScanOn::Own(call) => {
+                let consistency = call.consistency;
+                let wants_lease = super::leased::wants_lease(consistency);
+                let judged = captured.judge(&*shared.clock, wants_lease);
+                match judged.authority(consistency) {
+                    Some(authority) => (authority, Some(call)),
+                    None => {
+                        return Ok(match captured.fall_back(shared, consistency) {
+                            Ok(()) => Scanned::HandOn(call),
+                            Err(error) => Scanned::Done(Err(error)),
+                        });
+                    }
+                }
+            }
         };
-        shared.metrics.reads.total(path_of(authority)).increment(1);
-        let found = crate::kv::range(&snapshot, &range, &shared.limits)?;
+        // Before the scan: whether the snapshot will do is known now.
         let source = Source {
-            found,
+            found: (),
             applied: snapshot.applied().index,
             revision: snapshot.revision(),
         };
-        let answer = shared.reader.answer(authority, source).ok_or_else(behind);
-        Ok(Scanned::Done(answer.map(|answer| Response {
+        let reader = shared.reader;
+        let Some(answer) = reader.answer(authority, self.min_revision, source) else {
+            let behind_us = ReadFallback::Behind;
+            shared.metrics.reads.fallbacks(behind_us).increment(1);
+            return Ok(match call {
+                Some(call) => Scanned::HandOn(call),
+                None => Scanned::Done(Err(behind())),
+            });
+        };
+        shared.metrics.reads.total(authority.path()).increment(1);
+        let found = crate::kv::range(&snapshot, &self.range, &shared.limits)?;
+        Ok(Scanned::Done(found.map(|found| Response {
             header: shared.header_of(&answer),
-            body: ResponseBody::Range(answer.found),
+            body: ResponseBody::Range(found),
         })))
     }
-}
-
-/// A snapshot, and the lease's word for it; or what becomes of the scan without.
-fn permitted(
-    shared: &Sessions,
-    call: Call,
-) -> Result<Result<(Authority, Snapshot), Scanned>, StoreError> {
-    let commit = shared.published.commit();
-    let Some(lease) = shared.published.lease() else {
-        return Ok(Err(Scanned::HandOn(call)));
-    };
-    let snapshot = shared.store.snapshot()?;
-    let Some(permit) = check(&lease, &*shared.clock, commit) else {
-        if call.consistency == Consistency::LeaseOnly {
-            return Ok(Err(Scanned::Done(Err(lease_invalid()))));
-        }
-        let reason = match shared.lease_enabled {
-            true => ReadFallback::LeaseInvalid,
-            false => ReadFallback::Disabled,
-        };
-        shared.metrics.reads.fallbacks(reason).increment(1);
-        return Ok(Err(Scanned::HandOn(call)));
-    };
-    if snapshot.applied().index < permit.index() {
-        let behind = ReadFallback::Behind;
-        shared.metrics.reads.fallbacks(behind).increment(1);
-        return Ok(Err(Scanned::HandOn(call)));
-    }
-    Ok(Ok((Authority::Permit(permit), snapshot)))
-}
-
-/// The range of a call that reads one.
-pub(super) fn range_of(call: &Call) -> Option<&RangeRequest> {
-    match &call.request {
-        Request::Range(range) => Some(range),
-        _ => None,
-    }
-}
-
-fn behind() -> Error {
-    Error::not_applied(
-        ErrorKind::LeaseInvalid,
-        "the store has not applied what the read must see: ask again",
-    )
 }

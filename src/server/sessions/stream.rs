@@ -16,21 +16,22 @@ use super::Sessions;
 use super::Shares;
 use super::lease_invalid;
 use super::leased::Asked;
+use super::leased::Wish;
+use super::leased::wants_lease;
 use super::not_readable;
 use super::scans::Scan;
 use super::scans::ScanOn;
-use super::scans::range_of;
 use crate::api;
 use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
-use crate::api::KeyRange;
 use crate::api::Outcome;
 use crate::api::RangeRequest;
+use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
-use crate::node::Authority;
+use crate::node::path_of;
 use crate::raft::ReadPermit;
 use crate::server::budget::ScanPlace;
 use crate::server::budget::Share;
@@ -88,6 +89,7 @@ enum What {
     Read {
         range: RangeRequest,
         consistency: Consistency,
+        min_revision: i64,
     },
     Other(&'static str),
 }
@@ -120,7 +122,9 @@ impl Session {
             let receiver = &mut stream.receiver;
             poll_fn(|cx| self.poll_work(cx, receiver, &mut frames, &mut deliveries)).await?;
             for batch in frames.chunks(BATCH_MAX) {
-                self.take_in(&stream.receiver, batch, &mut reads)?;
+                if let Err(error) = self.take_in(batch, &mut reads) {
+                    return Err(stream.receiver.malformed(error));
+                }
                 self.flush(stream, REPLIES_BYTES).await?;
             }
             frames.clear();
@@ -166,27 +170,24 @@ impl Session {
         Ok(())
     }
 
-    /// Takes in one closed batch of requests.
-    fn take_in(
+    /// Takes in one closed batch of requests. `reads` lends its memory, and is empty before and
+    /// after.
+    pub(super) fn take_in(
         &mut self,
-        receiver: &FrameReceiver,
         frames: &[Frame],
         reads: &mut Vec<Asked>,
-    ) -> Result<(), StreamError> {
+    ) -> Result<(), WireError> {
         let stopping = self.shared.stopping.load(Ordering::Relaxed);
         for (number, frame) in frames.iter().enumerate() {
-            match PointRead::of(frame).filter(|read| !stopping && self.takes(read.key(frame))) {
-                Some(read) if is_leasable(read.consistency) => reads.push(Asked {
+            match PointRead::of(frame).filter(|read| !stopping && self.takes(read, frame)) {
+                Some(read) => reads.push(Asked {
                     frame: number,
                     read,
                 }),
-                Some(read) if read.consistency == Consistency::Serializable => {
-                    self.read_serializable(&read, read.key(frame));
-                }
-                _ => self.take_in_other(receiver, frame, stopping)?,
+                None => self.take_in_other(frame, stopping)?,
             }
         }
-        self.read_under_lease(receiver, frames, reads)?;
+        self.read_points(frames, reads)?;
         reads.clear();
         if !self.leaving.is_empty() {
             self.shared.mailbox.send_all(self.leaving.drain(..));
@@ -194,17 +195,17 @@ impl Session {
         Ok(())
     }
 
-    fn takes(&self, key: &[u8]) -> bool {
-        !key.is_empty() && key.len() <= self.shared.limits.key_bytes_max
+    /// Whether a read of one key may be tried here. What is wrong with others is said where all
+    /// requests are judged.
+    fn takes(&self, read: &PointRead, frame: &Frame) -> bool {
+        let key_bytes = read.key(frame).len();
+        read.consistency != Consistency::LinearizableQuorum
+            && key_bytes > 0
+            && key_bytes <= self.shared.limits.key_bytes_max
     }
 
-    fn take_in_other(
-        &mut self,
-        receiver: &FrameReceiver,
-        frame: &Frame,
-        stopping: bool,
-    ) -> Result<(), StreamError> {
-        let ClientFrame { request_id, call } = receiver.decode(frame)?;
+    fn take_in_other(&mut self, frame: &Frame, stopping: bool) -> Result<(), WireError> {
+        let ClientFrame { request_id, call } = frame.decode()?;
         let method = call.request.method();
         if stopping {
             let error = Error::not_applied(
@@ -223,17 +224,15 @@ impl Session {
                 let response = self.shared.status_response();
                 self.reply(request_id, method, Ok(response));
             }
-            Request::Range(range) => {
-                let range = range.clone();
-                match call.consistency {
-                    Consistency::Serializable => {
-                        let on = ScanOn::Authority(Authority::Serializable);
-                        self.scan(request_id, range, Consistency::Serializable, on);
-                    }
-                    consistency if is_leasable(consistency) && self.is_readable() => {
-                        self.scan(request_id, range, consistency, ScanOn::Lease(call));
-                    }
-                    _ => self.hand_on(request_id, call, frame.body.len()),
+            Request::Range(range) if call.consistency != Consistency::LinearizableQuorum => {
+                if self.is_readable() {
+                    let range = range.clone();
+                    self.scan(request_id, range, call);
+                } else if wants_lease(call.consistency) {
+                    // As a read of one key.
+                    self.hand_on(request_id, call, frame.body.len());
+                } else {
+                    self.reply(request_id, method, Err(not_readable()));
                 }
             }
             _ => self.hand_on(request_id, call, frame.body.len()),
@@ -247,18 +246,32 @@ impl Session {
     }
 
     /// Has a read of many keys made.
-    fn scan(&mut self, frame: u64, range: RangeRequest, consistency: Consistency, on: ScanOn) {
-        if !self.is_readable() {
-            return self.reply(frame, "range", Err(not_readable()));
-        }
+    fn scan(&mut self, frame: u64, range: RangeRequest, call: Call) {
+        let (consistency, min_revision) = (call.consistency, call.min_revision);
+        self.run_scan(frame, range, consistency, min_revision, ScanOn::Own(call));
+    }
+
+    fn run_scan(
+        &mut self,
+        frame: u64,
+        range: RangeRequest,
+        consistency: Consistency,
+        min_revision: i64,
+        on: ScanOn,
+    ) {
         let scan = Scan {
             shared: self.shared.clone(),
             outbox: self.outbox.clone(),
             frame,
             range: range.clone(),
+            min_revision,
             on,
         };
-        let what = What::Read { range, consistency };
+        let what = What::Read {
+            range,
+            consistency,
+            min_revision,
+        };
         // What it may find is what the node may have to hold.
         let bytes = self.shared.limits.reply_bytes_max;
         if self.remember(frame, what, bytes) {
@@ -268,12 +281,13 @@ impl Session {
 
     /// Puts a request of `bytes` among those that go to the driver when the batch is done.
     pub(super) fn hand_on(&mut self, frame: u64, call: Call, bytes: usize) {
-        let what = match range_of(&call) {
-            Some(range) => What::Read {
+        let what = match &call.request {
+            Request::Range(range) => What::Read {
                 range: range.clone(),
                 consistency: call.consistency,
+                min_revision: call.min_revision,
             },
-            None => What::Other(call.request.method()),
+            other => What::Other(other.method()),
         };
         if self.remember(frame, what, bytes) {
             let outbox = self.outbox.clone();
@@ -315,20 +329,15 @@ impl Session {
         self.shares.in_flight.leave(1);
         self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
         let method = what.method();
-        match (delivery, what) {
-            (Delivery::Permit(permit), What::Read { range, consistency }) => {
-                self.read_with(arrived, frame, permit, range, consistency);
-            }
-            (Delivery::Permit(_), What::Other(_)) => {
-                let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
-                self.reply(frame, method, Err(error));
-            }
-            (Delivery::Reply(result), _) => {
+        match delivery {
+            Delivery::Permit(permit) => self.release(arrived, frame, Some(permit), what),
+            Delivery::CaughtUp => self.release(arrived, frame, None, what),
+            Delivery::Reply(result) => {
                 let result = result.map_err(|error| self.shared.complete(error));
                 self.measure(arrived, method);
                 self.reply(frame, method, result);
             }
-            (Delivery::Scanned(result, place), _) => {
+            Delivery::Scanned(result, place) => {
                 self.places.push(place);
                 self.measure(arrived, method);
                 self.reply(frame, method, result);
@@ -336,32 +345,38 @@ impl Session {
         }
     }
 
-    /// The driver permitted a read, and the store has applied what it must see.
-    fn read_with(
-        &mut self,
-        arrived: Instant,
-        frame: u64,
-        permit: ReadPermit,
-        range: RangeRequest,
-        consistency: Consistency,
-    ) {
-        if consistency == Consistency::LeaseOnly && permit.lease_remaining().is_none() {
+    /// The driver let a read go, and the store has applied what it must see.
+    fn release(&mut self, arrived: Instant, frame: u64, permit: Option<ReadPermit>, what: What) {
+        let What::Read {
+            range,
+            consistency,
+            min_revision,
+        } = what
+        else {
+            let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
+            return self.reply(frame, what.method(), Err(error));
+        };
+        let is_leased = permit.is_some_and(|permit| permit.lease_remaining().is_some());
+        if consistency == Consistency::LeaseOnly && !is_leased {
             return self.reply(frame, "range", Err(lease_invalid()));
-        }
-        let authority = Authority::Permit(permit);
-        if range.range != KeyRange::Single {
-            return self.scan(frame, range, consistency, ScanOn::Authority(authority));
         }
         if !self.is_readable() {
             return self.reply(frame, "range", Err(not_readable()));
         }
-        let wanted = Wanted::of(range.keys_only, range.count_only);
-        self.read_point((frame, wanted), &range.key, authority);
-        let reads = &self.shared.metrics.reads;
+        if !range.is_point() {
+            let on = ScanOn::Released(permit);
+            return self.run_scan(frame, range, consistency, min_revision, on);
+        }
+        let wish = Wish {
+            request_id: frame,
+            wanted: Wanted::of(range.keys_only, range.count_only),
+            min_revision,
+        };
+        self.read_released(wish, &range.key, permit);
+        let path = permit.map_or(ReadPath::Serializable, |permit| path_of(&permit));
         let took = arrived.elapsed().as_secs_f64();
-        reads
-            .duration_seconds(super::leased::path_of(authority))
-            .record(took);
+        let reads = &self.shared.metrics.reads;
+        reads.duration_seconds(path).record(took);
         self.measure(arrived, "range");
     }
 
@@ -427,14 +442,6 @@ impl What {
             Self::Read { .. } => "range",
             Self::Other(method) => method,
         }
-    }
-}
-
-/// Whether the lease may serve it.
-fn is_leasable(consistency: Consistency) -> bool {
-    match consistency {
-        Consistency::Linearizable | Consistency::LeaseOnly => true,
-        Consistency::LinearizableQuorum | Consistency::Serializable => false,
     }
 }
 

@@ -113,22 +113,23 @@ impl RecordCache {
     }
 }
 
-/// The upper bits choose the shard; the map inside uses the lower ones.
+/// The map inside of a shard uses the lower bits for a place and the uppermost seven to tell its
+/// neighbours apart: bits between choose the shard, or all neighbours would look alike.
 fn shard_of(hash: u64) -> usize {
-    (hash >> 58) as usize % SHARDS
+    (hash >> 48) as usize % SHARDS
 }
 
 #[expect(
     clippy::disallowed_types,
     reason = "only looked up by hash, never iterated"
 )]
-type Places = std::collections::HashMap<u64, usize, BuildHasherDefault<Unhashed>>;
+type Slots = std::collections::HashMap<u64, Slot, BuildHasherDefault<Unhashed>>;
 
 /// One part of the cache, under its own lock.
 struct Shard {
-    places: Places,
-    slots: Vec<Option<Slot>>,
-    free: Vec<usize>,
+    slots: Slots,
+    /// The hashes of all slots, in the order in which the hand passes them.
+    ring: Vec<u64>,
     hand: usize,
     bytes: usize,
     bytes_max: usize,
@@ -136,14 +137,15 @@ struct Shard {
     changes: u64,
 }
 
-/// Fits into one cache line; what a record holds lies together in another piece of memory, its key
-/// first. So a lookup waits for memory three times: for the place, the slot and the record.
+/// Lies in the map itself, and what a record holds lies together in another piece of memory, its key
+/// first: so a lookup waits for memory twice.
 struct Slot {
-    hash: u64,
     cached: Cached,
     /// The key that is absent; a record that is present has its own.
     absent: Box<[u8]>,
     bytes: usize,
+    /// Where in the ring it is.
+    place: usize,
     /// Read since the hand last passed.
     was_read: AtomicBool,
 }
@@ -163,9 +165,8 @@ const SLOT_BYTES: usize = 256;
 impl Shard {
     fn new(bytes_max: usize) -> Self {
         Self {
-            places: Places::default(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
+            ring: Vec::new(),
             hand: 0,
             bytes: 0,
             bytes_max,
@@ -174,7 +175,7 @@ impl Shard {
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<Cached> {
-        let slot = self.slots[*self.places.get(&hash)?].as_ref()?;
+        let slot = self.slots.get(&hash)?;
         if !slot.is_of(key) {
             return None;
         }
@@ -187,9 +188,9 @@ impl Shard {
 
     fn insert(&mut self, hash: u64, key: &[u8], cached: Cached) {
         let was_read = self.remove(hash);
-        let content_bytes = match &cached {
-            Cached::Present(record) => record.encoded().len(),
-            Cached::Absent { .. } => key.len(),
+        let (content_bytes, absent) = match &cached {
+            Cached::Present(record) => (record.encoded().len(), Box::default()),
+            Cached::Absent { .. } => (key.len(), key.into()),
         };
         let bytes = SLOT_BYTES + content_bytes;
         // One record must not push out everyone else's.
@@ -199,38 +200,31 @@ impl Shard {
         while self.bytes + bytes > self.bytes_max {
             self.evict_one();
         }
-        let absent = match &cached {
-            Cached::Present(_) => Box::default(),
-            Cached::Absent { .. } => key.into(),
-        };
         let slot = Slot {
-            hash,
             cached,
             absent,
             bytes,
+            place: self.ring.len(),
             was_read: AtomicBool::new(was_read),
         };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.slots[place] = Some(slot);
-                place
-            }
-            None => {
-                self.slots.push(Some(slot));
-                self.slots.len() - 1
-            }
-        };
-        self.places.insert(hash, place);
+        self.ring.push(hash);
+        self.slots.insert(hash, slot);
         self.bytes += bytes;
     }
 
     /// Takes out what is at `hash`; says whether it was read lately.
     fn remove(&mut self, hash: u64) -> bool {
-        let Some(place) = self.places.remove(&hash) else {
+        let Some(slot) = self.slots.remove(&hash) else {
             return false;
         };
-        let slot = self.slots[place].take().expect("a place has its slot");
-        self.free.push(place);
+        self.ring.swap_remove(slot.place);
+        if let Some(moved) = self.ring.get(slot.place) {
+            let moved = self
+                .slots
+                .get_mut(moved)
+                .expect("the ring holds what is there");
+            moved.place = slot.place;
+        }
         self.bytes -= slot.bytes;
         slot.was_read.into_inner()
     }
@@ -239,12 +233,13 @@ impl Shard {
     /// There is one, after at most two rounds, as long as there is any record.
     fn evict_one(&mut self) {
         loop {
-            self.hand = (self.hand + 1) % self.slots.len();
-            let Some(slot) = &mut self.slots[self.hand] else {
-                continue;
-            };
+            self.hand = (self.hand + 1) % self.ring.len();
+            let hash = self.ring[self.hand];
+            let slot = self
+                .slots
+                .get_mut(&hash)
+                .expect("the ring holds what is there");
             if !std::mem::take(slot.was_read.get_mut()) {
-                let hash = slot.hash;
                 self.remove(hash);
                 return;
             }
@@ -371,12 +366,13 @@ mod tests {
         }
         assert!(bytes(&cache) <= bytes_max);
         assert!(bytes(&cache) > bytes_max / 2, "and it is used");
-        let slots: usize = cache
-            .shards
-            .iter()
-            .map(|s| s.read().unwrap().slots.len())
-            .sum();
-        assert!(slots <= bytes_max / SLOT_BYTES, "places are used again");
+        for shard in &cache.shards {
+            let shard = shard.read().unwrap();
+            assert_eq!(shard.slots.len(), shard.ring.len());
+            for (place, hash) in shard.ring.iter().enumerate() {
+                assert_eq!(shard.slots[hash].place, place);
+            }
+        }
     }
 
     #[test]
