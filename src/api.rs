@@ -75,6 +75,11 @@ pub struct Call {
     pub timeout_ms: u32,
     /// How fresh a read must be. Ignored by writes.
     pub consistency: Consistency,
+    /// The least revision a read may be served at, as an earlier reply gave it; 0 for any. A node
+    /// that has not applied it waits until it has, and just before the deadline refuses the read
+    /// with [`ErrorKind::FutureRevision`]. No clock takes part, so with the newest revision that a
+    /// caller has seen it never sees an older state, whatever clocks do. Ignored by writes.
+    pub min_revision: i64,
     /// Which session and number this write has, if it is to be applied exactly once.
     pub session: Option<SessionCall>,
     /// What is asked.
@@ -106,6 +111,11 @@ pub enum Consistency {
     LeaseOnly,
     /// Whatever the asked node has applied; may be old.
     Serializable,
+    /// A state that is at most this old: it holds everything that was acknowledged to anybody
+    /// longer than this before the request arrived. The asked node answers from its own state if
+    /// it can prove by its own clocks that this is young enough, without a message to anybody;
+    /// else as [`Self::Linearizable`].
+    MaxStaleness(Duration),
 }
 
 /// What a client may ask.
@@ -390,8 +400,8 @@ pub struct ResponseHeader {
 pub struct ReadInfo {
     /// On whose authority.
     pub path: ReadPath,
-    /// What was left of the lease when the read was validated, margin already taken off; zero
-    /// unless `path` is [`ReadPath::Lease`].
+    /// What was left of the leader's lease when it validated the read, margin already taken off;
+    /// zero if no lease took part.
     pub lease_remaining: Duration,
     /// The margin the lease keeps against clock drift.
     pub lease_margin: Duration,
@@ -399,6 +409,10 @@ pub struct ReadInfo {
     pub read_index: LogIndex,
     /// The snapshot it was served from contains at least this log index.
     pub applied_index: LogIndex,
+    /// Where `path` is [`ReadPath::Serializable`]: everything acknowledged to anybody longer than
+    /// this before the read was served is in it. `None` where nothing can be proved; and for other
+    /// paths, which leave nothing out.
+    pub staleness: Option<Duration>,
 }
 
 /// On whose authority a read was served.
@@ -410,6 +424,9 @@ pub enum ReadPath {
     ReadIndex,
     /// Nobody's: the node's own state, possibly old.
     Serializable,
+    /// The leader's word, which the follower that served the read asked for after the read had
+    /// arrived: one exchange between the two, under the leader's lease or its quorum round.
+    Follower,
 }
 
 impl ReadPath {
@@ -419,6 +436,7 @@ impl ReadPath {
             Self::Lease => "lease",
             Self::ReadIndex => "read_index",
             Self::Serializable => "serializable",
+            Self::Follower => "follower",
         }
     }
 }
@@ -619,7 +637,7 @@ pub enum ErrorKind {
         /// The oldest revision that can be read.
         compact_revision: i64,
     },
-    /// The revision does not exist yet.
+    /// The revision does not exist yet, or has not come to the node by the read's deadline.
     FutureRevision,
     /// A put that keeps something of its key found no such key.
     KeyNotFound,

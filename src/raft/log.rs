@@ -252,7 +252,9 @@ impl Log {
             self.configurations.pop();
         }
         let end = from.previous();
-        self.durable = self.durable.min(end);
+        if !planted!(CutStaysDurable) {
+            self.durable = self.durable.min(end);
+        }
         self.unsaved = self.unsaved.min(from);
         for (_, last) in &mut self.writing {
             *last = (*last).min(end);

@@ -8,8 +8,10 @@
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
 mod bad_input;
+mod bench;
 mod crashes;
 mod embedded;
 mod harness;
 mod hostile;
 mod life;
+mod reads;

@@ -27,6 +27,28 @@
     reason = "a test binary speaks to whoever runs it, and may panic"
 )]
 
+/// A deliberate bug, as in the library (`src/planted.rs`): never and nothing in a normal build.
+#[cfg(not(leasehold_bugs))]
+macro_rules! planted {
+    ($bug:ident) => {
+        false
+    };
+    ($bug:ident => $does:expr) => {};
+}
+#[cfg(leasehold_bugs)]
+macro_rules! planted {
+    ($bug:ident) => {
+        leasehold::planted::is_on(leasehold::planted::Bug::$bug)
+    };
+    ($bug:ident => $does:expr) => {
+        if planted!($bug) {
+            $does
+        }
+    };
+}
+
+#[cfg(leasehold_bugs)]
+mod bugs;
 mod checkers;
 mod clock;
 mod dice;
@@ -38,6 +60,8 @@ mod many;
 mod nemesis;
 mod network;
 mod options;
+#[cfg(leasehold_bugs)]
+mod planted;
 mod queue;
 mod run;
 mod scenarios;
@@ -131,6 +155,10 @@ fn seeds_end_well() {
             total.leased_reads,
             total.quorum_reads,
             total.stale_reads,
+            total.follower_reads,
+            total.bounded_reads,
+            total.ages,
+            total.early_reads,
             total.promises,
             total.votes,
             total.transfer_votes,

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use leasehold::api::KeyRange;
 use leasehold::api::Limits;
 use leasehold::api::RangeRequest;
-use leasehold::api::ReadPath;
 use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::MemStore;
@@ -182,12 +181,13 @@ impl Model {
                 (
                     Fate::Read {
                         revision,
-                        path,
+                        leased,
                         found,
+                        ..
                     },
                     action,
                 ) => {
-                    if frozen && *path == ReadPath::Lease {
+                    if frozen && *leased {
                         continue;
                     }
                     let expected = match action {
