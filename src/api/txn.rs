@@ -211,9 +211,9 @@ impl TxnRequest {
     /// # Errors
     /// [`ErrorKind::DuplicateKey`], with the key.
     pub(crate) fn check_keys(&self) -> Result<(), Error> {
-        Writes::of(&self.success)
-            .and(Writes::of(&self.failure))
-            .map(|_| ())
+        Writes::of(&self.success)?;
+        Writes::of(&self.failure)?;
+        Ok(())
     }
 
     /// The parts of a transaction that need no store. `depth` and `ops_max` are what is left of

@@ -493,8 +493,8 @@ fn what_a_transaction_goes_through_is_bounded_and_what_it_answers() {
     let halves = write_too(vec![half("0000", 700), half("0700", 700)]);
     assert_eq!(too_large(&mut machine, halves), Some(ANSWER_BYTES_MAX));
     let deleted = write_too(vec![TxnOp::DeleteRange(DeleteRangeRequest {
-        key: text(""),
-        range: KeyRange::Prefix,
+        key: text("0"),
+        range: KeyRange::Until(text("9")),
         prev_kv: true,
     })]);
     assert_eq!(too_large(&mut machine, deleted), Some(ANSWER_BYTES_MAX));

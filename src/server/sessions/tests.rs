@@ -280,6 +280,7 @@ fn put(key: &'static str, value: Bytes) -> Bytes {
             key: Bytes::from_static(key.as_bytes()),
             value,
             prev_kv: false,
+            ..PutRequest::default()
         }),
     }
     .encode()
@@ -483,6 +484,7 @@ fn a_request_beyond_the_budget_is_told_to_slow_down_and_those_before_are_not_los
             key: Bytes::from_static(b"k"),
             value: vec![7; 1000].into(),
             prev_kv: false,
+            ..PutRequest::default()
         })
     };
     assert!(world.ask(Consistency::Linearizable, put()).is_none());
