@@ -152,6 +152,20 @@ impl Request {
         }
     }
 
+    /// Whether this only looks at the store: it is served on a permit, and no log entry is made.
+    pub fn is_read(&self) -> bool {
+        match self {
+            Self::Range(_) => true,
+            Self::Txn(txn) => txn.is_read_only(),
+            Self::Put(_)
+            | Self::DeleteRange(_)
+            | Self::OpenSession
+            | Self::Status
+            | Self::MoveLeader { .. }
+            | Self::Compact(_) => false,
+        }
+    }
+
     /// The request's name in logs and metric labels.
     pub fn method(&self) -> &'static str {
         match self {

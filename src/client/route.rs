@@ -410,7 +410,7 @@ impl Router {
     /// Where to go: to the leader if one is known, else around, not at once to where it failed.
     fn target(&self, call: &Call, progress: &Progress) -> Target {
         let anyone = matches!(call.request, Request::Status)
-            || (matches!(call.request, Request::Range(_))
+            || (call.request.is_read()
                 && matches!(
                     call.consistency,
                     Consistency::Serializable | Consistency::MaxStaleness(_)

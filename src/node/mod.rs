@@ -211,6 +211,7 @@ impl Node {
         }
         match &call.request {
             Request::Range(_) => self.start_read(now, id, &call),
+            Request::Txn(txn) if txn.is_read_only() => self.start_read(now, id, &call),
             Request::MoveLeader { target } => {
                 match self.consensus.transfer(now, *target) {
                     Ok(_) => self
