@@ -301,12 +301,19 @@ impl<'a> Cursor<'a> {
 
     fn escape(&mut self, word: &mut Vec<u8>) -> Result<(), String> {
         let letter = self.take().ok_or_else(unclosed)?;
+        let simple = match letter {
+            b'n' => Some(b'\n'),
+            b'r' => Some(b'\r'),
+            b't' => Some(b'\t'),
+            b'0' => Some(0),
+            b'"' | b'\'' | b'\\' => Some(letter),
+            _ => None,
+        };
+        if let Some(byte) = simple {
+            word.push(byte);
+            return Ok(());
+        }
         let digits = match letter {
-            b'n' => return Ok(word.push(b'\n')),
-            b'r' => return Ok(word.push(b'\r')),
-            b't' => return Ok(word.push(b'\t')),
-            b'0' => return Ok(word.push(0)),
-            b'"' | b'\'' | b'\\' => return Ok(word.push(letter)),
             b'x' => 2,
             b'u' => 4,
             b'U' => 8,
