@@ -149,7 +149,7 @@ impl Client {
     }
 
     /// Gives up history: what was before `revision` cannot be read any more afterwards, on any
-    /// node. The nodes free its space in the background, beside other work.
+    /// node.
     ///
     /// # Errors
     /// As [`Client::put`]. [`ErrorKind::Compacted`] if that has been given up already, and
