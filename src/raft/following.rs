@@ -26,6 +26,7 @@ use crate::raft::Rejoin;
 use crate::raft::RejoinReply;
 use crate::raft::RoundId;
 use crate::raft::Verdict;
+use crate::raft::consensus::Quarantine;
 use crate::raft::role::Follower;
 use crate::raft::role::RoleState;
 use crate::time::Instant;
@@ -154,12 +155,11 @@ impl Consensus {
         if length > PROMISE_MAX || stalled && !planted!(SilentDiskPromises) {
             return false;
         }
-        // The round that confirms a leader to a replica without memory must not rest on it.
-        if self
-            .quarantine
-            .as_ref()
-            .is_some_and(|quarantine| quarantine.forgot_votes)
-        {
+        // The round that confirms a leader to a replica without memory must not rest on it. One
+        // that may have lost it does not promise either: a new leader that knows of nothing
+        // committed is no sign yet that the cluster exists already.
+        let forgot = |quarantine: &Quarantine| quarantine.forgot_votes;
+        if self.unproven || self.quarantine.as_ref().is_some_and(forgot) {
             return false;
         }
         if length > self.hard.promise_floor && !planted!(FloorNotRaised) {
