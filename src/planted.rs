@@ -32,44 +32,61 @@ macro_rules! planted {
     };
 }
 
-/// Bugs, as bits.
-type Bits = u128;
+/// A set of bugs, as bits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Set([u64; 4]);
+
+impl Set {
+    const MAX: usize = 4 * 64;
+
+    fn insert(&mut self, bug: Bug) {
+        self.0[bug as usize / 64] |= 1 << (bug as usize % 64);
+    }
+
+    fn contains(self, bug: Bug) -> bool {
+        self.0[bug as usize / 64] >> (bug as usize % 64) & 1 == 1
+    }
+}
 
 thread_local! {
-    static ON: Cell<Bits> = Cell::new(from_environment());
+    static ON: Cell<Set> = Cell::new(from_environment());
     /// Bugs whose place was come to, on or not.
-    static REACHED: Cell<Bits> = const { Cell::new(0) };
+    static REACHED: Cell<Set> = Cell::default();
 }
 
 /// Whether `bug` is switched on in this thread. Its place counts as reached.
 pub fn is_on(bug: Bug) -> bool {
-    REACHED.set(REACHED.get() | bit(bug));
-    ON.get() & bit(bug) != 0
+    let mut reached = REACHED.get();
+    reached.insert(bug);
+    REACHED.set(reached);
+    ON.get().contains(bug)
 }
 
 /// Whether anything is switched on in this thread: then a panic is no news.
 pub fn is_any_on() -> bool {
-    ON.get() != 0
+    ON.get().0 != Set::default().0
 }
 
 /// Whether this thread has come to the place of `bug` since it last planted something: what is
 /// never reached cannot be found.
 pub fn was_reached(bug: Bug) -> bool {
-    REACHED.get() & bit(bug) != 0
+    REACHED.get().contains(bug)
 }
 
 /// Switches exactly `bugs` on in this thread, until the result is dropped.
 #[must_use = "the bugs go with it"]
 pub fn plant(bugs: &[Bug]) -> Planted {
-    REACHED.set(0);
-    let before = ON.replace(bugs.iter().fold(0, |on, bug| on | bit(*bug)));
+    REACHED.set(Set::default());
+    let mut on = Set::default();
+    bugs.iter().for_each(|bug| on.insert(*bug));
+    let before = ON.replace(on);
     Planted { before }
 }
 
 /// Bugs that are switched on; see [`plant`].
 #[derive(Debug)]
 pub struct Planted {
-    before: Bits,
+    before: Set,
 }
 
 impl Drop for Planted {
@@ -78,19 +95,14 @@ impl Drop for Planted {
     }
 }
 
-fn bit(bug: Bug) -> Bits {
-    1 << bug as u32
-}
-
-fn from_environment() -> Bits {
-    let Ok(names) = std::env::var("LEASEHOLD_BUGS") else {
-        return 0;
-    };
-    let names = names.split(',').filter(|name| !name.is_empty());
-    names.fold(0, |on, name| {
-        let bug = Bug::named(name).unwrap_or_else(|| panic!("LEASEHOLD_BUGS: no bug `{name}`"));
-        on | bit(bug)
-    })
+fn from_environment() -> Set {
+    let mut on = Set::default();
+    let names = std::env::var("LEASEHOLD_BUGS").unwrap_or_default();
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        let bug = Bug::named(name);
+        on.insert(bug.unwrap_or_else(|| panic!("LEASEHOLD_BUGS: no bug `{name}`")));
+    }
+    on
 }
 
 macro_rules! bugs {
@@ -146,7 +158,7 @@ impl fmt::Display for Bug {
     }
 }
 
-const _: () = assert!(Bug::ALL.len() <= Bits::BITS as usize);
+const _: () = assert!(Bug::ALL.len() <= Set::MAX);
 
 bugs! {
     // Measuring the interval.
@@ -228,7 +240,7 @@ bugs! {
         ["a04_step_back_of_a_clock_voids_the_lease"]
 
     // The read.
-    MemoizedCheck "P20" "a permit is used again for 20 ms"
+    MemoizedCheck "P20" "a permit is used again for 100 ms"
     OlderSnapshot "P20" "a read is answered from the state that the one before it saw"
     OlderCommit "P20, P21" "the commit index is from before the requests arrived"
     LateArrivals "A1" "what arrives after the batch was closed is answered with it"
@@ -258,6 +270,16 @@ bugs! {
         ["p23_lease_is_void_before_a_vote_is_given"]
     LeaseUntilStepDown "P24" "the lease holds until the leader finds out that it has no quorum"
         ["p24_lease_is_judged_when_it_is_used"]
+
+    // Reads of followers, and how old a state is.
+    QuestionUnconfirmed "4.4" "a leader answers a follower's question without a lease or a quorum"
+    QuestionByApplied "A11" "a follower is told what the leader has applied, not what is committed"
+    AnswerForLaterReads "4.4" "an answer serves reads that arrived after the question was put"
+    AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
+    FreshUnderVoidLease "L8" "a leader says that it is confirmed when its lease is void"
+    AgeUnapplied "L8" "a state's age is told before it contains what that needs"
+        ["raft::freshness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
+    AgeBySlowerClock "L8" "a state's age is told by the slower clock"
 
     // Messages.
     AnyAckIsNewest "P25" "an answer counts for the newest round, whichever it names"
@@ -329,6 +351,9 @@ bugs! {
     DamageKeepsCommit "A23" "the end of a damaged log is taken for what was applied from it"
         ["raft::consensus::tests::a_damaged_log_is_not_taken_for_committed_because_something_was_applied"]
     WipedVotesAtOnce "A23" "a wiped replica that is whole again votes at once"
+        ["a23_wiped_member_outwaits_a_vote_it_has_forgotten"]
+    WipedPromises "A23" "a wiped replica promises before it is whole again"
+        ["a23_wiped_member_promises_nothing_before_it_is_whole"]
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"

@@ -58,6 +58,12 @@ impl Freshness {
     /// looked at.
     pub fn bound(&self, now: Instant) -> StaleBound {
         let passed = now.at_most_since(self.as_of) + self.granularity;
+        #[cfg(leasehold_bugs)]
+        let passed = if planted!(AgeBySlowerClock) {
+            now.at_least_since(self.as_of) + self.granularity
+        } else {
+            passed
+        };
         // A clock that is too slow has counted (1 - rho) of what passed.
         let slowest = u128::from(1_000_000_u32.saturating_sub(self.drift_ppm).max(1));
         let nanos = (passed.as_nanos() * 1_000_000).div_ceil(slowest);
@@ -111,6 +117,14 @@ impl Ages {
         self.note(as_of, index, timing);
     }
 
+    /// `AgeOfTheAnswer`: `name` might as well have been drawn now.
+    #[cfg(leasehold_bugs)]
+    pub(super) fn redraw(&mut self, name: RoundId, now: Instant) {
+        if let Some(drawn) = self.names.iter_mut().find(|(drawn, _)| *drawn == name) {
+            drawn.1 = now;
+        }
+    }
+
     /// Everything acknowledged before `as_of` is at or below `index`.
     pub(super) fn note(&mut self, as_of: Instant, index: LogIndex, timing: &Timing) {
         let newest = self.next.or(self.proved);
@@ -132,7 +146,8 @@ impl Ages {
 
     /// The state has applied up to `applied`.
     pub(super) fn settle(&mut self, applied: LogIndex, published: &Published) {
-        if let Some(next) = self.next.take_if(|next| next.index <= applied) {
+        let contained = |next: &mut Freshness| next.index <= applied || planted!(AgeUnapplied);
+        if let Some(next) = self.next.take_if(contained) {
             self.proved = Some(next);
             published.freshness.store(Some(Arc::new(next)));
         }

@@ -259,7 +259,18 @@ impl Consensus {
         };
         let ReadIndex { name, mode } = question;
         let cell = leader.lease.cell();
-        let confirmed = match cell.check(self.now, self.commit) {
+        planted!(QuestionUnconfirmed => {
+            let index = self.commit;
+            let lease_remaining = (mode == ReadMode::Lease).then_some(Duration::from_millis(1));
+            let confirmed = Some(Confirmed { index, lease_remaining });
+            return self.answer_question(from, name, mode, confirmed);
+        });
+        let commit = if planted!(QuestionByApplied) {
+            self.applied
+        } else {
+            self.commit
+        };
+        let confirmed = match cell.check(self.now, commit) {
             Some(permit) if mode != ReadMode::Quorum => Some(Confirmed {
                 index: permit.index(),
                 lease_remaining: permit.lease_remaining(),
@@ -588,7 +599,7 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        let confirmed = leader.lease.is_live(self.now);
+        let confirmed = leader.lease.is_live(self.now) || planted!(FreshUnderVoidLease);
         let last = self.log.last().index;
         let announce = std::mem::take(&mut leader.announce);
         for (peer, progress) in &mut leader.peers {
