@@ -264,22 +264,35 @@ bugs! {
         ["a07_permit_reaches_the_floor"]
     QuorumReadOldRound "5.5" "a quorum read rests on a round from before it arrived"
         ["round_from_before_a_read_does_not_permit_it"]
+    AnswerOfApplied "A11" "a leader tells followers what it has applied instead of what is committed"
+    AnswerUnconfirmed "4.4" "a leader answers followers whether its lease holds or not"
+        ["follower_read_without_a_lease_takes_a_round"]
+    AnswerServesLater "4.4" "the answer to a question serves reads that came after it was put"
+        ["follower_read_needs_a_question_put_after_it_came"]
+    AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
+        ["age_of_a_follower_is_that_of_its_question"]
+    FreshUnconfirmed "4.4" "a leader says how fresh it is whether its lease holds or not"
+        ["age_is_not_told_without_a_lease"]
+    NamesRepeat "4.4" "names of a follower's questions repeat after a restart"
+        ["age_is_not_told_by_a_word_to_an_earlier_life"]
+    AgeOfNewestName "4.4" "a state is as young as the last question, answered or not"
+        ["raft::freshness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
+    AgeUnapplied "4.4" "what is committed counts for the age of a state that has not applied it"
+        ["age_counts_only_what_is_applied"]
+    AgeBySlowerClock "A5" "an age is told by the slower clock, as if no clock were too slow"
+        ["raft::freshness::tests::an_age_is_that_of_the_faster_clock_stretched_by_the_drift"]
+    AgeOverStepBack "A4" "ages are told on after a clock ran backwards"
+        ["age_is_forgotten_when_a_clock_runs_back"]
+    LeaderAgeIsNow "5.5" "a leader's state is as old as its last look, not as its last quorum"
+    MinRevisionIgnored "5.8" "a read that says what was seen is shown less"
+    NoOwnSuccession "P9" "a leader that failed to hand over goes on without a lease"
+        ["p09_failed_transfer_is_followed_by_a_term_with_a_lease"]
     StepDownKeepsLease "P23" "the shared cell is not voided by stepping down"
         ["p36_retired_leader_releases_the_promises"]
     LeaderVotes "P23" "a leader whose lease holds votes for another"
         ["p23_lease_is_void_before_a_vote_is_given"]
     LeaseUntilStepDown "P24" "the lease holds until the leader finds out that it has no quorum"
         ["p24_lease_is_judged_when_it_is_used"]
-
-    // Reads of followers, and how old a state is.
-    QuestionUnconfirmed "4.4" "a leader answers a follower's question without a lease or a quorum"
-    QuestionByApplied "A11" "a follower is told what the leader has applied, not what is committed"
-    AnswerForLaterReads "4.4" "an answer serves reads that arrived after the question was put"
-    AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
-    FreshUnderVoidLease "L8" "a leader says that it is confirmed when its lease is void"
-    AgeUnapplied "L8" "a state's age is told before it contains what that needs"
-        ["raft::freshness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
-    AgeBySlowerClock "L8" "a state's age is told by the slower clock"
 
     // Messages.
     AnyAckIsNewest "P25" "an answer counts for the newest round, whichever it names"

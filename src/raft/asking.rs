@@ -83,7 +83,7 @@ impl Asking {
             queue.under_way.pop_front();
         }
         let (_, question) = queue.waiting.front()?;
-        if question.is_none_or(|question| question > name) && !planted!(AnswerForLaterReads) {
+        if question.is_none_or(|question| question > name) && !planted!(AnswerServesLater) {
             return None;
         }
         queue.waiting.pop_front().map(|(read, _)| read)

@@ -220,7 +220,7 @@ impl Consensus {
             role: RoleState::Follower(Follower::default()),
             election_due: now,
             next_round,
-            next_name: next_round,
+            next_name: if planted!(NamesRepeat) { 1 } else { next_round },
             unproven: unproven && !damaged,
             quarantine,
             retired: false,

@@ -162,7 +162,7 @@ pub struct LeaseCell {
 }
 
 impl LeaseCell {
-    pub(super) fn new(term: Term, floor: LogIndex, counters: Arc<LeaseCounters>) -> Self {
+    pub(crate) fn new(term: Term, floor: LogIndex, counters: Arc<LeaseCounters>) -> Self {
         Self {
             term,
             floor,
@@ -324,11 +324,11 @@ impl LeaseCounters {
         self.assumption_violations.load(Ordering::Relaxed)
     }
 
-    pub(super) fn rejected(&self) {
+    pub(crate) fn rejected(&self) {
         self.rejections.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn clock_went_back(&self) {
+    pub(crate) fn clock_went_back(&self) {
         self.clock_regressions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -376,7 +376,7 @@ impl Rounds {
 
 /// A leadership's own view of its lease.
 #[derive(Debug)]
-pub(super) struct LeaderLease {
+pub(crate) struct LeaderLease {
     cell: Arc<LeaseCell>,
     rounds: Rounds,
     /// L = P - M
@@ -397,7 +397,7 @@ pub(super) struct LeaderLease {
 
 impl LeaderLease {
     /// The lease of a leadership that begins now, still void.
-    pub(super) fn new(cell: LeaseCell, trusted: Duration, now: Instant) -> Self {
+    pub(crate) fn new(cell: LeaseCell, trusted: Duration, now: Instant) -> Self {
         Self {
             cell: Arc::new(cell),
             rounds: Rounds::default(),
@@ -412,7 +412,7 @@ impl LeaderLease {
     }
 
     /// What readers share.
-    pub(super) fn cell(&self) -> &Arc<LeaseCell> {
+    pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
         &self.cell
     }
 
@@ -459,7 +459,7 @@ impl LeaderLease {
     }
 
     /// A round was created at `now`, before anybody could see its name (R1).
-    pub(super) fn begin(&mut self, round: RoundId, created: Instant) {
+    pub(crate) fn begin(&mut self, round: RoundId, created: Instant) {
         self.rounds.push(round, created);
     }
 
@@ -470,7 +470,7 @@ impl LeaderLease {
 
     /// Publishes what the quorum of `held` is worth, or nothing if the lease may not be trusted.
     /// A smaller value than before is published, too (P13).
-    pub(super) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
+    pub(crate) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
         planted!(AckTime => if held > self.held {
             self.rounds.stamp(held, now);
         });
@@ -490,7 +490,7 @@ impl LeaderLease {
     }
 
     /// Takes the lease back: no reader that looks from now on is permitted by it.
-    pub(super) fn void(&mut self, now: Instant, reason: Invalidation) {
+    pub(crate) fn void(&mut self, now: Instant, reason: Invalidation) {
         if self.until == Instant::ZERO {
             return;
         }
@@ -509,7 +509,7 @@ impl LeaderLease {
     }
 
     /// The clock ran backwards to `now`: no round is known to have begun when it says (A4).
-    pub(super) fn clock_went_back(&mut self, now: Instant) {
+    pub(crate) fn clock_went_back(&mut self, now: Instant) {
         // Judged by the clock as it was: whatever it says now, the lease held.
         self.void(Instant::ZERO, Invalidation::ClockWentBack);
         self.rounds = Rounds::default();
@@ -532,7 +532,8 @@ impl LeaderLease {
         self.cell.publish(until);
     }
 
-    fn count_lapse(&mut self, now: Instant) {
+    /// Counts a lease that ran out unrenewed, once.
+    pub(crate) fn count_lapse(&mut self, now: Instant) {
         if self.until != Instant::ZERO && !self.lapsed && !self.is_live(now) {
             self.lapsed = true;
             let expirations = &self.cell.counters.expirations;

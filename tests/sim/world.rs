@@ -305,7 +305,7 @@ impl World {
             unproven: false,
             lease_tripped: machine.tripped,
         };
-        let other = self.options.other_timing.filter(|_| seed % 2 == 0);
+        let other = self.options.other_timing.filter(|_| seed.is_multiple_of(2));
         let timing = other.unwrap_or(self.options.timing);
         let options = NodeOptions {
             cluster_id: CLUSTER,
