@@ -193,12 +193,12 @@ bugs! {
     NoBurn "P9" "the lease survives the word to the next leader"
         ["p09_transfer_burns_the_lease_before_it_is_told"]
     ResumeBurn "P9" "the lease comes back when a transfer is given up"
-        ["p09_lease_stays_burned_after_a_transfer_was_given_up"]
+        ["p09_failed_transfer_is_followed_by_a_term_with_a_lease"]
     StickyTransferFlag "P10" "the authority of a transfer is kept, and good for any term"
         ["p10_transfer_authorises_only_the_next_term"]
     LateTransferWord "P10" "the word of an earlier term to campaign is obeyed"
     TransferUnequal "4.3" "whoever is told to campaign does not look whether it has everything"
-        ["p09_lease_stays_burned_after_a_transfer_was_given_up"]
+        ["transfer_asks_only_an_equal_to_stand"]
     TransferHurried "4.3" "the word is given before the target has everything"
         ["transfer_waits_until_the_target_has_everything"]
     TransferPostponesStepDown "P11" "every transfer counts as a quorum heard"
@@ -231,7 +231,7 @@ bugs! {
     BootClockOnly "P17" "the lease is judged by the boot clock alone"
         ["p18_one_wrong_clock_of_two_is_harmless"]
     EitherClockEndsPromise "P17" "a promise is over when one clock says so"
-        ["p17_suspended_voter_keeps_its_promise_longer"]
+        ["p18_one_wrong_clock_of_two_is_harmless"]
     NoMargin "P18" "the leader trusts the promise to its end"
         ["p18_lease_ends_first_at_the_worst_drift"]
     UncheckedTiming "P18, A6" "settings without a margin for the drift are accepted"
@@ -269,12 +269,14 @@ bugs! {
         ["follower_read_without_a_lease_takes_a_round"]
     AnswerServesLater "4.4" "the answer to a question serves reads that came after it was put"
         ["follower_read_needs_a_question_put_after_it_came"]
+    AnswerToEarlierLife "P25" "the answer to an earlier process's question serves reads of this one"
+        ["follower_read_is_not_served_by_an_answer_to_an_earlier_life"]
     AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
         ["age_of_a_follower_is_that_of_its_question"]
     FreshUnconfirmed "4.4" "a leader says how fresh it is whether its lease holds or not"
         ["age_is_not_told_without_a_lease"]
     NamesRepeat "4.4" "names of a follower's questions repeat after a restart"
-        ["age_is_not_told_by_a_word_to_an_earlier_life"]
+        ["age_is_not_told_by_a_name_that_two_lives_share"]
     AgeOfNewestName "4.4" "a state is as young as the last question, answered or not"
         ["raft::freshness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
     AgeUnapplied "4.4" "what is committed counts for the age of a state that has not applied it"
@@ -334,7 +336,7 @@ bugs! {
         ["p37_leader_beside_a_valid_lease_trips_the_wire"]
     TripwireForgotten "P37" "a restart forgets that the tripwire went off"
     CandidateTrips "P37" "a candidate of a later term sets the tripwire off"
-        ["p37_higher_term_of_a_candidate_is_no_proof"]
+        ["p23_lease_is_void_before_a_vote_is_given"]
 
     // Raft.
     TwoVotes "Raft 5.2" "votes twice in a term"

@@ -309,6 +309,11 @@ impl Consensus {
             return;
         }
         let ReadIndexReply { name, mode, .. } = reply;
+        // Later than any that was drawn here: the question was an earlier process's, and its answer
+        // says nothing of reads that have come since.
+        if name.0 >= self.next_name && !planted!(AnswerToEarlierLife) {
+            return;
+        }
         if let Some(confirmed) = reply.confirmed {
             planted!(AgeOfTheAnswer => self.ages.redraw(name, self.now));
             self.ages.heard(name, confirmed.index, &self.timing);

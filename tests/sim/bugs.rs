@@ -14,8 +14,8 @@
 //! A seed means something else as soon as any draw changes, so the bounds are about ten times what
 //! was needed when they were written. `UPDATE_BUGS=1` writes the table into `README.md`;
 //! `BUGS=AckTime,NoFloor+LeaseReadyAtOnce` looks at these alone. `BUGS_SURVEY=1000` tries each in
-//! as many runs, as they are drawn or of the kind that `BUGS_AIM` names, and with `BUGS=pairs` each
-//! pair of those that seeds find.
+//! as many runs, as they are drawn or of the kind that `BUGS_AIM` names; `BUGS=pairs` is each pair of
+//! those that seeds find, `BUGS=none` no bug at all. `BUGS_TELL=1` tells the runs that were found.
 
 mod cases;
 
@@ -241,6 +241,18 @@ fn on_all_cores<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> V
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Runs `options` once more, and prints what happens.
+fn tell(bugs: &[Bug], options: &Options) {
+    let _planted = planted::plant(bugs);
+    let mut options = options.clone();
+    options.readable = true;
+    let report = run(options.clone());
+    for line in report.trace.lines() {
+        println!("{line}");
+    }
+    println!("{options:#?}\n{:#?}", report.violation);
+}
+
 /// A node that panics under a bug has been found out; its story is of no use to anybody.
 fn keep_quiet_about_planted_panics() {
     let usual = std::panic::take_hook();
@@ -271,6 +283,9 @@ fn wanted() -> Option<Vec<Vec<Bug>>> {
             others.map(|other| vec![*one, *other])
         });
         return Some(pairs.collect());
+    }
+    if wanted == "none" {
+        return Some(vec![Vec::new()]);
     }
     let bug = |name: &str| Bug::named(name).unwrap_or_else(|| panic!("BUGS: no bug `{name}`"));
     let case = |case: &str| case.split('+').map(bug).collect();
@@ -449,6 +464,9 @@ fn survey() {
     on_all_cores(&wanted, |bugs| {
         let outcome = search(bugs, options, settings.first, seeds);
         let found = outcome.found.map(|found| {
+            if crate::number("BUGS_TELL").is_some() {
+                tell(bugs, &found.options);
+            }
             let (profile, nodes) = (found.options.profile.name(), found.options.nodes);
             format!(
                 "{} in seed {}, {profile}, {nodes} nodes",
