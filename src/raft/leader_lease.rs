@@ -198,6 +198,9 @@ impl LeaseCell {
             () if planted!(LeaseUntilStepDown) => until != Instant::ZERO,
             () => now.certainly_before(until),
         };
+        planted!(RawClockOnly => return holds.then(|| until.at_most_since(now)));
+        planted!(BootClockOnly => return holds.then(|| until.at_most_since(now)));
+        planted!(LeaseUntilStepDown => return holds.then_some(Duration::from_millis(1)));
         holds.then(|| until.at_least_since(now))
     }
 

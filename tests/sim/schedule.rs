@@ -442,6 +442,48 @@ impl Plan {
                 }
                 at + away + 3 * p
             }
+            23 => {
+                // Leadership goes to and fro while answers to the leader are late; then it is cut
+                // off.
+                for kind in [Kind::HeartbeatReply, Kind::Appended] {
+                    let aim = Aim {
+                        kind,
+                        chance: 0.5,
+                        delay_min: p / 20,
+                        delay_max: 2 * p,
+                    };
+                    self.at(at, 4 * p, Fault::Delay(aim));
+                }
+                self.at(at, 4 * p, Fault::Quiet);
+                let mut next = at + MS;
+                for _ in 0..dice.between(2, 8) {
+                    self.at(next, 0, Fault::Transfer(self.to(dice)));
+                    next += dice.between(p / 20, p / 3);
+                }
+                let fault = Fault::Isolate(Target::Leader, way(dice), false);
+                self.at(next, cut_off, fault);
+                next + cut_off
+            }
+            24 => {
+                // Votes take long to write down; the voter hears the old leader again meanwhile,
+                // and the candidate does not.
+                let one = dice.number() as usize % 8;
+                let (deaf, voter) = (Target::Follower(one), Target::Follower(one + 1));
+                let lapsed = p + dice.between(p / 20, p / 2);
+                let end = lapsed + 3 * p;
+                self.at(at, end, Fault::Cut(Target::Leader, deaf));
+                self.at(at, end, Fault::Cut(deaf, Target::Leader));
+                self.at(at, lapsed, Fault::Cut(Target::Leader, voter));
+                let by = dice.between(p / 20, p / 2);
+                self.at(at + p, end - p, Fault::SlowDisk(voter, by));
+                at + end
+            }
+            25 => {
+                // The cluster falls apart for about as long as an election takes.
+                let lasts = dice.between(p, 2 * self.election);
+                self.at(at, lasts, Fault::Split(dice.number() as u32));
+                at + lasts
+            }
             26 => {
                 // A voter whose word is still on its way forgets everything, and comes back to ask.
                 let aim = Aim {
@@ -511,8 +553,8 @@ impl Plan {
     }
 }
 
-/// How many plays there are. `bugs.rs` aims at them by number, so the numbers stay.
-const PLAYS: u64 = 29;
+/// How many plays there are. `bugs.rs` aims at them by number, so new ones come last but one.
+pub(crate) const PLAYS: u64 = 29;
 /// How many kinds `Plan::any` knows.
 const KINDS: u64 = 21;
 const THREADS: [Thread; 4] = [Thread::Driver, Thread::Log, Thread::State, Thread::Sessions];
