@@ -1,0 +1,91 @@
+//! What was seen to happen, so that a model can say that it did not hold for lack of events.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+macro_rules! marks {
+    ($($(#[$doc:meta])* $mark:ident)*) => {
+        /// Something that happens on the way from one state to the next.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Mark {
+            $($(#[$doc])* $mark),*
+        }
+
+        impl Mark {
+            const ALL: &[Self] = &[$(Self::$mark),*];
+        }
+    };
+}
+
+marks! {
+    /// A vote was given.
+    Vote
+    /// A vote was refused because of a promise.
+    PromiseKept
+    /// A vote was refused because of the silence after a start.
+    Silence
+    /// A leader of term 2 or later was elected.
+    LaterLeader
+    /// A leader was elected to whom the one before had handed over.
+    HandedOver
+    /// The lease of term 1 could be trusted.
+    Lease
+    /// So could one of a later term.
+    LaterLease
+    /// A lease that could be trusted was taken back.
+    LeaseTakenBack
+    /// A leader released the promises made to it.
+    Release
+    /// Something was committed after the beginning.
+    Commit
+    /// A session answered a read whose lease it had checked after a while.
+    LateAnswer
+    /// A session did not answer, though its lease was good: its snapshot was too old.
+    SnapshotTooOld
+    /// A read was permitted by a quorum.
+    QuorumRead
+    /// A process ended while something that it had wanted written was not.
+    WriteLost
+}
+
+/// How often each happened.
+#[derive(Debug)]
+pub(crate) struct Marks([AtomicU64; Mark::ALL.len()]);
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self(
+            Mark::ALL
+                .iter()
+                .map(|_| AtomicU64::new(0))
+                .collect::<Vec<_>>()
+                .try_into()
+                .unwrap(),
+        )
+    }
+}
+
+impl Marks {
+    pub(crate) fn note(&self, mark: Mark) {
+        self.0[mark as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self, mark: Mark) -> u64 {
+        self.0[mark as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Display for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for mark in Mark::ALL {
+            let count = self.count(*mark);
+            if count > 0 {
+                write!(f, "{between}{mark:?} {count}")?;
+                between = ", ";
+            }
+        }
+        Ok(())
+    }
+}
