@@ -69,7 +69,7 @@ impl World {
             (
                 id,
                 (
-                    Node::new(options, restored.clone(), false, now),
+                    Node::new(options, restored.clone(), false, 1, now),
                     MemStore::new(),
                 ),
             )
@@ -102,6 +102,7 @@ impl World {
         let (node, store) = self.nodes.get_mut(&id).expect("it was just handled");
         while let Some(output) = node.poll_output() {
             match output {
+                Output::CaughtUp(_) => {}
                 Output::Persist(ticket, _) => self.inputs.push_back((id, Input::Persisted(ticket))),
                 Output::Send(envelope) => {
                     self.inputs
@@ -156,6 +157,7 @@ fn put(number: u64, value: &bytes::Bytes) -> Call {
     Call {
         timeout_ms: 10_000,
         consistency: Consistency::default(),
+        min_revision: 0,
         session: None,
         request: Request::Put(PutRequest {
             key: format!("key{:05}", number % 10_000).into(),

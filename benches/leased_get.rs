@@ -71,7 +71,7 @@ impl Alone {
             },
             ..Restored::default()
         };
-        let node = Node::new(options, restored, true, clock.now());
+        let node = Node::new(options, restored, true, 1, clock.now());
         let store_options = StoreOptions {
             record_cache_bytes,
             ..StoreOptions::default()
@@ -154,7 +154,7 @@ fn leased_get(published: &Published, store: &StateReader, clock: &SystemClock, k
     };
     lease
         .and_then(|lease| lease.permit(clock.now(), commit))
-        .and_then(|permit| reader.answer(Authority::Permit(permit), found))
+        .and_then(|permit| reader.answer(Authority::Permit(permit), 0, found))
         .is_some_and(|answer| black_box(answer).found.is_some())
 }
 

@@ -3,9 +3,14 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use leasehold::bench;
+#[cfg(not(feature = "bench-etcd"))]
+use leasehold::bench::command::NoPeers as Peers;
 use leasehold::cli;
 use leasehold::cli::SettingHelp;
 use leasehold::cli::arguments::{Command, DevArgs, ServeArgs};
@@ -15,6 +20,8 @@ use leasehold::cli::logging::{self, Look, Place};
 use leasehold::cli::panics::{self, Ends};
 use leasehold::cli::remote::Sdk;
 use leasehold::cli::signals::Stop;
+#[cfg(feature = "bench-etcd")]
+use leasehold::etcd::Etcd as Peers;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
 use leasehold::server::disk::store::contains_panic;
 use leasehold::server::{Server, ServerOptions};
@@ -32,6 +39,12 @@ fn main() -> ExitCode {
     match parsed.command {
         Command::Serve(arguments) => cli::report(serve(arguments, parsed.settings)),
         Command::Dev(arguments) => cli::report(dev(&arguments)),
+        Command::Bench { command } => {
+            let mut out = io::BufWriter::new(io::stdout());
+            let result = bench::command::run(command, &parsed.global, &Peers, &mut out);
+            let flushed = out.flush().map_err(Failure::from);
+            cli::report(result.and(flushed))
+        }
         other => cli::run(other, &parsed.global, &settings, &Sdk),
     }
 }

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 
 /// Every module of the library and the modules it may know, lowest first.
 const LAYERS: &[(&str, &[&str])] = &[
+    // Deliberate bugs, in builds for tests of the tests alone.
+    ("planted", &[]),
     ("types", &[]),
     ("time", &[]),
     ("version", &[]),
@@ -23,6 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &["types", "time", "api", "raft", "kv"]),
     ("node", &["types", "time", "api", "raft", "log", "kv"]),
     ("clock", &["time"]),
+    ("leader_lease", &["types", "time", "raft", "clock"]),
     (
         "transport",
         &["types", "time", "api", "raft", "wire", "node", "clock"],
@@ -60,6 +63,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "client",
         ],
     ),
+    (
+        "bench",
+        &["types", "time", "version", "api", "clock", "client", "cli"],
+    ),
+    ("etcd", &["api", "cli", "bench"]),
 ];
 
 fn source_root() -> PathBuf {

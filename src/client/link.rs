@@ -179,7 +179,10 @@ fn is_large(request: &Request) -> bool {
         Request::Put(put) => put.value.len() >= LARGE_BYTES,
         Request::Range(range) => range.range != KeyRange::Single && !range.count_only,
         Request::DeleteRange(delete) => delete.range != KeyRange::Single,
-        Request::OpenSession | Request::Status | Request::MoveLeader { .. } => false,
+        Request::OpenSession
+        | Request::Status
+        | Request::MoveLeader { .. }
+        | Request::Compact(_) => false,
     }
 }
 

@@ -199,11 +199,14 @@ impl Client {
             limit: options.limit,
             keys_only: options.keys_only,
             count_only: options.count_only,
+            ..RangeRequest::default()
         });
         let consistency = options
             .consistency
             .unwrap_or(self.inner.options.consistency);
-        let (header, body) = self.read(request, consistency, options.timeout).await?;
+        let (header, body) = self
+            .read(request, consistency, options.min_revision, options.timeout)
+            .await?;
         match body {
             ResponseBody::Range(range) => Ok(GetResponse {
                 header,
@@ -286,6 +289,7 @@ impl Client {
         let errand = Errand {
             request: Request::Status,
             consistency: Consistency::Serializable,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: Some(&endpoint),
@@ -311,6 +315,7 @@ impl Client {
         let errand = Errand {
             request: Request::MoveLeader { target },
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: None,
@@ -337,8 +342,10 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Response, Error> {
         let (header, body) = match request {
-            Request::Range(_) => self.read(request, consistency, None).await?,
-            Request::Put(_) | Request::DeleteRange(_) => self.write(request, None).await?,
+            Request::Range(_) => self.read(request, consistency, 0, None).await?,
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) => {
+                self.write(request, None).await?
+            }
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
             }
@@ -353,6 +360,36 @@ impl Client {
             }
         };
         Ok(Response { header, body })
+    }
+
+    /// Sends a request to the node at `endpoint` and to no other, whoever leads, whether or not
+    /// this client was given it: for measuring single nodes. A write carries no number, so it is
+    /// not repeated where it might be applied twice.
+    ///
+    /// # Errors
+    /// As [`Client::call`]; of a node that does not lead, [`ErrorKind::NotLeader`] for all that
+    /// only a leader may do.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn call_at(
+        &self,
+        endpoint: impl Into<String>,
+        request: Request,
+        consistency: Consistency,
+    ) -> Result<Response, Error> {
+        let endpoint = with_port(&endpoint.into())?;
+        validate(&request, &self.inner.options.limits)?;
+        let errand = Errand {
+            request,
+            consistency,
+            min_revision: 0,
+            ticket: None,
+            timeout: self.inner.options.timeout,
+            only: Some(&endpoint),
+        };
+        let response = self.inner.router.run(errand).await;
+        response.map_err(|failed| failed.error)
     }
 
     /// The endpoints this client was given, ports filled in.
@@ -412,6 +449,7 @@ impl Client {
         &self,
         request: Request,
         consistency: Consistency,
+        min_revision: i64,
         timeout: Option<Duration>,
     ) -> Result<(ResponseHeader, ResponseBody), Error> {
         let options = &self.inner.options;
@@ -419,6 +457,7 @@ impl Client {
         let errand = Errand {
             request,
             consistency,
+            min_revision,
             ticket: None,
             timeout: timeout.unwrap_or(options.timeout),
             only: None,
@@ -448,6 +487,7 @@ impl Client {
             let errand = Errand {
                 request: request.clone(),
                 consistency: Consistency::Linearizable,
+                min_revision: 0,
                 ticket: ticket.as_ref(),
                 timeout: left,
                 only: None,
@@ -516,6 +556,7 @@ impl Client {
         let errand = Errand {
             request: Request::OpenSession,
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             ticket: None,
             timeout: deadline.saturating_duration_since(in_time(Duration::ZERO)),
             only: None,
@@ -570,6 +611,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::OpenSession { .. } => "session",
         ResponseBody::Status(_) => "status",
         ResponseBody::MoveLeader => "move-leader",
+        ResponseBody::Compact => "compact",
     };
     Error {
         kind: ErrorKind::Internal,

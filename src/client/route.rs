@@ -23,6 +23,7 @@ use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Outcome;
+use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
 use crate::api::SessionCall;
@@ -67,6 +68,7 @@ pub(super) struct Router {
 pub(super) struct Errand<'a> {
     pub(super) request: Request,
     pub(super) consistency: Consistency,
+    pub(super) min_revision: i64,
     pub(super) ticket: Option<&'a Ticket>,
     pub(super) timeout: Duration,
     /// Only this node will do.
@@ -121,6 +123,7 @@ impl Router {
             call: Call {
                 timeout_ms: 0,
                 consistency: errand.consistency,
+                min_revision: errand.min_revision,
                 session: None,
                 request: errand.request,
             },
@@ -295,7 +298,10 @@ impl Router {
     fn target(&self, call: &Call, progress: &Progress) -> String {
         let anyone = matches!(call.request, Request::Status)
             || (matches!(call.request, Request::Range(_))
-                && call.consistency == Consistency::Serializable);
+                && matches!(
+                    call.consistency,
+                    Consistency::Serializable | Consistency::MaxStaleness(_)
+                ));
         if !anyone && let Some(leader) = self.leader.load_full() {
             return leader.address.clone();
         }
@@ -376,6 +382,13 @@ impl Router {
             return;
         };
         if leader != header.member_id {
+            // A follower that has just been told by its leader knows who that is.
+            if header
+                .read
+                .is_some_and(|read| read.path == ReadPath::Follower)
+            {
+                self.look_for(leader);
+            }
             return;
         }
         let known = self.leader.load();
@@ -387,6 +400,28 @@ impl Router {
                 id: Some(leader),
                 address: from.to_string(),
             })));
+        }
+    }
+
+    /// A follower served a read by the word of `leader`, which is one exchange more than asking the
+    /// leader itself. Where the leader is not known, one more endpoint is connected to in the
+    /// background: this may be it. A client that was given followers only goes on asking them.
+    fn look_for(&self, leader: NodeId) {
+        if let Some(address) = self.pool.address_of(leader) {
+            let id = Some(leader);
+            self.leader.store(Some(Arc::new(Leader { id, address })));
+            return;
+        }
+        let unknown = |address: &&String| self.pool.usable(address).is_none();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let count = self.endpoints.len();
+        let mut around = (0..count).map(|step| &self.endpoints[(turn + step) % count]);
+        if let Some(address) = around.find(unknown).cloned() {
+            let pool = self.pool.clone();
+            tokio::spawn(async move {
+                // Whom it leads to is known once it is there; if it fails, another's turn comes.
+                let _ = pool.link(&address, in_time(DIAL_PATIENCE)).await;
+            });
         }
     }
 
@@ -455,8 +490,13 @@ impl Safety {
     fn of(request: &Request, numbered: bool) -> Self {
         match request {
             Request::Range(_) | Request::Status | Request::OpenSession => Self::Repeatable,
-            Request::Put(_) | Request::DeleteRange(_) if numbered => Self::Numbered,
-            Request::Put(_) | Request::DeleteRange(_) | Request::MoveLeader { .. } => Self::Once,
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) if numbered => {
+                Self::Numbered
+            }
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::Compact(_)
+            | Request::MoveLeader { .. } => Self::Once,
         }
     }
 }

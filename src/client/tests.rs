@@ -294,6 +294,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
             ..StatusResponse::default()
         })),
         Request::MoveLeader { .. } => ResponseBody::MoveLeader,
+        Request::Compact(_) => ResponseBody::Compact,
     };
     Ok(Response {
         header: ResponseHeader {

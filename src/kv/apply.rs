@@ -19,11 +19,12 @@ use super::clients::Admission;
 use super::command::Command;
 use super::command::Operation;
 use super::command::Reply;
+use super::compaction;
 use super::hash::Hashed;
 use super::meta;
 use super::meta::Progress;
 use super::mvcc;
-use super::mvcc::Changed;
+use super::mvcc::Write;
 use super::store::Fault;
 use super::store::Space;
 use super::store::Store;
@@ -123,18 +124,20 @@ fn write<S: Store>(
     operation: Operation,
 ) -> Result<Result<ResponseBody, Error>, S::Error> {
     let main = progress.revision + 1;
-    let written = match operation {
-        Operation::Put(request) => mvcc::put(store, main, request)?
-            .map(|(response, changed)| (ResponseBody::Put(response), changed)),
-        Operation::DeleteRange(request) => mvcc::delete_range(store, main, &request)?
-            .map(|(response, changed)| (ResponseBody::DeleteRange(response), changed)),
-    };
-    Ok(written.map(|(body, changed)| {
-        if changed == Changed::Yes {
-            progress.revision = main;
+    let mut write = Write::new(main);
+    let result = match operation {
+        Operation::Put(request) => mvcc::put(store, &mut write, request)?.map(ResponseBody::Put),
+        Operation::DeleteRange(request) => {
+            mvcc::delete_range(store, &mut write, &request)?.map(ResponseBody::DeleteRange)
         }
-        body
-    }))
+        Operation::Compact(request) => {
+            compaction::compact(progress, &request).map(|()| ResponseBody::Compact)
+        }
+    };
+    if write.has_changed() {
+        progress.revision = main;
+    }
+    Ok(result)
 }
 
 fn bootstrap<S: Store>(

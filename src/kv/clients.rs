@@ -85,7 +85,7 @@ pub(super) fn admit<S: Store>(
         ));
     };
     let mark = session.acknowledged.max(call.acknowledged);
-    if call.sequence <= mark {
+    if call.sequence <= mark && !planted!(MarkIgnored) {
         return refuse(Error::unknown(
             ErrorKind::StaleSequence,
             format!(
@@ -95,12 +95,16 @@ pub(super) fn admit<S: Store>(
             ),
         ));
     }
-    if let Some(kept) = store.get(Space::Clients, &reply_key(call.id, call.sequence))? {
+    let kept = store.get(Space::Clients, &reply_key(call.id, call.sequence))?;
+    let kept = kept.filter(|_| !planted!(RetryApplied));
+    #[cfg(leasehold_bugs)]
+    let kept = planted_among_kept(store, &call, kept)?;
+    if let Some(kept) = kept {
         session.advance(store, &call, index)?;
         session.write(store, call.id)?;
         return Ok(Admission::Settled(Kept::decode(&kept)?.into_reply(&call)));
     }
-    if call.sequence - mark > OUTSTANDING_MAX {
+    if call.sequence.saturating_sub(mark) > OUTSTANDING_MAX {
         return refuse(Error::not_applied(
             ErrorKind::SlowDown {
                 retry_after_ms: RETRY_AFTER_MS,
@@ -159,6 +163,8 @@ pub(super) fn open<S: Store>(
     sessions: &mut u64,
     sessions_max: u32,
 ) -> Result<ResponseBody, Error> {
+    #[cfg(leasehold_bugs)]
+    planted_eviction(store, sessions, sessions_max);
     if *sessions >= u64::from(sessions_max) {
         return Err(Error::not_applied(
             ErrorKind::SlowDown {
@@ -190,7 +196,7 @@ pub(super) fn forget<S: Store>(
     let Some(session) = Session::read(store, id)? else {
         return Ok(());
     };
-    if session.used > unused_since {
+    if session.used > unused_since && !planted!(ForgottenInUse) {
         return Ok(());
     }
     drop_replies(store, id, session.acknowledged, u64::MAX)?;
@@ -315,6 +321,37 @@ fn drop_replies<S: Store>(
         }
     }
     Ok(freed)
+}
+
+/// `DedupByLast`: what was applied is known by its last number alone.
+#[cfg(leasehold_bugs)]
+fn planted_among_kept<S: Store>(
+    store: &Hashed<'_, S>,
+    call: &SessionCall,
+    kept: Option<Bytes>,
+) -> Result<Option<Bytes>, S::Error> {
+    if !planted!(DedupByLast) {
+        return Ok(kept);
+    }
+    let span = Span::between(
+        reply_key(call.id, call.sequence),
+        reply_key(call.id, u64::MAX),
+    );
+    let last = store.range(Space::Clients, &span).last();
+    Ok(last.transpose()?.map(|(_, record)| record))
+}
+
+/// `FullTableEvicts`: makes room for the next.
+#[cfg(leasehold_bugs)]
+fn planted_eviction<S: Store>(store: &mut Hashed<'_, S>, sessions: &mut u64, sessions_max: u32) {
+    if planted!(FullTableEvicts)
+        && *sessions >= u64::from(sessions_max)
+        && let Ok(idle) = idle_sessions(store, LogIndex(u64::MAX), 1)
+    {
+        for id in idle {
+            let _ = forget(store, id, LogIndex(u64::MAX), sessions);
+        }
+    }
 }
 
 /// Up to this many numbers are looked up one by one, which on an LSM tree is cheaper than a scan.

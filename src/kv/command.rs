@@ -16,6 +16,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::api::ClusterInfo;
+use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -59,6 +60,8 @@ pub enum Operation {
     Put(PutRequest),
     /// Deletes one key or a range of keys.
     DeleteRange(DeleteRangeRequest),
+    /// Gives up history: changes no key, and no revision.
+    Compact(CompactionRequest),
 }
 
 /// The format version this program writes, and the highest that it reads.
@@ -171,6 +174,13 @@ mod tests {
                     }),
                 },
                 "010001ac020201010161020162 00",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::Compact(CompactionRequest { revision: 70 }),
+                },
+                "010000028c01",
             ),
             (Command::OpenSession { sessions_max: 128 }, "01018001"),
             (

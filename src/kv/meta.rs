@@ -20,6 +20,8 @@ const CLUSTER: &[u8] = b"cluster";
 /// The one record that the content hash leaves out: itself.
 pub(super) const HASH: &[u8] = b"hash";
 
+const PROGRESS_BYTES: usize = 40;
+
 /// An empty store is at revision 1, as in etcd: the first write makes it 2.
 const FIRST_REVISION: i64 = 1;
 
@@ -30,6 +32,8 @@ pub struct Progress {
     pub applied: LogId,
     /// The store-wide revision.
     pub revision: i64,
+    /// What was before this revision is compacted: reads below it are refused. 0 until then.
+    pub compact_revision: i64,
     /// How many sessions are open.
     pub sessions: u64,
 }
@@ -73,6 +77,7 @@ impl Default for Progress {
         Self {
             applied: LogId::default(),
             revision: FIRST_REVISION,
+            compact_revision: 0,
             sessions: 0,
         }
     }
@@ -81,16 +86,17 @@ impl Default for Progress {
 impl Progress {
     /// Key and record.
     pub(super) fn record(&self) -> (Bytes, Bytes) {
-        let mut bytes = BytesMut::with_capacity(32);
+        let mut bytes = BytesMut::with_capacity(PROGRESS_BYTES);
         bytes.put_u64(self.applied.index.0);
         bytes.put_u64(self.applied.term.0);
         bytes.put_i64(self.revision);
+        bytes.put_i64(self.compact_revision);
         bytes.put_u64(self.sessions);
         (Bytes::from_static(PROGRESS), bytes.freeze())
     }
 
     fn decode(mut record: Bytes) -> Result<Self, Fault> {
-        if record.len() != 32 {
+        if record.len() != PROGRESS_BYTES {
             return Err(Fault::Damaged {
                 space: Space::Meta,
                 what: "a progress record of the wrong size",
@@ -99,6 +105,7 @@ impl Progress {
         Ok(Self {
             applied: LogId::new(LogIndex(record.get_u64()), Term(record.get_u64())),
             revision: record.get_i64(),
+            compact_revision: record.get_i64(),
             sessions: record.get_u64(),
         })
     }

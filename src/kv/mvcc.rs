@@ -6,57 +6,155 @@
 //! write, its version the number of writes since it was created.
 //!
 //! Each change leaves three marks: the key's current record (or none), the record or tombstone in
-//! `history`, and an event under (revision, number within the write).
+//! `history`, and an event under (revision, number within the write). One write changes a key at
+//! most once.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::api::DeleteRangeRequest;
 use crate::api::DeleteRangeResponse;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
-use crate::api::KeyValue;
 use crate::api::PutRequest;
 use crate::api::PutResponse;
 
 use super::hash::Hashed;
 use super::keys;
 use super::keys::Revision;
-use super::store::Fault;
+use super::record::EventKind;
+use super::record::EventRecord;
+use super::record::Record;
+use super::record::TOMBSTONE;
 use super::store::Space;
 use super::store::Store;
 use super::store::View;
 
-/// The most keys that one write may delete. Without a bound one small request could ask every
-/// replica for more memory than it has, and would ask again at every restart.
-pub const DELETE_KEYS_MAX: u64 = 100_000;
+/// The most keys that one write may delete or look at. Without a bound one small request could ask
+/// every replica for more time and memory than it has, and would ask again at every restart.
+pub const WRITE_KEYS_MAX: u64 = 100_000;
 
-/// The most bytes of previous keys and values that a delete of several keys hands back: what fits
-/// into one reply of the default limits.
-pub const PREVIOUS_BYTES_MAX: u64 = 1280 << 10;
+/// The most bytes of keys and values that one write may replace, delete or look at: 128 values of
+/// the default limits have room, and a state thread is not held up for seconds.
+pub const WRITE_BYTES_MAX: u64 = 144 << 20;
 
-/// What a write did: `Ok` with its answer and whether it changed anything, or why it was refused.
-pub(super) type Written<T> = Result<(T, Changed), Error>;
+/// The most bytes of keys and values that the answer to a write carries, unless it is a single
+/// one: what fits into one reply of the default limits.
+pub const ANSWER_BYTES_MAX: u64 = 1280 << 10;
 
-/// Whether a write changed the store, and so used up its revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Changed {
-    Yes,
-    No,
+/// A write on its way through the store: the place of its next change, and what it may still cost.
+pub(super) struct Write {
+    next: Revision,
+    cost: Cost,
 }
 
-/// Writes one key at revision `main`.
+impl Write {
+    /// A write that will have the revision `main`, if it changes anything.
+    pub(super) fn new(main: i64) -> Self {
+        Self {
+            next: Revision::first(main),
+            cost: Cost::default(),
+        }
+    }
+
+    /// Whether it has changed the store, and so used up its revision.
+    pub(super) fn has_changed(&self) -> bool {
+        self.next.sub > 0
+    }
+
+    fn take_place(&mut self) -> Revision {
+        let place = self.next;
+        self.next = place.next();
+        place
+    }
+}
+
+/// What a request has cost so far. The bounds are constants, because every replica must come to the
+/// same verdict.
+#[derive(Default)]
+pub(super) struct Cost {
+    keys: u64,
+    bytes: u64,
+    answers: u64,
+    answer_bytes: u64,
+}
+
+impl Cost {
+    /// Counts a key that the request looks at or takes away, with `bytes` of key and record.
+    pub(super) fn visit(&mut self, bytes: usize) -> Result<(), Error> {
+        self.keys += 1;
+        self.bytes += bytes as u64;
+        if self.keys > WRITE_KEYS_MAX {
+            return Err(too_large(
+                WRITE_KEYS_MAX,
+                self.keys,
+                format!(
+                    "the request goes through more than {WRITE_KEYS_MAX} keys, the most that one \
+                     write or transaction may: use several with smaller ranges"
+                ),
+            ));
+        }
+        if self.bytes > WRITE_BYTES_MAX && self.keys > 1 {
+            return Err(too_large(
+                WRITE_BYTES_MAX,
+                self.bytes,
+                format!(
+                    "the request goes through more than {WRITE_BYTES_MAX} bytes of keys and \
+                     values, the most that one write or transaction may: use several with smaller \
+                     ranges"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Counts a key that the request goes through, and that goes into the answer if `answered`.
+    pub(super) fn count(&mut self, bytes: usize, answered: bool) -> Result<(), Error> {
+        self.visit(bytes)?;
+        match answered {
+            true => self.answer(bytes),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts a key and value of `bytes` that go into the answer.
+    pub(super) fn answer(&mut self, bytes: usize) -> Result<(), Error> {
+        self.answers += 1;
+        self.answer_bytes += bytes as u64;
+        if self.answer_bytes > ANSWER_BYTES_MAX && self.answers > 1 {
+            return Err(too_large(
+                ANSWER_BYTES_MAX,
+                self.answer_bytes,
+                format!(
+                    "the keys and values to be answered exceed {ANSWER_BYTES_MAX} bytes, the most \
+                     that one reply carries: use smaller ranges, or do not ask for values"
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Writes one key. A refusal has changed nothing.
 pub(super) fn put<S: Store>(
     store: &mut Hashed<'_, S>,
-    main: i64,
+    write: &mut Write,
     request: PutRequest,
-) -> Result<Written<PutResponse>, S::Error> {
+) -> Result<Result<PutResponse, Error>, S::Error> {
     if let Err(refusal) = check_key(&request.key) {
         return Ok(Err(refusal));
     }
     let key = request.key;
     let old = store.get(Space::Current, &key)?;
     let previous = old.clone().map(Record::decode).transpose()?;
+    if let Some(old) = &old
+        && let Err(refusal) = write.cost.count(key.len() + old.len(), request.prev_kv)
+    {
+        return Ok(Err(refusal));
+    }
+
+    let place = write.take_place();
+    let main = place.main;
     let record = Record {
         create_revision: previous.as_ref().map_or(main, |p| p.create_revision),
         mod_revision: main,
@@ -65,16 +163,16 @@ pub(super) fn put<S: Store>(
         value: request.value,
     }
     .encode();
-    let revision = Revision { main, sub: 0 };
+    let before = previous.as_ref().map_or(0, |p| p.mod_revision);
     store.insert(
         Space::History,
-        keys::history_key(&key, revision),
+        keys::history_key(&key, place),
         record.clone(),
     );
     store.insert(
         Space::Events,
-        keys::event_key(revision),
-        event(EventKind::Put, &key),
+        keys::event_key(place),
+        EventRecord::encode(EventKind::Put, before, &key),
     );
     match &old {
         Some(old) => store.replace(Space::Current, key.clone(), old, record),
@@ -83,83 +181,65 @@ pub(super) fn put<S: Store>(
     let prev_kv = previous
         .filter(|_| request.prev_kv)
         .map(|previous| previous.with_key(key));
-    Ok(Ok((PutResponse { prev_kv }, Changed::Yes)))
+    Ok(Ok(PutResponse { prev_kv }))
 }
 
-/// Deletes one key or a range of keys at revision `main`.
+/// Deletes one key or a range of keys. A refusal has changed nothing.
 pub(super) fn delete_range<S: Store>(
     store: &mut Hashed<'_, S>,
-    main: i64,
+    write: &mut Write,
     request: &DeleteRangeRequest,
-) -> Result<Written<DeleteRangeResponse>, S::Error> {
-    let keys = match doomed(store, request)? {
+) -> Result<Result<DeleteRangeResponse, Error>, S::Error> {
+    let keys = match doomed(store, &mut write.cost, request)? {
         Ok(keys) => keys,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let mut response = DeleteRangeResponse::default();
-    for (sub, key) in (0..).zip(keys) {
+    for key in keys {
         let Some(old) = store.take(Space::Current, &key)? else {
             continue;
         };
+        let old = Record::decode(old)?;
         response.deleted += 1;
-        let revision = Revision { main, sub };
-        store.insert(
-            Space::History,
-            keys::history_key(&key, revision),
-            Bytes::from_static(&[TOMBSTONE]),
-        );
+        let place = write.take_place();
+        store.insert(Space::History, keys::history_key(&key, place), TOMBSTONE);
         store.insert(
             Space::Events,
-            keys::event_key(revision),
-            event(EventKind::Delete, &key),
+            keys::event_key(place),
+            EventRecord::encode(EventKind::Delete, old.mod_revision, &key),
         );
         if request.prev_kv {
-            response.prev_kvs.push(Record::decode(old)?.with_key(key));
+            response.prev_kvs.push(old.with_key(key));
         }
     }
-    let changed = match response.deleted {
-        0 => Changed::No,
-        _ => Changed::Yes,
-    };
-    Ok(Ok((response, changed)))
+    Ok(Ok(response))
 }
 
 /// The keys that `request` deletes, or why it may not. Nothing is changed yet, so a refusal
 /// leaves nothing behind.
 fn doomed<V: View>(
     view: &V,
+    cost: &mut Cost,
     request: &DeleteRangeRequest,
 ) -> Result<Result<Vec<Bytes>, Error>, V::Error> {
     if request.range == KeyRange::Single {
-        return Ok(check_key(&request.key).map(|()| vec![request.key.clone()]));
+        if let Err(refusal) = check_key(&request.key) {
+            return Ok(Err(refusal));
+        }
+        let Some(record) = view.get(Space::Current, &request.key)? else {
+            return Ok(Ok(Vec::new()));
+        };
+        let counted = cost.count(request.key.len() + record.len(), request.prev_kv);
+        return Ok(counted.map(|()| vec![request.key.clone()]));
     }
     let mut keys = Vec::new();
-    let mut previous_bytes = 0u64;
     for pair in view.range(Space::Current, &keys::span(&request.key, &request.range)) {
         let (key, record) = pair?;
-        previous_bytes += (key.len() + record.len()) as u64;
+        if let Err(refusal) = cost.count(key.len() + record.len(), request.prev_kv) {
+            return Ok(Err(refusal));
+        }
         // A copy, because a key read from disk may hold on to the whole block it came from.
         keys.push(Bytes::copy_from_slice(&key));
-        if keys.len() as u64 > DELETE_KEYS_MAX {
-            return Ok(Err(too_large(
-                DELETE_KEYS_MAX,
-                DELETE_KEYS_MAX + 1,
-                format!(
-                    "the range holds more than {DELETE_KEYS_MAX} keys, the most that one request \
-                     deletes: delete it in several smaller ranges"
-                ),
-            )));
-        }
-        if request.prev_kv && previous_bytes > PREVIOUS_BYTES_MAX && keys.len() > 1 {
-            return Ok(Err(too_large(
-                PREVIOUS_BYTES_MAX,
-                previous_bytes,
-                format!(
-                    "the previous values of the range exceed {PREVIOUS_BYTES_MAX} bytes, the most \
-                     that one reply carries: delete smaller ranges, or without asking for them"
-                ),
-            )));
-        }
     }
     Ok(Ok(keys))
 }
@@ -187,81 +267,4 @@ fn check_key(key: &[u8]) -> Result<(), Error> {
 
 fn too_large(limit: u64, actual: u64, detail: String) -> Error {
     Error::not_applied(ErrorKind::RequestTooLarge { limit, actual }, detail)
-}
-
-/// The key with its `record` from [`Space::Current`].
-///
-/// # Errors
-/// [`Fault::Damaged`] if the record does not read.
-pub fn key_value(key: Bytes, record: Bytes) -> Result<KeyValue, Fault> {
-    Record::decode(record).map(|record| record.with_key(key))
-}
-
-/// What a key holds, in `current` and in `history`.
-struct Record {
-    create_revision: i64,
-    mod_revision: i64,
-    version: i64,
-    lease: i64,
-    value: Bytes,
-}
-
-/// The first byte of a record that holds a value, and of one that says the key was deleted.
-const VALUE: u8 = 1;
-const TOMBSTONE: u8 = 0;
-/// One byte of kind and four numbers stand before the value.
-const RECORD_HEADER: usize = 33;
-
-impl Record {
-    fn encode(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(RECORD_HEADER + self.value.len());
-        bytes.put_u8(VALUE);
-        bytes.put_i64(self.create_revision);
-        bytes.put_i64(self.mod_revision);
-        bytes.put_i64(self.version);
-        bytes.put_i64(self.lease);
-        bytes.put_slice(&self.value);
-        bytes.freeze()
-    }
-
-    /// The value stays where it is: it shares `record`'s memory.
-    fn decode(mut record: Bytes) -> Result<Self, Fault> {
-        if record.len() < RECORD_HEADER || record.get_u8() != VALUE {
-            return Err(Fault::Damaged {
-                space: Space::Current,
-                what: "a record that does not read",
-            });
-        }
-        Ok(Self {
-            create_revision: record.get_i64(),
-            mod_revision: record.get_i64(),
-            version: record.get_i64(),
-            lease: record.get_i64(),
-            value: record,
-        })
-    }
-
-    fn with_key(self, key: Bytes) -> KeyValue {
-        KeyValue {
-            key,
-            value: self.value,
-            create_revision: self.create_revision,
-            mod_revision: self.mod_revision,
-            version: self.version,
-            lease: self.lease,
-        }
-    }
-}
-
-/// What an event did to its key.
-enum EventKind {
-    Delete = 0,
-    Put = 1,
-}
-
-fn event(kind: EventKind, key: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(1 + key.len());
-    bytes.put_u8(kind as u8);
-    bytes.put_slice(key);
-    bytes.freeze()
 }

@@ -34,16 +34,20 @@ pub enum Space {
     Events = 3,
     /// Sessions and the replies kept for them.
     Clients = 7,
+    /// What this replica knows of itself alone: how far it has removed compacted history. Peers
+    /// differ in it, so the content hash leaves it out.
+    Local = 8,
 }
 
 impl Space {
     /// Every keyspace.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Meta,
         Self::Current,
         Self::History,
         Self::Events,
         Self::Clients,
+        Self::Local,
     ];
 
     /// Its name on disk.
@@ -54,6 +58,7 @@ impl Space {
             Self::History => "history",
             Self::Events => "events",
             Self::Clients => "clients",
+            Self::Local => "local",
         }
     }
 
@@ -65,7 +70,14 @@ impl Space {
             Self::History => 2,
             Self::Events => 3,
             Self::Clients => 4,
+            Self::Local => 5,
         }
+    }
+
+    /// Whether it is changed by entries of the log alone, and so is the same on every replica
+    /// that has applied the same ones, compacted history aside.
+    pub fn is_replicated(self) -> bool {
+        self != Self::Local
     }
 }
 
@@ -100,6 +112,32 @@ impl Span {
         Self {
             from,
             until: Some(until),
+        }
+    }
+
+    /// The first key that may belong to it.
+    pub fn from(&self) -> &Bytes {
+        &self.from
+    }
+
+    /// The first key after it; `None` if it has no end.
+    pub fn until(&self) -> Option<&Bytes> {
+        self.until.as_ref()
+    }
+
+    /// Whether `key` belongs to it.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= self.from.as_ref() && self.until.as_ref().is_none_or(|until| key < until.as_ref())
+    }
+
+    /// Leaves out what is before `from`.
+    pub fn advance(&mut self, from: Bytes) {
+        if let Some(until) = &self.until
+            && *until < from
+        {
+            self.from = until.clone();
+        } else {
+            self.from = from;
         }
     }
 

@@ -1,12 +1,15 @@
 //! The state machine against a model: random programs over plain maps, and the rules one by one.
 
-use std::collections::BTreeMap;
+mod compaction;
+mod model;
+mod ranges;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
 use crate::api::ClusterInfo;
+use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
 use crate::api::DeleteRangeResponse;
 use crate::api::Error;
@@ -27,6 +30,8 @@ use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::SessionId;
 use crate::types::Term;
+use model::Model;
+use model::verdict;
 
 fn text(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
@@ -111,7 +116,9 @@ impl Machine {
             range,
             ..RangeRequest::default()
         };
-        super::range(&self.store, &request, &Limits::DEFAULT).expect("memory does not fail")
+        super::range(&self.store, &request, &Limits::DEFAULT)
+            .expect("memory does not fail")
+            .expect("the current revision can be read")
     }
 
     fn progress(&self) -> Progress {
@@ -240,13 +247,13 @@ fn a_range_is_deleted_at_one_revision_with_an_event_for_each_key() {
         .map(Result::unwrap)
         .collect();
     let expected: Vec<(i64, u32, &[u8])> = vec![
-        (2, 0, b"\x01a"),
-        (3, 0, b"\x01ab"),
-        (4, 0, b"\x01b"),
-        (5, 0, b"\x01c"),
-        (6, 0, b"\x00a"),
-        (6, 1, b"\x00ab"),
-        (6, 2, b"\x00b"),
+        (2, 0, b"\x01\0\0\0\0\0\0\0\0a"),
+        (3, 0, b"\x01\0\0\0\0\0\0\0\0ab"),
+        (4, 0, b"\x01\0\0\0\0\0\0\0\0b"),
+        (5, 0, b"\x01\0\0\0\0\0\0\0\0c"),
+        (6, 0, b"\x00\0\0\0\0\0\0\0\x02a"),
+        (6, 1, b"\x00\0\0\0\0\0\0\0\x03ab"),
+        (6, 2, b"\x00\0\0\0\0\0\0\0\x04b"),
     ];
     let found: Vec<(i64, u32, &[u8])> = events
         .iter()
@@ -317,7 +324,7 @@ fn a_delete_beyond_its_bounds_is_refused_whole() {
         machine.put("a", "1");
         machine.store.get(Space::Current, b"a").unwrap().unwrap()
     };
-    for number in 0..DELETE_KEYS_MAX {
+    for number in 0..WRITE_KEYS_MAX {
         let key = Bytes::from(format!("many/{number:08}"));
         machine.store.put(Space::Current, key, record.clone());
     }
@@ -348,7 +355,7 @@ fn a_delete_beyond_its_bounds_is_refused_whole() {
         refusal(&too_much),
         (
             ErrorKind::RequestTooLarge {
-                limit: PREVIOUS_BYTES_MAX,
+                limit: ANSWER_BYTES_MAX,
                 ..
             },
             Outcome::NotApplied
@@ -360,7 +367,7 @@ fn a_delete_beyond_its_bounds_is_refused_whole() {
         refusal(&too_many),
         (
             ErrorKind::RequestTooLarge {
-                limit: DELETE_KEYS_MAX,
+                limit: WRITE_KEYS_MAX,
                 ..
             },
             Outcome::NotApplied
@@ -368,20 +375,20 @@ fn a_delete_beyond_its_bounds_is_refused_whole() {
     ));
     assert_eq!(
         machine.range("", KeyRange::Prefix).count,
-        DELETE_KEYS_MAX + 1
+        WRITE_KEYS_MAX + 1
     );
     machine.delete("one", KeyRange::Single);
     let answer = machine.write(everything(false)).1;
     let ResponseBody::DeleteRange(response) = answer else {
         panic!("not an answer to a delete: {answer:?}");
     };
-    assert_eq!(response.deleted, DELETE_KEYS_MAX);
+    assert_eq!(response.deleted, WRITE_KEYS_MAX);
 }
 
 #[test]
 fn one_large_value_is_handed_back_however_large() {
     let mut machine = Machine::default();
-    let value = "v".repeat(2 * usize::try_from(PREVIOUS_BYTES_MAX).unwrap());
+    let value = "v".repeat(2 * usize::try_from(ANSWER_BYTES_MAX).unwrap());
     machine.put("a", &value);
     let (_, response) = machine.delete("a", KeyRange::Prefix);
     assert_eq!(response.prev_kvs[0].value.len(), value.len());
@@ -477,7 +484,7 @@ fn the_stored_format_is_pinned() {
     machine.put("large", &"v".repeat(5000));
     machine.once(id, 3, 0, put("large", "small"));
     machine.once(id, 5, 1, delete("a", KeyRange::Prefix));
-    let pinned = ContentHash(0xa186_fe04_a872_d4f8_a291_e67d_63e4_f8f2);
+    let pinned = ContentHash(0x21d3_74eb_591d_f7fb_2b2c_e52d_699e_ec7c);
     assert_eq!(content_hash(&machine.store), Ok(pinned));
 }
 
@@ -715,98 +722,6 @@ fn idle_sessions_are_those_not_used_since() {
     assert_eq!(all, vec![first, second, third]);
 }
 
-// Reads.
-
-fn three_keys() -> Machine {
-    let mut machine = Machine::default();
-    for key in ["a", "ab", "b"] {
-        machine.put(key, &"v".repeat(100));
-    }
-    machine
-}
-
-fn read(machine: &Machine, request: &RangeRequest, reply_bytes_max: usize) -> RangeResponse {
-    let limits = Limits {
-        reply_bytes_max,
-        ..Limits::DEFAULT
-    };
-    range(&machine.store, request, &limits).expect("memory does not fail")
-}
-
-#[test]
-fn a_range_stops_at_its_limit_says_more_and_counts_all() {
-    let machine = three_keys();
-    for (limit, returned, more) in [(0, 3, false), (1, 1, true), (2, 2, true), (3, 3, false)] {
-        let request = RangeRequest {
-            range: KeyRange::Prefix,
-            limit,
-            ..RangeRequest::default()
-        };
-        let response = read(&machine, &request, 1 << 20);
-        assert_eq!(
-            (response.kvs.len(), response.more, response.count),
-            (returned, more, 3),
-            "limit {limit}"
-        );
-    }
-}
-
-#[test]
-fn a_range_stops_before_its_reply_is_too_large_but_always_gets_on() {
-    let machine = three_keys();
-    let request = RangeRequest {
-        range: KeyRange::Prefix,
-        ..RangeRequest::default()
-    };
-    for (bytes, returned) in [(0, 1), (512 + 310, 2), (512 + 460, 3)] {
-        let response = read(&machine, &request, bytes);
-        assert_eq!(response.kvs.len(), returned, "{bytes} bytes");
-        assert_eq!(response.more, returned < 3);
-        assert_eq!(response.count, 3);
-    }
-    // What is estimated per key is never less than what its encoding takes.
-    let widest = KeyValue {
-        key: Bytes::from(vec![b'k'; 8 << 10]),
-        value: Bytes::from(vec![b'v'; 1 << 20]),
-        create_revision: i64::MIN,
-        mod_revision: i64::MIN,
-        version: i64::MIN,
-        lease: i64::MIN,
-    };
-    let encoded = postcard::to_stdvec(&widest).unwrap().len();
-    assert!(encoded <= widest.key.len() + widest.value.len() + 50);
-}
-
-#[test]
-fn keys_only_and_count_only_leave_out_what_they_say() {
-    let machine = three_keys();
-    let request = RangeRequest {
-        range: KeyRange::Prefix,
-        keys_only: true,
-        ..RangeRequest::default()
-    };
-    let keys = read(&machine, &request, 1 << 20);
-    assert!(keys.kvs.iter().all(|kv| kv.value.is_empty()));
-    assert_eq!(keys.kvs[1], kv("ab", "", 3, 3, 1));
-    for (range, count) in [(KeyRange::Single, 1), (KeyRange::Prefix, 2)] {
-        let request = RangeRequest {
-            key: text("a"),
-            range,
-            count_only: true,
-            ..RangeRequest::default()
-        };
-        let counted = read(&machine, &request, 1 << 20);
-        assert_eq!((counted.kvs.len(), counted.count), (0, count));
-        assert!(!counted.more);
-    }
-}
-
-#[test]
-fn an_inverted_range_finds_nothing() {
-    let machine = three_keys();
-    assert_eq!(machine.range("b", KeyRange::Until(text("a"))).count, 0);
-}
-
 // Random programs.
 
 /// One step of a random program.
@@ -896,7 +811,9 @@ fn an_operation() -> impl Strategy<Value = Operation> {
             prev_kv,
         })
     });
-    prop_oneof![3 => put, 1 => delete]
+    let compact =
+        (0i64..30).prop_map(|revision| Operation::Compact(CompactionRequest { revision }));
+    prop_oneof![12 => put, 4 => delete, 1 => compact]
 }
 
 /// Random programs: mostly writes, with and without a session.
@@ -923,221 +840,6 @@ pub(crate) fn programs(length: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..length)
 }
 
-/// What the state machine should do, on plain maps.
-#[derive(Default)]
-struct Model {
-    revision: i64,
-    keys: BTreeMap<Bytes, KeyValue>,
-    /// (key, newest first, revision, number) → what the key became.
-    past: BTreeMap<(i64, u32), (Bytes, Option<KeyValue>)>,
-    sessions: BTreeMap<SessionId, ModelSession>,
-    cluster: Option<ClusterInfo>,
-}
-
-#[derive(Default)]
-struct ModelSession {
-    mark: u64,
-    used: u64,
-    replies: BTreeMap<u64, Verdict>,
-}
-
-/// A reply without the sentences of its error.
-type Verdict = (i64, Result<Option<ResponseBody>, (ErrorKind, Outcome)>);
-
-fn verdict(reply: Reply) -> Verdict {
-    let strip = |error: Error| match error.kind {
-        ErrorKind::SlowDown { .. } => (ErrorKind::SlowDown { retry_after_ms: 0 }, error.outcome),
-        kind => (kind, error.outcome),
-    };
-    (reply.revision, reply.result.map_err(strip))
-}
-
-impl Model {
-    fn new() -> Self {
-        Self {
-            revision: 1,
-            ..Self::default()
-        }
-    }
-
-    fn apply(&mut self, id: LogId, command: Option<&Bytes>) -> Verdict {
-        let no = |kind| Err((kind, Outcome::NotApplied));
-        let Some(bytes) = command else {
-            return (self.revision, Ok(None));
-        };
-        let Ok(command) = Command::decode(bytes) else {
-            return (self.revision, no(ErrorKind::Unsupported));
-        };
-        match command {
-            Command::Write {
-                session: None,
-                operation,
-            } => self.write(operation),
-            Command::Write {
-                session: Some(call),
-                operation,
-            } => {
-                let unknown = |kind| Err((kind, Outcome::Unknown));
-                let revision = self.revision;
-                let Some(session) = self.sessions.get_mut(&call.id) else {
-                    return (revision, unknown(ErrorKind::SessionExpired));
-                };
-                let mark = session.mark.max(call.acknowledged);
-                if call.sequence <= mark {
-                    return (revision, unknown(ErrorKind::StaleSequence));
-                }
-                session.mark = mark;
-                session.used = id.index.0;
-                session.replies.retain(|sequence, _| *sequence > mark);
-                if let Some(verdict) = session.replies.get(&call.sequence) {
-                    return verdict.clone();
-                }
-                let verdict = self.write(operation);
-                let session = self.sessions.get_mut(&call.id).expect("it is there");
-                session.replies.insert(call.sequence, verdict.clone());
-                verdict
-            }
-            Command::OpenSession { sessions_max } => {
-                if self.sessions.len() >= sessions_max as usize {
-                    return (self.revision, no(ErrorKind::SlowDown { retry_after_ms: 0 }));
-                }
-                let session = ModelSession {
-                    used: id.index.0,
-                    ..ModelSession::default()
-                };
-                let id = SessionId(id.index.0);
-                self.sessions.insert(id, session);
-                (self.revision, Ok(Some(ResponseBody::OpenSession { id })))
-            }
-            Command::Bootstrap(info) => match &self.cluster {
-                Some(set) if *set != info => (self.revision, no(ErrorKind::ClusterMismatch)),
-                _ => {
-                    self.cluster = Some(info);
-                    (self.revision, Ok(None))
-                }
-            },
-            Command::ForgetSessions {
-                sessions,
-                unused_since,
-            } => {
-                for id in sessions {
-                    if self
-                        .sessions
-                        .get(&id)
-                        .is_some_and(|s| s.used <= unused_since.0)
-                    {
-                        self.sessions.remove(&id);
-                    }
-                }
-                (self.revision, Ok(None))
-            }
-        }
-    }
-
-    fn write(&mut self, operation: Operation) -> Verdict {
-        let empty = Err((ErrorKind::InvalidArgument, Outcome::NotApplied));
-        let main = self.revision + 1;
-        match operation {
-            Operation::Put(request) => {
-                if request.key.is_empty() {
-                    return (self.revision, empty);
-                }
-                self.revision = main;
-                let old = self.keys.get(&request.key).cloned();
-                let new = KeyValue {
-                    key: request.key.clone(),
-                    value: request.value,
-                    create_revision: old.as_ref().map_or(main, |old| old.create_revision),
-                    mod_revision: main,
-                    version: old.as_ref().map_or(0, |old| old.version) + 1,
-                    lease: 0,
-                };
-                self.past
-                    .insert((main, 0), (request.key.clone(), Some(new.clone())));
-                self.keys.insert(request.key, new);
-                let prev_kv = old.filter(|_| request.prev_kv);
-                (main, Ok(Some(ResponseBody::Put(PutResponse { prev_kv }))))
-            }
-            Operation::DeleteRange(request) => {
-                if request.key.is_empty() && request.range == KeyRange::Single {
-                    return (self.revision, empty);
-                }
-                let matches = |key: &Bytes| match &request.range {
-                    KeyRange::Single => key == &request.key,
-                    KeyRange::Prefix => key.starts_with(&request.key),
-                    KeyRange::Until(end) => key >= &request.key && key < end,
-                    KeyRange::From => key >= &request.key,
-                };
-                let gone: Vec<KeyValue> = self
-                    .keys
-                    .values()
-                    .filter(|kv| matches(&kv.key))
-                    .cloned()
-                    .collect();
-                for (sub, kv) in (0..).zip(&gone) {
-                    self.keys.remove(&kv.key);
-                    self.past.insert((main, sub), (kv.key.clone(), None));
-                }
-                if !gone.is_empty() {
-                    self.revision = main;
-                }
-                let response = DeleteRangeResponse {
-                    deleted: gone.len() as u64,
-                    prev_kvs: if request.prev_kv { gone } else { vec![] },
-                };
-                (self.revision, Ok(Some(ResponseBody::DeleteRange(response))))
-            }
-        }
-    }
-
-    /// Whether `store` holds what this model holds, in every keyspace.
-    fn check(&self, store: &MemStore) {
-        let all = RangeRequest {
-            range: KeyRange::Prefix,
-            ..RangeRequest::default()
-        };
-        let found = range(store, &all, &Limits::DEFAULT).unwrap().kvs;
-        let expected: Vec<KeyValue> = self.keys.values().cloned().collect();
-        assert_eq!(found, expected);
-
-        let progress = progress(store).unwrap();
-        assert_eq!(progress.revision, self.revision);
-        assert_eq!(progress.sessions, self.sessions.len() as u64);
-        assert_eq!(cluster_info(store).unwrap(), self.cluster);
-        let kept: usize = self.sessions.values().map(|s| s.replies.len()).sum();
-        assert_eq!(
-            store.count(Space::Clients, &Span::all()).unwrap(),
-            (kept + self.sessions.len()) as u64
-        );
-
-        let events = store.range(Space::Events, &Span::all()).map(Result::unwrap);
-        let mut history = MemStore::new();
-        let mut count = 0;
-        for ((key, record), (&(main, sub), (changed, after))) in events.zip(&self.past) {
-            let revision = keys::Revision { main, sub };
-            assert_eq!(key, keys::event_key(revision));
-            assert_eq!(record[0], u8::from(after.is_some()));
-            assert_eq!(&record[1..], changed.as_ref());
-            history.put(
-                Space::History,
-                keys::history_key(changed, revision),
-                Bytes::new(),
-            );
-            let past = store.get(Space::History, &keys::history_key(changed, revision));
-            let past = past.unwrap().expect("every change is in history");
-            match after {
-                Some(kv) => assert_eq!(&key_value(changed.clone(), past).unwrap(), kv),
-                None => assert_eq!(past.as_ref(), [0]),
-            }
-            count += 1;
-        }
-        assert_eq!(count, self.past.len() as u64);
-        for space in [Space::Events, Space::History] {
-            assert_eq!(store.count(space, &Span::all()), Ok(count), "{space}");
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
@@ -1150,6 +852,7 @@ proptest! {
             prop_assert_eq!(content_hash(&store), scan(&store));
         }
         model.check(&store);
+        model.check_uncompacted(&store);
     }
 
     #[test]

@@ -991,6 +991,43 @@ fn damage_between_a_batch_and_the_next_block_is_repaired_too() {
 }
 
 #[test]
+fn a_log_that_begins_with_a_foreign_batch_can_be_repaired() {
+    // As above, a restored backup; here it shows in the first segment that is left.
+    let lives = [1, 2].map(|term| {
+        let disk = SimDisk::new(term);
+        let (mut log, _) = open(&disk).unwrap();
+        for index in 1..=4 {
+            log.append(&[entry(index, term, 10)]).unwrap();
+        }
+        // Names the last batch of the first segment.
+        log.save_vote(vote(2, term)).unwrap();
+        log.append(&[entry(5, term, 10)]).unwrap();
+        log.cut_before(LogIndex(5)).unwrap();
+        disk
+    });
+    for name in lives[0].file_names() {
+        if name != "vote" {
+            lives[0].rot(&name, 0, &lives[1].contents(&name));
+        }
+    }
+    let (mut log, recovery) = open(&lives[0]).unwrap();
+    assert!(matches!(recovery.verdict, Verdict::Damaged(_)));
+    assert_eq!(recovery.records, []);
+    log.repair().unwrap();
+    assert_eq!(log.base(), LogId::default(), "nothing of it can be trusted");
+    drop(log);
+    lives[0].crash();
+    let (mut log, recovery) = open(&lives[0]).unwrap();
+    assert_eq!(
+        recovery.verdict,
+        Verdict::Clean,
+        "else it is damaged at every start"
+    );
+    assert!(recovery.quarantined);
+    log.append(&[entry(1, 3, 1)]).unwrap();
+}
+
+#[test]
 fn a_quarantine_that_others_ask_for_is_remembered_too() {
     let (disk, truth) = specimen(true);
     let (mut log, recovery) = open(&disk).unwrap();

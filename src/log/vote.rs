@@ -176,11 +176,24 @@ fn write_in_order<F: DiskFile>(
     order: [u64; 2],
 ) -> Result<(), DiskError> {
     let sector = slot.encode(options);
+    #[cfg(leasehold_bugs)]
+    let order = planted_order(order, slot.generation);
     for at in order {
         file.write_at(&sector, at)?;
-        file.sync_data()?;
+        if !planted!(VoteSyncSkipped) {
+            file.sync_data()?;
+        }
     }
     Ok(())
+}
+
+/// `SlotsAlternate`: one slot at a time is enough.
+#[cfg(leasehold_bugs)]
+fn planted_order(order: [u64; 2], generation: u64) -> Vec<u64> {
+    if planted!(SlotsAlternate) && generation > 1 {
+        return vec![SLOTS[(generation % 2) as usize]];
+    }
+    order.to_vec()
 }
 
 /// What a slot turned out to be.

@@ -173,7 +173,7 @@ impl Timing {
         let needed = drifted(lease, drift_ppm)
             .saturating_mul(2)
             .saturating_add(granularity.saturating_mul(2));
-        if skew < needed && skew < lease {
+        if skew < needed && skew < lease && !planted!(UncheckedTiming) {
             return Err(TimingError::SkewTooSmall {
                 lease,
                 skew,
@@ -217,6 +217,7 @@ impl Timing {
 
     /// L = P - M: how long after a round's creation the leader trusts what it promised.
     pub fn trusted_lease(&self) -> Duration {
+        planted!(NoMargin => return self.lease_duration);
         self.lease_duration - self.max_clock_skew
     }
 }

@@ -26,6 +26,7 @@ use crate::raft::Output;
 use crate::raft::Payload;
 use crate::raft::Published;
 use crate::raft::ReadId;
+use crate::raft::ReadMode;
 use crate::raft::ReadRefusal;
 use crate::raft::Refused;
 use crate::raft::Restored;
@@ -34,6 +35,8 @@ use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Timing;
 use crate::raft::Unsaved;
+use crate::raft::asking::Asking;
+use crate::raft::freshness::Ages;
 use crate::raft::leader_lease::VotePromise;
 use crate::raft::log::Log;
 use crate::raft::reads::Reader;
@@ -95,13 +98,25 @@ pub struct Consensus {
     pub(super) role: RoleState,
     pub(super) election_due: Instant,
     pub(super) next_round: u64,
+    /// Names of our questions count beside those of rounds, with the same drawn upper bits: the
+    /// two are never compared.
+    pub(super) next_name: u64,
     pub(super) quarantine: Option<Quarantine>,
     /// See [`Consensus::is_unproven`].
     pub(super) unproven: bool,
     retired: bool,
     pub(super) tripped: bool,
+    /// See `StickyTransferFlag`.
+    #[cfg(leasehold_bugs)]
+    pub(super) sticky_transfer: Option<Term>,
     /// A vote that was given and is not yet durable.
     pub(super) grant: Option<Envelope>,
+    /// Reads that wait for the word of a leader that is not us.
+    pub(super) asking: Asking,
+    /// When a leader was last heard.
+    pub(super) heard_leader_at: Instant,
+    /// How old the applied state can be.
+    pub(super) ages: Ages,
 
     pub(super) published: Arc<Published>,
     pub(super) outputs: VecDeque<Output>,
@@ -148,6 +163,7 @@ impl Consensus {
         let lost_all = unproven && last.index > LogIndex(0);
         let damaged =
             quarantined || lost_all || !fit || hard.term < last.term || applied > last.index;
+        let damaged = damaged && !planted!(QuarantineIgnored);
         if hard.term < last.term {
             hard.term = last.term;
             hard.vote = None;
@@ -155,11 +171,24 @@ impl Consensus {
         let silence = hard.promise_floor.max(timing.lease_duration);
         let hard_unsaved = hard.promise_floor < silence;
         hard.promise_floor = silence;
+        let silence = match () {
+            () if planted!(NoBlackout) => Duration::ZERO,
+            () if planted!(HalfBlackout) => silence / 2,
+            () if planted!(OwnBlackout) => timing.lease_duration,
+            () if planted!(FirstBootSpeaks) && hard.term == Term(0) => Duration::ZERO,
+            () => silence,
+        };
+        planted!(VoteForgotten => hard.vote = None);
 
         let mixed = seed ^ now.boot.rotate_left(32) ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut rng = fastrand::Rng::with_seed(mixed);
         // The upper bits are drawn, the lower count: no name is ever used twice.
         let next_round = (rng.u64(..) >> 1) & !0xf_ffff;
+        let next_round = if planted!(RoundsRepeat) {
+            1
+        } else {
+            next_round
+        };
         let quarantine = damaged.then(|| Quarantine {
             nonce: rng.u64(..),
             through: None,
@@ -168,8 +197,8 @@ impl Consensus {
         // The end of a damaged log may be one that had been cut, and say something else than what
         // was applied: nothing of it is known to be committed until a leader confirms it.
         let applied_here = match damaged {
-            true => base.index,
-            false => applied.clamp(base.index, last.index),
+            true if !planted!(DamageKeepsCommit) => base.index,
+            _ => applied.clamp(base.index, last.index),
         };
 
         let mut consensus = Self {
@@ -192,11 +221,17 @@ impl Consensus {
             role: RoleState::Follower(Follower::default()),
             election_due: now,
             next_round,
+            next_name: if planted!(NamesRepeat) { 1 } else { next_round },
             unproven: unproven && !damaged,
             quarantine,
             retired: false,
-            tripped: lease_tripped,
+            tripped: lease_tripped && !planted!(TripwireForgotten),
+            #[cfg(leasehold_bugs)]
+            sticky_transfer: None,
             grant: None,
+            asking: Asking::default(),
+            heard_leader_at: now,
+            ages: Ages::default(),
             published: Arc::default(),
             outputs: VecDeque::new(),
             unflushed: true,
@@ -239,7 +274,7 @@ impl Consensus {
             ],
             _ => [
                 self.may_campaign().then_some(self.election_due),
-                None,
+                (!self.asking.is_empty()).then(|| self.reads_wait_until()),
                 None,
                 None,
             ],
@@ -278,25 +313,43 @@ impl Consensus {
         Ok(self.log.append(self.hard.term, Payload::Command(command)))
     }
 
-    /// Asks for a permit by quorum round (or, if `lease_allowed`, at once under the lease). The
-    /// answer is an `Output::Permit` or `Output::RefuseRead` with this `id`.
+    /// Asks for a permit: of the lease, or by a quorum round, as `mode` says; where this node does
+    /// not lead, of its leader. The answer is an `Output::Permit` or `Output::RefuseRead` with this
+    /// `id`. A node without a leader waits for one, for an election timeout.
     ///
     /// # Errors
     /// Refused reads get no such answer.
-    pub fn read(&mut self, now: Instant, id: ReadId, lease_allowed: bool) -> Result<(), Refused> {
+    pub fn read(&mut self, now: Instant, id: ReadId, mode: ReadMode) -> Result<(), Refused> {
         self.observe(now);
         let leader = self.known_leader();
         let RoleState::Leader(leading) = &mut self.role else {
-            return Err(Refused::NotLeader { leader });
-        };
-        if lease_allowed && let Some(permit) = leading.lease.cell().check(now, self.commit) {
-            self.outputs.push_back(Output::Permit(id, permit));
+            let deserted = now.certainly_after(self.reads_wait_until());
+            if deserted || self.quarantine.is_some() {
+                return Err(Refused::NotLeader { leader });
+            }
+            if self.asking.is_full() {
+                return Err(Refused::Busy);
+            }
+            self.asking.push(mode, id);
+            self.unflushed = true;
             return Ok(());
+        };
+        if mode != ReadMode::Quorum {
+            if let Some(permit) = leading.lease.cell().check(now, self.commit) {
+                self.outputs.push_back(Output::Permit(id, permit));
+                return Ok(());
+            }
+            if mode == ReadMode::Lease {
+                self.published.lease_counters().rejected();
+                let refusal = Output::RefuseRead(id, ReadRefusal::LeaseVoid);
+                self.outputs.push_back(refusal);
+                return Ok(());
+            }
         }
         if leading.reads.is_full() {
             return Err(Refused::Busy);
         }
-        leading.reads.push(Reader::Local(id), self.commit);
+        leading.reads.push(Reader::Local(id, mode), self.commit);
         self.unflushed = true;
         Ok(())
     }
@@ -315,13 +368,20 @@ impl Consensus {
         Ok(target)
     }
 
+    /// Whether a hand-over is under way, be it to this node itself after one has failed.
+    pub fn is_handing_over(&self) -> bool {
+        matches!(&self.role, RoleState::Leader(leader) if leader.transfer.is_some())
+    }
+
     /// Steps down and releases the voters' promises (P36). The node takes no further part as
     /// leader or candidate; it goes on following and voting.
     pub fn retire(&mut self, now: Instant) {
         self.observe(now);
         self.retired = true;
         let led = matches!(self.role, RoleState::Leader(_));
-        self.leave_leadership(Invalidation::Retired);
+        if !planted!(ReleaseWhileServing) {
+            self.leave_leadership(Invalidation::Retired);
+        }
         if !matches!(self.role, RoleState::Follower(_)) {
             self.role = RoleState::Follower(Follower::default());
         }
@@ -440,7 +500,10 @@ impl Consensus {
         if term > self.hard.term {
             return self.adopt(term);
         }
-        let current = term == self.hard.term;
+        let current = term == self.hard.term
+            || planted!(OldTermAck)
+                && matches!(message, Message::HeartbeatReply(_) | Message::Appended(_))
+            || planted!(LateTransferWord) && matches!(message, Message::TimeoutNow(_));
         match (&self.role, message) {
             // Who would elect us may well be behind us.
             (RoleState::PreCandidate(_), Message::PreVoteReply(reply)) => {
@@ -460,6 +523,12 @@ impl Consensus {
             }
             (RoleState::Follower(_), Message::RejoinReply(reply)) if current => {
                 self.handle_rejoin_reply(from, reply);
+            }
+            (RoleState::Leader(_), Message::ReadIndex(question)) if current => {
+                self.handle_read_index(from, question);
+            }
+            (RoleState::Follower(_), Message::ReadIndexReply(reply)) if current => {
+                self.handle_read_index_reply(from, reply);
             }
             (RoleState::Follower(_), Message::TimeoutNow(order)) if current => {
                 self.handle_timeout_now(from, order);
@@ -489,8 +558,10 @@ impl Consensus {
 
     fn tick(&mut self) {
         if let RoleState::Leader(_) = self.role {
-            return self.tick_leader();
+            self.tick_leader();
+            return self.give_up_reads();
         }
+        self.give_up_reads();
         if self.may_campaign() && self.now.certainly_after(self.election_due) {
             self.handle_election_timeout();
         }
@@ -505,6 +576,7 @@ impl Consensus {
             self.recompute_lease();
             self.answer_reads();
         }
+        self.ages.settle(self.applied, &self.published);
         self.publish();
         self.unflushed = true;
         if cfg!(debug_assertions) {
@@ -519,11 +591,13 @@ impl Consensus {
     pub(super) fn adopt(&mut self, term: Term) {
         debug_assert!(term > self.hard.term);
         self.leave_leadership(Invalidation::StepDown);
+        planted!(PromiseDropped => self.promise = VotePromise::at_start(self.now, Duration::ZERO));
         self.hard.term = term;
         self.hard.vote = None;
         self.hard_unsaved = true;
         self.grant = None;
         self.role = RoleState::Follower(Follower::default());
+        self.asking.start_anew();
     }
 
     /// Stops leading, if it did: the lease first, before anything else is done or said (P23).
@@ -531,13 +605,19 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        leader.lease.void(self.now, reason);
+        if !planted!(StepDownKeepsLease) {
+            leader.lease.void(self.now, reason);
+        }
         self.published.end_lease();
+        // Reads of our own ask whoever leads next. A follower asks again by itself.
         for reader in leader.reads.drain() {
-            if let Reader::Local(id) = reader {
-                let refusal = Output::RefuseRead(id, ReadRefusal::NotLeader);
-                self.outputs.push_back(refusal);
+            if let Reader::Local(id, mode) = reader {
+                self.asking.push(mode, id);
             }
+        }
+        // Who lost its quorum may be alone: its readers had better ask elsewhere.
+        if reason != Invalidation::QuorumLost {
+            self.heard_leader_at = self.now;
         }
         self.role = RoleState::Follower(Follower::default());
         self.restart_election_timer();
@@ -545,6 +625,7 @@ impl Consensus {
 
     /// An assumption that leases rest on has failed: no more leased reads here (P37).
     pub(super) fn trip(&mut self) {
+        planted!(NoTripwire => return);
         self.published.lease_counters().violated();
         self.tripped = true;
         if let RoleState::Leader(leader) = &mut self.role {
@@ -557,7 +638,7 @@ impl Consensus {
     /// Takes note of the time. A clock that ran backwards is not corrected: it voids the lease,
     /// and every deadline is brought within its distance of the new reading (A4).
     fn observe(&mut self, now: Instant) {
-        if now.went_back_since(self.now) {
+        if now.went_back_since(self.now) && !planted!(StepBackIgnored) {
             let published = self.published.clone();
             published.lease_counters().clock_went_back();
             self.promise.clock_went_back(now, self.hard.promise_floor);
@@ -567,8 +648,16 @@ impl Consensus {
             for (_, issued) in &mut self.writing {
                 *issued = issued.min(now);
             }
-            if let RoleState::Leader(leader) = &mut self.role {
-                leader.clock_went_back(now, self.timing.election_timeout_max);
+            self.heard_leader_at = self.heard_leader_at.min(now);
+            self.asking.clock_went_back(now);
+            self.ages.forget(&published);
+            match &mut self.role {
+                RoleState::Leader(leader) => {
+                    leader.clock_went_back(now, self.timing.election_timeout_max);
+                }
+                // It was asked in the future: what is promised to it bears no lease.
+                RoleState::Candidate(campaign) => campaign.transfer_from = None,
+                RoleState::PreCandidate(_) | RoleState::Follower(_) => {}
             }
         }
         self.now = now;
@@ -665,7 +754,7 @@ impl Consensus {
             RoleState::Follower(_) => self.flush_follower(),
             _ => {}
         }
-        if self.hard_is_durable()
+        if (self.hard_is_durable() || planted!(VoteBeforeSync))
             && let Some(grant) = self.grant.take()
         {
             debug_assert!(matches!(
@@ -702,6 +791,11 @@ impl Consensus {
     fn hand_out(&mut self) {
         let window = self.applied.max(self.applied_at_start).0 + UNAPPLIED_MAX;
         let end = self.commit.min(self.log.durable()).min(LogIndex(window));
+        let end = if planted!(AppliedUnheld) {
+            self.commit.min(LogIndex(window))
+        } else {
+            end
+        };
         if end <= self.handed_out {
             return;
         }
@@ -714,8 +808,12 @@ impl Consensus {
 
     fn publish(&self) {
         let (role, leader) = (self.role_now(), self.known_leader());
-        self.published
-            .update(self.commit, self.hard.term, role, leader);
+        let commit = if planted!(CommitPublishedLate) {
+            self.commit.min(self.handed_out)
+        } else {
+            self.commit
+        };
+        self.published.update(commit, self.hard.term, role, leader);
     }
 
     /// What must hold after every input, whatever it was.
@@ -805,6 +903,7 @@ mod tests {
             round: RoundId(9),
             promise: Timing::default().lease_duration,
             commit: LogIndex(2),
+            fresh: None,
         };
         let hears = |node: &mut Consensus, message| {
             let envelope = Envelope {

@@ -46,6 +46,7 @@ impl Consensus {
             return Some(Reason::Term);
         }
         self.reason_against_any_election()
+            .filter(|_| !planted!(PreVoteUngated))
             .or_else(|| (question.last < self.log.last()).then_some(Reason::Log))
     }
 
@@ -69,7 +70,9 @@ impl Consensus {
         let promised = is_authorised(term, &question) && question.promise <= PROMISE_MAX;
         if promised {
             self.hard.promise_floor = self.hard.promise_floor.max(question.promise);
-            self.promise.extend(self.now, question.promise, from, term);
+            if !planted!(VotePromiseNotMade) {
+                self.promise.extend(self.now, question.promise, from, term);
+            }
         }
         self.hard_unsaved |= self.hard != before;
         if !matches!(self.role, RoleState::Follower(_)) {
@@ -94,6 +97,7 @@ impl Consensus {
         }
         if !is_authorised(term, vote)
             && let Some(reason) = self.reason_against_any_election()
+            && !planted!(PreVoteOnly)
         {
             return Some(reason);
         }
@@ -104,10 +108,10 @@ impl Consensus {
             Some(choice) => choice == from,
             None => self.known_leader().is_none(),
         };
-        if !free {
+        if !free && !planted!(TwoVotes) {
             return Some(Reason::Voted);
         }
-        (vote.last < self.log.last()).then_some(Reason::Log)
+        (vote.last < self.log.last() && !planted!(LogIgnored)).then_some(Reason::Log)
     }
 
     /// The gate before every election that nobody authorised.
@@ -116,13 +120,20 @@ impl Consensus {
             return Some(Reason::Promise);
         }
         match &self.role {
-            RoleState::Leader(leader) if leader.lease.is_live(self.now) => Some(Reason::Leads),
+            RoleState::Leader(leader)
+                if leader.lease.is_live(self.now) && !planted!(LeaderVotes) =>
+            {
+                Some(Reason::Leads)
+            }
             _ => None,
         }
     }
 
     pub(super) fn handle_election_timeout(&mut self) {
-        if !self.promise.may_support_election(self.now) {
+        planted!(StickyTransferFlag => if let Some(from) = self.sticky_transfer {
+            return self.campaign(Some(from));
+        });
+        if !self.promise.may_support_election(self.now) && !planted!(SelfCampaign) {
             let spread = self.timing.election_timeout_max - self.timing.election_timeout_min;
             self.election_due = self.promise.over_at() + self.up_to(spread);
             return;
@@ -172,7 +183,8 @@ impl Consensus {
                 .has_quorum(|id| campaign.granted.contains(&id))
         {
             // Much may have happened since the question was put.
-            if self.promise.may_support_election(self.now) {
+            let free = self.promise.may_support_election(self.now) || planted!(UncheckedCampaign);
+            if free || planted!(SelfCampaign) {
                 self.campaign(None);
             } else {
                 self.role = RoleState::Follower(Follower::default());
@@ -183,8 +195,9 @@ impl Consensus {
     /// Stands for election. The votes are asked for while our own is being written; it counts
     /// once it is durable (P33). An answer is matched by the name of the round, so one to a
     /// campaign that a crash has undone can not count for the next.
-    fn campaign(&mut self, transfer_from: Option<Term>) {
+    pub(super) fn campaign(&mut self, transfer_from: Option<Term>) {
         self.unproven = false;
+        planted!(StickyTransferFlag => self.sticky_transfer = transfer_from);
         self.adopt(self.hard.term.next());
         self.hard.vote = Some(self.id);
         let round = self.fresh_round();
@@ -202,6 +215,7 @@ impl Consensus {
             promise: self.timing.lease_duration,
             transfer_from,
         }));
+        planted!(OwnVoteBeforeSync => self.count_own_vote());
     }
 
     /// Our own vote has become durable.
@@ -220,7 +234,7 @@ impl Consensus {
             && reply.ballot == Ballot::Granted
         {
             campaign.granted.insert(from);
-            if reply.promised {
+            if reply.promised || planted!(VotesArePromises) {
                 campaign.promised.insert(from);
             }
             self.count_votes();
@@ -242,13 +256,16 @@ impl Consensus {
     /// The leader of this term hands over: it has no lease any more, so nothing need be waited
     /// for. Whoever is not exactly in that term, or not its equal, is not meant (P10).
     pub(super) fn handle_timeout_now(&mut self, from: NodeId, order: TimeoutNow) {
-        if self.known_leader() != Some(from) || !self.may_campaign() {
+        let its = self.known_leader() == Some(from) || planted!(LateTransferWord);
+        if !its || !self.may_campaign() {
             return;
         }
-        if order.last != self.log.last() || order.commit > order.last.index {
+        let equal = order.last == self.log.last() && order.commit <= order.last.index;
+        if !equal && !planted!(TransferUnequal) {
             return;
         }
         self.commit = self.commit.max(order.commit);
+        planted!(TransferUnequal => self.commit = self.commit.min(self.log.last().index));
         self.campaign(Some(self.hard.term));
     }
 
@@ -283,5 +300,5 @@ impl Consensus {
 /// Whether the leader of the term just before has handed over to this candidate.
 fn is_authorised(term: Term, vote: &Vote) -> bool {
     vote.transfer_from
-        .is_some_and(|from| from.0.checked_add(1) == Some(term.0))
+        .is_some_and(|from| from.0.checked_add(1) == Some(term.0) || planted!(StickyTransferFlag))
 }

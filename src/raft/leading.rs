@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::raft::Append;
 use crate::raft::Appended;
+use crate::raft::Confirmed;
 use crate::raft::Consensus;
 use crate::raft::Envelope;
 use crate::raft::Heard;
@@ -14,7 +15,11 @@ use crate::raft::Invalidation;
 use crate::raft::Message;
 use crate::raft::Output;
 use crate::raft::Payload;
+use crate::raft::ReadIndex;
+use crate::raft::ReadIndexReply;
+use crate::raft::ReadMode;
 use crate::raft::ReadPermit;
+use crate::raft::ReadRefusal;
 use crate::raft::Refused;
 use crate::raft::Rejoin;
 use crate::raft::RejoinReply;
@@ -39,6 +44,9 @@ use crate::types::NodeId;
 /// Payload of one append; an entry that is larger travels alone.
 pub(super) const APPEND_BYTES_MAX: usize = 1 << 20;
 
+/// Questions of one follower that may wait for a quorum round; it asks again what is dropped.
+const QUESTIONS_MAX: usize = 64;
+
 /// Payload of an append that may well be refused.
 const PROBE_BYTES_MAX: usize = 4 << 10;
 
@@ -54,7 +62,7 @@ impl Consensus {
         let cell = LeaseCell::new(self.hard.term, last, counters);
         let mut lease = LeaderLease::new(cell, self.timing.trusted_lease(), self.now);
         let mut peers = unknown_peers(self.log.configuration().members(), self.id, last, self);
-        if campaign.transfer_from.is_some() {
+        if campaign.transfer_from.is_some() || planted!(VotesArePromises) {
             // Voters who knew of the hand-over promised with their vote (section 4.3).
             lease.begin(campaign.round, campaign.created);
             for peer in campaign.promised {
@@ -63,6 +71,7 @@ impl Consensus {
                 }
             }
         }
+        planted!(RoundsStartOver => self.next_round = 1);
         self.published.begin_lease(lease.cell().clone());
         self.role = RoleState::Leader(Box::new(Leader {
             peers,
@@ -75,7 +84,22 @@ impl Consensus {
             uncommitted_bytes: 0,
         }));
         self.log.append(self.hard.term, Payload::Noop);
+        self.take_over_waiting_reads();
         self.begin_round();
+    }
+
+    /// Whoever waited here for a leader's word may have ours now. The round that is to come is
+    /// created after they arrived.
+    fn take_over_waiting_reads(&mut self) {
+        for (mode, read) in self.asking.take_all() {
+            if mode == ReadMode::Lease {
+                // Void yet; and whoever insists on it does not wait.
+                let refusal = Output::RefuseRead(read, ReadRefusal::LeaseVoid);
+                self.outputs.push_back(refusal);
+            } else if let RoleState::Leader(leader) = &mut self.role {
+                leader.reads.push(Reader::Local(read, mode), self.commit);
+            }
+        }
     }
 
     /// Appends a configuration, which is in force from this moment on: for replication, commitment,
@@ -98,6 +122,9 @@ impl Consensus {
         let mut fresh = unknown_peers(members, self.id, last, self);
         if let RoleState::Leader(leader) = &mut self.role {
             leader.peers.retain(|peer, _| fresh.remove(peer).is_some());
+            planted!(AckFromEntry => for peer in fresh.values_mut() {
+                peer.ack = Some(RoundId(self.next_round - 1));
+            });
             leader.peers.append(&mut fresh);
         }
     }
@@ -106,19 +133,24 @@ impl Consensus {
         // Whoever decides alone has its quorum whenever it looks.
         self.recompute_lease();
         let stalled = self.disk_is_stalled(self.timing.step_down_after);
+        let stalled = stalled && !planted!(SilentDiskLeads);
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
         let deserted = leader.lease.quorum_at() + self.timing.step_down_after;
-        if self.now.possibly_after(deserted) || stalled {
+        let alone = self.now.possibly_after(deserted) && !planted!(NoStepDown);
+        if alone || stalled {
             // And stops beating: those whom it still reaches may elect another (P12).
             return self.leave_leadership(Invalidation::QuorumLost);
         }
         let now = self.now;
-        leader
-            .transfer
-            .take_if(|transfer| now.certainly_after(transfer.until));
-        if self.now.certainly_after(leader.heartbeat_due) {
+        let late = |transfer: &mut Transfer| now.certainly_after(transfer.until);
+        planted!(ResumeBurn => leader.lease.burned &= !leader.transfer.as_mut().is_some_and(late));
+        leader.transfer.take_if(late);
+        self.begin_own_succession();
+        if let RoleState::Leader(leader) = &self.role
+            && self.now.certainly_after(leader.heartbeat_due)
+        {
             self.begin_round();
         }
     }
@@ -127,7 +159,12 @@ impl Consensus {
     fn begin_round(&mut self) -> RoundId {
         let round = self.fresh_round();
         if let RoleState::Leader(leader) = &mut self.role {
-            leader.lease.begin(round, self.now);
+            let created = if planted!(RoundStampedLate) {
+                self.now + self.timing.heartbeat_interval
+            } else {
+                self.now
+            };
+            leader.lease.begin(round, created);
             leader.reads.assign(round);
             leader.announce = true;
             leader.heartbeat_due = self.now + self.timing.heartbeat_interval;
@@ -149,6 +186,8 @@ impl Consensus {
             return None;
         };
         let known = leader.lease.knows(heard.round);
+        #[cfg(leasehold_bugs)]
+        let (heard, known) = planted_in_answer(heard, known, newest);
         let progress = leader.peers.get_mut(&from)?;
         if heard.round > newest {
             self.published.refuse_message();
@@ -164,6 +203,7 @@ impl Consensus {
         let (now, last) = (self.now, self.log.last().index);
         let longest = self.timing.election_timeout_max;
         if let Some(progress) = self.heard(from, reply.heard) {
+            progress.name = Some(reply.name);
             if reply.verified <= last {
                 progress.heard(now, reply.heard.round, reply.verified, longest);
             } else {
@@ -190,7 +230,7 @@ impl Consensus {
             return;
         };
         // Said by a life of that follower whose log is gone.
-        if reply.heard.round < progress.counts_from {
+        if reply.heard.round < progress.counts_from && !planted!(EarlierLifeCounts) {
             return;
         }
         let round = reply.heard.round;
@@ -207,12 +247,74 @@ impl Consensus {
         }
     }
 
+    /// A follower asks what its reads must see. The commit index is captured, and the lease judged,
+    /// now: after the question arrived (section 4.4, A11). A void lease is made good by a quorum
+    /// round that is created after this.
+    pub(super) fn handle_read_index(&mut self, from: NodeId, question: ReadIndex) {
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let Some(progress) = leader.peers.get_mut(&from) else {
+            return;
+        };
+        let ReadIndex { name, mode } = question;
+        let cell = leader.lease.cell();
+        let confirmed = match cell.check(self.now, self.commit) {
+            Some(permit) if mode != ReadMode::Quorum => Some(Confirmed {
+                index: if planted!(AnswerOfApplied) {
+                    self.applied
+                } else {
+                    permit.index()
+                },
+                lease_remaining: permit.lease_remaining(),
+            }),
+            #[cfg(leasehold_bugs)]
+            _ if planted!(AnswerUnconfirmed) && self.applied >= cell.floor => Some(Confirmed {
+                index: self.commit.max(cell.floor),
+                lease_remaining: Some(Duration::from_millis(1)),
+            }),
+            _ if mode == ReadMode::Lease => {
+                self.published.lease_counters().rejected();
+                None
+            }
+            _ => {
+                if progress.questions < QUESTIONS_MAX && !leader.reads.is_full() {
+                    progress.questions += 1;
+                    let peer = from;
+                    let reader = Reader::Follower { peer, name, mode };
+                    leader.reads.push(reader, self.commit);
+                }
+                return;
+            }
+        };
+        self.answer_question(from, name, mode, confirmed);
+    }
+
+    fn answer_question(
+        &mut self,
+        peer: NodeId,
+        name: RoundId,
+        mode: ReadMode,
+        confirmed: Option<Confirmed>,
+    ) {
+        let reply = ReadIndexReply {
+            name,
+            mode,
+            confirmed,
+        };
+        self.send(peer, Message::ReadIndexReply(reply));
+    }
+
     /// A damaged follower wants to come back (A23). What it acknowledged in an earlier life is
     /// void from here on, whatever of it is still on its way: it names older rounds. What was
     /// committed with it is committed; that it is told, once a quorum has confirmed that we lead.
     pub(super) fn handle_rejoin(&mut self, from: NodeId, question: Rejoin) {
         let last = self.log.last().index;
         let nonce = question.nonce;
+        planted!(RejoinUnconfirmed => {
+            let through = self.commit;
+            self.send(from, Message::RejoinReply(RejoinReply { nonce, through }));
+        });
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
@@ -247,6 +349,7 @@ impl Consensus {
         let (id, durable) = (self.id, self.log.durable());
         let held = self.log.configuration().quorum_value(|voter| {
             if voter == id {
+                planted!(LeaderCountsUnsynced => return Some(self.log.last().index));
                 return Some(durable);
             }
             leader.peers.get(&voter).map(|progress| progress.matched)
@@ -254,7 +357,8 @@ impl Consensus {
         let Some(held) = held else {
             return;
         };
-        if held <= self.commit || self.log.term_at(held) != Some(self.hard.term) {
+        let its_own = self.log.term_at(held) == Some(self.hard.term);
+        if held <= self.commit || !its_own && !planted!(OldTermsCounted) {
             return;
         }
         let mut index = self.commit.max(leader.last_at_election);
@@ -288,9 +392,22 @@ impl Consensus {
             }
             leader.peers.get(&voter).and_then(|progress| progress.ack)
         });
-        let ready = self.applied >= leader.last_at_election;
-        let trustworthy = ready && self.timing.lease_enabled && !self.tripped;
+        let ready = self.applied >= leader.last_at_election || planted!(LeaseReadyAtOnce);
+        #[cfg(leasehold_bugs)]
+        let ready = ready || planted!(LeaseReadyByCommit) && self.commit >= leader.last_at_election;
+        let tripped = self.tripped && !planted!(TrippedServes);
+        let trustworthy = ready && self.timing.lease_enabled && !tripped;
         leader.lease.recompute(self.now, held, trustworthy);
+        if let Some(since) = leader.lease.held_since()
+            && ready
+        {
+            let since = if planted!(LeaderAgeIsNow) {
+                self.now
+            } else {
+                since
+            };
+            self.ages.note(since, self.commit, &self.timing);
+        }
     }
 
     /// A round that only we need answer. A lease of one is never endless: it is as old as our own
@@ -298,6 +415,7 @@ impl Consensus {
     fn begin_round_alone(&mut self) {
         let round = self.fresh_round();
         if let RoleState::Leader(leader) = &mut self.role {
+            planted!(LoneLeaseForever => return leader.lease.begin(round, Instant::NEVER));
             leader.lease.begin(round, self.now);
             leader.reads.assign(round);
         }
@@ -308,24 +426,54 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        let ready = self.applied >= leader.last_at_election;
+        let floor = leader.last_at_election;
+        let ready = self.applied >= floor || planted!(QuorumReadUnready);
         let (true, Some(held)) = (ready, leader.lease.held()) else {
             return;
         };
+        let mut permitted = Vec::new();
         while let Some((reader, index)) = leader.reads.pop_answered(held) {
-            let index = index.max(leader.last_at_election);
-            self.outputs.push_back(match reader {
-                Reader::Local(id) => Output::Permit(id, ReadPermit::by_quorum(index)),
-                Reader::Rejoining { peer, nonce } => Output::Send(Envelope {
-                    from: self.id,
-                    to: peer,
-                    term: self.hard.term,
-                    message: Message::RejoinReply(RejoinReply {
-                        nonce,
-                        through: index,
-                    }),
-                }),
-            });
+            let index = if planted!(QuorumReadNoFloor) {
+                index
+            } else {
+                index.max(floor)
+            };
+            permitted.push((reader, ReadPermit::by_quorum(index)));
+        }
+        if leader.reads.has_leasable()
+            && let Some(permit) = leader.lease.cell().check(self.now, self.commit)
+        {
+            let leasable = leader.reads.take_leasable().into_iter();
+            permitted.extend(leasable.map(|reader| (reader, permit)));
+        }
+        for (reader, permit) in permitted {
+            self.permit(reader, permit);
+        }
+    }
+
+    fn permit(&mut self, reader: Reader, permit: ReadPermit) {
+        let index = permit.index();
+        match reader {
+            Reader::Local(id, _) => self.outputs.push_back(Output::Permit(id, permit)),
+            Reader::Follower { peer, name, mode } => {
+                if let RoleState::Leader(leader) = &mut self.role
+                    && let Some(progress) = leader.peers.get_mut(&peer)
+                {
+                    progress.questions = progress.questions.saturating_sub(1);
+                }
+                let confirmed = Confirmed {
+                    index,
+                    lease_remaining: permit.lease_remaining(),
+                };
+                self.answer_question(peer, name, mode, Some(confirmed));
+            }
+            Reader::Rejoining { peer, nonce } => {
+                let reply = RejoinReply {
+                    nonce,
+                    through: index,
+                };
+                self.send(peer, Message::RejoinReply(reply));
+            }
         }
     }
 
@@ -362,6 +510,7 @@ impl Consensus {
         // The most up to date; of equals the one heard of last.
         let best = fit.max_by_key(|(_, progress)| (progress.matched, progress.ack));
         let target = *best.ok_or(Refused::NoTarget)?.0;
+        planted!(TransferPostponesStepDown => leader.lease.heard_a_quorum(self.now));
         leader.transfer = Some(Transfer {
             target,
             until: self.now + self.timing.election_timeout_max,
@@ -380,15 +529,25 @@ impl Consensus {
         let Some(transfer) = &mut leader.transfer else {
             return;
         };
+        let done = self.commit == last.index && self.applied == last.index;
+        if transfer.target == self.id {
+            if done && leader.lease.has_quorum(self.now) {
+                debug_assert!(leader.lease.is_burned());
+                self.campaign(Some(self.hard.term));
+            }
+            return;
+        }
         let Some(progress) = leader.peers.get(&transfer.target) else {
             leader.transfer = None;
             return;
         };
-        let done = self.commit == last.index && self.applied == last.index;
-        if transfer.told.is_some() || !done || progress.matched != last.index {
+        let done = done && progress.matched == last.index;
+        if transfer.told.is_some() || !done && !planted!(TransferHurried) {
             return;
         }
-        leader.lease.burn(self.now);
+        if !planted!(NoBurn) {
+            leader.lease.burn(self.now);
+        }
         transfer.told = Some(last);
         let target = transfer.target;
         let order = TimeoutNow {
@@ -399,6 +558,37 @@ impl Consensus {
         self.send(target, Message::TimeoutNow(order));
     }
 
+    /// A hand-over that came to nothing leaves this term without a lease for good: the word to
+    /// campaign may still arrive (P9). A lease needs a new term, so the leader succeeds itself: it
+    /// takes no more proposals until all it holds is committed and applied, and then campaigns for
+    /// the next term as whoever it handed over to would.
+    ///
+    /// That is safe because a vote for term T + 1 may pass over promises exactly when the leader of
+    /// T has no lease any more and will have none (P10, Theorem 1 (d)), and this leader burned its
+    /// own before the first word of the transfer left, which is before this vote exists. Earlier
+    /// leaders' leases ended before T was won. Should the late word still reach its target, both
+    /// stand for the same term and a quorum elects one; or the target is in T + 1 already, and the
+    /// word is for T. The voters promise with their votes, so the lease of T + 1 begins with its
+    /// election, and no read waits longer than that takes (section 4.3).
+    ///
+    /// An acknowledged cancellation by the target would do as well, but not where it matters most:
+    /// when the target is gone.
+    fn begin_own_succession(&mut self) {
+        let votes = self.may_campaign();
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let burned = leader.lease.is_burned() && leader.transfer.is_none();
+        // Without voters that answer nothing would be won, and reads by quorum are all there is.
+        if burned && votes && !planted!(NoOwnSuccession) && leader.lease.has_quorum(self.now) {
+            leader.transfer = Some(Transfer {
+                target: self.id,
+                until: self.now + self.timing.election_timeout_max,
+                told: None,
+            });
+        }
+    }
+
     // What goes out.
 
     /// Makes a new round known, and sends each follower what it lacks, as far as its window goes.
@@ -407,10 +597,12 @@ impl Consensus {
             round: self.newest_round(),
             promise: self.timing.lease_duration,
             commit: self.commit,
+            fresh: None,
         };
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
+        let confirmed = leader.lease.is_live(self.now) || planted!(FreshUnconfirmed);
         let last = self.log.last().index;
         let announce = std::mem::take(&mut leader.announce);
         for (peer, progress) in &mut leader.peers {
@@ -423,7 +615,8 @@ impl Consensus {
                 }));
             };
             if announce {
-                send(Message::Heartbeat(heartbeat));
+                let fresh = progress.name.filter(|_| confirmed);
+                send(Message::Heartbeat(Heartbeat { fresh, ..heartbeat }));
             }
             while progress.may_send(last) {
                 let base = progress.next.previous();
@@ -463,6 +656,15 @@ impl Leader {
             transfer.until = transfer.until.min(now + longest);
         }
     }
+}
+
+#[cfg(leasehold_bugs)]
+fn planted_in_answer(mut heard: Heard, known: bool, newest: RoundId) -> (Heard, bool) {
+    if planted!(AnyAckIsNewest) || planted!(UnknownRoundIsNow) && !known {
+        heard.round = newest;
+        return (heard, true);
+    }
+    (heard, known)
 }
 
 /// Every member but `id`, and nothing known of any.

@@ -14,11 +14,13 @@
 
 use std::collections::VecDeque;
 
+use crate::raft::APPEND_WEIGHT_MAX;
 use crate::raft::Configuration;
 use crate::raft::Conflict;
 use crate::raft::Entry;
 use crate::raft::Payload;
 use crate::raft::Ticket;
+use crate::raft::bounded::Weigh;
 use crate::raft::consensus::Digest;
 use crate::types::LogId;
 use crate::types::LogIndex;
@@ -174,18 +176,22 @@ impl Log {
         Ok(())
     }
 
-    /// A run of entries from `from` on: at most `bytes_max` of payload, but at least one entry if
-    /// `oversized` and there is any. An entry larger than the bound travels alone.
+    /// A run of entries from `from` on: at most `bytes_max` of payload and as many as an append may
+    /// carry, but at least one entry if `oversized` and there is any. An entry larger than the
+    /// bound travels alone.
     pub(super) fn run(&self, from: LogIndex, bytes_max: usize, oversized: bool) -> Vec<Entry> {
         let start = self.position(from).unwrap_or(usize::MAX);
         if start >= self.entries.len() {
             return Vec::new();
         }
         let mut bytes = 0usize;
+        let mut weight = 0;
         let mut end = start;
         for entry in self.entries.range(start..) {
             bytes = bytes.saturating_add(size(entry));
-            if bytes > bytes_max && !(oversized && end == start) {
+            weight += entry.weight();
+            let over = bytes > bytes_max || weight > APPEND_WEIGHT_MAX;
+            if over && !(oversized && end == start) {
                 break;
             }
             end += 1;
@@ -266,7 +272,9 @@ impl Log {
             self.configurations.pop();
         }
         let end = from.previous();
-        self.durable = self.durable.min(end);
+        if !planted!(CutStaysDurable) {
+            self.durable = self.durable.min(end);
+        }
         self.unsaved = self.unsaved.min(from);
         for (_, last) in &mut self.writing {
             *last = (*last).min(end);
@@ -440,6 +448,10 @@ mod tests {
         assert_eq!(lengths(4, true), 1);
         assert_eq!(lengths(5, true), 0);
         assert_eq!(lengths(u64::MAX, true), 0);
+        // Small entries fill an append by their number.
+        let many = log_of(&vec![1; APPEND_WEIGHT_MAX + 1]);
+        let run = many.run(LogIndex(1), usize::MAX, true);
+        assert_eq!(run.len(), APPEND_WEIGHT_MAX);
     }
 
     #[test]

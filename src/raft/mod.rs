@@ -24,10 +24,13 @@
 //! already decide by joint configurations, and learners never count. Nothing here can notice that
 //! a machine's two clocks both lie; the tripwire can only tell afterwards (P37).
 
+mod asking;
+mod bounded;
 mod config;
 mod consensus;
 mod election;
 mod following;
+mod freshness;
 mod leader_lease;
 mod leading;
 mod log;
@@ -45,15 +48,20 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 
+pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
 pub use consensus::{COMMAND_BYTES_MAX, Consensus};
+pub use freshness::{Freshness, StaleBound};
+pub(crate) use leader_lease::LeaderLease;
 pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
 pub use message::{
-    Append, Appended, Ballot, Conflict, Envelope, Heard, Heartbeat, HeartbeatReply, Message,
-    PreVote, PreVoteReply, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict, Vote,
-    VoteReply,
+    APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,
+    HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin,
+    RejoinReply, RoundId, TimeoutNow, Verdict, Vote, VoteReply,
 };
-pub use output::{Entry, HardState, Input, Output, Payload, ReadId, ReadRefusal, Ticket, Unsaved};
+pub use output::{
+    Entry, HardState, Input, Output, Payload, ReadId, ReadMode, ReadRefusal, Ticket, Unsaved,
+};
 pub use quorum::{Configuration, MEMBERS_MAX};
 
 use crate::types::LogId;
@@ -94,6 +102,7 @@ pub struct Published {
     leader: AtomicU64,
     role: AtomicU8,
     lease: ArcSwapOption<LeaseCell>,
+    freshness: ArcSwapOption<Freshness>,
     lease_counters: Arc<LeaseCounters>,
     messages_refused: AtomicU64,
     lost_logs: AtomicU64,
@@ -108,6 +117,12 @@ impl Published {
     /// The current leadership's lease; `None` when not leading. Load it anew for every batch (A1).
     pub fn lease(&self) -> Option<Arc<LeaseCell>> {
         self.lease.load_full()
+    }
+
+    /// What is known of how old this node's applied state can be; `None` while nothing is. Load it
+    /// before the store is read.
+    pub fn freshness(&self) -> Option<Arc<Freshness>> {
+        self.freshness.load_full()
     }
 
     /// The node's term.
@@ -150,6 +165,7 @@ impl Published {
             leader: AtomicU64::new(self.leader.load(Ordering::Acquire)),
             role: AtomicU8::new(self.role.load(Ordering::Acquire)),
             lease: ArcSwapOption::new(self.lease.load_full()),
+            freshness: ArcSwapOption::new(self.freshness.load_full()),
             lease_counters: self.lease_counters.clone(),
             messages_refused: AtomicU64::new(self.messages_refused()),
             lost_logs: AtomicU64::new(self.lost_logs()),

@@ -37,6 +37,10 @@ pub(super) struct Progress {
     pub(super) counts_from: RoundId,
     /// The life of the follower whose return was last adopted (A23).
     pub(super) rejoined: Option<u64>,
+    /// The name that its last heartbeat reply carried: to be given back to it.
+    pub(super) name: Option<RoundId>,
+    /// Its questions that wait for a quorum round.
+    pub(super) questions: usize,
     /// The newest round when something was last sent: who has not heard of a later one may not
     /// have got it yet.
     sent_in: RoundId,
@@ -74,6 +78,8 @@ impl Progress {
             ack: None,
             counts_from: RoundId(0),
             rejoined: None,
+            name: None,
+            questions: 0,
             sent_in: RoundId(0),
             verified: LogIndex(0),
             lacking_since: None,
@@ -235,13 +241,15 @@ impl Progress {
             ack,
             counts_from,
             rejoined,
+            name,
+            questions,
             sent_in,
             verified,
             lacking_since,
             patience,
         } = self;
         digest.value(&(matched, next, state, matched_in, ack, counts_from));
-        digest.value(&(rejoined, sent_in, verified, patience));
+        digest.value(&(rejoined, name, questions, sent_in, verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {
             digest.since(*since);

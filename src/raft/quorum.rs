@@ -7,8 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::raft::bounded::bounded;
 use crate::types::NodeId;
 
 /// The most members that one set of a configuration may have.
@@ -19,11 +20,23 @@ pub const MEMBERS_MAX: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Configuration {
     /// Voters (of the new configuration, while joint).
+    #[serde(deserialize_with = "bounded::<MEMBERS_MAX, _, _>")]
     pub voters: BTreeSet<NodeId>,
     /// Voters of the old configuration, while joint.
+    #[serde(deserialize_with = "bounded_option")]
     pub outgoing: Option<BTreeSet<NodeId>>,
     /// Members that receive the log and do not vote.
+    #[serde(deserialize_with = "bounded::<MEMBERS_MAX, _, _>")]
     pub learners: BTreeSet<NodeId>,
+}
+
+fn bounded_option<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BTreeSet<NodeId>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Set(#[serde(deserialize_with = "bounded::<MEMBERS_MAX, _, _>")] BTreeSet<NodeId>);
+
+    Ok(Option::<Set>::deserialize(deserializer)?.map(|Set(set)| set))
 }
 
 impl Configuration {
@@ -44,6 +57,12 @@ impl Configuration {
             members.extend(outgoing);
         }
         members
+    }
+
+    /// How many members its sets name; whoever is in several counts several times.
+    pub(super) fn len(&self) -> usize {
+        let outgoing = self.outgoing.as_ref().map_or(0, BTreeSet::len);
+        self.voters.len() + outgoing + self.learners.len()
     }
 
     /// Whether it can be decided with at all, and is no larger than anyone would build.
@@ -70,8 +89,12 @@ impl Configuration {
         &self,
         value: impl Fn(NodeId) -> Option<T>,
     ) -> Option<T> {
+        planted!(LearnersCount => if self.outgoing.is_none() {
+            return majority_value(&self.members(), &value);
+        });
         let incoming = majority_value(&self.voters, &value)?;
         match &self.outgoing {
+            Some(_) if planted!(JointHalf) => Some(incoming),
             None => Some(incoming),
             Some(outgoing) => Some(incoming.min(majority_value(outgoing, &value)?)),
         }
@@ -80,18 +103,29 @@ impl Configuration {
 
 /// The largest value that more than half of `voters` have reached; of an empty set, nothing.
 ///
-/// Quadratic and without allocation: sets have three to seven voters, and this runs for every
-/// acknowledgement.
+/// Sets have three to seven voters, and this runs for every acknowledgement: each voter is looked
+/// up once, and nothing is allocated for a usual set.
 fn majority_value<T: Ord + Copy>(
     voters: &BTreeSet<NodeId>,
     value: impl Fn(NodeId) -> Option<T>,
 ) -> Option<T> {
-    let reached = |bound: T| {
-        let count = voters.iter().filter(|id| value(**id) >= Some(bound));
-        count.count() > voters.len() / 2
-    };
-    let values = voters.iter().filter_map(|id| value(*id));
-    values.filter(|bound| reached(*bound)).max()
+    const USUAL_MAX: usize = 8;
+    let values = voters.iter().map(|id| value(*id));
+    if voters.len() <= USUAL_MAX {
+        let mut few = [None; USUAL_MAX];
+        for (place, value) in few.iter_mut().zip(values) {
+            *place = value;
+        }
+        middle(&mut few[..voters.len()])
+    } else {
+        middle(&mut values.collect::<Vec<_>>())
+    }
+}
+
+/// The largest value that more than half of these have reached.
+fn middle<T: Ord + Copy>(values: &mut [Option<T>]) -> Option<T> {
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    *values.get(values.len() / 2)?
 }
 
 #[cfg(test)]

@@ -65,7 +65,8 @@ pub(super) struct Campaign {
     pub(super) granted: BTreeSet<NodeId>,
     /// Who promised, too (section 4.3).
     pub(super) promised: BTreeSet<NodeId>,
-    /// The term whose leader handed over to us.
+    /// The term whose leader handed over to us, while the promises that come with its voters' votes
+    /// bear a lease.
     pub(super) transfer_from: Option<Term>,
 }
 
@@ -93,7 +94,7 @@ pub(super) struct Leader {
 /// A hand-over under way.
 #[derive(Clone, Debug)]
 pub(super) struct Transfer {
-    /// To whom.
+    /// To whom; ourselves, to begin a term with a lease after a hand-over failed.
     pub(super) target: NodeId,
     /// Given up at this instant.
     pub(super) until: Instant,

@@ -153,6 +153,7 @@ impl<S: Sinks> Driver<S> {
                     self.sinks.find_idle_sessions(unused_since);
                 }
                 Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
+                Output::CaughtUp(id) => self.answer(id, Delivery::CaughtUp),
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
             }
         }
@@ -285,7 +286,7 @@ mod tests {
             },
             ..crate::raft::Restored::default()
         };
-        let node = Node::new(options, restored, true, clock.now());
+        let node = Node::new(options, restored, true, 1, clock.now());
         let published = node.published();
         let sinks = Echo {
             mailbox: mailbox.clone(),

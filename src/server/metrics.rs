@@ -100,11 +100,19 @@ pub struct ReadMetrics {
     total: [Counter; READ_PATHS.len()],
     duration_seconds: [Histogram; READ_PATHS.len()],
     fallbacks: [Counter; ReadFallback::ALL.len()],
+    /// How old a state was at most that a read was served from, in seconds, where it may be old and
+    /// that is known.
+    pub staleness_seconds: Histogram,
 }
 
-const READ_PATHS: [ReadPath; 3] = [ReadPath::Lease, ReadPath::ReadIndex, ReadPath::Serializable];
+const READ_PATHS: [ReadPath; 4] = [
+    ReadPath::Lease,
+    ReadPath::ReadIndex,
+    ReadPath::Follower,
+    ReadPath::Serializable,
+];
 
-/// Why a read that could have been served under the lease was not.
+/// Why a read that could have been served by the session that received it was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFallback {
     /// The lease was void.
@@ -113,16 +121,28 @@ pub enum ReadFallback {
     Behind,
     /// This node is configured not to serve under the lease.
     Disabled,
+    /// The state could not be proved to be as young as was asked.
+    TooOld,
+    /// The store had not yet reached the revision that was asked for.
+    Revision,
 }
 
 impl ReadFallback {
-    const ALL: [Self; 3] = [Self::LeaseInvalid, Self::Behind, Self::Disabled];
+    const ALL: [Self; 5] = [
+        Self::LeaseInvalid,
+        Self::Behind,
+        Self::Disabled,
+        Self::TooOld,
+        Self::Revision,
+    ];
 
     fn label(self) -> &'static str {
         match self {
             Self::LeaseInvalid => "lease_invalid",
             Self::Behind => "behind",
             Self::Disabled => "disabled",
+            Self::TooOld => "too_old",
+            Self::Revision => "revision",
         }
     }
 }
@@ -139,7 +159,7 @@ impl ReadMetrics {
         &self.duration_seconds[path_index(path)]
     }
 
-    /// Linearizable reads that needed a quorum round although a lease might have served them.
+    /// Reads that had to ask or to wait, although the session might have served them.
     pub fn fallbacks(&self, reason: ReadFallback) -> &Counter {
         &self.fallbacks[reason as usize]
     }
@@ -180,13 +200,14 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 7] = [
+const METHODS: [&str; 8] = [
     "range",
     "put",
     "delete_range",
     "open_session",
     "status",
     "move_leader",
+    "compact",
     "other",
 ];
 
@@ -574,10 +595,15 @@ impl ReadMetrics {
             fallbacks: ReadFallback::ALL.map(|reason| {
                 register.labelled(&[("reason", reason.label())]).counter(
                     "leasehold_read_fallbacks_total",
-                    "Linearizable reads that needed a quorum round, by the reason why the leader \
-                     lease did not serve them.",
+                    "Reads that had to ask or to wait, by the reason why the node that received \
+                     them could not serve them alone.",
                 )
             }),
+            staleness_seconds: register.histogram(
+                "leasehold_read_staleness_seconds",
+                "Proved bound of the age of the state that one in 64 serializable or \
+                 bounded-staleness reads were served from.",
+            ),
         }
     }
 }
@@ -767,6 +793,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::api::CompactionRequest;
     use crate::api::DeleteRangeRequest;
     use crate::api::PutRequest;
     use crate::api::RangeRequest;
@@ -914,13 +941,14 @@ mod tests {
             Request::OpenSession,
             Request::Status,
             Request::MoveLeader { target: None },
+            Request::Compact(CompactionRequest::default()),
         ];
         let indexes = requests
             .each_ref()
             .map(|request| method_index(request.method()));
         assert_eq!(
             indexes,
-            [0, 1, 2, 3, 4, 5],
+            [0, 1, 2, 3, 4, 5, 6],
             "and the last is for what is not known here"
         );
     }

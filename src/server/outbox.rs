@@ -20,6 +20,8 @@ pub(crate) enum Delivery {
     Reply(Result<Response, Error>),
     /// It is a read, and may look at the store now.
     Permit(ReadPermit),
+    /// It is a read that asked for a revision and nothing else, and the store has reached it.
+    CaughtUp,
 }
 
 /// Answers on their way to one stream.

@@ -6,6 +6,11 @@
 //! for the whole batch, and the lease is asked. What it does not cover, because it is void or
 //! because the state machine is not there yet, goes to the driver as an ordinary request. No other
 //! thread, no peer and no disk write takes part.
+//!
+//! Reads that may be old go the same way: what is known of the state's age is loaded before the
+//! store is read, and judged by the same reading of the clock after it, so that the state is at
+//! least as young as it is said to be. What cannot be proved young enough is asked for like any
+//! linearizable read.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -38,7 +43,6 @@ use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
-use crate::api::KeyRange;
 use crate::api::Limits;
 use crate::api::Outcome;
 use crate::api::RangeRequest;
@@ -53,10 +57,9 @@ use crate::node::Answer;
 use crate::node::Authority;
 use crate::node::Reader;
 use crate::node::Source;
+use crate::node::path_of;
 use crate::raft;
-use crate::raft::LeaseCell;
 use crate::raft::Published;
-use crate::raft::ReadPermit;
 use crate::time::Clock;
 use crate::transport::ClientConnection;
 use crate::transport::ClientListener;
@@ -77,6 +80,9 @@ const SCANS_MAX: usize = 4;
 /// them they bound what a client that reads slowly can make a stream hold.
 const BATCH_MAX: usize = 32;
 const REPLIES_BYTES: usize = 256 << 10;
+
+/// What a read found, or why it may not look.
+type Found = Result<RangeResponse, Error>;
 
 /// What every session of a node shares.
 pub(crate) struct Sessions {
@@ -168,17 +174,17 @@ impl Sessions {
         }
     }
 
-    fn respond(&self, answer: Answer) -> Response {
+    fn respond(&self, answer: Answer<Found>) -> Result<Response, Error> {
         let mut header = self.header(answer.revision);
         header.read = Some(answer.read);
-        Response {
+        answer.found.map(|found| Response {
             header,
-            body: ResponseBody::Range(answer.found),
-        }
+            body: ResponseBody::Range(found),
+        })
     }
 
     /// Reads one key, as `range` asks for it.
-    fn read_point(&self, range: &RangeRequest) -> Result<Source<RangeResponse>, StoreError> {
+    fn read_point(&self, range: &RangeRequest) -> Result<Source<Found>, StoreError> {
         let point = self.store.get(&range.key)?;
         let count = u64::from(point.kv.is_some());
         let kvs = match point.kv {
@@ -192,14 +198,25 @@ impl Sessions {
             None => Vec::new(),
         };
         Ok(Source {
-            found: RangeResponse {
+            found: Ok(RangeResponse {
                 kvs,
                 more: false,
                 count,
-            },
+            }),
             applied: point.applied,
             revision: point.revision,
         })
+    }
+
+    /// Whether a snapshot opened now will contain what `authority` demands, at `min_revision` at
+    /// least.
+    fn has(&self, authority: Authority, min_revision: i64) -> bool {
+        let index = match authority {
+            Authority::Permit(permit) => permit.index(),
+            Authority::Bounded(bound) => bound.index(),
+            Authority::Serializable(_) => LogIndex(0),
+        };
+        self.store.applied() >= index && self.store.revision() >= min_revision
     }
 
     /// Answers a read of many keys from a snapshot opened now, on a thread that may wait for the
@@ -207,6 +224,7 @@ impl Sessions {
     fn scan(
         self: &Arc<Self>,
         authority: Authority,
+        min_revision: i64,
         range: RangeRequest,
         outbox: Arc<Outbox>,
         frame: u64,
@@ -233,12 +251,12 @@ impl Sessions {
                 };
                 Ok(scanning
                     .reader
-                    .answer(authority, source)
+                    .answer(authority, min_revision, source)
                     .map(|answer| scanning.respond(answer)))
             })
             .await;
             let result = match scanned {
-                Ok(Ok(Some(response))) => Ok(response),
+                Ok(Ok(Some(result))) => result,
                 Ok(Ok(None)) => Err(Error::not_applied(
                     ErrorKind::LeaseInvalid,
                     "the store has not applied what the read must see: ask again",
@@ -372,17 +390,27 @@ struct Handed {
 enum What {
     Read {
         range: RangeRequest,
-        consistency: Consistency,
+        min_revision: i64,
     },
     Other(&'static str),
 }
 
-/// A read of this batch that the lease may cover.
+/// A read of this batch that may be answered here: by the lease, or because it may be old.
 struct Candidate {
     frame: u64,
     call: Call,
     /// What a point read found; `None` for a scan, which opens its snapshot once permitted.
-    source: Option<Source<RangeResponse>>,
+    source: Option<Source<Found>>,
+}
+
+impl Candidate {
+    /// Whether it may be served from this node's own state, however that is confirmed.
+    fn may_be_old(&self) -> bool {
+        matches!(
+            self.call.consistency,
+            Consistency::Serializable | Consistency::MaxStaleness(_)
+        )
+    }
 }
 
 impl Session {
@@ -448,108 +476,129 @@ impl Session {
                     let response = self.shared.status_response();
                     self.reply(request_id, "status", Ok(response));
                 }
-                Request::Range(range) => match call.consistency {
-                    Consistency::Serializable => self.read_serializable(request_id, range),
-                    Consistency::Linearizable | Consistency::LeaseOnly => {
-                        candidates.push(Candidate {
-                            frame: request_id,
-                            call,
-                            source: None,
-                        });
-                    }
+                Request::Range(_) => match call.consistency {
                     Consistency::LinearizableQuorum => handed.push((request_id, call)),
+                    _ => candidates.push(Candidate {
+                        frame: request_id,
+                        call,
+                        source: None,
+                    }),
                 },
                 _ => handed.push((request_id, call)),
             }
         }
         if !candidates.is_empty() {
-            self.read_under_lease(candidates, &mut handed);
+            self.read_here(candidates, &mut handed);
         }
         self.hand_on(handed);
         Ok(())
     }
 
-    /// Answers what the lease covers; the rest goes to `handed`, or is refused if it insists.
-    fn read_under_lease(&mut self, mut candidates: Vec<Candidate>, handed: &mut Vec<(u64, Call)>) {
+    /// Answers what the lease covers, and what may be as old as this node's state can be; the rest
+    /// goes to `handed`, or is refused if it insists.
+    fn read_here(&mut self, mut candidates: Vec<Candidate>, handed: &mut Vec<(u64, Call)>) {
         let shared = self.shared.clone();
         if !shared.readable.load(Ordering::Acquire) {
             // A lease says nothing about a state that has not been compared with its hash yet.
-            handed.extend(candidates.into_iter().map(|c| (c.frame, c.call)));
+            for Candidate { frame, call, .. } in candidates {
+                match call.consistency {
+                    Consistency::Serializable => self.reply(frame, "range", Err(not_readable())),
+                    _ => handed.push((frame, call)),
+                }
+            }
             return;
         }
         let arrived = stopwatch();
-        // The batch is closed. Capture what the reads must see, and this leadership's lease.
+        // The batch is closed. Capture what the reads must see, this leadership's lease, and what
+        // is known of the state's age.
         let commit = shared.published.commit();
         let lease = shared.published.lease();
-        if lease.is_some() {
-            for candidate in &mut candidates {
-                if let Request::Range(range) = &candidate.call.request
-                    && range.range == KeyRange::Single
-                {
-                    match shared.read_point(range) {
-                        Ok(source) => candidate.source = Some(source),
-                        Err(error) => {
-                            let refusal = shared.fail(error);
-                            for candidate in candidates {
-                                self.reply(candidate.frame, "range", Err(refusal.clone()));
-                            }
-                            return;
+        let may_be_old = candidates.iter().any(Candidate::may_be_old);
+        let freshness = may_be_old.then(|| shared.published.freshness()).flatten();
+        for candidate in &mut candidates {
+            if let Request::Range(range) = &candidate.call.request
+                && range.is_point()
+                && (lease.is_some() || candidate.may_be_old())
+            {
+                match shared.read_point(range) {
+                    Ok(source) => candidate.source = Some(source),
+                    Err(error) => {
+                        let refusal = shared.fail(error);
+                        for candidate in candidates {
+                            self.reply(candidate.frame, "range", Err(refusal.clone()));
                         }
+                        return;
                     }
                 }
             }
         }
         // Only now the clock: one reading and one check for the whole batch.
+        let leasable =
+            |candidate: &Candidate| candidate.call.consistency != Consistency::Serializable;
+        let now = (lease.is_some() || freshness.is_some()).then(|| shared.clock.now());
         let permit = lease
             .as_deref()
-            .and_then(|lease| check(lease, &*shared.clock, commit));
-        let mut served = 0;
+            .filter(|_| candidates.iter().any(leasable))
+            .zip(now)
+            .and_then(|(lease, now)| lease.permit(now, commit));
+        let bound = freshness.zip(now).map(|(fresh, now)| fresh.bound(now));
+        let (mut by_lease, mut by_nobody) = (0, 0);
         for Candidate {
             frame,
             call,
             source,
         } in candidates
         {
-            let Some(permit) = permit else {
+            let Some(authority) = Authority::for_read(call.consistency, permit, bound) else {
                 self.fall_back(frame, call, lease.is_some(), handed);
                 continue;
             };
-            let authority = Authority::Permit(permit);
+            let served = match &authority {
+                Authority::Permit(_) => &mut by_lease,
+                _ => &mut by_nobody,
+            };
             match (source, &call.request) {
-                (Some(source), _) => match shared.reader.answer(authority, source) {
-                    Some(answer) => {
-                        served += 1;
-                        let response = shared.respond(answer);
-                        self.reply(frame, "range", Ok(response));
+                (Some(source), _) => {
+                    match shared.reader.answer(authority, call.min_revision, source) {
+                        Some(answer) => {
+                            *served += 1;
+                            let result = shared.respond(answer);
+                            self.reply(frame, "range", result);
+                        }
+                        None => self.wait_for_apply(frame, call, handed),
                     }
-                    None => self.wait_for_apply(frame, call, handed),
-                },
-                (None, Request::Range(range)) if shared.store.applied() >= permit.index() => {
+                }
+                (None, Request::Range(range)) if shared.has(authority, call.min_revision) => {
                     if self.remember(frame, What::Other("range")) {
-                        served += 1;
-                        shared.scan(authority, range.clone(), self.outbox.clone(), frame);
+                        *served += 1;
+                        let (range, outbox) = (range.clone(), self.outbox.clone());
+                        shared.scan(authority, call.min_revision, range, outbox, frame);
                     }
                 }
                 (None, _) => self.wait_for_apply(frame, call, handed),
             }
         }
-        shared
-            .metrics
-            .reads
-            .total(ReadPath::Lease)
-            .increment(served);
-        if shared.sampler.take(served) {
+        let total = |path| shared.metrics.reads.total(path);
+        total(ReadPath::Lease).increment(by_lease);
+        if may_be_old {
+            total(ReadPath::Serializable).increment(by_nobody);
+        }
+        if shared.sampler.take(by_lease + by_nobody) {
             let took = arrived.elapsed().as_secs_f64();
-            shared
-                .metrics
-                .reads
-                .duration_seconds(ReadPath::Lease)
-                .record(took);
+            let path = match by_lease {
+                0 => ReadPath::Serializable,
+                _ => ReadPath::Lease,
+            };
+            shared.metrics.reads.duration_seconds(path).record(took);
             shared
                 .metrics
                 .requests
                 .duration_seconds("range")
                 .record(took);
+            if let Some(bound) = bound.filter(|_| by_nobody > 0) {
+                let staleness = bound.staleness().as_secs_f64();
+                shared.metrics.reads.staleness_seconds.record(staleness);
+            }
         }
         if let Some(remaining) = permit.and_then(|permit| permit.lease_remaining()) {
             shared
@@ -560,63 +609,31 @@ impl Session {
         }
     }
 
-    /// A read that the lease does not cover.
+    /// A read that neither the lease nor the state's age covers.
     fn fall_back(&mut self, frame: u64, call: Call, leads: bool, handed: &mut Vec<(u64, Call)>) {
         if call.consistency == Consistency::LeaseOnly && leads {
             return self.reply(frame, "range", Err(lease_invalid()));
         }
-        if leads {
-            let reason = if self.shared.lease_enabled {
-                ReadFallback::LeaseInvalid
-            } else {
-                ReadFallback::Disabled
+        let bounded = matches!(call.consistency, Consistency::MaxStaleness(_));
+        if leads || bounded {
+            let reason = match leads {
+                false => ReadFallback::TooOld,
+                true if self.shared.lease_enabled => ReadFallback::LeaseInvalid,
+                true => ReadFallback::Disabled,
             };
             self.shared.metrics.reads.fallbacks(reason).increment(1);
         }
         handed.push((frame, call));
     }
 
-    /// A read whose index the state machine has not reached: it waits at the driver.
+    /// A read whose index or revision the state machine has not reached: it waits at the driver.
     fn wait_for_apply(&mut self, frame: u64, call: Call, handed: &mut Vec<(u64, Call)>) {
-        self.shared
-            .metrics
-            .reads
-            .fallbacks(ReadFallback::Behind)
-            .increment(1);
+        let reason = match call.min_revision > self.shared.store.revision() {
+            true => ReadFallback::Revision,
+            false => ReadFallback::Behind,
+        };
+        self.shared.metrics.reads.fallbacks(reason).increment(1);
         handed.push((frame, call));
-    }
-
-    fn read_serializable(&mut self, frame: u64, range: &RangeRequest) {
-        let shared = self.shared.clone();
-        if !shared.readable.load(Ordering::Acquire) {
-            return self.reply(frame, "range", Err(not_readable()));
-        }
-        shared
-            .metrics
-            .reads
-            .total(ReadPath::Serializable)
-            .increment(1);
-        if range.range != KeyRange::Single {
-            if self.remember(frame, What::Other("range")) {
-                shared.scan(
-                    Authority::Serializable,
-                    range.clone(),
-                    self.outbox.clone(),
-                    frame,
-                );
-            }
-            return;
-        }
-        match shared.read_point(range) {
-            Ok(source) => {
-                let answer = shared
-                    .reader
-                    .answer(Authority::Serializable, source)
-                    .expect("a serializable read demands no index");
-                self.reply(frame, "range", Ok(shared.respond(answer)));
-            }
-            Err(error) => self.reply(frame, "range", Err(shared.fail(error))),
-        }
     }
 
     /// Sends requests to the driver in one step.
@@ -625,7 +642,7 @@ impl Session {
             let remembered = match &call.request {
                 Request::Range(range) => What::Read {
                     range: range.clone(),
-                    consistency: call.consistency,
+                    min_revision: call.min_revision,
                 },
                 other => What::Other(other.method()),
             };
@@ -677,10 +694,32 @@ impl Session {
                 let result = result.map_err(|error| self.shared.complete(error));
                 self.reply_after(arrived, frame, method, result);
             }
-            (Delivery::Permit(permit), What::Read { range, consistency }) => {
-                self.read_with(arrived, frame, permit, range, consistency);
+            (
+                Delivery::Permit(permit),
+                What::Read {
+                    range,
+                    min_revision,
+                },
+            ) => {
+                self.read_with(
+                    arrived,
+                    frame,
+                    Authority::Permit(permit),
+                    range,
+                    min_revision,
+                );
             }
-            (Delivery::Permit(_), What::Other(method)) => {
+            (
+                Delivery::CaughtUp,
+                What::Read {
+                    range,
+                    min_revision,
+                },
+            ) => {
+                let authority = Authority::Serializable(None);
+                self.read_with(arrived, frame, authority, range, min_revision);
+            }
+            (Delivery::Permit(_) | Delivery::CaughtUp, What::Other(method)) => {
                 let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
                 self.reply(frame, method, Err(error));
             }
@@ -692,32 +731,28 @@ impl Session {
         &mut self,
         arrived: Instant,
         frame: u64,
-        permit: ReadPermit,
+        authority: Authority,
         range: RangeRequest,
-        consistency: Consistency,
+        min_revision: i64,
     ) {
         let shared = self.shared.clone();
-        if consistency == Consistency::LeaseOnly && permit.lease_remaining().is_none() {
-            return self.reply(frame, "range", Err(lease_invalid()));
-        }
         if !shared.readable.load(Ordering::Acquire) {
             return self.reply(frame, "range", Err(not_readable()));
         }
-        let path = if permit.lease_remaining().is_some() {
-            ReadPath::Lease
-        } else {
-            ReadPath::ReadIndex
+        let path = match &authority {
+            Authority::Permit(permit) => path_of(permit),
+            _ => ReadPath::Serializable,
         };
         shared.metrics.reads.total(path).increment(1);
-        if range.range != KeyRange::Single {
+        if !range.is_point() {
             if self.remember(frame, What::Other("range")) {
-                shared.scan(Authority::Permit(permit), range, self.outbox.clone(), frame);
+                shared.scan(authority, min_revision, range, self.outbox.clone(), frame);
             }
             return;
         }
         let result = match shared.read_point(&range) {
-            Ok(source) => match shared.reader.answer(Authority::Permit(permit), source) {
-                Some(answer) => Ok(shared.respond(answer)),
+            Ok(source) => match shared.reader.answer(authority, min_revision, source) {
+                Some(answer) => shared.respond(answer),
                 None => Err(Error::not_applied(
                     ErrorKind::Internal,
                     "the store is behind what consensus reported as applied",
@@ -725,11 +760,10 @@ impl Session {
             },
             Err(error) => Err(shared.fail(error)),
         };
-        shared
-            .metrics
-            .reads
-            .duration_seconds(path)
-            .record(arrived.elapsed().as_secs_f64());
+        if shared.sampler.take(1) {
+            let took = arrived.elapsed().as_secs_f64();
+            shared.metrics.reads.duration_seconds(path).record(took);
+        }
         self.reply_after(arrived, frame, "range", result);
     }
 
@@ -789,11 +823,6 @@ impl Drop for Session {
             .handed_on
             .fetch_sub(self.waiting.len(), Ordering::Relaxed);
     }
-}
-
-/// Asks the lease, with a reading taken here and now: after the store was read.
-fn check(lease: &LeaseCell, clock: &dyn Clock, commit: LogIndex) -> Option<ReadPermit> {
-    lease.permit(clock.now(), commit)
 }
 
 fn lease_invalid() -> Error {

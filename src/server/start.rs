@@ -278,6 +278,7 @@ impl Server {
             },
             found.restored,
             found.founded,
+            found.store.reader().revision(),
             started,
         );
 
@@ -535,16 +536,18 @@ impl Server {
         }
     }
 
-    /// Stops gracefully: takes no more work, hands leadership over, releases promises, finishes
-    /// what it holds, makes everything durable.
+    /// Stops gracefully: hands leadership over, takes no more work, finishes what it holds,
+    /// releases promises, makes everything durable.
     ///
     /// # Cancel safety
     /// Not cancel safe; dropping the server instead is like a crash, which it survives.
     pub async fn shutdown(mut self) {
-        tracing::info!(node = %self.name, "stopping: no new work is taken");
+        tracing::info!(node = %self.name, "stopping");
+        // Leadership first, while everything is still served: reads wait no longer than the
+        // exchange takes, and writes are sent on to whoever leads next. Only then is work refused.
+        self.hand_over().await;
         self.sessions.stopping.store(true, Ordering::Relaxed);
         self.drain().await;
-        self.hand_over().await;
         self.mailbox.send(Mail::Input(Input::Retire));
         // The release of promises must leave before the peers' connections close.
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -590,6 +593,7 @@ impl Server {
             call: Call {
                 timeout_ms: patience,
                 consistency: Consistency::default(),
+                min_revision: 0,
                 session: None,
                 request: Request::MoveLeader { target: None },
             },

@@ -14,11 +14,14 @@
 //! What is left out on purpose: what frames mean (that is `wire`'s), retries, reconnects and
 //! routing (`client`, `server::peers`).
 
+#[doc(hidden)]
+pub mod bare;
 mod connection;
 mod endpoint;
 mod framed;
 mod identity;
 mod listener;
+mod settings;
 mod stats;
 mod tls;
 

@@ -6,7 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::raft::APPEND_WEIGHT_MAX;
 use crate::raft::Envelope;
+use crate::raft::bounded;
 use crate::types::ClusterId;
 use crate::types::Incarnation;
 use crate::types::NodeId;
@@ -38,10 +40,17 @@ pub struct PeerHello {
     pub sequence: u64,
 }
 
-/// Raft messages, as many as were waiting.
+/// So many messages fit one frame, even beside the heaviest append.
+pub const ENVELOPES_MAX: usize = 1_024;
+
+/// What one frame may take of its receiver's memory: messages and entries count for 1 each.
+pub const FRAME_WEIGHT_MAX: usize = ENVELOPES_MAX + APPEND_WEIGHT_MAX;
+
+/// Raft messages, as many as were waiting. They weigh at most [`FRAME_WEIGHT_MAX`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raft {
     /// The messages, oldest first.
+    #[serde(deserialize_with = "bounded::<FRAME_WEIGHT_MAX, _, _>")]
     pub envelopes: Vec<Envelope>,
 }
 

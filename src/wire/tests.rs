@@ -20,8 +20,19 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::SessionCall;
+use crate::raft::APPEND_WEIGHT_MAX;
+use crate::raft::Append;
+use crate::raft::Configuration;
+use crate::raft::Entry;
+use crate::raft::Envelope;
+use crate::raft::Heartbeat;
+use crate::raft::MEMBERS_MAX;
+use crate::raft::Message;
+use crate::raft::Payload;
+use crate::raft::RoundId;
 use crate::types::ClusterId;
 use crate::types::Incarnation;
+use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::SessionId;
@@ -42,6 +53,7 @@ use crate::wire::client::ServerFrame;
 use crate::wire::client::ServerHello;
 use crate::wire::client::Welcome;
 use crate::wire::encode;
+use crate::wire::peer::FRAME_WEIGHT_MAX;
 use crate::wire::peer::PeerHello;
 use crate::wire::peer::Raft;
 
@@ -63,6 +75,7 @@ fn put_frame(request_id: u64, value_bytes: usize) -> ClientFrame {
         call: Call {
             timeout_ms: 2000,
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             session: Some(SessionCall {
                 id: SessionId(300),
                 sequence: 2,
@@ -83,6 +96,7 @@ fn get_frame() -> ClientFrame {
         call: Call {
             timeout_ms: 1000,
             consistency: Consistency::LeaseOnly,
+            min_revision: 0,
             session: None,
             request: Request::Range(RangeRequest {
                 key: Bytes::from_static(b"k"),
@@ -109,6 +123,7 @@ fn reply_frame() -> ServerFrame {
                     lease_margin: Duration::from_millis(50),
                     read_index: LogIndex(8),
                     applied_index: LogIndex(9),
+                    staleness: None,
                 }),
             },
             body: ResponseBody::Range(RangeResponse {
@@ -194,15 +209,15 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (encoded(&welcome()), "070000000201004ff372bd00017702026e32"),
         (
             encoded(&put_frame(1, 3)),
-            "130000000301003add191301d00f0001ac02020101036b65790376767601",
+            "1400000003010020ddb67a01d00f000001ac02020101036b65790376767601",
         ),
         (
             encoded(&get_frame()),
-            "0c0000000301005b358bb707e807020000016b00010000",
+            "140000000301003ad67c0307e80702000000016b0001000000000000000000",
         ),
         (
             encoded(&reply_frame()),
-            "230000000401001bbb913b07000501120301010100008088debe010080e1eb1708090001016b0176020404000001",
+            "24000000040100babbee4b07000501120301010100008088debe010080e1eb170809000001016b0176020404000001",
         ),
         (
             encoded(&refusal),
@@ -413,6 +428,65 @@ fn versions_meet_at_the_newest_that_both_speak() {
     assert_eq!(range(1, 1).common(range(2, 3)), None);
     assert_eq!(range(4, 5).common(range(2, 3)), None);
     assert!(PROTOCOL_VERSIONS.contains(1));
+}
+
+fn envelope(message: Message) -> Envelope {
+    Envelope {
+        from: NodeId(1),
+        to: NodeId(2),
+        term: Term(3),
+        message,
+    }
+}
+
+fn append(count: usize, payload: impl Fn() -> Payload) -> Message {
+    let entries = (1..=count as u64).map(|index| Entry {
+        id: LogId::new(LogIndex(index), Term(1)),
+        payload: payload(),
+    });
+    Message::Append(Append {
+        heartbeat: Heartbeat {
+            round: RoundId(1),
+            promise: Duration::from_millis(500),
+            commit: LogIndex(0),
+            fresh: None,
+        },
+        base: LogId::default(),
+        entries: entries.collect(),
+    })
+}
+
+fn configuration(voters: u64) -> Payload {
+    Payload::Configuration(Configuration {
+        voters: (1..=voters).map(NodeId).collect(),
+        ..Configuration::default()
+    })
+}
+
+/// What is short on the wire and long in memory is bounded by count, at n and n + 1.
+#[test]
+fn what_a_peer_may_ask_of_our_memory_is_bounded() {
+    let reads = |envelopes: Vec<Envelope>| {
+        let bytes = encoded(&Raft { envelopes });
+        let frames = read_all(Door::Peer, &bytes, usize::MAX).unwrap();
+        frames[0].decode::<Raft>().is_ok()
+    };
+    let releases = |count| vec![envelope(Message::Release); count];
+    assert!(reads(releases(FRAME_WEIGHT_MAX)));
+    assert!(!reads(releases(FRAME_WEIGHT_MAX + 1)));
+
+    let noops = |count| envelope(append(count, || Payload::Noop));
+    assert!(reads(vec![noops(APPEND_WEIGHT_MAX)]));
+    assert!(!reads(vec![noops(APPEND_WEIGHT_MAX + 1)]));
+    assert!(reads(vec![noops(APPEND_WEIGHT_MAX / 2); 2]));
+    assert!(!reads(vec![noops(APPEND_WEIGHT_MAX / 2); 3]));
+
+    let of_members = |members| reads(vec![envelope(append(1, || configuration(members)))]);
+    assert!(of_members(MEMBERS_MAX as u64));
+    assert!(!of_members(MEMBERS_MAX as u64 + 1));
+    let large = |count| reads(vec![envelope(append(count, || configuration(40)))]);
+    assert!(large(APPEND_WEIGHT_MAX / 11));
+    assert!(!large(APPEND_WEIGHT_MAX / 11 + 1));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
 mod bad_input;
+mod bench;
 mod crashes;
 mod embedded;
 mod harness;

@@ -21,6 +21,8 @@ use leasehold::types::Role;
 use leasehold::types::Term;
 
 use crate::marks::Mark;
+use crate::scope::QUANTUM;
+use crate::scope::QUANTUM_DIVISOR;
 use crate::scope::Scope;
 use crate::world::NODES;
 use crate::world::World;
@@ -36,6 +38,8 @@ pub(crate) struct Ledger {
     pub(crate) committed: Vec<Committed>,
     /// The highest index that anybody can have seen applied.
     pub(crate) exposed: LogIndex,
+    /// The same at the end of each quantum, in models in which a state has an age.
+    pub(crate) exposed_by: Vec<LogIndex>,
     /// The terms whose leader has told another to campaign: their leases are gone for good.
     pub(crate) told: Vec<Term>,
 }
@@ -114,6 +118,13 @@ impl World {
                 }
             }
             Message::Appended(reply) => {
+                let asked = self.replicas[self.place(to)].timing.lease_duration;
+                if reply.heard.promised && (hard.term < term || hard.promise_floor < asked) {
+                    self.fail(format!(
+                        "R9: {id} promises in {term}, and its disk says {} and {:?}",
+                        hard.term, hard.promise_floor
+                    ));
+                }
                 if let Verdict::Durable(through) = reply.verdict {
                     let through = usize::try_from(through.0).unwrap();
                     let (log, disk) = (replica.log(), &replica.disk.entries);
@@ -162,6 +173,7 @@ impl World {
         }
         for n in 0..self.replicas.len() {
             self.check_lease(scope, n);
+            self.check_age(scope, n);
         }
     }
 
@@ -249,6 +261,33 @@ impl World {
             if !held && committed.term < term {
                 let lost = committed.id;
                 return self.fail(format!("R3: {id} is elected in {term} without {lost}"));
+            }
+        }
+    }
+
+    /// L8: no state is older than is said of it.
+    fn check_age(&mut self, scope: &Scope, n: usize) {
+        let replica = &self.replicas[n];
+        if !scope.ages {
+            return;
+        }
+        let Some(freshness) = replica.core.published().freshness() else {
+            return;
+        };
+        let bound = freshness.bound(replica.clock);
+        if replica.applied < bound.index() {
+            return;
+        }
+        scope.marks.note(Mark::Age);
+        let (id, index) = (replica.id, bound.index());
+        for (quantum, exposed) in (0..).zip(self.ledger.exposed_by.clone()) {
+            let ago = QUANTUM * u32::from(self.time - quantum);
+            if ago > bound.staleness() * QUANTUM_DIVISOR && exposed > index {
+                let staleness = bound.staleness();
+                self.fail(format!(
+                    "L8: the state of {id} is said to be {staleness:?} old at most, and lacks {exposed}, which had been seen before"
+                ));
+                return;
             }
         }
     }

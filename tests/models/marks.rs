@@ -45,34 +45,48 @@ marks! {
     SnapshotTooOld
     /// A read was permitted by a quorum.
     QuorumRead
+    /// Something was known of how old a state is.
+    Age
     /// A process ended while something that it had wanted written was not.
     WriteLost
 }
 
 /// How often each happened.
 #[derive(Debug)]
-pub(crate) struct Marks([AtomicU64; Mark::ALL.len()]);
+pub(crate) struct Marks {
+    counts: [AtomicU64; Mark::ALL.len()],
+    /// The place of every planted bug was come to.
+    #[cfg(leasehold_bugs)]
+    all_reached: std::sync::atomic::AtomicBool,
+}
 
 impl Default for Marks {
     fn default() -> Self {
-        Self(
-            Mark::ALL
-                .iter()
-                .map(|_| AtomicU64::new(0))
-                .collect::<Vec<_>>()
-                .try_into()
-                .unwrap(),
-        )
+        Self {
+            counts: [const { AtomicU64::new(0) }; Mark::ALL.len()],
+            #[cfg(leasehold_bugs)]
+            all_reached: false.into(),
+        }
     }
 }
 
 impl Marks {
     pub(crate) fn note(&self, mark: Mark) {
-        self.0[mark as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts[mark as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(leasehold_bugs)]
+    pub(crate) fn note_all_reached(&self) {
+        self.all_reached.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(leasehold_bugs)]
+    pub(crate) fn all_reached(&self) -> bool {
+        self.all_reached.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count(&self, mark: Mark) -> u64 {
-        self.0[mark as usize].load(Ordering::Relaxed)
+        self.counts[mark as usize].load(Ordering::Relaxed)
     }
 }
 

@@ -22,7 +22,7 @@ use leasehold::types::LogIndex;
 use leasehold::types::NodeId;
 
 /// What a crash leaves.
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Disk {
     pub(crate) hard: HardState,
     pub(crate) entries: Vec<Entry>,

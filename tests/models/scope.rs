@@ -19,6 +19,9 @@ use crate::world::Left;
 use crate::world::NODES;
 use crate::world::World;
 
+/// The one property: which claim does not, the world says.
+pub(crate) const HOLDS: &str = "every claim holds";
+
 /// How far each clock of one replica runs in a quantum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
@@ -67,6 +70,10 @@ pub(crate) struct Scope {
     pub(crate) pre_votes_granted: bool,
     /// What never arrives in this model.
     pub(crate) loses: fn(&Envelope) -> bool,
+    /// Reads by quorum may arrive at followers, too.
+    pub(crate) follower_reads: bool,
+    /// How old states are is looked at, too.
+    pub(crate) ages: bool,
     /// How far a clock steps back.
     pub(crate) step_back: u64,
     /// The command is so large that it travels alone.
@@ -75,6 +82,9 @@ pub(crate) struct Scope {
     pub(crate) candidates: &'static [usize],
     /// The replicas to whom leaders hand over.
     pub(crate) heirs: &'static [usize],
+    /// The rules that are taken away.
+    #[cfg(leasehold_bugs)]
+    pub(crate) bugs: &'static [leasehold::planted::Bug],
     /// What must have happened, or the model says nothing.
     pub(crate) expects: &'static [Mark],
     pub(crate) marks: Arc<Marks>,
@@ -87,6 +97,23 @@ static LARGE: [u8; 1 << 20] = [0; 1 << 20];
 /// So L = P (1 - rho) / (1 + rho), and nothing is to spare.
 pub(crate) const SLOW: Rate = Rate::of(2);
 pub(crate) const FAST: Rate = Rate::of(3);
+
+/// How long a quantum is, of which the slow clock shows 2 units and the fast one 3: 5/2 units.
+pub(crate) const QUANTUM: Duration = Duration::from_nanos(5);
+pub(crate) const QUANTUM_DIVISOR: u32 = 2;
+
+/// The settings of a model in which states have an age: they must name the drift, and so leave a
+/// margin of 2 rho P.
+pub(crate) fn timing_with_drift() -> Timing {
+    let units = Duration::from_nanos;
+    Timing::new(TimingOptions {
+        heartbeat_interval: units(1),
+        max_drift_ppm: 200_000,
+        max_clock_skew: units(4),
+        ..*timing(9, 3)
+    })
+    .expect("fit each other")
+}
 
 /// The settings of the models with time, in their units: P, and M.
 pub(crate) fn timing(promise: u64, margin: u64) -> Timing {
@@ -142,10 +169,14 @@ impl Scope {
             lapses: false,
             pre_votes_granted: true,
             loses: |_| false,
+            follower_reads: false,
+            ages: false,
             step_back: 0,
             large_command: false,
             candidates: &[0, 1, 2],
             heirs: &[1],
+            #[cfg(leasehold_bugs)]
+            bugs: &[],
             expects: &[],
             marks: Arc::default(),
         }
@@ -171,7 +202,6 @@ impl Scope {
         for replica in &mut world.replicas {
             Arc::make_mut(replica).seal(self.steps_back(&left));
         }
-        assert_eq!(world.broken, None, "{}", self.name);
         world
     }
 
@@ -179,6 +209,11 @@ impl Scope {
         // While all are alike, it does not matter which of them is the first.
         let alike = self.begin == Begin::Fresh && world.left.timeouts == self.left.timeouts;
         self.candidates.contains(&n) && (n == 0 || !alike)
+    }
+
+    /// Whether anything rests on the names of questions.
+    pub(crate) fn names_matter(&self) -> bool {
+        self.ages || self.left.quorum_reads > 0
     }
 
     pub(crate) fn command(&self, number: u8) -> Bytes {
@@ -217,7 +252,7 @@ impl Model for Scope {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("every claim holds", |_, world: &World| {
+        vec![Property::always(HOLDS, |_, world: &World| {
             world.broken.is_none()
         })]
     }

@@ -12,6 +12,7 @@ use crate::scope::Rate;
 use crate::scope::SLOW;
 use crate::scope::Scope;
 use crate::scope::timing;
+use crate::scope::timing_with_drift;
 use crate::world::Left;
 
 /// All of them, by how deep they are to be gone through.
@@ -22,6 +23,8 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     writes,
     figure_8,
     quorum_reads,
+    follower_reads,
+    ages,
     rounds,
     conflicts,
     restarts,
@@ -33,6 +36,7 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     stale_authority,
     late_words,
     releases,
+    released_restarts,
     late_votes,
     steps_back,
     two_clocks,
@@ -162,6 +166,39 @@ pub(crate) fn quorum_reads(depth: u8) -> Scope {
         },
         expects: &[Mark::LaterLeader, Mark::Commit, Mark::QuorumRead],
         ..Scope::timeless("quorum_reads", Begin::Led, left)
+    }
+}
+
+/// Reads that arrive at a follower, of a leader that may be another before they are answered.
+pub(crate) fn follower_reads(depth: u8) -> Scope {
+    Scope {
+        name: "follower_reads",
+        left: Left {
+            rounds: 1 + depth,
+            ..quorum_reads(0).left
+        },
+        follower_reads: true,
+        ..quorum_reads(0)
+    }
+}
+
+/// How old a state is said to be, by slow clocks and by fast ones.
+pub(crate) fn ages(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3 + depth,
+        rounds: 2,
+        timeouts: 1,
+        proposals: 1,
+        ..Left::default()
+    };
+    Scope {
+        timings: [timing_with_drift(); 3],
+        clocks: vec![[SLOW, FAST, FAST], [FAST, SLOW, SLOW]],
+        candidates: &[2],
+        ages: true,
+        loses: from_a_later_leader,
+        expects: &[Mark::Lease, Mark::Age],
+        ..Scope::timed("ages", Begin::Led, left)
     }
 }
 
@@ -307,9 +344,7 @@ pub(crate) fn handovers(depth: u8) -> Scope {
             Mark::HandedOver,
             Mark::PromiseKept,
         ],
-        loses: |envelope| {
-            from_a_later_leader(envelope) && !matches!(envelope.message, Message::Append(_))
-        },
+        loses: from_a_later_leader,
         ..Scope::timed("handovers", Begin::Led, left)
     }
 }
@@ -350,20 +385,46 @@ pub(crate) fn late_words(depth: u8) -> Scope {
     }
 }
 
-/// A leader that stops, and sets its voters free.
+/// A leader that stops, and sets its voters free; some hear of it when they follow another.
 pub(crate) fn releases(depth: u8) -> Scope {
     let left = Left {
         passes: 3 + depth,
-        timeouts: 1,
+        timeouts: 2,
         rounds: 1,
         retirements: 1,
         ..Left::default()
     };
     Scope {
+        candidates: &[2, 0],
+        // A later leader is heard by the second alone.
+        loses: |envelope| {
+            from_a_later_leader(envelope) && (envelope.to != NodeId(2) || heartbeat(envelope))
+        },
+        expects: &[
+            Mark::Lease,
+            Mark::LaterLeader,
+            Mark::LaterLease,
+            Mark::Release,
+        ],
+        ..Scope::timed("releases", Begin::Led, left)
+    }
+}
+
+/// The same with voters that forget what they promised.
+pub(crate) fn released_restarts(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3 + depth,
+        timeouts: 1,
+        rounds: 1,
+        retirements: 1,
+        restarts: 1,
+        ..Left::default()
+    };
+    Scope {
         candidates: &[2],
         loses: from_a_later_leader,
-        expects: &[Mark::Lease, Mark::LaterLeader, Mark::Release],
-        ..Scope::timed("releases", Begin::Led, left)
+        expects: &[Mark::Lease, Mark::LaterLeader, Mark::Release, Mark::Silence],
+        ..Scope::timed("released_restarts", Begin::Led, left)
     }
 }
 

@@ -154,6 +154,15 @@ fn describe(message: &Message) -> String {
         },
         Message::TimeoutNow(m) => format!("timeout-now with {} commit {}", m.last, m.commit),
         Message::Release => "release".to_owned(),
+        Message::ReadIndex(m) => format!("read-index? {}", round(m.name)),
+        Message::ReadIndexReply(m) => {
+            let index = m.confirmed.map(|confirmed| confirmed.index.to_string());
+            format!(
+                "read-index! {} {}",
+                round(m.name),
+                index.unwrap_or_default()
+            )
+        }
         Message::Rejoin(_) => "rejoin?".to_owned(),
         Message::RejoinReply(m) => format!("rejoin! through {}", m.through),
     }

@@ -20,6 +20,7 @@ use leasehold::raft::Message;
 use leasehold::raft::Output;
 use leasehold::raft::PreVoteReply;
 use leasehold::raft::ReadId;
+use leasehold::raft::ReadMode;
 use leasehold::raft::RoundId;
 use leasehold::time::Instant;
 use leasehold::types::LogIndex;
@@ -296,7 +297,7 @@ impl World {
             if replica.session.is_some() {
                 actions.push(Action::EndRead(n));
             }
-            if left.quorum_reads > 0 && leads && replica.asked.is_none() {
+            if left.quorum_reads > 0 && (leads || scope.follower_reads) && replica.asked.is_none() {
                 actions.push(Action::Ask(n));
             }
             if left.steps_back > 0 {
@@ -308,6 +309,8 @@ impl World {
 
     /// The world after `action`; `None` if it changes nothing.
     pub(crate) fn after(&self, scope: &Scope, action: Action) -> Option<Self> {
+        #[cfg(leasehold_bugs)]
+        crate::bugs::plant_here(scope);
         let mut next = Self {
             beat: false,
             ..self.clone()
@@ -321,6 +324,10 @@ impl World {
                 next = self.clone();
                 next.fail(format!("the core stops: {claim}"));
             }
+        }
+        #[cfg(leasehold_bugs)]
+        if crate::bugs::all_reached(scope) {
+            scope.marks.note_all_reached();
         }
         Some(next)
     }
@@ -357,6 +364,9 @@ impl World {
             Action::Pass => {
                 self.left.passes -= 1;
                 self.time += 1;
+                if scope.ages {
+                    self.ledger.exposed_by.push(self.ledger.exposed);
+                }
                 for n in 0..self.replicas.len() {
                     let rate = scope.clocks[self.clocks][n];
                     let replica = Arc::make_mut(&mut self.replicas[n]);
@@ -471,7 +481,7 @@ impl World {
                 let exposed = self.ledger.exposed;
                 self.step(scope, n, |replica| {
                     let now = replica.clock;
-                    if replica.core().read(now, READ, false).is_ok() {
+                    if replica.core().read(now, READ, ReadMode::Quorum).is_ok() {
                         replica.asked = Some(exposed);
                     }
                 })
@@ -632,6 +642,9 @@ impl World {
         let steps_back = scope.steps_back(&self.left);
         let replica = self.own(n);
         replica.still();
+        if !scope.names_matter() {
+            replica.core().forget_ages();
+        }
         if replica.core.published().lease().is_none()
             && let Some(cell) = &replica.cell
             && cell.until() == Instant::ZERO
@@ -645,7 +658,13 @@ impl World {
         replica.seal(steps_back);
     }
 
-    fn post(&mut self, scope: &Scope, envelope: Envelope) {
+    fn post(&mut self, scope: &Scope, mut envelope: Envelope) {
+        if let Message::Heartbeat(heartbeat) = &mut envelope.message
+            && !scope.names_matter()
+        {
+            // Nobody asks how old a state is.
+            heartbeat.fresh = None;
+        }
         if (scope.loses)(&envelope) || self.is_idle(&envelope) {
             return;
         }

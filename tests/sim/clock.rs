@@ -181,8 +181,15 @@ impl Hand {
         if self.stopped {
             return self.reading;
         }
-        let gained = i128::from(passed) * i128::from(self.ppm) / 1_000_000;
-        self.reading + passed.saturating_add_signed(gained as i64)
+        if self.ppm == 0 {
+            return self.reading + passed;
+        }
+        // Rates are below a million, so what cannot overflow is hours long.
+        let gained = match i64::try_from(passed) {
+            Ok(passed) if passed < 1 << 43 => passed * self.ppm / 1_000_000,
+            _ => (i128::from(passed) * i128::from(self.ppm) / 1_000_000) as i64,
+        };
+        self.reading + passed.saturating_add_signed(gained)
     }
 }
 

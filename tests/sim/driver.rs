@@ -22,6 +22,7 @@ use crate::disk::Ending;
 use crate::disk::Sync;
 use crate::machine::Delivery;
 use crate::machine::Mail;
+use crate::network::Copies;
 use crate::world::Event;
 use crate::world::Work;
 use crate::world::World;
@@ -39,26 +40,20 @@ impl World {
         let Some(process) = self.machines[node].process.as_mut() else {
             return;
         };
-        process.driver.mails.push(mail);
+        process.driver.mails.push_back(mail);
         if process.driver.asleep {
             process.driver.asleep = false;
-            process.driver.alarm += 1;
-            let alarm = process.driver.alarm;
-            self.schedule_work(latency, node, Work::DriverWakes(alarm));
+            self.schedule_work(latency, node, Work::DriverWakes);
         }
     }
 
     /// The driver takes what has gathered.
-    pub(crate) fn driver_wakes(&mut self, node: usize, alarm: u64) {
+    pub(crate) fn driver_wakes(&mut self, node: usize) {
         let preempted = self.preempted();
         let process = self.process(node);
-        if process.driver.alarm != alarm {
-            return;
-        }
         process.driver.asleep = false;
-        process.driver.alarm += 1;
-        let mails = std::mem::take(&mut process.driver.mails);
-        process.driver.batch = mails.into();
+        let driver = &mut process.driver;
+        std::mem::swap(&mut driver.mails, &mut driver.batch);
         match preempted {
             Some(delay) => self.schedule_work(delay, node, Work::DriverReads),
             None => {
@@ -70,8 +65,11 @@ impl World {
 
     /// The driver reads the clock.
     pub(crate) fn driver_reads(&mut self, node: usize) {
-        let now = self.machines[node].clock.read(self.now);
-        self.process(node).driver.now = now;
+        if !planted!(CachedNow) {
+            let now = self.machines[node].clock.read(self.now);
+            self.process(node).driver.now = now;
+        }
+        planted!(TimeFirst => self.handle(node, Input::Tick));
     }
 
     /// The driver handles the next of its batch, or the tick; true after the tick.
@@ -98,15 +96,46 @@ impl World {
     }
 
     fn driver_sleeps(&mut self, node: usize) {
-        let now = self.machines[node].clock.read(self.now);
+        let real = self.now;
+        let now = self.machines[node].clock.read(real);
         let late = self.scheduling.between(5 * US, 100 * US);
         let process = self.process(node);
+        planted!(CachedNow => process.driver.now = now);
         let wakes = until(now, process.node.poll_timeout());
         let patience = nanos(wakes).clamp(SLEEP_MIN, SLEEP_MAX);
         process.driver.asleep = process.driver.mails.is_empty();
-        let delay = if process.driver.asleep { patience } else { 0 };
-        let alarm = process.driver.alarm;
-        self.schedule_work(delay + late, node, Work::DriverWakes(alarm));
+        if process.driver.asleep {
+            process.driver.due = real + patience + late;
+            self.set_alarm(node);
+        } else {
+            self.schedule_work(late, node, Work::DriverWakes);
+        }
+    }
+
+    /// Sees to it that an alarm goes off when the driver is due, or before.
+    fn set_alarm(&mut self, node: usize) {
+        let real = self.now;
+        let driver = &mut self.process(node).driver;
+        let due = driver.due;
+        if driver.alarm.is_none_or(|alarm| alarm > due) {
+            driver.alarm = Some(due);
+            self.schedule_work(due.saturating_sub(real), node, Work::DriverAlarm(due));
+        }
+    }
+
+    /// An alarm goes off.
+    pub(crate) fn driver_alarm(&mut self, node: usize, alarm: Nanos) {
+        let real = self.now;
+        let driver = &mut self.process(node).driver;
+        if driver.alarm != Some(alarm) {
+            return;
+        }
+        driver.alarm = None;
+        if driver.asleep && driver.due <= real {
+            self.driver_wakes(node);
+        } else if driver.asleep {
+            self.set_alarm(node);
+        }
     }
 
     /// Gives the node one input, lets the checkers look, and carries its outputs away.
@@ -117,7 +146,7 @@ impl World {
             .as_mut()
             .expect("only running processes are given work");
         let now = process.driver.now;
-        let before = process.node.status();
+        let before = process.status.clone();
         self.judge.before(node, &input);
         if let Input::Message(envelope) = &input {
             self.trace.line(real, Some(node), || {
@@ -128,11 +157,12 @@ impl World {
             });
         }
         process.node.handle(now, input);
-        let mut outputs = Vec::new();
+        let mut outputs = std::mem::take(&mut self.outputs);
         while let Some(output) = process.node.poll_output() {
             outputs.push(output);
         }
         let after = process.node.status();
+        process.status = after.clone();
         let tripped = process.node.consensus().lease_tripped();
         if before.role == Role::Quarantined && after.role != Role::Quarantined {
             self.machines[node].disk.recovered = true;
@@ -163,12 +193,12 @@ impl World {
         }
         self.judge
             .handled(real, node, now, &before, &after, &self.machines);
-        for output in outputs {
-            if self.machines[node].process.is_none() {
-                return;
+        for output in outputs.drain(..) {
+            if self.machines[node].process.is_some() {
+                self.carry_away(node, now, output);
             }
-            self.carry_away(node, now, output);
         }
+        self.outputs = outputs;
     }
 
     fn carry_away(&mut self, node: usize, now: leasehold::time::Instant, output: Output) {
@@ -194,8 +224,15 @@ impl World {
                     )
                 });
                 self.nemesis_sees_message(node, &envelope);
-                for delay in self.network.carry(&envelope) {
-                    self.schedule(delay, Event::Deliver(Box::new(envelope.clone())));
+                match self.network.carry(&envelope) {
+                    Copies::None => {}
+                    Copies::One(delay) => {
+                        self.schedule(delay, Event::Deliver(Box::new(envelope)));
+                    }
+                    Copies::Two(first, second) => {
+                        self.schedule(first, Event::Deliver(Box::new(envelope.clone())));
+                        self.schedule(second, Event::Deliver(Box::new(envelope)));
+                    }
                 }
             }
             Output::Apply(entries) => {
@@ -209,12 +246,14 @@ impl World {
                 }
             }
             Output::Read(id, permit) => self.deliver(node, id, Delivery::Permit(permit)),
+            Output::CaughtUp(id) => self.deliver(node, id, Delivery::CaughtUp),
             Output::FindIdleSessions { unused_since } => {
                 self.schedule_work(20 * US, node, Work::StateFindsIdle(unused_since));
             }
             Output::Reply(id, result) => {
+                let real = self.now;
                 if let Ok(response) = &result {
-                    self.judge.exposes(response.header.revision);
+                    self.judge.exposes(real, response.header.revision);
                 }
                 self.deliver(node, id, Delivery::Reply(result));
             }

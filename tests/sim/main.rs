@@ -12,8 +12,9 @@
 //! SIM_SEED=0x1f3a cargo test --test sim shrunk -- --nocapture      a failing one, made small
 //! ```
 //!
-//! A seed that fails prints the command that replays it. `SIM_PROFILE` (calm, swarm, targeted, storm, frozen) and `SIM_SECONDS` override what the seed
-//! draws; a replay needs the same.
+//! Seeds run on all cores, or on `SIM_THREADS`. A seed that fails prints the command that replays
+//! it. `SIM_PROFILE` (calm, swarm, targeted, storm, frozen) and `SIM_SECONDS` override what the
+//! seed draws; a replay needs the same.
 //!
 //! Where to look: `world.rs` is the loop, `driver.rs` and `session.rs` are the server's threads,
 //! `schedule.rs` says which faults there are, `checkers/` says what must hold, `scenarios.rs` has
@@ -26,6 +27,28 @@
     reason = "a test binary speaks to whoever runs it, and may panic"
 )]
 
+/// A deliberate bug, as in the library (`src/planted.rs`): never and nothing in a normal build.
+#[cfg(not(leasehold_bugs))]
+macro_rules! planted {
+    ($bug:ident) => {
+        false
+    };
+    ($bug:ident => $does:expr) => {};
+}
+#[cfg(leasehold_bugs)]
+macro_rules! planted {
+    ($bug:ident) => {
+        leasehold::planted::is_on(leasehold::planted::Bug::$bug)
+    };
+    ($bug:ident => $does:expr) => {
+        if planted!($bug) {
+            $does
+        }
+    };
+}
+
+#[cfg(leasehold_bugs)]
+mod bugs;
 mod checkers;
 mod clock;
 mod dice;
@@ -33,9 +56,13 @@ mod disk;
 mod driver;
 mod history;
 mod machine;
+mod many;
 mod nemesis;
 mod network;
 mod options;
+#[cfg(leasehold_bugs)]
+mod planted;
+mod queue;
 mod run;
 mod scenarios;
 mod schedule;
@@ -46,12 +73,9 @@ mod workload;
 mod world;
 
 use std::fmt::Write as _;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
 use std::time::Duration;
 
-use checkers::Counts;
-use clock::Nanos;
+use many::Pace;
 use options::Options;
 use options::Profile;
 use run::Report;
@@ -64,6 +88,7 @@ const SEEDS: u64 = 300;
 struct Settings {
     first: u64,
     seeds: u64,
+    threads: usize,
     profile: Option<Profile>,
     seconds: Option<u64>,
 }
@@ -71,9 +96,11 @@ struct Settings {
 impl Settings {
     fn read() -> Self {
         let profile = std::env::var("SIM_PROFILE").ok();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             first: number("SIM_FIRST_SEED").unwrap_or(1),
             seeds: number("SIM_SEEDS").unwrap_or(SEEDS),
+            threads: number("SIM_THREADS").map_or(cores, |threads| threads.max(1) as usize),
             profile: profile.map(|name| Profile::named(&name).expect("SIM_PROFILE is a profile")),
             seconds: number("SIM_SECONDS"),
         }
@@ -95,38 +122,30 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "elapsed time is only shown, as a rate"
-)]
 fn seeds_end_well() {
     let settings = Settings::read();
-    let began = std::time::Instant::now();
-    let mut total = Counts::default();
-    let (mut simulated, mut operations, mut events) = (0, 0, 0);
-    for seed in settings.first..settings.first + settings.seeds {
-        let options = settings.options(seed);
-        let report = catch_unwind(AssertUnwindSafe(|| run(options.clone())));
-        let Ok(report) = report else {
-            panic!("a node panicked\n{}", replay_with(&options));
-        };
-        if let Some(failure) = failure(&options, &report) {
-            panic!("{failure}");
+    let mut pace = Pace::start(settings.threads);
+    let (total, failed) = many::run_all(settings.first, settings.seeds, &mut pace, |seed| {
+        settings.options(seed)
+    });
+    match failed {
+        Some((options, Some(report))) => {
+            panic!("{}", failure(&options, &report).unwrap_or_default());
         }
-        total.add(&report.counts);
-        simulated += report.simulated;
-        operations += report.operations;
-        events += report.trace.events();
-        let done = seed + 1 - settings.first;
-        if done.is_multiple_of(500) {
-            eprintln!("{done} seeds, {}", rate(simulated, began.elapsed()));
-        }
+        Some((options, None)) => panic!("a node panicked\n{}", replay_with(&options)),
+        None => {}
     }
+    let many::Total {
+        seeds,
+        counts: total,
+        simulated,
+        operations,
+        events,
+    } = total;
     eprintln!(
-        "{} seeds from {}, {}, {operations} operations, {events} events, {total:?}",
-        settings.seeds,
+        "{seeds} seeds from {}, {}, {operations} operations, {events} events, {total:?}",
         settings.first,
-        rate(simulated, began.elapsed())
+        pace.tell(simulated),
     );
     // A run in which nothing happened proves nothing.
     if settings.seeds >= 100 && settings.profile.is_none() {
@@ -136,6 +155,10 @@ fn seeds_end_well() {
             total.leased_reads,
             total.quorum_reads,
             total.stale_reads,
+            total.follower_reads,
+            total.bounded_reads,
+            total.ages,
+            total.early_reads,
             total.promises,
             total.votes,
             total.transfer_votes,
@@ -239,14 +262,4 @@ fn replay_with(options: &Options) -> String {
         "SIM_SEED={seed:#x} cargo test --test sim replay -- --nocapture"
     );
     text
-}
-
-fn rate(simulated: Nanos, took: Duration) -> String {
-    let hours = simulated as f64 / 3.6e12;
-    let minutes = took.as_secs_f64() / 60.0;
-    format!(
-        "{hours:.2} cluster-hours in {minutes:.2} min ({:.1} per minute, {:.0} times real time)",
-        hours / minutes,
-        hours / minutes * 60.0
-    )
 }

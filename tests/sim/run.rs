@@ -64,7 +64,6 @@ impl World {
         }
         let mut leased = false;
         while !leased && self.now < deadline && self.judge.violation().is_none() {
-            self.renew_burned_leadership();
             let node = self.leader().unwrap_or_default();
             let action = Action::Get(0, Consistency::LeaseOnly);
             let fate = self.ask(node, action, deadline - self.now);
@@ -88,18 +87,6 @@ impl World {
                 return self.unwell("replicas did not become equal");
             }
             self.run_until(self.now + 10 * MS);
-        }
-    }
-
-    /// A leader whose transfer failed has no lease for the rest of its term, and goes on leading
-    /// by quorum rounds. An operator would hand leadership over again.
-    fn renew_burned_leadership(&mut self) {
-        let Some(leader) = self.leader() else { return };
-        let term = self.process(leader).node.status().term;
-        if self.judge.is_burned(term) {
-            self.judge.counts.left_burned += 1;
-            self.move_leader(None);
-            self.run_until(self.now + nanos(self.options.timing.election_timeout_max));
         }
     }
 

@@ -382,7 +382,7 @@ impl Plan {
 /// How many kinds `Plan::any` knows.
 const KINDS: u64 = 19;
 const THREADS: [Thread; 4] = [Thread::Driver, Thread::Log, Thread::State, Thread::Sessions];
-const AIMED: [Kind; 9] = [
+const AIMED: [Kind; 11] = [
     Kind::PreVote,
     Kind::PreVoteReply,
     Kind::Vote,
@@ -392,6 +392,8 @@ const AIMED: [Kind; 9] = [
     Kind::Append,
     Kind::Appended,
     Kind::TimeoutNow,
+    Kind::ReadIndex,
+    Kind::ReadIndexReply,
 ];
 
 fn ending(dice: &mut Dice) -> Ending {

@@ -5,6 +5,9 @@
 //! retried once its outcome is unknown. *Probes* keep asking one node, whatever it says: they are
 //! who would meet a deposed leader that still answers.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use leasehold::api::Call;
 use leasehold::api::Consistency;
 use leasehold::api::DeleteRangeRequest;
@@ -70,10 +73,16 @@ pub(crate) struct Client {
     session: Option<SessionId>,
     sequence: u64,
     acknowledged: u64,
+    /// The newest revision it has been shown; and whether it says so when it reads.
+    pub(crate) seen: i64,
+    pub(crate) says_what_it_has_seen: bool,
     pub(crate) node: usize,
     /// Takes no for an answer, and follows nobody's advice.
     pinned: bool,
     pub(crate) current: Option<Current>,
+    /// The timer that is set, never later than what it is for; it is put off when it goes off too
+    /// early.
+    timer: Option<Nanos>,
     dice: Dice,
 }
 
@@ -83,6 +92,8 @@ pub(crate) struct Current {
     pub(crate) operation: Option<(u64, Action)>,
     sequence: Option<u64>,
     attempt: u64,
+    /// When the attempt has taken too long; none while the client waits to try again.
+    deadline: Option<Nanos>,
     give_up: Nanos,
     some_unknown: bool,
 }
@@ -137,12 +148,15 @@ impl Client {
             session: None,
             sequence: 0,
             acknowledged: 0,
+            seen: 0,
+            says_what_it_has_seen: kind != Kind::Puppet && dice.chance(0.4),
             node: match kind {
                 Kind::Probe(node) => node,
                 _ => dice.between(0, options.nodes as u64 - 1) as usize,
             },
             pinned: matches!(kind, Kind::Probe(_)),
             current: None,
+            timer: None,
             dice,
         }
     }
@@ -186,7 +200,24 @@ impl World {
                 _ => Action::List(*dice.pick(&READS)),
             },
         };
+        let reads = matches!(action, Action::Get(..) | Action::List(_));
+        if reads && this.kind == Kind::Worker && this.dice.chance(0.25) {
+            let nodes = self.machines.len() as u64;
+            this.node = this.dice.between(0, nodes - 1) as usize;
+        }
         self.begin(client, action);
+    }
+
+    /// What a read of `client` asks for at least: what it has seen, and now and then what nobody
+    /// has.
+    fn min_revision(&mut self, client: usize, action: Action) -> i64 {
+        let this = &mut self.workload.clients[client];
+        let reads = matches!(action, Action::Get(..) | Action::List(_));
+        if !reads || !this.says_what_it_has_seen {
+            return 0;
+        }
+        let dreams = this.kind == Kind::Worker && this.dice.chance(0.02);
+        this.seen + i64::from(dreams) * 3
     }
 
     /// The client begins `action` now.
@@ -196,7 +227,9 @@ impl World {
         if is_write && this.sessions && this.session.is_none() {
             return self.begin_current(client, None);
         }
-        let number = self.workload.history.invoke(action, self.now);
+        let least = self.min_revision(client, action);
+        let history = &mut self.workload.history;
+        let number = history.invoke(action, least, self.now);
         self.begin_current(client, Some((number, action)));
     }
 
@@ -212,6 +245,7 @@ impl World {
             operation,
             sequence,
             attempt: 0,
+            deadline: None,
             give_up: now + this.patience,
             some_unknown: false,
         });
@@ -229,9 +263,13 @@ impl World {
         let acknowledged = this.acknowledged;
         let current = this.current.as_mut().expect("something is under way");
         current.attempt = attempt;
+        current.deadline = Some(self.now + timeout);
         let call = Call {
             timeout_ms: (timeout / MS).max(1) as u32,
             consistency: consistency(current.operation),
+            min_revision: current
+                .operation
+                .map_or(0, |(number, _)| self.workload.history.least(number)),
             session: current
                 .sequence
                 .zip(session)
@@ -248,7 +286,7 @@ impl World {
                 call.request, call.session
             )
         });
-        self.schedule(timeout, Event::ClientTimeout(client, attempt));
+        self.set_timer(client);
         if self.machines[node].client_cuts > 0 {
             return;
         }
@@ -292,10 +330,35 @@ impl World {
         }
     }
 
-    /// An attempt took too long.
-    pub(crate) fn client_waited(&mut self, client: usize, attempt: u64) {
-        let error = Error::unknown(ErrorKind::DeadlineExceeded, "no answer came");
-        self.client_hears(client, attempt, Err(error));
+    /// Sees to it that a timer goes off when the attempt under way has taken too long, or before.
+    fn set_timer(&mut self, client: usize) {
+        let this = &mut self.workload.clients[client];
+        let current = this.current.as_ref();
+        let Some(deadline) = current.and_then(|current| current.deadline) else {
+            return;
+        };
+        if this.timer.is_none_or(|timer| timer > deadline) {
+            this.timer = Some(deadline);
+            let delay = deadline.saturating_sub(self.now);
+            self.schedule(delay, Event::ClientTimeout(client, deadline));
+        }
+    }
+
+    /// A timer goes off: perhaps the attempt under way took too long.
+    pub(crate) fn client_timer(&mut self, client: usize, timer: Nanos) {
+        let this = &mut self.workload.clients[client];
+        if this.timer != Some(timer) {
+            return;
+        }
+        this.timer = None;
+        match &this.current {
+            Some(current) if current.deadline.is_some_and(|at| at <= self.now) => {
+                let attempt = current.attempt;
+                let error = Error::unknown(ErrorKind::DeadlineExceeded, "no answer came");
+                self.client_hears(client, attempt, Err(error));
+            }
+            _ => self.set_timer(client),
+        }
     }
 
     /// An answer to `attempt`; an answer to an older one comes too late to matter.
@@ -327,6 +390,7 @@ impl World {
         if is_write && error.outcome != Outcome::NotApplied {
             current.some_unknown = true;
         }
+        planted!(UnknownForgotten => current.some_unknown = error.outcome != Outcome::NotApplied);
         let may_repeat = !is_write || current.sequence.is_some() || !current.some_unknown;
         let hopeless = matches!(
             error.kind,
@@ -335,15 +399,17 @@ impl World {
                 | ErrorKind::StaleSequence
                 | ErrorKind::Internal
                 | ErrorKind::Unsupported
+                | ErrorKind::FutureRevision
         );
         let refused = matches!(error.kind, ErrorKind::LeaseInvalid) || this.pinned;
+        self.judge.counts.early_reads += u64::from(error.kind == ErrorKind::FutureRevision);
         if now >= current.give_up || !may_repeat || hopeless || refused {
             let fate = if current.some_unknown {
                 Fate::Unknown
             } else {
                 Fate::NotApplied
             };
-            if hopeless {
+            if hopeless && is_write {
                 this.session = None;
             }
             return self.client_finishes(client, fate);
@@ -361,7 +427,9 @@ impl World {
         let attempt = self.workload.next_attempt;
         self.workload.next_attempt += 1;
         let current = self.workload.clients[client].current.as_mut();
-        current.expect("it is being worked on").attempt = attempt;
+        let current = current.expect("it is being worked on");
+        current.attempt = attempt;
+        current.deadline = None;
         self.schedule(wait, Event::ClientRetries(client, attempt));
     }
 
@@ -379,6 +447,7 @@ impl World {
     fn client_succeeds(&mut self, client: usize, response: Response) {
         let this = &mut self.workload.clients[client];
         let revision = response.header.revision;
+        this.seen = this.seen.max(revision);
         let fate = match response.body {
             ResponseBody::OpenSession { id } => {
                 this.session = Some(id);
@@ -404,10 +473,13 @@ impl World {
                 Fate::Read {
                     revision,
                     path: read.path,
+                    leased: !read.lease_remaining.is_zero(),
                     found: found.collect(),
                 }
             }
-            ResponseBody::Status(_) | ResponseBody::MoveLeader => Fate::Unknown,
+            ResponseBody::Status(_) | ResponseBody::MoveLeader | ResponseBody::Compact => {
+                Fate::Unknown
+            }
         };
         self.client_finishes(client, fate);
     }
@@ -432,11 +504,22 @@ impl World {
     /// Has the puppet do `action`, at `node` first, and waits for it; what takes longer than
     /// `within` is given up. A read that insists on a lease is asked of that node alone.
     pub(crate) fn ask(&mut self, node: usize, action: Action, within: Nanos) -> Fate {
+        let insists = matches!(action, Action::Get(_, Consistency::LeaseOnly));
+        self.ask_only(node, action, within, insists)
+    }
+
+    /// The same, of `node` and, if `alone`, of nobody else.
+    pub(crate) fn ask_only(
+        &mut self,
+        node: usize,
+        action: Action,
+        within: Nanos,
+        alone: bool,
+    ) -> Fate {
         let deadline = self.now + within;
         let puppet = self.puppet();
         self.workload.clients[puppet].node = node;
-        self.workload.clients[puppet].pinned =
-            matches!(action, Action::Get(_, Consistency::LeaseOnly));
+        self.workload.clients[puppet].pinned = alone;
         self.workload.clients[puppet].current = None;
         let mut asked = None;
         while self.now < deadline && self.judge.violation().is_none() {
@@ -462,19 +545,25 @@ impl World {
 }
 
 /// What each read asks for.
-const READS: [Consistency; 6] = [
+const READS: [Consistency; 10] = [
     Consistency::Linearizable,
     Consistency::Linearizable,
     Consistency::Linearizable,
     Consistency::LinearizableQuorum,
     Consistency::LeaseOnly,
     Consistency::Serializable,
+    Consistency::MaxStaleness(Duration::ZERO),
+    Consistency::MaxStaleness(Duration::from_millis(60)),
+    Consistency::MaxStaleness(Duration::from_millis(400)),
+    Consistency::MaxStaleness(Duration::from_secs(3)),
 ];
-const PROBE_READS: [Consistency; 4] = [
+const PROBE_READS: [Consistency; 6] = [
     Consistency::Linearizable,
     Consistency::LinearizableQuorum,
     Consistency::LeaseOnly,
     Consistency::LeaseOnly,
+    Consistency::MaxStaleness(Duration::from_millis(120)),
+    Consistency::Serializable,
 ];
 
 fn consistency(operation: Option<(u64, Action)>) -> Consistency {
@@ -488,20 +577,20 @@ fn request(operation: Option<(u64, Action)>) -> Request {
     match operation {
         None => Request::OpenSession,
         Some((number, Action::Put(key))) => Request::Put(PutRequest {
-            key: history::name(key).into(),
-            value: history::bytes(number).into(),
+            key: history::name(key),
+            value: history::bytes(number),
             prev_kv: false,
         }),
         Some((_, Action::Delete(key))) => Request::DeleteRange(DeleteRangeRequest {
-            key: history::name(key).into(),
+            key: history::name(key),
             ..DeleteRangeRequest::default()
         }),
         Some((_, Action::Get(key, _))) => Request::Range(RangeRequest {
-            key: history::name(key).into(),
+            key: history::name(key),
             ..RangeRequest::default()
         }),
         Some((_, Action::List(_))) => Request::Range(RangeRequest {
-            key: b"k".to_vec().into(),
+            key: Bytes::from_static(b"k"),
             range: KeyRange::Prefix,
             ..RangeRequest::default()
         }),

@@ -1,12 +1,11 @@
-//! The world: one heap of events, ordered by time and then by number, and everything they touch.
+//! The world: one queue of events, ordered by time and then by number, and everything they touch.
 //!
 //! Nothing happens but by an event, and every event is drawn from the seed, so a run is a function
 //! of its options. What the world does with a node is what the server's shell does (`driver.rs`,
 //! `session.rs`); what it does to it is in `nemesis.rs`; what must hold is in `checkers/`.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 use leasehold::api::Call;
 use leasehold::api::Error;
@@ -17,6 +16,7 @@ use leasehold::kv;
 use leasehold::node::Input;
 use leasehold::node::Node;
 use leasehold::node::NodeOptions;
+use leasehold::node::Output;
 use leasehold::raft::Configuration;
 use leasehold::raft::Envelope;
 use leasehold::raft::Restored;
@@ -45,6 +45,7 @@ use crate::machine::Thread;
 use crate::nemesis::Nemesis;
 use crate::network::Network;
 use crate::options::Options;
+use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::workload::Workload;
 
@@ -58,8 +59,8 @@ pub(crate) enum Event {
     Start(usize),
     /// A client has something to do.
     Client(usize),
-    /// An attempt of a client has taken too long.
-    ClientTimeout(usize, u64),
+    /// An attempt of a client may have taken too long.
+    ClientTimeout(usize, Nanos),
     /// A client tries again.
     ClientRetries(usize, u64),
     /// A client gets an answer to an attempt.
@@ -75,7 +76,8 @@ pub(crate) enum Event {
 pub(crate) enum Work {
     Message(Box<Envelope>),
     Retire,
-    DriverWakes(u64),
+    DriverWakes,
+    DriverAlarm(Nanos),
     DriverReads,
     DriverNext,
     LogWrites,
@@ -93,7 +95,9 @@ pub(crate) enum Work {
 impl Work {
     fn thread(&self) -> Thread {
         match self {
-            Self::DriverWakes(_) | Self::DriverReads | Self::DriverNext => Thread::Driver,
+            Self::DriverWakes | Self::DriverAlarm(_) | Self::DriverReads | Self::DriverNext => {
+                Thread::Driver
+            }
             Self::LogWrites | Self::LogSyncs => Thread::Log,
             Self::StateApplies | Self::StateReports | Self::StateFindsIdle(_) => Thread::State,
             _ => Thread::Sessions,
@@ -101,42 +105,19 @@ impl Work {
     }
 }
 
-struct Scheduled {
-    at: Nanos,
-    number: u64,
-    event: Event,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    /// The earliest is the greatest: the heap gives the greatest first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
 /// See the module.
 pub(crate) struct World {
     pub(crate) options: Options,
     pub(crate) now: Nanos,
-    heap: BinaryHeap<Scheduled>,
-    next_number: u64,
+    queue: Queue<Event>,
     pub(crate) machines: Vec<Machine>,
     pub(crate) network: Network,
     pub(crate) nemesis: Nemesis,
     pub(crate) workload: Workload,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
+    /// What a node puts out, while it is carried away.
+    pub(crate) outputs: Vec<Output>,
     /// Delays of threads.
     pub(crate) scheduling: Dice,
     lives: Dice,
@@ -167,14 +148,14 @@ impl World {
         );
         let mut world = Self {
             now: 0,
-            heap: BinaryHeap::new(),
-            next_number: 0,
+            queue: Queue::new(),
             machines,
             network,
             nemesis: Nemesis::new(&options),
             workload: Workload::new(&options),
             judge: Judge::new(&options),
             trace: Trace::new(options.readable),
+            outputs: Vec::new(),
             scheduling: Dice::new(seed, "scheduling", 0),
             lives: Dice::new(seed, "lives", 0),
             healed: false,
@@ -192,27 +173,18 @@ impl World {
     /// Lets everything happen that is due until `until`, or until a checker objects.
     pub(crate) fn run_until(&mut self, until: Nanos) {
         while self.judge.violation().is_none() {
-            match self.heap.peek() {
-                Some(next) if next.at <= until => {}
-                _ => {
-                    self.now = self.now.max(until);
-                    return;
-                }
-            }
-            let next = self.heap.pop().expect("it was just looked at");
-            self.now = next.at;
-            self.happen(next.event);
+            let Some((at, event)) = self.queue.pop_due(until) else {
+                self.now = self.now.max(until);
+                return;
+            };
+            self.now = at;
+            self.happen(event);
         }
     }
 
     /// Schedules an event after a delay.
     pub(crate) fn schedule(&mut self, delay: Nanos, event: Event) {
-        self.next_number += 1;
-        self.heap.push(Scheduled {
-            at: self.now + delay,
-            number: self.next_number,
-            event,
-        });
+        self.queue.push(self.now + delay, event);
     }
 
     /// Schedules a step of a thread of the process that runs on `node` now.
@@ -257,7 +229,7 @@ impl World {
             }
             Event::Start(node) => self.start(node),
             Event::Client(client) => self.client_acts(client),
-            Event::ClientTimeout(client, attempt) => self.client_waited(client, attempt),
+            Event::ClientTimeout(client, timer) => self.client_timer(client, timer),
             Event::ClientRetries(client, attempt) => self.client_retries(client, attempt),
             Event::ClientAnswer(client, attempt, result) => {
                 self.client_hears(client, attempt, *result);
@@ -279,7 +251,8 @@ impl World {
         match work {
             Work::Message(envelope) => self.mail(node, Mail::Input(Input::Message(*envelope))),
             Work::Retire => self.mail(node, Mail::Input(Input::Retire)),
-            Work::DriverWakes(alarm) => self.driver_wakes(node, alarm),
+            Work::DriverWakes => self.driver_wakes(node),
+            Work::DriverAlarm(alarm) => self.driver_alarm(node, alarm),
             Work::DriverReads => {
                 self.driver_reads(node);
                 let delay = self.preempted().unwrap_or(US);
@@ -347,18 +320,20 @@ impl World {
         let ahead = restored.applied.0 > restored.entries.len() as u64;
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
-        let node_value = Node::new(options, restored, founded.is_some(), now);
+        let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
         self.judge.started(node, now, &machine.disk);
         let published = node_value.published();
         machine.process = Some(Process {
             published,
+            status: node_value.status(),
             node: node_value,
             driver: Driver {
-                mails: Vec::new(),
-                batch: [].into(),
+                mails: VecDeque::new(),
+                batch: VecDeque::new(),
                 now,
                 asleep: false,
-                alarm: 1,
+                due: 0,
+                alarm: None,
                 pending: BTreeMap::new(),
                 next_request: 1,
             },
@@ -369,7 +344,7 @@ impl World {
         self.trace.line(self.now, Some(node), || {
             format!("starts, applied {}", progress.applied)
         });
-        self.schedule_work(0, node, Work::DriverWakes(1));
+        self.schedule_work(0, node, Work::DriverWakes);
     }
 
     /// Ends the process on `node`, if one runs.
@@ -396,7 +371,7 @@ impl World {
     /// The node that leads in the highest term, if any does.
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |machine: &Machine| {
-            let status = machine.process.as_ref()?.node.status();
+            let status = &machine.process.as_ref()?.status;
             (status.role == Role::Leader).then_some(status.term)
         };
         (0..self.machines.len())

@@ -16,6 +16,32 @@ use crate::api::RangeResponse;
 use crate::api::ReadInfo;
 use crate::api::ResponseHeader;
 
+/// A whole document as `fields` shows it: each of its leaves on a line, with the way to it.
+///
+/// # Errors
+/// Those of `out`.
+pub fn fields(out: &mut impl Write, document: &serde_json::Value) -> io::Result<()> {
+    fields_below(out, "", document)
+}
+
+fn fields_below(out: &mut impl Write, way: &str, value: &serde_json::Value) -> io::Result<()> {
+    let longer = |name: &str| match way {
+        "" => name.to_owned(),
+        way => format!("{way}.{name}"),
+    };
+    match value {
+        serde_json::Value::Object(inner) => inner
+            .iter()
+            .try_for_each(|(name, value)| fields_below(out, &longer(name), value)),
+        serde_json::Value::Array(inner) => {
+            (0..).zip(inner).try_for_each(|(at, value): (usize, _)| {
+                fields_below(out, &longer(&at.to_string()), value)
+            })
+        }
+        leaf => writeln!(out, "\"{way}\" : {leaf}"),
+    }
+}
+
 #[derive(Serialize)]
 pub(super) struct Header {
     cluster_id: u64,
@@ -35,6 +61,8 @@ struct Read {
     lease_margin_ms: f64,
     read_index: u64,
     applied_index: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staleness_ms: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -137,6 +165,7 @@ fn read(read: ReadInfo) -> Read {
         lease_margin_ms: milliseconds(read.lease_margin),
         read_index: read.read_index.0,
         applied_index: read.applied_index.0,
+        staleness_ms: read.staleness.map(milliseconds),
     }
 }
 

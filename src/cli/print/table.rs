@@ -13,8 +13,10 @@ const LOOK: TableStyle = ASCII_FULL_CONDENSED.header_separator(LineStyle::new('+
 
 /// How the cells of a column are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
+pub enum Align {
+    /// Words.
     Left,
+    /// Numbers.
     Right,
 }
 
@@ -54,7 +56,11 @@ pub(super) fn key_values(
     table(out, &columns, rows)
 }
 
-pub(super) fn table(
+/// A table of text.
+///
+/// # Errors
+/// Those of `out`.
+pub fn table(
     out: &mut impl Write,
     columns: &[(&str, Align)],
     rows: impl Iterator<Item = Vec<String>>,

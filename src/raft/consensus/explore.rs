@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use crate::raft::Consensus;
 use crate::raft::Input;
+use crate::raft::freshness::Ages;
 use crate::raft::role::RoleState;
 use crate::time::Instant;
 
@@ -46,6 +47,11 @@ impl Digest {
     /// since when.
     pub(in crate::raft) fn deadline(&mut self, at: Instant) {
         self.instant(at, self.steps_back);
+    }
+
+    /// An instant whose age is told.
+    pub(in crate::raft) fn age(&mut self, at: Instant) {
+        self.instant(at, u64::MAX);
     }
 
     /// An instant from which time is counted.
@@ -88,11 +94,17 @@ impl Consensus {
             role,
             election_due,
             next_round,
+            next_name,
             quarantine,
             unproven,
             retired,
             tripped,
+            #[cfg(leasehold_bugs)]
+            sticky_transfer,
             grant,
+            asking,
+            heard_leader_at,
+            ages,
             published,
             outputs,
             unflushed,
@@ -127,11 +139,17 @@ impl Consensus {
             role,
             election_due: *election_due,
             next_round: *next_round,
+            next_name: *next_name,
             quarantine: quarantine.clone(),
             unproven: *unproven,
             retired: *retired,
             tripped: *tripped,
+            #[cfg(leasehold_bugs)]
+            sticky_transfer: *sticky_transfer,
             grant: grant.clone(),
+            asking: asking.clone(),
+            heard_leader_at: *heard_leader_at,
+            ages: ages.clone(),
             published: Arc::new(published),
             outputs: outputs.clone(),
             unflushed: *unflushed,
@@ -165,11 +183,17 @@ impl Consensus {
             role,
             election_due,
             next_round,
+            next_name,
             quarantine,
             unproven,
             retired,
             tripped,
+            #[cfg(leasehold_bugs)]
+            sticky_transfer,
             grant,
+            asking,
+            heard_leader_at,
+            ages,
             // Copies of what is here, for others to see.
             published: _,
             outputs,
@@ -195,7 +219,13 @@ impl Consensus {
         role.digest(&mut digest);
         digest.deadline(*newest_reading);
         digest.deadline(*election_due);
-        digest.value(&(next_round, quarantine, unproven, retired, tripped));
+        digest.value(&(next_round, next_name));
+        digest.value(&(quarantine, unproven, retired, tripped));
+        #[cfg(leasehold_bugs)]
+        digest.value(sticky_transfer);
+        asking.digest(&mut digest);
+        digest.since(*heard_leader_at);
+        ages.digest(&mut digest);
         digest.value(&(grant, outputs, unflushed));
         digest.hasher.finish()
     }
@@ -211,6 +241,15 @@ impl Consensus {
     pub fn still(&mut self, seed: u64) {
         self.election_due = Instant::NEVER;
         self.rng.seed(seed);
+    }
+
+    /// Forgets what serves nobody but readers at followers: how old the state is, and the names and
+    /// instants that tell it. Where nobody reads so, nothing else rests on it, and it would tell
+    /// apart what is alike.
+    pub fn forget_ages(&mut self) {
+        self.ages = Ages::default();
+        self.next_name = 0;
+        self.heard_leader_at = self.now;
     }
 }
 

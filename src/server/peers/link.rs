@@ -29,6 +29,7 @@ use crate::types::NodeId;
 use crate::wire::FrameLimits;
 use crate::wire::WireError;
 use crate::wire::encode;
+use crate::wire::peer::ENVELOPES_MAX;
 use crate::wire::peer::PeerHello;
 use crate::wire::peer::Raft;
 
@@ -39,6 +40,7 @@ const BULK_PRIORITY: i32 = 0;
 const BULK_WRITE_BYTES: usize = 256 << 10;
 /// Control messages in one frame at most.
 const CONTROL_BATCH_MAX: usize = 256;
+const _: () = assert!(CONTROL_BATCH_MAX <= ENVELOPES_MAX);
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const STAGGER: Duration = Duration::from_millis(250);

@@ -43,6 +43,9 @@ struct Voter {
     released: Option<(NodeId, Term)>,
     /// The message being handled hands leadership over, or asks for a vote because it was.
     authorised: bool,
+    /// As leader of this term it has told another to campaign, so it has no lease any more, and may
+    /// campaign for the next term itself.
+    burned: Option<Term>,
     vote: Option<(Term, NodeId)>,
     read: Instant,
 }
@@ -63,6 +66,11 @@ impl Promises {
             read: now,
             ..Voter::default()
         };
+    }
+
+    /// The leader of `term` tells another to campaign.
+    pub(crate) fn burns(&mut self, node: usize, term: Term) {
+        self.nodes[node].burned = Some(term);
     }
 
     /// A message is about to be handled.
@@ -106,7 +114,8 @@ impl Promises {
             return Ok(());
         }
         voter.vote = vote;
-        if voter.authorised {
+        let succeeds_itself = vote == voter.burned.map(|term| (term.next(), id(node)));
+        if voter.authorised || succeeds_itself {
             return Ok(());
         }
         self.is_free(node, now, &vote)

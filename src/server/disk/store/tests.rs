@@ -187,7 +187,7 @@ proptest! {
 
         let snapshot = reader.snapshot().unwrap();
         let all = RangeRequest { range: KeyRange::Prefix, ..RangeRequest::default() };
-        let expected = kv::range(&memory, &all, &Limits::DEFAULT).unwrap();
+        let expected = kv::range(&memory, &all, &Limits::DEFAULT).unwrap().unwrap();
         for kv in &expected.kvs {
             for _ in 0..2 {
                 let point = reader.get(&kv.key).unwrap();
@@ -195,7 +195,7 @@ proptest! {
                 prop_assert_eq!(point.revision, progress.revision);
             }
         }
-        prop_assert_eq!(kv::range(&snapshot, &all, &Limits::DEFAULT).unwrap(), expected);
+        prop_assert_eq!(kv::range(&snapshot, &all, &Limits::DEFAULT).unwrap().unwrap(), expected);
     }
 }
 
@@ -244,7 +244,9 @@ fn an_inverted_span_is_empty_on_disk_too() {
             range: KeyRange::Until(Bytes::from_static(end)),
             ..RangeRequest::default()
         };
-        let response = kv::range(&snapshot, &request, &Limits::DEFAULT).unwrap();
+        let response = kv::range(&snapshot, &request, &Limits::DEFAULT)
+            .unwrap()
+            .unwrap();
         assert_eq!(response.count, 0);
     }
 }
@@ -270,7 +272,9 @@ fn a_snapshot_stays_as_it_was_and_says_how_far_that_is() {
             key: Bytes::from_static(b"k"),
             ..RangeRequest::default()
         };
-        let mut response = kv::range(snapshot, &request, &Limits::DEFAULT).unwrap();
+        let mut response = kv::range(snapshot, &request, &Limits::DEFAULT)
+            .unwrap()
+            .unwrap();
         response.kvs.pop().unwrap().value
     };
     assert_eq!(value(&before).as_ref(), b"1");
@@ -354,6 +358,7 @@ fn a_read_contains_every_index_applied_before_it_began() {
                     let (kv, revision, contains) = if turn.is_multiple_of(4) {
                         let snapshot = reader.snapshot().unwrap();
                         let kvs = kv::range(&snapshot, &request, &Limits::DEFAULT)
+                            .unwrap()
                             .unwrap()
                             .kvs;
                         let kv = kvs.into_iter().next();

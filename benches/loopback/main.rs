@@ -1,0 +1,305 @@
+//! Put and get through the SDK over real QUIC on loopback, beside a bare quinn echo of the same
+//! sizes: three nodes and the echo in a process each, the load in this one.
+//!
+//! `cargo bench --bench loopback`. For a closer look, after `--`: `quick` for one short round of
+//! each row, `64x1` for gets of 64 callers on one connection and nothing else, `alone` for a cluster
+//! of one; and `LEASEHOLD_BENCH_WRAPPER="valgrind --tool=callgrind"` or the like for the nodes.
+//!
+//! Rows that belong together take turns, so that a busy machine spoils both sides of a ratio alike;
+//! shown are the medians of the rounds. CPU is what the leader's process used while it served,
+//! heartbeats and all; a sleep is a thread of it that found nothing to do.
+
+#![expect(clippy::unwrap_used, reason = "a bench that meets an error is over")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
+#![expect(clippy::print_stdout, reason = "a bench prints what it found")]
+
+mod echo;
+#[path = "../../tests/cluster/embedded.rs"]
+#[expect(
+    dead_code,
+    reason = "only its certificates and configurations are needed here"
+)]
+mod embedded;
+mod load;
+mod processes;
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use bytes::BytesMut;
+use leasehold::api;
+use leasehold::cli::pki::IdentityFiles;
+use leasehold::client::Client;
+use leasehold::types::NodeId;
+use leasehold::wire;
+
+use crate::echo::EchoClient;
+use crate::load::Load;
+use crate::load::Round;
+use crate::processes::Process;
+use crate::processes::Usage;
+
+pub(crate) const KEYS: usize = 10_000;
+pub(crate) const VALUE: usize = 256;
+/// Gets a second while writers do what they can.
+const OPEN_RATE: u32 = 10_000;
+
+/// Callers and connections of the rows of leased gets.
+const ROWS: [(usize, usize); 5] = [(1, 1), (64, 1), (256, 1), (64, 16), (256, 16)];
+
+struct Plan {
+    nodes: usize,
+    rounds: usize,
+    length: Duration,
+    /// One row of gets, and nothing else.
+    only: Option<(usize, usize)>,
+}
+
+impl Plan {
+    fn of(arguments: impl Iterator<Item = String>) -> Self {
+        let mut plan = Self {
+            nodes: 3,
+            rounds: 5,
+            length: Duration::from_secs(2),
+            only: None,
+        };
+        for argument in arguments {
+            match argument.split_once('x') {
+                _ if argument == "quick" => {
+                    plan.rounds = 1;
+                    plan.length = Duration::from_millis(500);
+                }
+                _ if argument == "alone" => plan.nodes = 1,
+                Some((callers, connections)) => {
+                    plan.only = Some((callers.parse().unwrap(), connections.parse().unwrap()));
+                }
+                // What cargo says to benches.
+                None => {}
+            }
+        }
+        plan
+    }
+}
+
+fn main() {
+    processes::be_what_is_asked();
+    let plan = Plan::of(std::env::args().skip(1));
+    println!(
+        "loopback: {} nodes and the echo in a process each, the load in one, on {} cores with \
+         load {}; values of {VALUE} bytes, {KEYS} keys;\nmedians of {} rounds of {:?}. A get is served \
+         under the lease by the leader alone; a put is on the disks of a majority when it is answered.\n",
+        plan.nodes,
+        std::thread::available_parallelism().map_or(0, usize::from),
+        busyness(),
+        plan.rounds,
+        plan.length,
+    );
+    let folder = tempfile::tempdir().unwrap();
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(bench(folder.path(), &plan));
+}
+
+async fn bench(folder: &Path, plan: &Plan) {
+    drop(embedded::configurations(folder, plan.nodes));
+    let nodes: Vec<Process> = (1..=plan.nodes)
+        .map(|number| Process::node(&folder.join(format!("n{number}.toml"))))
+        .collect();
+    let echo = Process::echo(&folder.join("pki"));
+    let clients = connect(folder, &nodes).await;
+    fill(&clients[0]).await;
+    let leader = leader(&clients[0], &nodes).await;
+    let (request, reply) = sizes(&clients[0]).await;
+    println!("a get is {request} bytes, its reply {reply}\n");
+    let tls = processes::tls(&IdentityFiles::client(&folder.join("pki"), "tester"));
+
+    println!(
+        "| Leased get | gets/s | p50 | p99 | CPU a get | sleeps a get | echo: /s | p50 | CPU | sleeps \
+         | throughput ratio | p50 ratio |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
+    );
+    for (callers, connections) in plan.only.map_or(ROWS.to_vec(), |only| vec![only]) {
+        let mut pairs = Vec::new();
+        for _ in 0..plan.rounds {
+            let before = leader.usage();
+            let get = load::closed(&clients[..connections], Load::Get, callers, plan.length).await;
+            let get = Measured::new(get, leader.usage().since(before));
+            let mut echoes = Vec::new();
+            for _ in 0..connections {
+                echoes.push(EchoClient::connect(echo.address, &tls, request, reply).await);
+            }
+            let before = echo.usage();
+            let round = echo_round(echoes, callers / connections, plan.length).await;
+            pairs.push((get, Measured::new(round, echo.usage().since(before))));
+        }
+        let of = |what: &dyn Fn(&(Measured, Measured)) -> f64| median(pairs.iter().map(what));
+        println!(
+            "| {callers} callers, {connections} connections | {:.0} | {:.1} µs | {:.1} µs | {:.2} µs | {:.3} \
+             | {:.0} | {:.1} µs | {:.2} µs | {:.3} | {:.2} | {:.2} |",
+            of(&|pair| pair.0.round.rate),
+            of(&|pair| pair.0.round.micros(0.5)),
+            of(&|pair| pair.0.round.micros(0.99)),
+            of(&|pair| pair.0.cpu_micros()),
+            of(&|pair| pair.0.sleeps()),
+            of(&|pair| pair.1.round.rate),
+            of(&|pair| pair.1.round.micros(0.5)),
+            of(&|pair| pair.1.cpu_micros()),
+            of(&|pair| pair.1.sleeps()),
+            of(&|pair| pair.0.round.rate / pair.1.round.rate),
+            of(&|pair| pair.0.round.micros(0.5) / pair.1.round.micros(0.5)),
+        );
+    }
+
+    if plan.only.is_none() {
+        writes(plan, &clients).await;
+    }
+    println!("load at the end: {}", busyness());
+    for client in clients {
+        client.close().await;
+    }
+}
+
+async fn writes(plan: &Plan, clients: &[Client]) {
+    println!("\n| Put | puts/s | p50 | p99 |\n|---|---|---|---|");
+    for callers in [1, 64, 256] {
+        let mut rounds = Vec::new();
+        for _ in 0..plan.rounds {
+            rounds.push(load::closed(&clients[..1], Load::Put, callers, plan.length).await);
+        }
+        let of = |what: &dyn Fn(&Round) -> f64| median(rounds.iter().map(what));
+        println!(
+            "| {callers} callers | {:.0} | {:.2} ms | {:.2} ms |",
+            of(&|round| round.rate),
+            of(&|round| round.micros(0.5) / 1e3),
+            of(&|round| round.micros(0.99) / 1e3),
+        );
+    }
+
+    let mut pairs = Vec::new();
+    for _ in 0..plan.rounds {
+        let quiet = load::open(&clients[0], OPEN_RATE, plan.length).await;
+        let (busy, _) = tokio::join!(
+            load::open(&clients[0], OPEN_RATE, plan.length),
+            load::closed(&clients[1..2], Load::Put, 64, plan.length),
+        );
+        pairs.push((quiet.micros(0.99), busy.micros(0.99)));
+    }
+    println!(
+        "\n{OPEN_RATE} leased gets a second, open loop: p99 {:.0} µs, while 64 clients write {:.0} µs, ratio {:.2}",
+        median(pairs.iter().map(|pair| pair.0)),
+        median(pairs.iter().map(|pair| pair.1)),
+        median(pairs.iter().map(|pair| pair.1 / pair.0)),
+    );
+}
+
+/// A round with what it cost the process that served it.
+struct Measured {
+    round: Round,
+    usage: Usage,
+}
+
+impl Measured {
+    fn new(round: Round, usage: Usage) -> Self {
+        Self { round, usage }
+    }
+
+    fn cpu_micros(&self) -> f64 {
+        self.usage.cpu.as_secs_f64() * 1e6 / self.round.count as f64
+    }
+
+    fn sleeps(&self) -> f64 {
+        self.usage.sleeps as f64 / self.round.count as f64
+    }
+}
+
+async fn echo_round(mut echoes: Vec<EchoClient>, callers: usize, length: Duration) -> Round {
+    if let [echo] = &mut echoes[..] {
+        return echo.round(callers, length).await;
+    }
+    let tasks: Vec<_> = echoes
+        .into_iter()
+        .map(|mut echo| tokio::spawn(async move { echo.round(callers, length).await }))
+        .collect();
+    let mut taken = hdrhistogram::Histogram::new(3).unwrap();
+    for task in tasks {
+        taken.add(task.await.unwrap().taken).unwrap();
+    }
+    Round::new(length, taken)
+}
+
+/// As many clients as any row has connections; each has one of its own to the leader.
+async fn connect(folder: &Path, nodes: &[Process]) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for _ in 0..16 {
+        let endpoints: Vec<String> = nodes.iter().map(|node| node.address.to_string()).collect();
+        let options = embedded::client_options(folder);
+        clients.push(Client::connect(endpoints, Some(options)).await.unwrap());
+    }
+    clients
+}
+
+async fn fill(client: &Client) {
+    for chunk in 0..KEYS / 100 {
+        let mut puts = tokio::task::JoinSet::new();
+        for more in 0..100 {
+            let (client, key) = (client.clone(), load::key(chunk * 100 + more));
+            puts.spawn(async move { client.put(key, vec![7; VALUE], None).await.unwrap() });
+        }
+        puts.join_all().await;
+    }
+}
+
+async fn leader<'a>(client: &Client, nodes: &'a [Process]) -> &'a Process {
+    let leader: NodeId = client.leader().unwrap();
+    for node in nodes {
+        let status = client.status(node.address.to_string()).await.unwrap();
+        if status.header.member_id == leader {
+            return node;
+        }
+    }
+    panic!("the leader is none of the nodes")
+}
+
+/// How long a request and its reply are on the wire, frames and all.
+async fn sizes(client: &Client) -> (usize, usize) {
+    let key = Bytes::from(load::key(0));
+    let request = api::Request::Range(api::RangeRequest {
+        key,
+        ..api::RangeRequest::default()
+    });
+    let consistency = api::Consistency::Linearizable;
+    let response = client.call(request.clone(), consistency).await.unwrap();
+    let call = api::Call {
+        timeout_ms: 9_950,
+        consistency,
+        min_revision: 0,
+        session: None,
+        request,
+    };
+    // Numbers as high as those of a client that has been at it for a while.
+    let request_id = 1 << 42;
+    let limits = wire::FrameLimits::DEFAULT;
+    let (mut asked, mut answered) = (BytesMut::new(), BytesMut::new());
+    let frame = wire::client::ClientFrame { request_id, call };
+    wire::encode(&frame, &limits, &mut asked).unwrap();
+    let frame = wire::client::ServerFrame {
+        request_id,
+        result: Ok(response),
+    };
+    wire::encode(&frame, &limits, &mut answered).unwrap();
+    (asked.len(), answered.len())
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// How many processes want to run, on average of the last minute.
+fn busyness() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,372 @@
+//! From what was typed to what is measured.
+
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::LocalSet;
+
+use super::cluster::ClusterPlan;
+use super::cluster::OwnCluster;
+use super::gap;
+use super::gap::ExistingCluster;
+use super::gap::GapReport;
+use super::gap::Subject;
+use super::generator;
+use super::generator::Plan;
+use super::leasehold::Leasehold;
+use super::load::Choice;
+use super::load::Keys;
+use super::load::Load;
+use super::load::Zipf;
+use super::progress::Progress;
+use super::report::Report;
+use super::report::Run;
+use super::report::cores;
+use super::store::Connector;
+use crate::cli::arguments::GlobalArgs;
+use crate::cli::arguments::bench::BenchCommand;
+use crate::cli::arguments::bench::Distribution;
+use crate::cli::arguments::bench::GapArgs;
+use crate::cli::arguments::bench::GapCase;
+use crate::cli::arguments::bench::LoadArgs;
+use crate::cli::arguments::bench::LoadTarget;
+use crate::cli::arguments::bench::OwnClusterArgs;
+use crate::cli::arguments::bench::PeerKind;
+use crate::cli::connection::Surroundings;
+use crate::cli::connection::Target;
+use crate::cli::failure::Failure;
+use crate::cli::signals::Stop;
+
+/// Zipf's law as load generators use it, since YCSB.
+const ZIPF_EXPONENT: f64 = 0.99;
+
+/// Other stores, as far as this binary knows them.
+pub trait Peers {
+    /// Connects to one of them.
+    type Connector: Connector;
+    /// A cluster of one of them.
+    type Subject: Subject;
+
+    /// Whoever is at `endpoints`. A request may take as long as `timeout`.
+    ///
+    /// # Errors
+    /// This binary does not know that store, or nobody can be reached.
+    fn find(
+        &self,
+        kind: PeerKind,
+        endpoints: &[String],
+        whom: LoadTarget,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Self::Connector, Failure>>;
+
+    /// Three processes of its own below `parent`, started with these flags; they end when it is
+    /// dropped.
+    ///
+    /// # Errors
+    /// This binary does not know that store, or its program is not there.
+    fn start(
+        &self,
+        kind: PeerKind,
+        parent: &Path,
+        flags: &[(String, String)],
+    ) -> impl Future<Output = Result<Self::Subject, Failure>>;
+}
+
+/// No other store.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPeers;
+
+impl Peers for NoPeers {
+    type Connector = Leasehold;
+    type Subject = OwnCluster;
+
+    async fn find(
+        &self,
+        kind: PeerKind,
+        _: &[String],
+        _: LoadTarget,
+        _: Duration,
+    ) -> Result<Leasehold, Failure> {
+        Err(unknown(kind))
+    }
+
+    async fn start(
+        &self,
+        kind: PeerKind,
+        _: &Path,
+        _: &[(String, String)],
+    ) -> Result<OwnCluster, Failure> {
+        Err(unknown(kind))
+    }
+}
+
+fn unknown(kind: PeerKind) -> Failure {
+    let PeerKind::Etcd = kind;
+    Failure::usage(
+        "this binary does not speak etcd's API: build one that does with `cargo build --release \
+         --features bench-etcd`",
+    )
+}
+
+/// Carries out `leasehold bench`.
+///
+/// # Errors
+/// Nobody can be reached, or nothing was answered.
+pub fn run(
+    command: BenchCommand,
+    global: &GlobalArgs,
+    peers: &impl Peers,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    match command {
+        BenchCommand::Get(arguments) => load(1.0, &arguments, global, peers, out),
+        BenchCommand::Put(arguments) => load(0.0, &arguments, global, peers, out),
+        BenchCommand::Mixed(arguments) => {
+            load(arguments.reads, &arguments.load, global, peers, out)
+        }
+        BenchCommand::Gap(arguments) => gap(&arguments, global, peers, out),
+    }
+}
+
+fn load(
+    reads: f64,
+    arguments: &LoadArgs,
+    global: &GlobalArgs,
+    peers: &impl Peers,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let target = Target::find(global, &Surroundings::of_process()?)?;
+    let plan = plan(reads, arguments, global)?;
+    let progress = Progress::new(arguments.quiet);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let ours = runtime.block_on(Leasehold::find(&target, arguments.target))?;
+    let theirs = match arguments.peer {
+        None => None,
+        Some(kind) => {
+            let (endpoints, whom) = (&arguments.peer_endpoints, arguments.target);
+            let found = peers.find(kind, endpoints, whom, global.timeout);
+            Some(runtime.block_on(found)?)
+        }
+    };
+    // What finds the leader has done its work; each load has threads of its own.
+    drop(runtime);
+    if !arguments.no_fill {
+        fill(&ours, &plan, progress)?;
+        if let Some(theirs) = &theirs {
+            fill(theirs, &plan, progress)?;
+        }
+    }
+    let mut report = Report::begin();
+    let rounds = if theirs.is_some() {
+        arguments.interleave
+    } else {
+        1
+    };
+    for _ in 0..rounds {
+        report.runs.push(one(&ours, &plan, progress)?);
+        if let Some(theirs) = &theirs {
+            let plan = Plan {
+                server_pids: arguments.peer_pid.clone(),
+                ..plan.clone()
+            };
+            report.runs.push(one(theirs, &plan, progress)?);
+        }
+    }
+    report.end();
+    if let Some(name) = &arguments.histogram {
+        // The first store's last run: a histogram is looked at one by one.
+        if let Some(run) = report.runs.iter().rfind(|run| run.store == ours.name()) {
+            for file in run.write_histograms(name)? {
+                progress.say(&format!("wrote {}", file.display()));
+            }
+        }
+    }
+    report.print(out, global.output)?;
+    out.flush()?;
+    match report.runs.iter().find(|run| run.answered == 0) {
+        Some(run) => Err(Failure::refused(format!(
+            "{} answered no request",
+            run.store
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// One load on one store, with progress.
+///
+/// # Errors
+/// A connection could not be made, or a process whose CPU time was asked for is not there.
+pub fn one<C: Connector>(connector: &C, plan: &Plan, progress: Progress) -> Result<Run, Failure> {
+    let name = connector.name();
+    let mut show = |interval: &generator::Interval| progress.show(name, interval);
+    let outcome = generator::run(plan, connector, &mut show)?;
+    Ok(Run::new(name, plan, outcome))
+}
+
+fn fill<C: Connector>(connector: &C, plan: &Plan, progress: Progress) -> Result<(), Failure> {
+    let keys = &plan.load.keys;
+    progress.say(&format!(
+        "{:>10} writing {} keys of {} bytes",
+        connector.name(),
+        keys.names.len(),
+        keys.value.len()
+    ));
+    generator::fill(connector, &plan.load)
+}
+
+fn gap(
+    arguments: &GapArgs,
+    global: &GlobalArgs,
+    peers: &impl Peers,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let is_own = global.endpoints.is_empty();
+    let cases = match (arguments.case.as_slice(), is_own) {
+        ([], true) => GapCase::ALL.to_vec(),
+        ([], false) => vec![GapCase::MoveLeader],
+        (cases, _) => cases.to_vec(),
+    };
+    if !is_own && (cases != [GapCase::MoveLeader] || !arguments.own.set.is_empty()) {
+        return Err(Failure::usage(
+            "a cluster that runs already is neither ended nor configured: leave --endpoints away, \
+             and three processes are started for it",
+        ));
+    }
+    let progress = Progress::new(arguments.quiet);
+    let mut report = GapReport::begin();
+    until_told_to_stop(async {
+        let parent = parent(&arguments.own);
+        let mut theirs = match arguments.peer {
+            None => None,
+            Some(kind) => Some(peers.start(kind, &parent, &arguments.peer_set).await?),
+        };
+        let theirs = theirs.as_mut();
+        if is_own {
+            let mut ours = OwnCluster::start(&own_cluster(&arguments.own)?).await?;
+            gaps(
+                &mut ours,
+                theirs,
+                &cases,
+                arguments.rounds,
+                progress,
+                &mut report,
+            )
+            .await
+        } else {
+            let target = Target::find(global, &Surroundings::default())?;
+            let mut ours = ExistingCluster::find(&target).await?;
+            gaps(
+                &mut ours,
+                theirs,
+                &cases,
+                arguments.rounds,
+                progress,
+                &mut report,
+            )
+            .await
+        }
+    })?;
+    report.end();
+    report.print(out, global.output)?;
+    Ok(())
+}
+
+/// Takes leadership away in turns, and notes what that came to.
+///
+/// # Errors
+/// A cluster did not come back to life.
+pub async fn gaps<S: Subject, T: Subject>(
+    ours: &mut S,
+    mut theirs: Option<&mut T>,
+    cases: &[GapCase],
+    rounds: u32,
+    progress: Progress,
+    report: &mut GapReport,
+) -> Result<(), Failure> {
+    for case in cases {
+        let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            of_ours.push(gap::round(ours, *case, progress).await?);
+            if let Some(theirs) = theirs.as_deref_mut() {
+                of_theirs.push(gap::round(theirs, *case, progress).await?);
+            }
+        }
+        report.add(ours.name(), *case, &of_ours);
+        if let Some(theirs) = theirs.as_deref() {
+            report.add(theirs.name(), *case, &of_theirs);
+        }
+    }
+    Ok(())
+}
+
+/// Runs `work` on a thread of its own runtime until it is done, or until this process is told to
+/// stop: then it is dropped, and with it every process that it started.
+///
+/// # Errors
+/// Those of `work`, or that it was stopped.
+pub fn until_told_to_stop<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let mut stop = Stop::listen()?;
+        tokio::select! {
+            done = work => done,
+            () = stop.asked() => Err(Failure::refused("stopped before it was done")),
+        }
+    })
+}
+
+/// Where the data of clusters lies that are started for the purpose.
+pub fn parent(arguments: &OwnClusterArgs) -> PathBuf {
+    arguments
+        .data_dir
+        .clone()
+        .unwrap_or_else(std::env::temp_dir)
+}
+
+/// A cluster of processes of this very binary.
+///
+/// # Errors
+/// The system does not say which file it is.
+pub fn own_cluster(arguments: &OwnClusterArgs) -> Result<ClusterPlan, Failure> {
+    Ok(ClusterPlan {
+        program: std::env::current_exe()?,
+        parent: parent(arguments),
+        settings: arguments.set.clone(),
+    })
+}
+
+fn plan(reads: f64, arguments: &LoadArgs, global: &GlobalArgs) -> Result<Plan, Failure> {
+    if arguments.connections > arguments.clients {
+        return Err(Failure::usage(format!(
+            "{} connections are more than {} clients can use: give --clients at least as many",
+            arguments.connections, arguments.clients
+        )));
+    }
+    let half = u32::try_from(cores() / 2).unwrap_or(1).max(1);
+    Ok(Plan {
+        load: Load {
+            reads,
+            consistency: global.consistency,
+            keys: Arc::new(Keys::new(arguments.keys, arguments.value_size)),
+            choice: match arguments.distribution {
+                Distribution::Uniform => Choice::Uniform,
+                Distribution::Zipf => Choice::Zipf(Zipf::new(arguments.keys, ZIPF_EXPONENT)),
+            },
+        },
+        clients: arguments.clients,
+        connections: arguments.connections,
+        threads: arguments.threads.unwrap_or(half).min(arguments.connections),
+        rate: (arguments.rate > 0.0).then_some(arguments.rate),
+        warm_up: arguments.warm_up,
+        duration: arguments.duration,
+        seed: arguments.seed,
+        server_pids: arguments.server_pid.clone(),
+    })
+}

@@ -1,0 +1,281 @@
+//! Server processes that a bench starts itself, so that it may pause and end them.
+//!
+//! Whatever happens to the bench, short of its own sudden end, they end with it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io;
+use std::io::Read;
+use std::io::Seek;
+use std::io::SeekFrom;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use rustix::process::Signal;
+
+use super::Stopwatch;
+use super::Wall;
+use crate::cli::failure::Failure;
+
+/// How long a process may take to end when it is asked to, before it is made to.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked after.
+const POLL: Duration = Duration::from_millis(5);
+/// How much of its last words is shown.
+const LAST_WORDS_BYTES: u64 = 2_000;
+
+/// A process of ours.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    ended: Option<ExitStatus>,
+}
+
+/// How a process is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It is asked to, and may take leave of the others.
+    Stop,
+    /// It is gone at once, as in a crash.
+    Kill,
+}
+
+impl Process {
+    /// Starts `program`. What it says goes to the end of the file `log`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(
+        name: &str,
+        program: &Path,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        log: &Path,
+    ) -> Result<Self, Failure> {
+        let cannot = |error: io::Error| {
+            Failure::refused(format!(
+                "cannot start {} ({name}): {error}",
+                program.display()
+            ))
+        };
+        let open = || -> io::Result<(File, File)> {
+            let file = OpenOptions::new().create(true).append(true).open(log)?;
+            Ok((file.try_clone()?, file))
+        };
+        let (out, err) = open().map_err(cannot)?;
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err)
+            .spawn()
+            .map_err(cannot)?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+            ended: None,
+        })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it in its tracks, until [`Process::resume`].
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn pause(&mut self) -> Result<(), Failure> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn resume(&mut self) -> Result<(), Failure> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Tells it to end, and does not wait until it has.
+    ///
+    /// # Errors
+    /// It has ended by itself.
+    pub fn begin_to_end(&mut self, how: Ending) -> Result<(), Failure> {
+        self.signal(match how {
+            Ending::Stop => Signal::TERM,
+            Ending::Kill => Signal::KILL,
+        })
+    }
+
+    /// Waits until it has ended, and after a while makes it.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn wait(&mut self) -> Result<(), Failure> {
+        let watch = Wall::start();
+        while self.poll()?.is_none() {
+            if watch.elapsed() > PATIENCE {
+                self.signal(Signal::KILL)?;
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Says that it has ended, if it has, with its last words.
+    ///
+    /// # Errors
+    /// It has ended, or the system does not say.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        match self.poll()? {
+            None => Ok(()),
+            Some(status) => Err(Failure::refused(format!(
+                "{} ended by itself ({status}): {}",
+                self.name,
+                self.last_words()
+            ))),
+        }
+    }
+
+    /// The end of what it said.
+    pub fn last_words(&self) -> String {
+        let read = || -> io::Result<String> {
+            let mut file = File::open(&self.log)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES)))?;
+            let mut words = Vec::new();
+            file.read_to_end(&mut words)?;
+            Ok(String::from_utf8_lossy(&words).trim().to_owned())
+        };
+        read().unwrap_or_else(|error| format!("(its log cannot be read: {error})"))
+    }
+
+    fn poll(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait()?;
+        }
+        Ok(self.ended)
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<(), Failure> {
+        self.check()?;
+        // It has not been waited for, so the number is still its own.
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        let sent = pid.map(|pid| rustix::process::kill_process(pid, signal));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(Failure::refused(format!("{}: {error}", self.name))),
+            None => Err(Failure::refused(format!("{} has no number", self.name))),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Works on one that is paused as well; nothing more can be done about one that is not.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory that is gone when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// A new one below `parent`.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new(parent: &Path, purpose: &str) -> Result<Self, Failure> {
+        use std::os::unix::fs::DirBuilderExt;
+        let cannot = |path: &Path, error: &io::Error| {
+            Failure::refused(format!("cannot create {}: {error}", path.display()))
+        };
+        let parent = std::path::absolute(parent).map_err(|error| cannot(parent, &error))?;
+        for suffix in 0..1_000 {
+            let name = format!("leasehold-{purpose}-{}-{suffix}", std::process::id());
+            let path = parent.join(name);
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(cannot(&path, &error)),
+            }
+        }
+        Err(cannot(&parent, &io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper(directory: &Scratch) -> Process {
+        let log = directory.path().join("log");
+        let line = ["-c", "echo here I am; exec sleep 1000"];
+        Process::start("sleeper", Path::new("/bin/sh"), line, &log).unwrap()
+    }
+
+    #[test]
+    fn a_process_ends_when_it_is_told_to_and_when_it_is_dropped() {
+        let directory = Scratch::new(&std::env::temp_dir(), "test").unwrap();
+        for how in [Ending::Stop, Ending::Kill] {
+            let mut process = sleeper(&directory);
+            process.check().unwrap();
+            process.pause().unwrap();
+            process.resume().unwrap();
+            process.begin_to_end(how).unwrap();
+            process.wait().unwrap();
+            let failure = process.check().unwrap_err();
+            assert!(
+                failure.message.contains("sleeper ended by itself"),
+                "{failure}"
+            );
+            assert!(
+                process.resume().is_err(),
+                "no signal to a number that may be another's"
+            );
+        }
+        let mut paused = sleeper(&directory);
+        paused.pause().unwrap();
+        let pid = paused.pid();
+        drop(paused);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let path = directory.path().to_owned();
+        drop(directory);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let directory = Scratch::new(&std::env::temp_dir(), "test").unwrap();
+        let log = directory.path().join("log");
+        let failure = Process::start("x", Path::new("/nowhere/x"), [""; 0], &log).unwrap_err();
+        assert!(failure.message.contains("/nowhere/x"), "{failure}");
+    }
+}

@@ -1,0 +1,246 @@
+//! What can be typed after `leasehold bench` and `leasehold verify`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Read single keys
+    #[command(after_help = "Examples:
+  leasehold bench get --clients 64
+  leasehold bench get --clients 64 --connections 16 --consistency q -o json
+  leasehold bench get --rate 20000        latency, counted from when each request was due
+  leasehold bench get --server-pid $(pgrep -d, -x leasehold)
+  leasehold bench get --peer etcd --peer-endpoints 127.0.0.1:2379")]
+    Get(LoadArgs),
+    /// Write single keys
+    #[command(after_help = "Examples:
+  leasehold bench put --clients 64
+  leasehold bench put --clients 16 --rate 500 --value-size 1000
+  leasehold bench put --peer etcd --peer-endpoints 127.0.0.1:2379 --interleave 5")]
+    Put(LoadArgs),
+    /// Read and write single keys
+    #[command(after_help = "Examples:
+  leasehold bench mixed --reads 0.95 --distribution zipf
+  leasehold bench mixed --reads 0.5 --rate 2000 -o table")]
+    Mixed(MixedArgs),
+    /// Measure how long nobody is answered while leadership changes hands
+    #[command(after_help = "Examples:
+  leasehold bench gap
+  leasehold bench gap --case kill --rounds 11 --set raft.heartbeat_interval=10ms
+  leasehold bench gap --case kill --peer etcd
+  leasehold bench gap --endpoints 10.0.0.1:7400 --case move-leader
+
+Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards. \
+Of a cluster that runs already it only moves the leader.")]
+    Gap(GapArgs),
+}
+
+/// How leadership changes hands, and how often.
+#[derive(Clone, Debug, Args)]
+pub struct GapArgs {
+    /// What happens to the leader, comma-separated; default: all three, or move-leader with
+    /// --endpoints
+    #[arg(long, value_name = "CASE", value_delimiter = ',')]
+    pub case: Vec<GapCase>,
+    /// How often each
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rounds: u32,
+    /// How the processes are started.
+    #[command(flatten)]
+    pub own: OwnClusterArgs,
+    /// Do the same to a cluster of another store, in turns
+    #[arg(long, value_name = "STORE")]
+    pub peer: Option<PeerKind>,
+    /// A flag of the other store's processes, as in heartbeat-interval=10
+    #[arg(long, value_name = "FLAG=VALUE", requires = "peer", value_parser = parse_setting)]
+    pub peer_set: Vec<(String, String)>,
+    /// No line per round on standard error
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// A cluster that is started for the purpose.
+#[derive(Clone, Debug, Args)]
+pub struct OwnClusterArgs {
+    /// A setting of the processes that are started, as in raft.heartbeat_interval=10ms
+    #[arg(long, value_name = "SECTION.KEY=VALUE", value_parser = parse_setting)]
+    pub set: Vec<(String, String)>,
+    /// Where their data lies meanwhile; default: the temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// What happens to a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GapCase {
+    /// It is asked to hand over
+    MoveLeader,
+    /// It is asked to end
+    Stop,
+    /// It is killed
+    Kill,
+}
+
+impl GapCase {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::MoveLeader, Self::Stop, Self::Kill];
+
+    /// As it is typed and printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MoveLeader => "move-leader",
+            Self::Stop => "stop",
+            Self::Kill => "kill",
+        }
+    }
+}
+
+/// A load of reads and writes.
+#[derive(Clone, Debug, Args)]
+pub struct MixedArgs {
+    /// The share of reads, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = parse_share)]
+    pub reads: f64,
+    /// The rest.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// A load, and how it is measured.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
+    /// Requests under way at a time (with --rate: at most so many)
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub clients: u32,
+    /// Connections that the clients share
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub connections: u32,
+    /// Threads that make the load, at most one per connection; default: half of the cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    pub threads: Option<u32>,
+    /// Requests due in a second, whether or not earlier ones are answered; 0: as fast as they are
+    /// answered
+    #[arg(long, value_name = "PER SECOND", default_value = "0", value_parser = parse_rate)]
+    pub rate: f64,
+    /// How long is measured
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
+    pub duration: Duration,
+    /// How long the load runs before that
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_pause)]
+    pub warm_up: Duration,
+    /// How many keys there are; they begin with `bench/` and are left where they are
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub keys: u32,
+    /// Bytes of each value
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    pub value_size: u32,
+    /// How the keys are chosen
+    #[arg(long, value_name = "KIND", default_value = "uniform")]
+    pub distribution: Distribution,
+    /// Whom reads are asked that any node may answer
+    #[arg(long, value_name = "WHOM", default_value = "leader")]
+    pub target: LoadTarget,
+    /// What the choice of keys begins with: the same seed, the same choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Do not write the keys first
+    #[arg(long)]
+    pub no_fill: bool,
+    /// Server processes on this machine whose CPU time is shared out over the requests
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub server_pid: Vec<u32>,
+    /// Write the distribution of latencies here, in HdrHistogram's percentile format; one file per
+    /// operation, NAME.get.hgrm and so on
+    #[arg(long, value_name = "NAME")]
+    pub histogram: Option<PathBuf>,
+    /// No line per second on standard error
+    #[arg(long)]
+    pub quiet: bool,
+    /// Put the same load on another store too, in turns
+    #[arg(long, value_name = "STORE", requires = "peer_endpoints")]
+    pub peer: Option<PeerKind>,
+    /// Where the other store's clients go, comma-separated
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        requires = "peer"
+    )]
+    pub peer_endpoints: Vec<String>,
+    /// The other store's processes on this machine, as --server-pid
+    #[arg(long, value_name = "PID", value_delimiter = ',', requires = "peer")]
+    pub peer_pid: Vec<u32>,
+    /// How many times each store gets its turn
+    #[arg(long, value_name = "ROUNDS", default_value_t = 3, requires = "peer", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub interleave: u32,
+}
+
+/// How keys are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Distribution {
+    /// All alike
+    #[default]
+    Uniform,
+    /// A few often, most seldom: Zipf's law with exponent 0.99
+    Zipf,
+}
+
+/// Whom reads are asked that any node may answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LoadTarget {
+    /// The leader
+    #[default]
+    Leader,
+    /// All nodes, each connection another one
+    Any,
+}
+
+/// Another store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PeerKind {
+    /// etcd, through its v3 API without TLS
+    Etcd,
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            Ok((key.trim_start_matches("--").to_owned(), value.to_owned()))
+        }
+        _ => Err("write a name, an equals sign and a value".to_owned()),
+    }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("write a number from 0 to 1, for example 0.95".to_owned()),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate == 0.0 || (0.001..=1e8).contains(&rate) => Ok(rate),
+        _ => Err("write requests per second between 0.001 and 100000000, or 0".to_owned()),
+    }
+}
+
+fn parse_length(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(length) if (100..=86_400_000).contains(&length.as_millis()) => Ok(length),
+        _ => Err(
+            "write a number and a unit between 100ms and 1day, for example 30s or 5m".to_owned(),
+        ),
+    }
+}
+
+fn parse_pause(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(pause) if pause.as_secs() <= 3_600 => Ok(pause),
+        _ => Err("write a number and a unit up to 1h, for example 2s; 0s for none".to_owned()),
+    }
+}

@@ -1,0 +1,216 @@
+//! etcd behind the generator's trait.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::cluster::EtcdCluster;
+use super::messages::MoveLeaderRequest;
+use super::messages::MoveLeaderResponse;
+use super::messages::PutRequest;
+use super::messages::PutResponse;
+use super::messages::RangeRequest;
+use super::messages::RangeResponse;
+use super::messages::ResponseHeader;
+use super::messages::StatusRequest;
+use super::messages::StatusResponse;
+use super::rpc::Channel;
+use super::rpc::Rpc;
+use crate::api::Consistency;
+use crate::bench::command::Peers;
+use crate::bench::store::Answer;
+use crate::bench::store::Connector;
+use crate::bench::store::Store;
+use crate::bench::store::Trouble;
+use crate::cli::arguments::bench::LoadTarget;
+use crate::cli::arguments::bench::PeerKind;
+use crate::cli::failure::Exit;
+use crate::cli::failure::Failure;
+
+/// The other store that this binary knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Etcd;
+
+/// Connects to one etcd cluster.
+#[derive(Clone, Debug)]
+pub struct EtcdConnector {
+    /// Where connections go, in turns.
+    endpoints: Vec<String>,
+    timeout: Duration,
+}
+
+/// A connection to one member of an etcd cluster.
+#[derive(Debug)]
+pub struct EtcdConnection {
+    channel: Channel,
+}
+
+/// What a member says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdStatus {
+    /// The member.
+    pub member: u64,
+    /// Who leads, by its account; 0 for nobody.
+    pub leader: u64,
+    /// Its version.
+    pub version: String,
+}
+
+impl Peers for Etcd {
+    type Connector = EtcdConnector;
+    type Subject = EtcdCluster;
+
+    async fn start(
+        &self,
+        kind: PeerKind,
+        parent: &Path,
+        flags: &[(String, String)],
+    ) -> Result<EtcdCluster, Failure> {
+        let PeerKind::Etcd = kind;
+        EtcdCluster::start(parent, flags).await
+    }
+
+    async fn find(
+        &self,
+        kind: PeerKind,
+        endpoints: &[String],
+        whom: LoadTarget,
+        timeout: Duration,
+    ) -> Result<EtcdConnector, Failure> {
+        let PeerKind::Etcd = kind;
+        EtcdConnector::find(endpoints, whom, timeout).await
+    }
+}
+
+impl EtcdConnector {
+    /// To the cluster behind `endpoints`: to its leader, or to all of them in turns.
+    ///
+    /// # Errors
+    /// Nobody can be reached, or the leader is not among them.
+    pub async fn find(
+        endpoints: &[String],
+        whom: LoadTarget,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
+        let endpoints: Vec<String> = endpoints
+            .iter()
+            .map(|endpoint| endpoint.trim_start_matches("http://").to_owned())
+            .collect();
+        let connector = Self { endpoints, timeout };
+        if whom == LoadTarget::Any {
+            return Ok(connector);
+        }
+        let mut troubles = Vec::new();
+        for endpoint in &connector.endpoints {
+            match status_of(endpoint, timeout).await {
+                Ok(status) if status.leader == status.member => {
+                    return Ok(Self {
+                        endpoints: vec![endpoint.clone()],
+                        timeout,
+                    });
+                }
+                Ok(_) => troubles.push(format!("{endpoint} does not lead")),
+                Err(trouble) => troubles.push(trouble.detail),
+            }
+        }
+        Err(Failure::new(
+            Exit::NotConnected,
+            format!(
+                "etcd's leader is not found: {}; name all its members with --peer-endpoints",
+                troubles.join(", ")
+            ),
+        ))
+    }
+}
+
+async fn status_of(endpoint: &str, timeout: Duration) -> Result<EtcdStatus, Trouble> {
+    EtcdConnection::new(endpoint, timeout)?.status().await
+}
+
+impl Connector for EtcdConnector {
+    type Store = EtcdConnection;
+
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
+    async fn connect(&self, number: usize) -> Result<EtcdConnection, Failure> {
+        let endpoint = &self.endpoints[number % self.endpoints.len().max(1)];
+        let refused = |trouble: Trouble| Failure::new(Exit::NotConnected, trouble.detail);
+        let connection = EtcdConnection::new(endpoint, self.timeout).map_err(refused)?;
+        connection.channel.connect().await.map_err(refused)?;
+        Ok(connection)
+    }
+}
+
+impl EtcdConnection {
+    /// To the member at `endpoint` (`host:port`), made when it is needed, and again when it broke.
+    /// A request may take as long as `timeout`.
+    ///
+    /// # Errors
+    /// That is no endpoint.
+    pub fn new(endpoint: &str, timeout: Duration) -> Result<Self, Trouble> {
+        Ok(Self {
+            channel: Channel::new(endpoint, timeout)?,
+        })
+    }
+
+    /// How this member is.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn status(&self) -> Result<EtcdStatus, Trouble> {
+        let status: StatusResponse = self.channel.call(Rpc::Status, &StatusRequest {}).await?;
+        Ok(EtcdStatus {
+            member: status.header.unwrap_or_default().member_id,
+            leader: status.leader,
+            version: status.version,
+        })
+    }
+
+    /// Has this member, which must lead, hand leadership to `target`.
+    ///
+    /// # Errors
+    /// It does not lead, or does not answer.
+    pub async fn move_leader(&self, target: u64) -> Result<(), Trouble> {
+        let request = MoveLeaderRequest { target };
+        let _: MoveLeaderResponse = self.channel.call(Rpc::MoveLeader, &request).await?;
+        Ok(())
+    }
+}
+
+impl Store for EtcdConnection {
+    async fn get(&self, key: &Bytes, consistency: Consistency) -> Result<Answer, Trouble> {
+        let request = RangeRequest {
+            key: key.clone(),
+            serializable: consistency == Consistency::Serializable,
+        };
+        let range: RangeResponse = self.channel.call(Rpc::Range, &request).await?;
+        Ok(Answer {
+            found: !range.kvs.is_empty(),
+            ..answer(range.header)
+        })
+    }
+
+    async fn put(&self, key: &Bytes, value: &Bytes) -> Result<Answer, Trouble> {
+        let request = PutRequest {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        let put: PutResponse = self.channel.call(Rpc::Put, &request).await?;
+        Ok(answer(put.header))
+    }
+
+    async fn close(&self) {
+        self.channel.close();
+    }
+}
+
+fn answer(header: Option<ResponseHeader>) -> Answer {
+    Answer {
+        revision: header.unwrap_or_default().revision,
+        path: None,
+        found: true,
+    }
+}

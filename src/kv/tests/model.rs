@@ -1,0 +1,399 @@
+//! What the state machine should do, told a second time in the plainest way: the whole store is
+//! kept at every revision, and every question is a walk over a map.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::api::SortOrder;
+use crate::api::SortTarget;
+
+/// Every key of a store with what it holds.
+type State = BTreeMap<Bytes, KeyValue>;
+
+/// A state machine on plain maps.
+pub(crate) struct Model {
+    revision: i64,
+    compact_revision: i64,
+    /// The store as it was after each revision.
+    states: BTreeMap<i64, State>,
+    changes: Vec<Change>,
+    sessions: BTreeMap<SessionId, ModelSession>,
+    cluster: Option<ClusterInfo>,
+}
+
+/// One key was changed.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) main: i64,
+    pub(super) sub: u32,
+    pub(super) key: Bytes,
+    pub(super) before: Option<KeyValue>,
+    pub(super) after: Option<KeyValue>,
+}
+
+#[derive(Default)]
+struct ModelSession {
+    mark: u64,
+    used: u64,
+    replies: BTreeMap<u64, Verdict>,
+}
+
+/// A reply without the sentences of its error.
+pub(super) type Verdict = (i64, Result<Option<ResponseBody>, (ErrorKind, Outcome)>);
+
+pub(super) fn verdict(reply: Reply) -> Verdict {
+    let strip = |error: Error| match error.kind {
+        ErrorKind::SlowDown { .. } => (ErrorKind::SlowDown { retry_after_ms: 0 }, error.outcome),
+        kind => (kind, error.outcome),
+    };
+    (reply.revision, reply.result.map_err(strip))
+}
+
+/// A write under way: the store as it will be, and what was changed so far.
+struct Draft {
+    main: i64,
+    state: State,
+    changes: Vec<Change>,
+}
+
+impl Draft {
+    fn set(&mut self, key: &Bytes, after: Option<KeyValue>) {
+        let before = match &after {
+            Some(kv) => self.state.insert(key.clone(), kv.clone()),
+            None => self.state.remove(key),
+        };
+        self.changes.push(Change {
+            main: self.main,
+            sub: u32::try_from(self.changes.len()).unwrap(),
+            key: key.clone(),
+            before,
+            after,
+        });
+    }
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        Self {
+            revision: 1,
+            compact_revision: 0,
+            states: BTreeMap::from([(1, State::new())]),
+            changes: Vec::new(),
+            sessions: BTreeMap::new(),
+            cluster: None,
+        }
+    }
+
+    pub(super) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    pub(super) fn compact_revision(&self) -> i64 {
+        self.compact_revision
+    }
+
+    pub(super) fn apply(&mut self, id: LogId, command: Option<&Bytes>) -> Verdict {
+        let no = |kind| Err((kind, Outcome::NotApplied));
+        let Some(bytes) = command else {
+            return (self.revision, Ok(None));
+        };
+        let Ok(command) = Command::decode(bytes) else {
+            return (self.revision, no(ErrorKind::Unsupported));
+        };
+        match command {
+            Command::Write {
+                session: None,
+                operation,
+            } => self.write(operation),
+            Command::Write {
+                session: Some(call),
+                operation,
+            } => self.write_once(id, call, operation),
+            Command::OpenSession { sessions_max } => {
+                if self.sessions.len() >= sessions_max as usize {
+                    return (self.revision, no(ErrorKind::SlowDown { retry_after_ms: 0 }));
+                }
+                let session = ModelSession {
+                    used: id.index.0,
+                    ..ModelSession::default()
+                };
+                let id = SessionId(id.index.0);
+                self.sessions.insert(id, session);
+                (self.revision, Ok(Some(ResponseBody::OpenSession { id })))
+            }
+            Command::Bootstrap(info) => match &self.cluster {
+                Some(set) if *set != info => (self.revision, no(ErrorKind::ClusterMismatch)),
+                _ => {
+                    self.cluster = Some(info);
+                    (self.revision, Ok(None))
+                }
+            },
+            Command::ForgetSessions {
+                sessions,
+                unused_since,
+            } => {
+                for id in sessions {
+                    let used = self.sessions.get(&id).map(|session| session.used);
+                    if used.is_some_and(|used| used <= unused_since.0) {
+                        self.sessions.remove(&id);
+                    }
+                }
+                (self.revision, Ok(None))
+            }
+        }
+    }
+
+    fn write_once(&mut self, id: LogId, call: SessionCall, operation: Operation) -> Verdict {
+        let unknown = |kind| Err((kind, Outcome::Unknown));
+        let revision = self.revision;
+        let Some(session) = self.sessions.get_mut(&call.id) else {
+            return (revision, unknown(ErrorKind::SessionExpired));
+        };
+        let mark = session.mark.max(call.acknowledged);
+        if call.sequence <= mark {
+            return (revision, unknown(ErrorKind::StaleSequence));
+        }
+        session.mark = mark;
+        session.used = id.index.0;
+        session.replies.retain(|sequence, _| *sequence > mark);
+        if let Some(verdict) = session.replies.get(&call.sequence) {
+            return verdict.clone();
+        }
+        let verdict = self.write(operation);
+        let session = self.sessions.get_mut(&call.id).expect("it is there");
+        session.replies.insert(call.sequence, verdict.clone());
+        verdict
+    }
+
+    fn write(&mut self, operation: Operation) -> Verdict {
+        let mut draft = Draft {
+            main: self.revision + 1,
+            state: self.states[&self.revision].clone(),
+            changes: Vec::new(),
+        };
+        let result = match operation {
+            Operation::Put(request) => self.put(&mut draft, request).map(ResponseBody::Put),
+            Operation::DeleteRange(request) => {
+                delete(&mut draft, &request).map(ResponseBody::DeleteRange)
+            }
+            Operation::Compact(request) => self.compact(request).map(|()| ResponseBody::Compact),
+        };
+        if result.is_ok() && !draft.changes.is_empty() {
+            self.revision = draft.main;
+            self.states.insert(draft.main, draft.state);
+            self.changes.extend(draft.changes);
+        }
+        let result = result.map(Some).map_err(|kind| (kind, Outcome::NotApplied));
+        (self.revision, result)
+    }
+
+    fn put(&self, draft: &mut Draft, request: PutRequest) -> Result<PutResponse, ErrorKind> {
+        if request.key.is_empty() {
+            return Err(ErrorKind::InvalidArgument);
+        }
+        let old = draft.state.get(&request.key).cloned();
+        let new = KeyValue {
+            key: request.key.clone(),
+            value: request.value,
+            create_revision: old.as_ref().map_or(draft.main, |old| old.create_revision),
+            mod_revision: draft.main,
+            version: old.as_ref().map_or(0, |old| old.version) + 1,
+            lease: 0,
+        };
+        draft.set(&request.key, Some(new));
+        let prev_kv = old.filter(|_| request.prev_kv);
+        Ok(PutResponse { prev_kv })
+    }
+
+    fn compact(&mut self, request: CompactionRequest) -> Result<(), ErrorKind> {
+        let compact_revision = self.compact_revision;
+        if request.revision <= compact_revision {
+            return Err(ErrorKind::Compacted { compact_revision });
+        }
+        if request.revision > self.revision {
+            return Err(ErrorKind::FutureRevision);
+        }
+        self.compact_revision = request.revision;
+        Ok(())
+    }
+
+    /// What a range finds, replies of any size allowed.
+    pub(super) fn read(&self, request: &RangeRequest) -> Result<RangeResponse, ErrorKind> {
+        let revision = match request.revision {
+            0 => self.revision,
+            past => past,
+        };
+        if request.revision != 0 && revision < self.compact_revision {
+            let compact_revision = self.compact_revision;
+            return Err(ErrorKind::Compacted { compact_revision });
+        }
+        match self.states.range(..=revision).next_back() {
+            Some((_, state)) if revision <= self.revision => Ok(look(state, request)),
+            _ => Err(ErrorKind::FutureRevision),
+        }
+    }
+
+    /// Whether `store` holds what this model holds, history aside.
+    pub(super) fn check(&self, store: &MemStore) {
+        let all = RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        };
+        let found = range(store, &all, &Limits::DEFAULT).unwrap().unwrap().kvs;
+        let expected: Vec<KeyValue> = self.states[&self.revision].values().cloned().collect();
+        assert_eq!(found, expected);
+
+        let progress = progress(store).unwrap();
+        assert_eq!(progress.revision, self.revision);
+        assert_eq!(progress.compact_revision, self.compact_revision);
+        assert_eq!(progress.sessions, self.sessions.len() as u64);
+        assert_eq!(cluster_info(store).unwrap(), self.cluster);
+        let kept: usize = self.sessions.values().map(|s| s.replies.len()).sum();
+        assert_eq!(
+            store.count(Space::Clients, &Span::all()).unwrap(),
+            (kept + self.sessions.len()) as u64
+        );
+    }
+
+    /// Whether `store` holds all history, as before any of it is removed.
+    pub(super) fn check_uncompacted(&self, store: &MemStore) {
+        self.check_history(store, |_| true, |_| true);
+    }
+
+    /// Whether `store` holds the history that is left once everything compacted is removed.
+    pub(super) fn check_compacted(&self, store: &MemStore) {
+        let limit = self.compact_revision;
+        let newest: BTreeMap<Bytes, i64> = self
+            .changes
+            .iter()
+            .filter(|change| change.main <= limit)
+            .map(|change| (change.key.clone(), change.main))
+            .collect();
+        self.check_history(
+            store,
+            |change| change.main >= limit,
+            |change| {
+                let is_newest = newest.get(&change.key) == Some(&change.main);
+                change.main > limit || is_newest && change.after.is_some()
+            },
+        );
+    }
+
+    fn check_history(
+        &self,
+        store: &MemStore,
+        has_event: impl Fn(&Change) -> bool,
+        has_record: impl Fn(&Change) -> bool,
+    ) {
+        let mut expected = MemStore::new();
+        for change in &self.changes {
+            let place = keys::Revision {
+                main: change.main,
+                sub: change.sub,
+            };
+            if has_event(change) {
+                let before = change.before.as_ref().map_or(0, |kv| kv.mod_revision);
+                let mut record = vec![u8::from(change.after.is_some())];
+                record.extend_from_slice(&before.to_be_bytes());
+                record.extend_from_slice(&change.key);
+                expected.put(Space::Events, keys::event_key(place), record.into());
+            }
+            if has_record(change) {
+                let mut record = vec![u8::from(change.after.is_some())];
+                if let Some(kv) = &change.after {
+                    for number in [kv.create_revision, kv.mod_revision, kv.version, kv.lease] {
+                        record.extend_from_slice(&number.to_be_bytes());
+                    }
+                    record.extend_from_slice(&kv.value);
+                }
+                let key = keys::history_key(&change.key, place);
+                expected.put(Space::History, key, record.into());
+            }
+        }
+        for space in [Space::Events, Space::History] {
+            let pairs = |store: &MemStore| -> Vec<Pair> {
+                let pairs = store.range(space, &Span::all());
+                pairs.map(Result::unwrap).collect()
+            };
+            assert_eq!(pairs(store), pairs(&expected), "{space}");
+        }
+    }
+}
+
+fn delete(
+    draft: &mut Draft,
+    request: &DeleteRangeRequest,
+) -> Result<DeleteRangeResponse, ErrorKind> {
+    if request.key.is_empty() && request.range == KeyRange::Single {
+        return Err(ErrorKind::InvalidArgument);
+    }
+    let gone: Vec<KeyValue> = draft
+        .state
+        .values()
+        .filter(|kv| matches(&request.key, &request.range, &kv.key))
+        .cloned()
+        .collect();
+    for kv in &gone {
+        draft.set(&kv.key, None);
+    }
+    Ok(DeleteRangeResponse {
+        deleted: gone.len() as u64,
+        prev_kvs: if request.prev_kv { gone } else { vec![] },
+    })
+}
+
+/// What `request` finds in `state`.
+fn look(state: &State, request: &RangeRequest) -> RangeResponse {
+    let mut kvs: Vec<KeyValue> = state
+        .values()
+        .filter(|kv| matches(&request.key, &request.range, &kv.key))
+        .cloned()
+        .collect();
+    let count = kvs.len() as u64;
+    if request.count_only {
+        return RangeResponse {
+            count,
+            ..RangeResponse::default()
+        };
+    }
+    kvs.retain(|kv| kv.mod_revision >= request.min_mod_revision);
+    kvs.retain(|kv| kv.create_revision >= request.min_create_revision);
+    if request.max_mod_revision != 0 {
+        kvs.retain(|kv| kv.mod_revision <= request.max_mod_revision);
+    }
+    if request.max_create_revision != 0 {
+        kvs.retain(|kv| kv.create_revision <= request.max_create_revision);
+    }
+    let descending = request.sort_order == SortOrder::Descend;
+    kvs.sort_by(|left, right| {
+        let by = match request.sort_target {
+            SortTarget::Key => left.key.cmp(&right.key),
+            SortTarget::Version => left.version.cmp(&right.version),
+            SortTarget::CreateRevision => left.create_revision.cmp(&right.create_revision),
+            SortTarget::ModRevision => left.mod_revision.cmp(&right.mod_revision),
+            SortTarget::Value => left.value.cmp(&right.value),
+        };
+        if descending { by.reverse() } else { by }
+    });
+    let mut more = false;
+    if request.limit != 0 && kvs.len() as u64 > request.limit {
+        kvs.truncate(request.limit as usize);
+        more = true;
+    }
+    if request.keys_only {
+        for kv in &mut kvs {
+            kv.value = Bytes::new();
+        }
+    }
+    RangeResponse { kvs, more, count }
+}
+
+/// Whether a request for `key` and `range` means `other`.
+pub(super) fn matches(key: &Bytes, range: &KeyRange, other: &Bytes) -> bool {
+    match range {
+        KeyRange::Single => other == key,
+        KeyRange::Prefix => other.starts_with(key),
+        KeyRange::Until(end) => other >= key && other < end,
+        KeyRange::From => other >= key,
+    }
+}

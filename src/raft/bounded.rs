@@ -1,0 +1,91 @@
+//! Collections of a message that say how much they may hold.
+//!
+//! The length that stands in front of a collection is only a claim, and what is short on the wire
+//! can be long in memory: an entry without a payload takes three bytes there and a hundred here, a
+//! member one and twenty. So a frame of permitted length could still ask for thirty times that.
+//! Whoever knows the most that a correct peer sends refuses more while it is read.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::Deserialize;
+use serde::de::Deserializer;
+use serde::de::Error;
+use serde::de::SeqAccess;
+use serde::de::Visitor;
+
+use crate::raft::Entry;
+use crate::raft::Envelope;
+use crate::raft::Message;
+use crate::raft::Payload;
+use crate::types::NodeId;
+
+// What the bounds were chosen for.
+const _: () = assert!(size_of::<Entry>() <= 128 && size_of::<Envelope>() <= 128);
+
+/// What counts against the bound of a collection.
+pub(crate) trait Weigh {
+    /// Its share of memory, in units of about a hundred bytes; payloads count for themselves.
+    fn weight(&self) -> usize;
+}
+
+impl Weigh for NodeId {
+    fn weight(&self) -> usize {
+        1
+    }
+}
+
+impl Weigh for Entry {
+    fn weight(&self) -> usize {
+        1 + match &self.payload {
+            Payload::Noop | Payload::Command(_) => 0,
+            Payload::Configuration(configuration) => configuration.len() / 4,
+        }
+    }
+}
+
+impl Weigh for Envelope {
+    fn weight(&self) -> usize {
+        1 + match &self.message {
+            Message::Append(append) => append.entries.iter().map(Weigh::weight).sum(),
+            _ => 0,
+        }
+    }
+}
+
+/// A collection that weighs at most `MOST`. Grows with what is there, not with what is claimed.
+pub(crate) fn bounded<'de, const MOST: usize, D, C>(deserializer: D) -> Result<C, D::Error>
+where
+    D: Deserializer<'de>,
+    C: Default + IntoIterator + Extend<C::Item>,
+    C::Item: Deserialize<'de> + Weigh,
+{
+    deserializer.deserialize_seq(Bounded::<MOST, C>(PhantomData))
+}
+
+struct Bounded<const MOST: usize, C>(PhantomData<C>);
+
+impl<'de, const MOST: usize, C> Visitor<'de> for Bounded<MOST, C>
+where
+    C: Default + IntoIterator + Extend<C::Item>,
+    C::Item: Deserialize<'de> + Weigh,
+{
+    type Value = C;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a collection of weight {MOST} at most")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<C, A::Error> {
+        let mut collected = C::default();
+        let mut weight = 0;
+        while let Some(element) = elements.next_element::<C::Item>()? {
+            weight += element.weight();
+            if weight > MOST {
+                return Err(A::Error::invalid_length(weight, &self));
+            }
+            collected.extend([element]);
+        }
+        Ok(collected)
+    }
+}

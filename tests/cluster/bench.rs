@@ -1,0 +1,138 @@
+//! `leasehold bench`, run against separate processes. What it measures here means nothing; that it
+//! measures, and what it says of it, does.
+
+use serde_json::Value;
+
+use crate::harness::Cluster;
+
+/// Runs a bench and takes its JSON document apart.
+fn bench(cluster: &Cluster, arguments: &[&str]) -> Value {
+    let mut all = vec!["bench"];
+    all.extend(arguments);
+    all.extend([
+        "--keys",
+        "50",
+        "--duration",
+        "500ms",
+        "--warm-up",
+        "100ms",
+        "-o",
+        "json",
+    ]);
+    let (code, stdout, stderr) = cluster.cli(&all);
+    assert_eq!(code, 0, "leasehold {all:?} failed:\n{stdout}\n{stderr}");
+    assert_eq!(stderr, "", "no progress where nobody watches");
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+}
+
+#[test]
+fn a_bench_says_what_it_did_and_how_the_cluster_bore_it() {
+    let cluster = Cluster::start(3);
+    let pids: Vec<String> = cluster
+        .nodes
+        .iter()
+        .map(|node| node.process.as_ref().unwrap().id().to_string())
+        .collect();
+    let pids = pids.join(",");
+
+    let report = bench(
+        &cluster,
+        &[
+            "get",
+            "--clients",
+            "8",
+            "--connections",
+            "2",
+            "--server-pid",
+            &pids,
+        ],
+    );
+    let run = &report["runs"][0];
+    assert_eq!(run["store"], "leasehold");
+    assert_eq!(run["load"], "get");
+    assert_eq!(run["loop"], "closed");
+    assert_eq!(run["failed"], 0, "{run}");
+    assert_eq!(run["not_found"], 0, "{run}");
+    let answered = run["answered"].as_u64().unwrap();
+    assert!(answered > 0, "{run}");
+    assert_eq!(run["operations"]["get"]["answered"], answered);
+    let paths = run["read_paths"].as_object().unwrap();
+    let by_path: u64 = paths.values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(
+        by_path, answered,
+        "every read says how it was served: {run}"
+    );
+    assert!(paths.contains_key("lease"), "{run}");
+    assert!(run["server_cpu_us_per_op"].is_number(), "{run}");
+
+    let report = bench(&cluster, &["get", "--clients", "2", "--consistency", "q"]);
+    let paths = report["runs"][0]["read_paths"].as_object().unwrap();
+    assert_eq!(paths.keys().collect::<Vec<_>>(), ["read_index"]);
+
+    let report = bench(
+        &cluster,
+        &[
+            "mixed",
+            "--reads",
+            "0.5",
+            "--rate",
+            "200",
+            "--distribution",
+            "zipf",
+        ],
+    );
+    let run = &report["runs"][0];
+    assert_eq!(run["load"], "mixed");
+    assert_eq!(run["loop"], "open");
+    assert_eq!(run["latency_counts_from"], "due");
+    assert_eq!(run["failed"], 0, "{run}");
+    let count = |name: &str| run[name].as_u64().unwrap();
+    assert_eq!(
+        count("answered") + count("unsent"),
+        100,
+        "all that were due are told: {run}"
+    );
+    for operation in ["get", "put"] {
+        assert!(
+            run["operations"][operation]["delay_us"]["p50"].is_number(),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn a_bench_writes_its_distribution_and_refuses_what_it_cannot_do() {
+    let cluster = Cluster::start(1);
+    let name = cluster.folder.path().join("latency");
+    bench(
+        &cluster,
+        &[
+            "put",
+            "--clients",
+            "2",
+            "--histogram",
+            name.to_str().unwrap(),
+        ],
+    );
+    let file = std::fs::read_to_string(name.with_extension("put.hgrm")).unwrap();
+    assert!(file.contains("#[Max"), "{file}");
+
+    let (code, _, stderr) = cluster.cli(&["bench", "get", "--clients", "2", "--connections", "3"]);
+    assert_eq!(code, 2, "{stderr}");
+    let (code, _, stderr) = cluster.cli(&["bench", "get", "--server-pid", "4294967295"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("4294967295"), "{stderr}");
+    let peer = [
+        "bench",
+        "get",
+        "--peer",
+        "etcd",
+        "--peer-endpoints",
+        "127.0.0.1:1",
+    ];
+    let (code, _, stderr) = cluster.cli(&peer);
+    assert!(
+        [2, 3].contains(&code),
+        "not built in, or not there: {code} {stderr}"
+    );
+}
