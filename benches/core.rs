@@ -102,7 +102,6 @@ impl World {
         let (node, store) = self.nodes.get_mut(&id).expect("it was just handled");
         while let Some(output) = node.poll_output() {
             match output {
-                Output::CaughtUp(_) => {}
                 Output::Persist(ticket, _) => self.inputs.push_back((id, Input::Persisted(ticket))),
                 Output::Send(envelope) => {
                     self.inputs
@@ -124,7 +123,7 @@ impl World {
                         .collect();
                     self.inputs.push_back((id, Input::Applied(replies)));
                 }
-                Output::Read(..) | Output::Reply(..) => self.answered += 1,
+                Output::Read(..) | Output::CaughtUp(_) | Output::Reply(..) => self.answered += 1,
                 Output::FindIdleSessions { .. } => {}
             }
         }

@@ -109,6 +109,9 @@ pub struct Consensus {
     /// See `StickyTransferFlag`.
     #[cfg(leasehold_bugs)]
     pub(super) sticky_transfer: Option<Term>,
+    /// See `CandidacyGoesOn`.
+    #[cfg(leasehold_bugs)]
+    pub(super) candidacy: Option<crate::raft::role::Campaign>,
     /// A vote that was given and is not yet durable.
     pub(super) grant: Option<Envelope>,
     /// Reads that wait for the word of a leader that is not us.
@@ -228,6 +231,8 @@ impl Consensus {
             tripped: lease_tripped && !planted!(TripwireForgotten),
             #[cfg(leasehold_bugs)]
             sticky_transfer: None,
+            #[cfg(leasehold_bugs)]
+            candidacy: None,
             grant: None,
             asking: Asking::default(),
             heard_leader_at: now,
@@ -500,6 +505,7 @@ impl Consensus {
         if term > self.hard.term {
             return self.adopt(term);
         }
+        planted!(CandidacyGoesOn => self.count_pre_vote_as_follower(from, &message));
         let current = term == self.hard.term
             || planted!(OldTermAck)
                 && matches!(message, Message::HeartbeatReply(_) | Message::Appended(_))

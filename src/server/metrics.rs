@@ -83,6 +83,10 @@ pub struct LeaderLeaseMetrics {
     pub rejections: Counter,
     /// Readings of a clock that ran backwards or leapt.
     pub clock_jumps: Counter,
+    /// Proofs that an assumption about clocks or members is false.
+    pub assumption_violations: Counter,
+    /// How far apart the starts of successive leases were, in seconds.
+    pub renew_interval_seconds: Histogram,
     /// What was left of the lease when a batch of reads was validated, in seconds.
     pub read_margin_seconds: Histogram,
     invalidations: [Counter; Invalidation::ALL.len()],
@@ -100,6 +104,8 @@ pub struct ReadMetrics {
     total: [Counter; READ_PATHS.len()],
     duration_seconds: [Histogram; READ_PATHS.len()],
     fallbacks: [Counter; ReadFallback::ALL.len()],
+    /// Reads that waited for consensus and were refused.
+    pub read_index_failures: Counter,
     /// How old a state was at most that a read was served from, in seconds, where it may be old and
     /// that is known.
     pub staleness_seconds: Histogram,
@@ -564,6 +570,16 @@ impl LeaderLeaseMetrics {
                 "leasehold_clock_jump_total",
                 "Readings of a clock that ran backwards or leapt.",
             ),
+            assumption_violations: register.counter(
+                "leasehold_leader_lease_assumption_violations_total",
+                "Proofs that an assumption about clocks or members is false: another node led \
+                 while this one held a lease.",
+            ),
+            renew_interval_seconds: register.histogram(
+                "leasehold_leader_lease_renew_interval_seconds",
+                "How far apart the starts of successive leases were; renewals closer than 10 ms \
+                 count as one.",
+            ),
             read_margin_seconds: register.histogram(
                 "leasehold_leader_lease_read_margin_seconds",
                 "What was left of the leader lease when a batch of reads was validated.",
@@ -599,6 +615,10 @@ impl ReadMetrics {
                      them could not serve them alone.",
                 )
             }),
+            read_index_failures: register.counter(
+                "leasehold_raft_read_index_failures_total",
+                "Reads that waited for a quorum, a leader or the state machine, and were refused.",
+            ),
             staleness_seconds: register.histogram(
                 "leasehold_read_staleness_seconds",
                 "Proved bound of the age of the state that one in 64 serializable or \

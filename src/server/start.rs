@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use super::admin::AdminError;
 use super::admin::AdminServer;
+use super::budget::ByteBudget;
 use super::config::Config;
 use super::config::TlsFiles;
 use super::directory::Directory;
@@ -54,7 +55,9 @@ use super::outbox::Outbox;
 use super::peers::Peers;
 use super::peers::PeersConfig;
 use super::peers::PeersError;
+use super::sessions::IN_FLIGHT_BYTES_MAX;
 use super::sessions::Sessions;
+use super::sessions::StorageSize;
 use super::sinks::Hands;
 use super::sinks::LogReports;
 use super::sinks::Post;
@@ -349,6 +352,8 @@ impl Server {
             limits,
             frame_limits,
             in_flight_max: config.inflight_max,
+            budget: ByteBudget::new(IN_FLIGHT_BYTES_MAX),
+            storage_size: StorageSize::default(),
             reader: Reader {
                 lease_margin: config.timing.max_clock_skew,
             },

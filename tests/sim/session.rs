@@ -127,7 +127,9 @@ impl World {
             return;
         };
         #[cfg(leasehold_bugs)]
-        let mut batch = self.planted_before_the_check(node, connection, batch);
+        {
+            batch = self.planted_before_the_check(node, connection, batch);
+        }
         let now = self.machines[node].clock.read(self.now);
         #[cfg(leasehold_bugs)]
         let now = self.planted_clock(node, now);
