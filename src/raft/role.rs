@@ -116,7 +116,7 @@ impl RoleState {
 }
 
 impl Campaign {
-    fn digest(&self, digest: &mut Digest) {
+    pub(super) fn digest(&self, digest: &mut Digest) {
         let Self {
             round,
             created,

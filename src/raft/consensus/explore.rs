@@ -101,6 +101,8 @@ impl Consensus {
             tripped,
             #[cfg(leasehold_bugs)]
             sticky_transfer,
+            #[cfg(leasehold_bugs)]
+            candidacy,
             grant,
             asking,
             heard_leader_at,
@@ -146,6 +148,8 @@ impl Consensus {
             tripped: *tripped,
             #[cfg(leasehold_bugs)]
             sticky_transfer: *sticky_transfer,
+            #[cfg(leasehold_bugs)]
+            candidacy: candidacy.clone(),
             grant: grant.clone(),
             asking: asking.clone(),
             heard_leader_at: *heard_leader_at,
@@ -190,6 +194,8 @@ impl Consensus {
             tripped,
             #[cfg(leasehold_bugs)]
             sticky_transfer,
+            #[cfg(leasehold_bugs)]
+            candidacy,
             grant,
             asking,
             heard_leader_at,
@@ -222,7 +228,13 @@ impl Consensus {
         digest.value(&(next_round, next_name));
         digest.value(&(quarantine, unproven, retired, tripped));
         #[cfg(leasehold_bugs)]
-        digest.value(sticky_transfer);
+        {
+            digest.value(sticky_transfer);
+            digest.value(&candidacy.is_some());
+            if let Some(campaign) = candidacy {
+                campaign.digest(&mut digest);
+            }
+        }
         asking.digest(&mut digest);
         digest.since(*heard_leader_at);
         ages.digest(&mut digest);
