@@ -358,7 +358,12 @@ impl Consensus {
             promised: true,
         };
         let verified = LogIndex(0);
-        let reply = HeartbeatReply { heard, verified };
+        let name = self.draw_name();
+        let reply = HeartbeatReply {
+            heard,
+            verified,
+            name,
+        };
         let mut envelope = self.envelope(from, Message::HeartbeatReply(reply));
         envelope.term = term;
         self.outputs.push_back(crate::raft::Output::Send(envelope));

@@ -176,7 +176,11 @@ fn names(bugs: &[Bug]) -> String {
 /// Looks at a case: its line of the table, or why it is not as expected.
 fn look(bugs: &'static [Bug], model: Scope, expected: Option<Expected>) -> Result<String, String> {
     let name = model.name;
-    let scope = Scope { bugs, ..model };
+    let scope = Scope {
+        bugs,
+        steps: None,
+        ..model
+    };
     let found = search(&scope);
     let claim = found.broken.as_deref();
     let claim = claim.map(|claim| claim.split(':').next().unwrap_or(claim));

@@ -51,10 +51,15 @@ marks! {
     WriteLost
 }
 
-/// How often each happened.
+/// How often each happened, and in which step first.
 #[derive(Debug)]
 pub(crate) struct Marks {
     counts: [AtomicU64; Mark::ALL.len()],
+    first: [AtomicU64; Mark::ALL.len()],
+    /// The step that is being taken, from the beginning of the model.
+    step: AtomicU64,
+    /// How many were taken that far from the beginning.
+    taken: [AtomicU64; 64],
     /// The place of every planted bug was come to.
     #[cfg(leasehold_bugs)]
     all_reached: std::sync::atomic::AtomicBool,
@@ -64,6 +69,9 @@ impl Default for Marks {
     fn default() -> Self {
         Self {
             counts: [const { AtomicU64::new(0) }; Mark::ALL.len()],
+            first: [const { AtomicU64::new(u64::MAX) }; Mark::ALL.len()],
+            step: AtomicU64::new(0),
+            taken: [const { AtomicU64::new(0) }; 64],
             #[cfg(leasehold_bugs)]
             all_reached: false.into(),
         }
@@ -73,6 +81,20 @@ impl Default for Marks {
 impl Marks {
     pub(crate) fn note(&self, mark: Mark) {
         self.counts[mark as usize].fetch_add(1, Ordering::Relaxed);
+        let step = self.step.load(Ordering::Relaxed);
+        self.first[mark as usize].fetch_min(step, Ordering::Relaxed);
+    }
+
+    /// A step is taken, so many after the beginning.
+    pub(crate) fn begin_step(&self, step: u8) {
+        self.step.store(step.into(), Ordering::Relaxed);
+        self.taken[usize::from(step).min(63)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Steps taken that far from the beginning, for each distance.
+    pub(crate) fn taken(&self) -> Vec<u64> {
+        let taken = self.taken.iter().map(|taken| taken.load(Ordering::Relaxed));
+        taken.collect()
     }
 
     #[cfg(leasehold_bugs)]
@@ -96,7 +118,8 @@ impl fmt::Display for Marks {
         for mark in Mark::ALL {
             let count = self.count(*mark);
             if count > 0 {
-                write!(f, "{between}{mark:?} {count}")?;
+                let first = self.first[*mark as usize].load(Ordering::Relaxed);
+                write!(f, "{between}{mark:?} {count} (from step {first})")?;
                 between = ", ";
             }
         }

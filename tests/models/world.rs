@@ -157,6 +157,8 @@ pub(crate) struct World {
     pub(crate) time: u8,
     /// Which of the possible clocks these are.
     clocks: usize,
+    /// The steps that led here from the beginning.
+    pub(crate) steps: u8,
     /// In the step that led here, a leader beat.
     beat: bool,
     /// The claim that does not hold.
@@ -230,6 +232,7 @@ impl World {
             ledger: Ledger::default(),
             time: 0,
             clocks,
+            steps: 0,
             beat: false,
             broken: None,
         };
@@ -313,8 +316,10 @@ impl World {
         crate::bugs::plant_here(scope);
         let mut next = Self {
             beat: false,
+            steps: self.steps + 1,
             ..self.clone()
         };
+        scope.marks.begin_step(next.steps);
         let changed = caught(|| next.perform(scope, action));
         match changed {
             Ok(false) => return None,
