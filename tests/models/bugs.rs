@@ -107,7 +107,7 @@ const CASES: &[Case] = &[
     breaks("O2", &[NoBlackout], restarts),
     breaks("O2", &[HalfBlackout], restarts),
     breaks("O2", &[OwnBlackout], unequal_promises),
-    breaks("O2", &[FloorNotRaised], unequal_promises),
+    breaks("R9", &[FloorNotRaised], unequal_promises),
     breaks("O2", &[PromiseOwnLength], unequal_promises),
     breaks("O2", &[SelfCampaign], rounds),
     hidden("the gate before the vote", &[PreVoteUngated], pre_votes),

@@ -98,6 +98,7 @@ pub(crate) fn logs(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(11),
         slow_disks: false,
         candidates: &[2, 1],
         expects: &[Mark::LaterLeader, Mark::Commit],
@@ -114,6 +115,7 @@ pub(crate) fn writes(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(14),
         candidates: &[2],
         loses: heartbeat,
         expects: &[Mark::Commit, Mark::WriteLost],
@@ -129,6 +131,7 @@ pub(crate) fn figure_8(_depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(19),
         slow_disks: false,
         large_command: true,
         candidates: &[0, 2],
@@ -156,6 +159,7 @@ pub(crate) fn quorum_reads(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(12),
         slow_disks: false,
         slow_apply: &[2],
         candidates: &[2],
@@ -173,6 +177,7 @@ pub(crate) fn quorum_reads(depth: u8) -> Scope {
 pub(crate) fn follower_reads(depth: u8) -> Scope {
     Scope {
         name: "follower_reads",
+        steps: Some(11),
         left: Left {
             rounds: 1 + depth,
             ..quorum_reads(0).left
@@ -192,6 +197,7 @@ pub(crate) fn ages(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(9),
         timings: [timing_with_drift(); 3],
         clocks: vec![[SLOW, FAST, FAST], [FAST, SLOW, SLOW]],
         candidates: &[2],
@@ -212,6 +218,7 @@ pub(crate) fn rounds(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(11),
         candidates: &[2],
         loses: from_a_later_leader,
         expects: &[Mark::Lease, Mark::LaterLeader, Mark::PromiseKept],
@@ -285,6 +292,7 @@ pub(crate) fn twice_leader(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(12),
         loses: |envelope| {
             from_a_leader(envelope) && (envelope.from != NodeId(1) || envelope.to != NodeId(2))
         },
@@ -378,6 +386,7 @@ pub(crate) fn late_words(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(9),
         clocks: vec![[FAST, FAST, FAST]],
         loses: from_a_later_leader,
         expects: &[Mark::Lease, Mark::LaterLeader, Mark::HandedOver],
@@ -395,6 +404,7 @@ pub(crate) fn releases(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(10),
         candidates: &[2, 0],
         // A later leader is heard by the second alone.
         loses: |envelope| {
@@ -421,6 +431,7 @@ pub(crate) fn released_restarts(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(11),
         candidates: &[2],
         loses: from_a_later_leader,
         expects: &[Mark::Lease, Mark::LaterLeader, Mark::Release, Mark::Silence],
@@ -456,6 +467,7 @@ pub(crate) fn steps_back(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(10),
         candidates: &[2],
         step_back: 4,
         loses: from_a_later_leader,
