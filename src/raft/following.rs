@@ -366,7 +366,7 @@ impl Consensus {
         };
         let mut envelope = self.envelope(from, Message::HeartbeatReply(reply));
         envelope.term = term;
-        self.outputs.push_back(crate::raft::Output::Send(envelope));
+        self.outputs.push_back(Output::Send(envelope));
     }
 
     /// `CandidacyGoesOn`: what others answer still counts.

@@ -197,7 +197,7 @@ pub(crate) fn ages(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
-        steps: Some(9),
+        steps: Some(10),
         timings: [timing_with_drift(); 3],
         clocks: vec![[SLOW, FAST, FAST], [FAST, SLOW, SLOW]],
         candidates: &[2],
