@@ -100,13 +100,13 @@ impl World {
                     _ => Mark::Silence,
                 });
             }
-            Message::Heartbeat(_) | Message::Append(_) => {
-                if hard.term != term || hard.vote != Some(id) {
-                    self.fail(format!(
-                        "P33: {id} leads {term}, and its disk says {} {:?}",
-                        hard.term, hard.vote
-                    ));
-                }
+            Message::Heartbeat(_) | Message::Append(_)
+                if hard.term != term || hard.vote != Some(id) =>
+            {
+                self.fail(format!(
+                    "P33: {id} leads {term}, and its disk says {} {:?}",
+                    hard.term, hard.vote
+                ));
             }
             Message::HeartbeatReply(reply) if reply.heard.promised => {
                 let asked = self.replicas[self.place(to)].timing.lease_duration;
@@ -138,10 +138,8 @@ impl World {
                     }
                 }
             }
-            Message::TimeoutNow(_) => {
-                if !self.ledger.told.contains(&term) {
-                    self.ledger.told.push(term);
-                }
+            Message::TimeoutNow(_) if !self.ledger.told.contains(&term) => {
+                self.ledger.told.push(term);
             }
             Message::Release => scope.marks.note(Mark::Release),
             _ => {}

@@ -166,7 +166,7 @@ pub(crate) fn quorum_reads(depth: u8) -> Scope {
         // Between the leaders passes nothing but the command and the question for a vote.
         loses: |envelope| {
             let second = envelope.from == NodeId(2) || envelope.to == NodeId(2);
-            heartbeat(envelope) && !second || from_a_later_leader(envelope) && !second
+            !second && (heartbeat(envelope) || from_a_later_leader(envelope))
         },
         expects: &[Mark::LaterLeader, Mark::Commit, Mark::QuorumRead],
         ..Scope::timeless("quorum_reads", Begin::Led, left)
