@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::raft::ReadId;
 use crate::raft::ReadMode;
 use crate::raft::RoundId;
+use crate::raft::consensus::Digest;
 use crate::raft::reads::READS_WAITING_MAX;
 use crate::time::Instant;
 
@@ -22,7 +23,7 @@ use crate::time::Instant;
 const QUESTIONS_UNDER_WAY_MAX: usize = 4;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Asking {
     queues: [Queue; ReadMode::ALL.len()],
     /// The first and the last question that this process has put. The next process names its own in
@@ -30,7 +31,7 @@ pub(super) struct Asking {
     put: Option<(RoundId, RoundId)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Queue {
     /// In order of arrival, with the question that was put after; those without are at the end.
     waiting: VecDeque<(ReadId, Option<RoundId>)>,
@@ -120,6 +121,19 @@ impl Asking {
             all.extend(queue.waiting.into_iter().map(|(read, _)| (mode, read)));
         }
         all
+    }
+
+    /// What of it decides over the future.
+    pub(super) fn digest(&self, digest: &mut Digest) {
+        let Self { queues, put } = self;
+        digest.value(put);
+        for Queue { waiting, under_way } in queues {
+            digest.value(&(waiting, under_way.len()));
+            for (name, asked) in under_way {
+                digest.value(name);
+                digest.since(*asked);
+            }
+        }
     }
 
     /// The clock ran backwards: whatever was waited for is waited for from now on.
