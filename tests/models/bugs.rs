@@ -234,7 +234,7 @@ fn every_bug_is_found_or_hidden() {
     let mut cases: Vec<(&'static [Bug], Scope, Option<Expected>)> = Vec::new();
     let model = std::env::var("BUGS_MODEL").ok();
     let model = model.map(|name| {
-        let mut all = scopes::ALL.iter().map(|scope| scope(0));
+        let mut all = ALL.iter().map(|scope| scope(0));
         all.find(|scope| scope.name == name)
             .expect("BUGS_MODEL names a model")
     });

@@ -5,7 +5,8 @@
 //! publishes is compared with the reading at which it first named the newest round that a majority
 //! has promised on (P1, P25, P26). The second asks for the time left, in real time, by each
 //! machine's own clocks at their present rates: while the lease can still be trusted, a majority is
-//! bound by a promise, or down and so bound by the silence after its start (P2, P18).
+//! bound by a promise, or down and so bound by the silence after its start (P2, P18), or has lost
+//! its memory and so waits until it is whole (A23).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -165,7 +166,10 @@ impl Outlast {
             let free = clock
                 .over_at(real, promise)
                 .max(clock.over_at(real, silence));
-            other == node || machines[other].process.is_none() || free >= over
+            // One that lost everything helps to elect nobody who has an entry, until it has got all
+            // back and has outwaited what it forgot (A23).
+            let is_lost = machines[other].process.is_none() || machines[other].disk.unproven;
+            other == node || is_lost || free >= over
         };
         let bound = (0..machines.len()).filter(|other| bound_by(*other)).count();
         if bound < majority(machines.len()) {
