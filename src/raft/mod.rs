@@ -44,9 +44,6 @@ mod role;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-use arc_swap::ArcSwapOption;
 
 pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
@@ -63,6 +60,11 @@ pub use output::{
 };
 pub use quorum::{Configuration, MEMBERS_MAX};
 
+use crate::sync::AtomicU8;
+use crate::sync::AtomicU64;
+use crate::sync::Count;
+use crate::sync::Ordering;
+use crate::sync::Slot;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -100,11 +102,11 @@ pub struct Published {
     /// 0 for nobody.
     leader: AtomicU64,
     role: AtomicU8,
-    lease: ArcSwapOption<LeaseCell>,
-    freshness: ArcSwapOption<Freshness>,
+    lease: Slot<LeaseCell>,
+    freshness: Slot<Freshness>,
     lease_counters: Arc<LeaseCounters>,
-    messages_refused: AtomicU64,
-    lost_logs: AtomicU64,
+    messages_refused: Count,
+    lost_logs: Count,
 }
 
 impl Published {

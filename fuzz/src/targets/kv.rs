@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use leasehold::api::ClusterInfo;
+use leasehold::api::CompactionRequest;
 use leasehold::api::DeleteRangeRequest;
 use leasehold::api::ErrorKind;
 use leasehold::api::KeyRange;
@@ -17,6 +18,7 @@ use leasehold::api::ResponseBody;
 use leasehold::api::SessionCall;
 use leasehold::kv;
 use leasehold::kv::Command;
+use leasehold::kv::CompactionBudget;
 use leasehold::kv::MemStore;
 use leasehold::kv::OUTSTANDING_MAX;
 use leasehold::kv::Operation;
@@ -135,7 +137,7 @@ impl World {
             0..=6 => {
                 let command = Command::Write {
                     session: self.session(draw),
-                    operation: operation(draw),
+                    operation: operation(draw, self.model.revision()),
                 };
                 self.run(&command);
             }
@@ -159,6 +161,10 @@ impl World {
             }
             10 => self.entry(None),
             11 => self.compare_batched(),
+            // Each replica removes what is compacted at its own pace.
+            12 => {
+                sweep(&mut self.store, usize::from(draw.byte() % 4), 1);
+            }
             _ => self.read(draw),
         }
     }
@@ -209,6 +215,7 @@ impl World {
         let progress = kv::progress(&self.store).expect("memory does not fail");
         assert_eq!(progress.applied, id);
         assert_eq!(progress.revision, self.model.revision());
+        assert_eq!(progress.compact_revision, self.model.compacted);
         assert_eq!(progress.sessions, self.model.sessions.len() as u64);
     }
 
@@ -266,7 +273,13 @@ impl World {
     /// The store that is written in batches is the same store, and both are what the model says.
     fn compare_batched(&mut self) {
         self.batched.settle();
-        assert_eq!(self.batched.below, self.store, "batches change nothing");
+        let (one, other) = (&self.store, &self.batched.below);
+        assert_eq!(
+            kv::content_hash(one),
+            kv::content_hash(other),
+            "batches change nothing"
+        );
+        assert_eq!(kv::scan(one), kv::scan(other));
     }
 
     fn compare_everything(&mut self) {
@@ -289,6 +302,14 @@ impl World {
     }
 }
 
+/// Removes some of what is compacted; whether all of it is gone.
+fn sweep(store: &mut MemStore, events: usize, bytes: usize) -> bool {
+    let budget = CompactionBudget { events, bytes };
+    let step = kv::compact_step(store, &budget).expect("memory does not fail");
+    assert!(step.events <= events.max(1));
+    step.finished
+}
+
 /// A few short keys that are prefixes and neighbours of each other.
 fn key(draw: &mut Draw<'_>) -> Bytes {
     const LETTERS: [u8; 4] = [0, b'a', b'b', 0xff];
@@ -307,7 +328,12 @@ fn range(draw: &mut Draw<'_>) -> KeyRange {
     }
 }
 
-fn operation(draw: &mut Draw<'_>) -> Operation {
+fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
+    if draw.one_in(8) {
+        return Operation::Compact(CompactionRequest {
+            revision: draw.number(&[0, revision as u64]) as i64,
+        });
+    }
     if draw.byte() % 4 < 3 {
         let large = draw.one_in(16);
         let value = draw.bytes(12);
@@ -334,6 +360,7 @@ struct Model {
     writes: i64,
     sessions: BTreeMap<SessionId, Session>,
     cluster: Option<ClusterInfo>,
+    compacted: i64,
 }
 
 #[derive(Default)]
@@ -450,6 +477,16 @@ impl Model {
     /// `None` if the write is refused.
     fn write(&mut self, operation: &Operation) -> Option<ResponseBody> {
         match operation {
+            Operation::Compact(request) => {
+                let possible =
+                    request.revision > self.compacted && request.revision <= self.revision();
+                self.compacted = if possible {
+                    request.revision
+                } else {
+                    self.compacted
+                };
+                possible.then_some(ResponseBody::Compact)
+            }
             Operation::Put(put) if put.key.is_empty() => None,
             Operation::Put(put) => {
                 self.writes += 1;

@@ -8,6 +8,7 @@ use leasehold::raft::Append;
 use leasehold::raft::Appended;
 use leasehold::raft::Ballot;
 use leasehold::raft::Configuration;
+use leasehold::raft::Confirmed;
 use leasehold::raft::Conflict;
 use leasehold::raft::Consensus;
 use leasehold::raft::Entry;
@@ -19,6 +20,9 @@ use leasehold::raft::Message;
 use leasehold::raft::Payload;
 use leasehold::raft::PreVote;
 use leasehold::raft::PreVoteReply;
+use leasehold::raft::ReadIndex;
+use leasehold::raft::ReadIndexReply;
+use leasehold::raft::ReadMode;
 use leasehold::raft::Reason;
 use leasehold::raft::Rejoin;
 use leasehold::raft::RejoinReply;
@@ -52,8 +56,9 @@ pub fn voters(ids: impl IntoIterator<Item = u64>) -> Configuration {
 pub struct Peers {
     /// Messages that the node sent and nobody has answered, oldest first.
     unanswered: Vec<Envelope>,
-    /// The last names of rounds and nonces that it used.
+    /// The last names that it gave to rounds, questions and lives.
     round: u64,
+    name: u64,
     nonce: u64,
     /// What the node's log holds, as far as it was handed out to be written.
     pub log: Vec<Entry>,
@@ -71,6 +76,11 @@ impl Peers {
             Message::Heartbeat(heartbeat) => self.round = heartbeat.round.0,
             Message::Append(append) => self.round = append.heartbeat.round.0,
             Message::Rejoin(question) => self.nonce = question.nonce,
+            Message::ReadIndex(question) => self.name = question.name.0,
+            Message::HeartbeatReply(reply) => {
+                self.name = reply.name.0;
+                return;
+            }
             _ => return,
         }
         if self.unanswered.len() == UNANSWERED_MAX {
@@ -111,6 +121,15 @@ impl Peers {
             Message::Heartbeat(heartbeat) => Message::HeartbeatReply(HeartbeatReply {
                 heard: heard(heartbeat.round),
                 verified: LogIndex(0),
+                name: heartbeat.round,
+            }),
+            Message::ReadIndex(question) => Message::ReadIndexReply(ReadIndexReply {
+                name: question.name,
+                mode: question.mode,
+                confirmed: Some(Confirmed {
+                    index: self.log.last().map_or(LogIndex(0), |entry| entry.id.index),
+                    lease_remaining: draw.bool().then_some(Duration::from_millis(400)),
+                }),
             }),
             Message::Append(append) => {
                 let through = append.entries.last().map_or(append.base, |entry| entry.id);
@@ -148,7 +167,7 @@ impl Peers {
     }
 
     fn message(&self, draw: &mut Draw<'_>, node: &Consensus, term: u64) -> Message {
-        match draw.below(13) {
+        match draw.below(15) {
             0 => Message::PreVote(PreVote {
                 round: self.round(draw),
                 next_term: self.term(draw, node),
@@ -175,6 +194,7 @@ impl Peers {
             5 => Message::HeartbeatReply(HeartbeatReply {
                 heard: self.heard(draw),
                 verified: self.index(draw, node),
+                name: RoundId(draw.number(&[self.name])),
             }),
             6 | 7 => Message::Append(self.append(draw, node, term)),
             8 => Message::Appended(Appended {
@@ -196,6 +216,18 @@ impl Peers {
             10 => Message::Release,
             11 => Message::Rejoin(Rejoin {
                 nonce: draw.number(&[self.nonce]),
+            }),
+            12 => Message::ReadIndex(ReadIndex {
+                name: RoundId(draw.number(&[self.name])),
+                mode: mode(draw),
+            }),
+            13 => Message::ReadIndexReply(ReadIndexReply {
+                name: RoundId(draw.number(&[self.name])),
+                mode: mode(draw),
+                confirmed: draw.bool().then(|| Confirmed {
+                    index: self.index(draw, node),
+                    lease_remaining: draw.bool().then(|| length(draw)),
+                }),
             }),
             _ => Message::RejoinReply(RejoinReply {
                 nonce: draw.number(&[self.nonce]),
@@ -238,6 +270,7 @@ impl Peers {
             round: self.round(draw),
             promise: length(draw),
             commit: self.index(draw, node),
+            fresh: draw.bool().then(|| RoundId(draw.number(&[self.name]))),
         }
     }
 
@@ -271,6 +304,10 @@ impl Peers {
             _ => self.log[draw.below(self.log.len().min(256))].id,
         }
     }
+}
+
+pub fn mode(draw: &mut Draw<'_>) -> ReadMode {
+    draw.of(&[ReadMode::Any, ReadMode::Quorum, ReadMode::Lease])
 }
 
 fn ballot(draw: &mut Draw<'_>) -> Ballot {
