@@ -159,7 +159,10 @@ pub enum KeyRange {
     From,
 }
 
-/// Read one key or a range of keys, in key order.
+/// Read one key or a range of keys.
+///
+/// In this order, as in etcd: the range at the revision is taken and counted, the filters leave
+/// keys out, what is left is sorted, and the limit cuts it off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeRequest {
     /// The key, or where the range starts.
@@ -172,6 +175,90 @@ pub struct RangeRequest {
     pub keys_only: bool,
     /// Leave keys out as well: only count them.
     pub count_only: bool,
+    /// Read the store as it was at this revision; 0 means the current one. Refused with
+    /// [`ErrorKind::Compacted`] or [`ErrorKind::FutureRevision`] if it cannot be read.
+    pub revision: i64,
+    /// By what to sort.
+    pub sort_target: SortTarget,
+    /// In which direction to sort.
+    pub sort_order: SortOrder,
+    /// Leave out keys whose mod revision is lower; 0 leaves out none.
+    pub min_mod_revision: i64,
+    /// Leave out keys whose mod revision is higher; 0 leaves out none.
+    pub max_mod_revision: i64,
+    /// Leave out keys whose create revision is lower; 0 leaves out none.
+    pub min_create_revision: i64,
+    /// Leave out keys whose create revision is higher; 0 leaves out none.
+    pub max_create_revision: i64,
+}
+
+impl RangeRequest {
+    /// Whether this asks for one key as it is now, which one lookup answers.
+    pub fn is_point(&self) -> bool {
+        self.range == KeyRange::Single
+            && self.revision == 0
+            && self.min_mod_revision == 0
+            && self.max_mod_revision == 0
+            && self.min_create_revision == 0
+            && self.max_create_revision == 0
+    }
+
+    /// Whether the filters let `kv` through.
+    pub(crate) fn admits(&self, kv: &KeyValue) -> bool {
+        let within =
+            |revision, min, max| (min == 0 || revision >= min) && (max == 0 || revision <= max);
+        within(
+            kv.mod_revision,
+            self.min_mod_revision,
+            self.max_mod_revision,
+        ) && within(
+            kv.create_revision,
+            self.min_create_revision,
+            self.max_create_revision,
+        )
+    }
+
+    /// By what and in which direction the reply must be sorted; `None` where keys in their order
+    /// are what is asked for.
+    pub(crate) fn sort(&self) -> Option<(SortTarget, SortOrder)> {
+        match (self.sort_target, self.sort_order) {
+            (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
+            sort => Some(sort),
+        }
+    }
+
+    pub(crate) fn sorts_by_value(&self) -> bool {
+        self.sort_target == SortTarget::Value
+    }
+}
+
+/// By what a range is sorted. Where it is equal, the smaller key comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SortTarget {
+    /// The key.
+    #[default]
+    Key,
+    /// How often it was written.
+    Version,
+    /// When it was created.
+    CreateRevision,
+    /// When it was last written.
+    ModRevision,
+    /// The value, byte by byte.
+    Value,
+}
+
+/// In which direction a range is sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SortOrder {
+    /// The caller does not care. Keys come in their order; by anything else it means ascending, as
+    /// in etcd.
+    #[default]
+    None,
+    /// The smallest first.
+    Ascend,
+    /// The largest first.
+    Descend,
 }
 
 /// Write one key.
@@ -321,12 +408,11 @@ pub enum ResponseBody {
 /// Keys in order, and whether that was all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeResponse {
-    /// The keys found, in key order.
+    /// The keys found, in the order asked for.
     pub kvs: Vec<KeyValue>,
-    /// More keys of the range exist beyond the last one returned: the limit, or the size of one
-    /// reply, was reached.
+    /// More keys exist that were asked for: the limit, or the size of one reply, was reached.
     pub more: bool,
-    /// How many keys the range holds in all, whatever the limit.
+    /// How many keys the range holds in all, whatever the limit and the filters.
     pub count: u64,
 }
 
@@ -607,7 +693,7 @@ impl std::error::Error for Error {}
 /// sentence that says what is allowed.
 pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
     match request {
-        Request::Range(range) => validate_range(&range.key, &range.range, limits),
+        Request::Range(range) => validate_read(range, limits),
         Request::DeleteRange(delete) => validate_range(&delete.key, &delete.range, limits),
         Request::Put(put) => {
             validate_key(&put.key, limits)?;
@@ -640,6 +726,24 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
             Ok(())
         }
         Request::OpenSession | Request::Status | Request::MoveLeader { .. } => Ok(()),
+    }
+}
+
+fn validate_read(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
+    validate_range(&range.key, &range.range, limits)?;
+    let revisions = [
+        ("the revision to read at", range.revision),
+        ("min_mod_revision", range.min_mod_revision),
+        ("max_mod_revision", range.max_mod_revision),
+        ("min_create_revision", range.min_create_revision),
+        ("max_create_revision", range.max_create_revision),
+    ];
+    match revisions.into_iter().find(|(_, revision)| *revision < 0) {
+        None => Ok(()),
+        Some((what, revision)) => Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            format!("{what} is {revision}: revisions are positive, and 0 leaves it open"),
+        )),
     }
 }
 
@@ -699,6 +803,9 @@ pub struct ClusterInfo {
 }
 
 #[cfg(test)]
+mod golden;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -744,6 +851,48 @@ mod tests {
             ..RangeRequest::default()
         });
         assert!(validate(&all, &Limits::DEFAULT).is_ok());
+    }
+
+    #[test]
+    fn revisions_that_cannot_be_are_refused() {
+        let range = RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        };
+        for (revision, bound) in [(-1, 0), (0, -1)] {
+            let requests = [
+                RangeRequest {
+                    revision,
+                    min_mod_revision: bound,
+                    ..range.clone()
+                },
+                RangeRequest {
+                    revision,
+                    max_mod_revision: bound,
+                    ..range.clone()
+                },
+                RangeRequest {
+                    revision,
+                    min_create_revision: bound,
+                    ..range.clone()
+                },
+                RangeRequest {
+                    revision,
+                    max_create_revision: bound,
+                    ..range.clone()
+                },
+            ];
+            for request in requests {
+                let error = validate(&Request::Range(request), &Limits::DEFAULT).unwrap_err();
+                assert_eq!(error.kind, ErrorKind::InvalidArgument);
+                assert!(error.detail.contains("-1"), "{error}");
+            }
+        }
+        for revision in [i64::MIN, -1, 0] {
+            let compaction = Request::Compact(CompactionRequest { revision });
+            let error = validate(&compaction, &Limits::DEFAULT).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &["types", "time", "api", "raft", "kv"]),
     ("node", &["types", "time", "api", "raft", "log", "kv"]),
     ("clock", &["time"]),
+    ("leader_lease", &["types", "time", "raft", "clock"]),
     (
         "transport",
         &["types", "time", "api", "raft", "wire", "node", "clock"],

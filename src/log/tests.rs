@@ -399,7 +399,8 @@ fn specimen(named: bool) -> (SimDisk, Model) {
         Step::Append(entries(4..=5, 2, 20)),
         Step::Append(entries(4..=4, 3, 30)),
         Step::Append(entries(5..=5, 3, 40)),
-        Step::Append(entries(6..=6, 3, 40)),
+        // Two sectors: what is whole of the last batch does not excuse what is broken.
+        Step::Append(entries(6..=6, 3, 700)),
     ];
     if named {
         steps.push(Step::Mark);

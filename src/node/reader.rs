@@ -53,6 +53,16 @@ impl Authority {
     }
 }
 
+impl Authority {
+    /// How a read is served that is answered on it.
+    pub fn path(&self) -> ReadPath {
+        match self {
+            Self::Permit(permit) => path_of(permit),
+            Self::Serializable(_) | Self::Bounded(_) => ReadPath::Serializable,
+        }
+    }
+}
+
 /// Something read from one consistent state of the store.
 #[derive(Clone, Debug)]
 pub struct Source<T> {
@@ -97,7 +107,8 @@ impl Reader {
             Authority::Bounded(bound) => (ReadPath::Serializable, bound.index()),
         };
         let lacks = source.applied < read_index && !planted!(PermitIndexIgnored);
-        if lacks || source.revision < min_revision {
+        let early = source.revision < min_revision && !planted!(MinRevisionIgnored);
+        if lacks || early {
             return None;
         }
         let lease_remaining = match authority {

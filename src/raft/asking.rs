@@ -83,7 +83,7 @@ impl Asking {
             queue.under_way.pop_front();
         }
         let (_, question) = queue.waiting.front()?;
-        if question.is_none_or(|question| question > name) {
+        if question.is_none_or(|question| question > name) && !planted!(AnswerServesLater) {
             return None;
         }
         queue.waiting.pop_front().map(|(read, _)| read)
@@ -148,7 +148,7 @@ mod tests {
         assert!(asking.wants_question(MODE, at(1), PATIENCE));
         asking.put(MODE, RoundId(11), at(1));
         asking.push(MODE, ReadId(3));
-        assert_eq!(answered(&mut asking, 9), []);
+        assert!(answered(&mut asking, 9).is_empty());
         assert_eq!(answered(&mut asking, 10), [1]);
         assert_eq!(answered(&mut asking, 12), [2], "nobody asked for the third");
     }
@@ -180,9 +180,8 @@ mod tests {
         assert_eq!(put, QUESTIONS_UNDER_WAY_MAX);
         assert_eq!(asking.pop_answered(ReadMode::Quorum, RoundId(99)), None);
         asking.start_anew();
-        assert_eq!(
-            answered(&mut asking, 99),
-            [],
+        assert!(
+            answered(&mut asking, 99).is_empty(),
             "the old leader's word is void"
         );
         assert!(asking.wants_question(MODE, at(0), PATIENCE));

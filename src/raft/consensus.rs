@@ -105,6 +105,9 @@ pub struct Consensus {
     /// See `StickyTransferFlag`.
     #[cfg(leasehold_bugs)]
     pub(super) sticky_transfer: Option<Term>,
+    /// See `CandidacyGoesOn`.
+    #[cfg(leasehold_bugs)]
+    pub(super) candidacy: Option<crate::raft::role::Campaign>,
     /// A vote that was given and is not yet durable.
     pub(super) grant: Option<Envelope>,
     /// Reads that wait for the word of a leader that is not us.
@@ -217,13 +220,15 @@ impl Consensus {
             role: RoleState::Follower(Follower::default()),
             election_due: now,
             next_round,
-            next_name: next_round,
+            next_name: if planted!(NamesRepeat) { 1 } else { next_round },
             unproven: unproven && !damaged,
             quarantine,
             retired: false,
             tripped: lease_tripped && !planted!(TripwireForgotten),
             #[cfg(leasehold_bugs)]
             sticky_transfer: None,
+            #[cfg(leasehold_bugs)]
+            candidacy: None,
             grant: None,
             asking: Asking::default(),
             heard_leader_at: now,
@@ -496,6 +501,7 @@ impl Consensus {
         if term > self.hard.term {
             return self.adopt(term);
         }
+        planted!(CandidacyGoesOn => self.count_pre_vote_as_follower(from, &message));
         let current = term == self.hard.term
             || planted!(OldTermAck)
                 && matches!(message, Message::HeartbeatReply(_) | Message::Appended(_))

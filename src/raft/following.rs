@@ -82,9 +82,7 @@ impl Consensus {
     /// is indeed our leader.
     fn follow(&mut self, from: NodeId, term: Term, message: Heartbeat) -> Option<&mut Follower> {
         planted!(VoteToctou => self.promise_beside_a_vote(from, term, message));
-        planted!(CandidacyGoesOn => if self.promise_and_go_on_asking(from, term, message) {
-            return None;
-        });
+        planted!(CandidacyGoesOn => self.remember_candidacy());
         if term < self.hard.term {
             // The sender does not know yet that its term is over.
             let heard = Heard {
@@ -211,8 +209,8 @@ impl Consensus {
             // A vote that it has forgotten may still be on its way to a candidate. Nobody waits
             // longer for votes than an election timeout, so outwait that, with time to spare.
             if quarantine.forgot_votes && !planted!(WipedVotesAtOnce) {
-                self.promise
-                    .keep_silent(self.now + self.timing.election_timeout_max * 2);
+                let longest = self.timing.election_timeout_max;
+                self.promise.keep_silent(self.now, longest * 2);
             }
             self.quarantine = None;
             self.restart_election_timer();
@@ -351,32 +349,29 @@ impl Consensus {
 
     /// `VoteToctou`: the term of a vote is adopted only once the vote is durable.
     fn promise_beside_a_vote(&mut self, from: NodeId, term: Term, message: Heartbeat) {
-        if term.next() == self.hard.term && self.grant.is_some() {
-            self.promise.extend(self.now, message.promise, from, term);
-            self.say_promised(from, term, message);
+        if term.next() != self.hard.term || self.grant.is_none() {
+            return;
         }
-    }
-
-    /// `CandidacyGoesOn`: the promise is made, and the pre-candidate stays what it is.
-    fn promise_and_go_on_asking(&mut self, from: NodeId, term: Term, message: Heartbeat) -> bool {
-        let asks = matches!(self.role, RoleState::PreCandidate(_)) && term == self.hard.term;
-        if asks {
-            self.promise_leader(from, term, message.promise);
-            self.say_promised(from, term, message);
-        }
-        asks
-    }
-
-    fn say_promised(&mut self, to: NodeId, term: Term, message: Heartbeat) {
+        self.promise.extend(self.now, message.promise, from, term);
         let heard = Heard {
             round: message.round,
             promised: true,
         };
         let verified = LogIndex(0);
         let reply = HeartbeatReply { heard, verified };
-        let mut envelope = self.envelope(to, Message::HeartbeatReply(reply));
+        let mut envelope = self.envelope(from, Message::HeartbeatReply(reply));
         envelope.term = term;
         self.outputs.push_back(crate::raft::Output::Send(envelope));
+    }
+
+    /// `CandidacyGoesOn`: what others answer still counts.
+    fn remember_candidacy(&mut self) {
+        if let RoleState::PreCandidate(_) = self.role {
+            let follower = RoleState::Follower(Follower::default());
+            if let RoleState::PreCandidate(campaign) = std::mem::replace(&mut self.role, follower) {
+                self.candidacy = Some(campaign);
+            }
+        }
     }
 }
 

@@ -58,6 +58,10 @@ impl Freshness {
     /// looked at.
     pub fn bound(&self, now: Instant) -> StaleBound {
         let passed = now.at_most_since(self.as_of) + self.granularity;
+        planted!(AgeBySlowerClock => return StaleBound {
+            index: self.index,
+            staleness: now.at_least_since(self.as_of),
+        });
         // A clock that is too slow has counted (1 - rho) of what passed.
         let slowest = u128::from(1_000_000_u32.saturating_sub(self.drift_ppm).max(1));
         let nanos = (passed.as_nanos() * 1_000_000).div_ceil(slowest);
@@ -107,6 +111,11 @@ impl Ages {
         // One of an earlier life, or too old to matter.
         let Some(position) = drawn else { return };
         let (_, as_of) = self.names[position];
+        #[cfg(leasehold_bugs)]
+        let as_of = match self.names.back() {
+            Some((_, newest)) if planted!(AgeOfNewestName) => *newest,
+            _ => as_of,
+        };
         self.names.drain(..position);
         self.note(as_of, index, timing);
     }
@@ -132,7 +141,10 @@ impl Ages {
 
     /// The state has applied up to `applied`.
     pub(super) fn settle(&mut self, applied: LogIndex, published: &Published) {
-        if let Some(next) = self.next.take_if(|next| next.index <= applied) {
+        if let Some(next) = self
+            .next
+            .take_if(|next| next.index <= applied || planted!(AgeUnapplied))
+        {
             self.proved = Some(next);
             published.freshness.store(Some(Arc::new(next)));
         }
@@ -140,6 +152,7 @@ impl Ages {
 
     /// The clock ran backwards: no age can be told from what it said before (A4).
     pub(super) fn forget(&mut self, published: &Published) {
+        planted!(AgeOverStepBack => return);
         *self = Self::default();
         published.freshness.store(None);
     }

@@ -41,6 +41,8 @@ pub(super) struct VotePromise {
     /// Promises made before this process started are not remembered, so it keeps silent for the
     /// longest that it can have made (P2, P3, A3).
     silent_until: Instant,
+    /// The longest that it was told to keep silent.
+    silence: Duration,
 }
 
 impl VotePromise {
@@ -50,6 +52,7 @@ impl VotePromise {
             until: Instant::ZERO,
             to: None,
             silent_until: now + longest,
+            silence: longest,
         }
     }
 
@@ -60,9 +63,10 @@ impl VotePromise {
         over && now.certainly_after(self.silent_until)
     }
 
-    /// Supports no election before `until`, whoever has been promised what.
-    pub(super) fn keep_silent(&mut self, until: Instant) {
-        self.silent_until = self.silent_until.max(until);
+    /// Supports no election for `length` from now on, whoever has been promised what.
+    pub(super) fn keep_silent(&mut self, now: Instant, length: Duration) {
+        self.silent_until = self.silent_until.max(now + length);
+        self.silence = self.silence.max(length);
     }
 
     /// When the gate opens.
@@ -89,11 +93,11 @@ impl VotePromise {
         its
     }
 
-    /// The clock ran backwards to `now`. No promise was for longer than `longest`, and none was
-    /// made later than this, so none need last longer than that from here.
+    /// The clock ran backwards to `now`. No promise was for longer than `longest`, no silence for
+    /// longer than was told, and none began later than this, so none need last longer from here.
     pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
         self.until = self.until.min(now + longest);
-        self.silent_until = self.silent_until.min(now + longest);
+        self.silent_until = self.silent_until.min(now + self.silence);
     }
 }
 
@@ -160,7 +164,7 @@ pub struct LeaseCell {
 }
 
 impl LeaseCell {
-    pub(super) fn new(term: Term, floor: LogIndex, counters: Arc<LeaseCounters>) -> Self {
+    pub(crate) fn new(term: Term, floor: LogIndex, counters: Arc<LeaseCounters>) -> Self {
         Self {
             term,
             floor,
@@ -319,11 +323,11 @@ impl LeaseCounters {
         self.assumption_violations.load(Ordering::Relaxed)
     }
 
-    pub(super) fn rejected(&self) {
+    pub(crate) fn rejected(&self) {
         self.rejections.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn clock_went_back(&self) {
+    pub(crate) fn clock_went_back(&self) {
         self.clock_regressions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -371,7 +375,7 @@ impl Rounds {
 
 /// A leadership's own view of its lease.
 #[derive(Debug)]
-pub(super) struct LeaderLease {
+pub(crate) struct LeaderLease {
     cell: Arc<LeaseCell>,
     rounds: Rounds,
     /// L = P - M
@@ -392,7 +396,7 @@ pub(super) struct LeaderLease {
 
 impl LeaderLease {
     /// The lease of a leadership that begins now, still void.
-    pub(super) fn new(cell: LeaseCell, trusted: Duration, now: Instant) -> Self {
+    pub(crate) fn new(cell: LeaseCell, trusted: Duration, now: Instant) -> Self {
         Self {
             cell: Arc::new(cell),
             rounds: Rounds::default(),
@@ -407,7 +411,7 @@ impl LeaderLease {
     }
 
     /// What readers share.
-    pub(super) fn cell(&self) -> &Arc<LeaseCell> {
+    pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
         &self.cell
     }
 
@@ -454,7 +458,7 @@ impl LeaderLease {
     }
 
     /// A round was created at `now`, before anybody could see its name (R1).
-    pub(super) fn begin(&mut self, round: RoundId, created: Instant) {
+    pub(crate) fn begin(&mut self, round: RoundId, created: Instant) {
         self.rounds.push(round, created);
     }
 
@@ -465,7 +469,7 @@ impl LeaderLease {
 
     /// Publishes what the quorum of `held` is worth, or nothing if the lease may not be trusted.
     /// A smaller value than before is published, too (P13).
-    pub(super) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
+    pub(crate) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
         planted!(AckTime => if held > self.held {
             self.rounds.stamp(held, now);
         });
@@ -485,7 +489,7 @@ impl LeaderLease {
     }
 
     /// Takes the lease back: no reader that looks from now on is permitted by it.
-    pub(super) fn void(&mut self, now: Instant, reason: Invalidation) {
+    pub(crate) fn void(&mut self, now: Instant, reason: Invalidation) {
         if self.until == Instant::ZERO {
             return;
         }
@@ -504,7 +508,7 @@ impl LeaderLease {
     }
 
     /// The clock ran backwards to `now`: no round is known to have begun when it says (A4).
-    pub(super) fn clock_went_back(&mut self, now: Instant) {
+    pub(crate) fn clock_went_back(&mut self, now: Instant) {
         // Judged by the clock as it was: whatever it says now, the lease held.
         self.void(Instant::ZERO, Invalidation::ClockWentBack);
         self.rounds = Rounds::default();
@@ -527,7 +531,8 @@ impl LeaderLease {
         self.cell.publish(until);
     }
 
-    fn count_lapse(&mut self, now: Instant) {
+    /// Counts a lease that ran out unrenewed, once.
+    pub(crate) fn count_lapse(&mut self, now: Instant) {
         if self.until != Instant::ZERO && !self.lapsed && !self.is_live(now) {
             self.lapsed = true;
             let expirations = &self.cell.counters.expirations;
@@ -669,6 +674,15 @@ mod tests {
         promise.extend(at(10), ms(500), NodeId(1), Term(1));
         assert!(promise.release(NodeId(1), Term(1)));
         assert!(!promise.may_support_election(at(499)));
+    }
+
+    #[test]
+    fn a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise() {
+        let mut promise = VotePromise::at_start(at(0), ms(500));
+        promise.keep_silent(at(5000), ms(2000));
+        promise.clock_went_back(at(4900), ms(500));
+        assert!(!promise.may_support_election(at(6899)), "2 s from here");
+        assert!(promise.may_support_election(at(6900)));
     }
 
     #[test]

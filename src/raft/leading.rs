@@ -261,8 +261,17 @@ impl Consensus {
         let cell = leader.lease.cell();
         let confirmed = match cell.check(self.now, self.commit) {
             Some(permit) if mode != ReadMode::Quorum => Some(Confirmed {
-                index: permit.index(),
+                index: if planted!(AnswerOfApplied) {
+                    self.applied
+                } else {
+                    permit.index()
+                },
                 lease_remaining: permit.lease_remaining(),
+            }),
+            #[cfg(leasehold_bugs)]
+            _ if planted!(AnswerUnconfirmed) && self.applied >= cell.floor => Some(Confirmed {
+                index: self.commit.max(cell.floor),
+                lease_remaining: Some(Duration::from_millis(1)),
             }),
             _ if mode == ReadMode::Lease => {
                 self.published.lease_counters().rejected();
@@ -392,6 +401,11 @@ impl Consensus {
         if let Some(since) = leader.lease.held_since()
             && ready
         {
+            let since = if planted!(LeaderAgeIsNow) {
+                self.now
+            } else {
+                since
+            };
             self.ages.note(since, self.commit, &self.timing);
         }
     }
@@ -566,7 +580,7 @@ impl Consensus {
         };
         let burned = leader.lease.is_burned() && leader.transfer.is_none();
         // Without voters that answer nothing would be won, and reads by quorum are all there is.
-        if burned && votes && leader.lease.has_quorum(self.now) {
+        if burned && votes && !planted!(NoOwnSuccession) && leader.lease.has_quorum(self.now) {
             leader.transfer = Some(Transfer {
                 target: self.id,
                 until: self.now + self.timing.election_timeout_max,
@@ -588,7 +602,7 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        let confirmed = leader.lease.is_live(self.now);
+        let confirmed = leader.lease.is_live(self.now) || planted!(FreshUnconfirmed);
         let last = self.log.last().index;
         let announce = std::mem::take(&mut leader.announce);
         for (peer, progress) in &mut leader.peers {

@@ -49,6 +49,7 @@ pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
 pub use consensus::{COMMAND_BYTES_MAX, Consensus};
 pub use freshness::{Freshness, StaleBound};
+pub(crate) use leader_lease::LeaderLease;
 pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
 pub use message::{
     APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,

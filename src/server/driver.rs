@@ -31,6 +31,9 @@ use crate::types::RequestId;
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
 /// turning the loop into a busy one.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
+/// Renewals that are closer than this count as one: where reads wait for rounds there may be
+/// thousands a second.
+const RENEWAL_MIN: Duration = Duration::from_millis(10);
 /// The longest sleep; every wake-up is otherwise for a reason.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -64,6 +67,8 @@ pub(crate) trait Sinks: Send {
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
+    /// A leader lease was renewed, so long after the one before began.
+    fn lease_renewed(&mut self, interval: Duration);
     /// A clock of this machine ran backwards, for the `times`th time (A4).
     fn clock_went_back(&mut self, times: u64);
     /// This member took part in the founding, or took everything anew. Called at most once.
@@ -85,6 +90,8 @@ pub(crate) struct Driver<S> {
     /// See [`crate::raft::Restored::unproven`].
     unproven: bool,
     clock_regressions: u64,
+    /// When the lease ended, by the last look.
+    lease_until: Option<Instant>,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -101,6 +108,7 @@ impl<S: Sinks> Driver<S> {
             lease_tripped: node.consensus().lease_tripped(),
             unproven,
             clock_regressions: 0,
+            lease_until: None,
             node,
             mailbox,
             clock,
@@ -153,6 +161,7 @@ impl<S: Sinks> Driver<S> {
                     self.sinks.find_idle_sessions(unused_since);
                 }
                 Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
+                Output::CaughtUp(id) => self.answer(id, Delivery::CaughtUp),
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
             }
         }
@@ -165,6 +174,7 @@ impl<S: Sinks> Driver<S> {
     }
 
     fn publish_status(&mut self) {
+        self.note_renewal();
         let regressions = self.node.published().lease_counters().clock_regressions();
         if regressions > self.clock_regressions {
             self.clock_regressions = regressions;
@@ -185,6 +195,22 @@ impl<S: Sinks> Driver<S> {
             self.sinks.status_changed(&before, &status);
             self.status.store(Arc::new(status));
         }
+    }
+
+    /// Says how far apart the leases of one leadership were.
+    fn note_renewal(&mut self) {
+        let lease = self.node.published().lease();
+        let until = lease.map(|lease| lease.until());
+        let Some(until) = until.filter(|until| *until != Instant::ZERO) else {
+            self.lease_until = None;
+            return;
+        };
+        match self.lease_until {
+            Some(last) if until.at_least_since(last) < RENEWAL_MIN => return,
+            Some(last) => self.sinks.lease_renewed(until.at_least_since(last)),
+            None => {}
+        }
+        self.lease_until = Some(until);
     }
 
     /// How long to sleep: until the first of the two clocks reaches the node's timeout.
@@ -254,6 +280,7 @@ mod tests {
         }
         fn find_idle_sessions(&mut self, _: LogIndex) {}
         fn status_changed(&mut self, _: &Status, _: &Status) {}
+        fn lease_renewed(&mut self, _: Duration) {}
         fn clock_went_back(&mut self, times: u64) {
             self.heard.store(times, Ordering::Relaxed);
             self.mailbox.send(Mail::Stop);
@@ -285,7 +312,7 @@ mod tests {
             },
             ..crate::raft::Restored::default()
         };
-        let node = Node::new(options, restored, true, clock.now());
+        let node = Node::new(options, restored, true, 1, clock.now());
         let published = node.published();
         let sinks = Echo {
             mailbox: mailbox.clone(),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::directory::Directory;
 use super::disk::data_dir::DataDir;
@@ -89,6 +90,11 @@ impl Sinks for Hands {
                 role => tracing::info!(node = %self.name, %term, %role, "role changed"),
             }
         }
+    }
+
+    fn lease_renewed(&mut self, interval: Duration) {
+        let histogram = &self.metrics.leader_lease.renew_interval_seconds;
+        histogram.record(interval.as_secs_f64());
     }
 
     fn clock_went_back(&mut self, times: u64) {

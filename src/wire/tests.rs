@@ -213,7 +213,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         ),
         (
             encoded(&get_frame()),
-            "0d00000003010004bbef1307e80702000000016b00010000",
+            "140000000301003ad67c0307e80702000000016b0001000000000000000000",
         ),
         (
             encoded(&reply_frame()),

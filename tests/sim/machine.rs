@@ -201,5 +201,5 @@ pub(crate) struct Batch {
 /// One of them.
 pub(crate) struct Candidate {
     pub(crate) arrival: Arrival,
-    pub(crate) source: Option<Source<RangeResponse>>,
+    pub(crate) source: Option<Source<Result<RangeResponse, Error>>>,
 }

@@ -55,7 +55,8 @@ impl World {
     /// Liveness: within a bounded time somebody leads, a write is acknowledged, a read is answered
     /// under the lease, and all replicas become equal.
     pub(crate) fn must_be_well(&mut self) {
-        let bound = WELL_WITHIN.max(8 * nanos(self.options.timing.election_timeout_max));
+        let patience = self.options.election_timeout_max();
+        let bound = WELL_WITHIN.max(8 * nanos(patience));
         let deadline = self.now + bound;
         let node = self.leader().unwrap_or_default();
         let fate = self.ask(node, Action::Put(0), deadline - self.now);

@@ -127,7 +127,9 @@ impl World {
             return;
         };
         #[cfg(leasehold_bugs)]
-        let mut batch = self.planted_before_the_check(node, connection, batch);
+        {
+            batch = self.planted_before_the_check(node, connection, batch);
+        }
         let now = self.machines[node].clock.read(self.now);
         #[cfg(leasehold_bugs)]
         let now = self.planted_clock(node, now);
@@ -234,7 +236,11 @@ impl World {
         }
     }
 
-    fn read_store(&self, node: usize, range: &RangeRequest) -> Source<RangeResponse> {
+    fn read_store(
+        &self,
+        node: usize,
+        range: &RangeRequest,
+    ) -> Source<Result<RangeResponse, Error>> {
         read_from(&self.machines[node].disk.store, range)
     }
 
@@ -244,7 +250,7 @@ impl World {
         node: usize,
         frame: u64,
         authority: Authority,
-        source: Source<RangeResponse>,
+        source: Source<Result<RangeResponse, Error>>,
         asked: Asked,
     ) {
         if !self.answer_read(node, frame, authority, source, asked) {
@@ -259,7 +265,7 @@ impl World {
         node: usize,
         frame: u64,
         authority: Authority,
-        source: Source<RangeResponse>,
+        source: Source<Result<RangeResponse, Error>>,
         asked: Asked,
     ) -> bool {
         let reader = Reader {
@@ -282,14 +288,20 @@ impl World {
             read: Some(read),
             ..ResponseHeader::default()
         };
-        let body = ResponseBody::Range(answer.found);
-        self.reply(node, frame, Ok(Response { header, body }));
+        let result = answer.found.map(|found| Response {
+            header,
+            body: ResponseBody::Range(found),
+        });
+        self.reply(node, frame, result);
         true
     }
 }
 
 /// What `range` finds in one state of a store.
-pub(crate) fn read_from(store: &MemStore, range: &RangeRequest) -> Source<RangeResponse> {
+pub(crate) fn read_from(
+    store: &MemStore,
+    range: &RangeRequest,
+) -> Source<Result<RangeResponse, Error>> {
     let progress = kv::progress(store).expect("memory does not fail");
     let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
     Source {

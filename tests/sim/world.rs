@@ -135,7 +135,7 @@ impl World {
                 let clock = if options.drift_ppm == 0 {
                     MachineClock::perfect(0)
                 } else {
-                    MachineClock::draw(&mut clocks, options.drift_ppm, 0)
+                    MachineClock::draw(&mut clocks, options.drift_ppm, options.slewed, 0)
                 };
                 let dice = Dice::new(seed, "disk", node as u64);
                 Machine::new(clock, SimDisk::new(dice, node, options.real_log))
@@ -305,11 +305,13 @@ impl World {
             unproven: false,
             lease_tripped: machine.tripped,
         };
+        let other = self.options.other_timing.filter(|_| seed.is_multiple_of(2));
+        let timing = other.unwrap_or(self.options.timing);
         let options = NodeOptions {
             cluster_id: CLUSTER,
             id: NodeId(node as u64 + 1),
             members,
-            timing: self.options.timing,
+            timing,
             limits: Limits::DEFAULT,
             waiting_max: 1024,
             sessions_max: 1024,
@@ -321,7 +323,8 @@ impl World {
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
         let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
-        self.judge.started(node, now, &machine.disk);
+        self.judge
+            .started(node, now, &machine.disk, timing.lease_duration);
         let published = node_value.published();
         machine.process = Some(Process {
             published,

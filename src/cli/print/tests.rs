@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::api::LeaderLeaseStatus;
 use crate::api::ReadInfo;
+use crate::api::ReadPath;
 use crate::api::StatusResponse;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -212,7 +213,6 @@ fn endpoint(name: &str, role: Role, lease: bool) -> EndpointStatus {
             last_index: LogIndex(10),
             commit_index: LogIndex(9),
             applied_index: LogIndex(8),
-            staleness: None,
             storage_bytes: 25_000,
             leader_lease: LeaderLeaseStatus {
                 is_valid: lease,

@@ -12,7 +12,7 @@
 //! cut 1 2 | cut 1->2 | isolate 1 | heal
 //! hold 2->1 [kind] | drop 2->1 [kind] | release 2->1 | repeat 2->1   keep back, lose, let go,
 //!                              let go and keep
-//! crash 1 | restart 1 [damaged] [lose=2] [unapplied] | pause 1 | resume 1 | disk 1 stall|flow|5ms
+//! crash 1 | restart 1 [damaged|wiped] [lose=2] [unapplied] | pause 1 | resume 1 | disk 1 stall|flow|5ms
 //! apply 1 hold|flow
 //! clock 1 +2% | clock 1 boot +9% | clock 1 back 100ms | clock 1 freeze | suspend 1
 //! propose 1 x [count] | read 1 | read 1 any|quorum|lease [count] | age 1 | campaign 2 | transfer 1 2 | retire 1 | clear 1
@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::raft::tests::world::Disk;
 use crate::raft::tests::world::Hold;
 use crate::raft::tests::world::MS;
 use crate::raft::tests::world::World;
@@ -276,6 +277,13 @@ impl Stage {
                     let disk = &mut world.site(node()).disk;
                     match how.split_once('=') {
                         None if *how == "damaged" => disk.damaged = true,
+                        None if *how == "wiped" => {
+                            *disk = Disk {
+                                unproven: true,
+                                ..Disk::default()
+                            };
+                            world.site(node()).applied = LogIndex(0);
+                        }
                         None if *how == "unapplied" => {
                             world.site(node()).applied = LogIndex(0);
                         }

@@ -81,6 +81,7 @@ pub(super) struct Disk {
     pub(super) hard: HardState,
     pub(super) entries: Vec<Entry>,
     pub(super) damaged: bool,
+    pub(super) unproven: bool,
     pub(super) tripped: bool,
 }
 
@@ -291,7 +292,7 @@ impl World {
             entries: site.disk.entries.clone(),
             applied: site.applied,
             quarantined: site.disk.damaged,
-            unproven: false,
+            unproven: site.disk.unproven,
             lease_tripped: site.disk.tripped,
         };
         if self.aloud {
@@ -651,6 +652,11 @@ impl World {
                     }
                 }
             }
+        }
+        let site = self.site(id);
+        if site.disk.unproven && !site.node().is_unproven() && !site.node().is_quarantined() {
+            site.disk.unproven = false;
+            self.recovered += 1;
         }
         let site = self.site(id);
         if site.disk.damaged && !site.node().is_quarantined() {

@@ -15,6 +15,8 @@ mod promises;
 mod reads;
 mod search;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use leasehold::api::Consistency;
 use leasehold::api::ReadInfo;
@@ -142,7 +144,7 @@ impl Judge {
             elections: Elections::default(),
             logs: Logs::new(options.nodes),
             lease: Lease::default(),
-            promises: Promises::new(options.nodes, options.timing.lease_duration),
+            promises: Promises::new(options.nodes),
         }
     }
 
@@ -162,11 +164,12 @@ impl Judge {
         }
     }
 
-    /// A process started on what `disk` holds; `now` is its own reading.
-    pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk) {
+    /// A process started on what `disk` holds; `now` is its own reading, and it would ask for
+    /// promises of the length `promise` itself.
+    pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk, promise: Duration) {
         self.counts.starts += 1;
         self.logs.started(node, disk);
-        self.promises.started(node, now, disk.hard());
+        self.promises.started(node, now, disk.hard(), promise);
     }
 
     /// A process ended.
@@ -271,7 +274,10 @@ impl Judge {
             let holds = durable::says_nothing_that_counts(node, envelope);
             self.check(holds);
         }
-        let holds = self.promises.says(node, now, envelope, &mut self.counts);
+        let hard = machine.disk.hard();
+        let holds = self
+            .promises
+            .says(node, now, envelope, hard, &mut self.counts);
         self.check(holds);
     }
 

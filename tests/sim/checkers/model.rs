@@ -215,7 +215,9 @@ impl Model {
             range: KeyRange::Prefix,
             ..RangeRequest::default()
         };
-        let held = kv::range(store, &request, &Limits::DEFAULT).expect("memory does not fail");
+        let held = kv::range(store, &request, &Limits::DEFAULT)
+            .expect("memory does not fail")
+            .expect("the current revision can be read");
         let held: Vec<Found> = held
             .kvs
             .iter()

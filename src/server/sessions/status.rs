@@ -1,0 +1,91 @@
+//! What a node says of itself.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Sessions;
+use crate::api;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::api::StatusResponse;
+use crate::server::disk::store::StateReader;
+use crate::time::Instant;
+use crate::types::Role;
+
+/// How long a measured size is good enough.
+const SIZE_LIFETIME: Duration = Duration::from_secs(5);
+
+/// How much state lies on disk. To find out takes the storage engine a walk over all its tables, so
+/// it is asked now and then, not by everyone who wants to know.
+#[derive(Debug, Default)]
+pub(crate) struct StorageSize {
+    bytes: AtomicU64,
+    /// When it was measured, by the clock that does not stop; 0 for never.
+    measured: AtomicU64,
+}
+
+impl StorageSize {
+    fn bytes(&self, now: Instant, store: &StateReader) -> u64 {
+        let measured = self.measured.load(Ordering::Relaxed);
+        let age = Duration::from_nanos(now.boot.saturating_sub(measured));
+        if measured == 0 || age >= SIZE_LIFETIME {
+            // Of several who find it old, one measures.
+            let mine = self.measured.compare_exchange(
+                measured,
+                now.boot,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if mine.is_ok() {
+                let bytes = store.storage_bytes().unwrap_or_default();
+                self.bytes.store(bytes, Ordering::Relaxed);
+            }
+        }
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Sessions {
+    pub(super) fn status_response(&self) -> Response {
+        let status = self.status.load();
+        let lease = self.published.lease();
+        let now = self.clock.now();
+        let counters = self.published.lease_counters();
+        let body = StatusResponse {
+            name: self.name.clone(),
+            version: crate::version::VERSION.to_owned(),
+            role: status.role,
+            last_index: status.last.index,
+            commit_index: self.published.commit(),
+            applied_index: self.store.applied(),
+            storage_bytes: self.storage_size.bytes(now, &self.store),
+            leader_lease: api::LeaderLeaseStatus {
+                is_valid: lease.as_ref().is_some_and(|cell| cell.is_valid(now)),
+                remaining: lease
+                    .as_ref()
+                    .and_then(|cell| cell.remaining(now))
+                    .unwrap_or_default(),
+                lease_duration: self.lease_duration,
+                max_clock_skew: self.reader.lease_margin,
+                renewals: counters.renewals(),
+                expirations: counters.expirations(),
+                rejections: counters.rejections(),
+            },
+            members: self.directory.members(),
+            warnings: self.all_warnings(status.role),
+        };
+        Response {
+            header: self.header(self.store.revision()),
+            body: ResponseBody::Status(Box::new(body)),
+        }
+    }
+
+    fn all_warnings(&self, role: Role) -> Vec<String> {
+        let quarantined = self
+            .quarantine_warning
+            .iter()
+            .filter(|_| role == Role::Quarantined);
+        quarantined.chain(&self.warnings).cloned().collect()
+    }
+}
