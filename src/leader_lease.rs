@@ -25,8 +25,6 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
-#[cfg(feature = "transport")]
-use crate::clock::SystemClock;
 use crate::raft;
 use crate::raft::Invalidation;
 use crate::raft::LeaseCell;
@@ -62,14 +60,6 @@ struct Counts {
     renewals: u64,
     expirations: u64,
     rejections: u64,
-}
-
-#[cfg(feature = "transport")]
-impl LeaderLease<SystemClock> {
-    /// A void lease with the default timing and the machine's clocks.
-    pub fn create() -> Self {
-        Self::new(Timing::default(), SystemClock)
-    }
 }
 
 impl<C: Clock> LeaderLease<C> {
@@ -325,17 +315,6 @@ mod tests {
         assert!(!lease.is_valid());
         assert_eq!(lease.expires_at(), None);
         assert_eq!(lease.lease_start_nanos(), 0);
-    }
-
-    #[cfg(feature = "transport")]
-    #[test]
-    fn create_takes_the_defaults_and_the_clocks_of_the_machine() {
-        let lease = LeaderLease::create();
-        assert_eq!(lease.lease_duration_nanos(), 500_000_000);
-        assert!(!lease.is_valid());
-        let long_ago = Instant::from_nanos(1);
-        assert!(lease.renew_at(long_ago), "a renewal, though it is over");
-        assert!(!lease.is_valid());
     }
 
     #[test]

@@ -84,10 +84,6 @@ impl Model {
         }
     }
 
-    pub(super) fn revision(&self) -> i64 {
-        self.revision
-    }
-
     pub(super) fn compact_revision(&self) -> i64 {
         self.compact_revision
     }
