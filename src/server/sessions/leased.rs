@@ -145,22 +145,14 @@ pub(super) fn wants_lease(consistency: Consistency) -> bool {
 }
 
 impl Session {
-    /// Answers the reads of a closed batch of frames, as far as this node may by itself.
-    pub(super) fn read_points(
+    /// Answers reads of a closed batch of frames as far as this node may by itself: some of
+    /// `reads`, from the front, at least one. Says how many, so that what was found can be written
+    /// before more is looked up.
+    pub(super) fn read_round(
         &mut self,
         frames: &[Frame],
         reads: &[Asked],
-    ) -> Result<(), WireError> {
-        let mut rest = reads;
-        while !rest.is_empty() {
-            let done = self.read_round(frames, rest)?;
-            rest = &rest[done..];
-        }
-        Ok(())
-    }
-
-    /// Answers some of `reads`, from the front; says how many.
-    fn read_round(&mut self, frames: &[Frame], reads: &[Asked]) -> Result<usize, WireError> {
+    ) -> Result<usize, WireError> {
         let shared = self.shared.clone();
         let measured = shared.sampler.take(reads.len() as u64).then(stopwatch);
         if !self.is_readable() {

@@ -89,3 +89,27 @@ impl Sessions {
         quarantined.chain(&self.warnings).cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::disk::store::StateStore;
+    use crate::server::disk::store::StoreOptions;
+
+    #[test]
+    fn the_size_is_measured_now_and_then_and_not_for_everyone() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = StateStore::open(&folder.path().join("state"), &StoreOptions::default());
+        let reader = store.unwrap().reader();
+        let size = StorageSize::default();
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let measured = |seconds: u64| {
+            size.bytes(at(seconds), &reader);
+            size.measured.load(Ordering::Relaxed) / 1_000_000_000
+        };
+        assert_eq!(measured(100), 100);
+        assert_eq!(measured(104), 100);
+        assert_eq!(measured(105), 105);
+        assert_eq!(measured(106), 105);
+    }
+}

@@ -97,16 +97,7 @@ enum What {
 /// Serves the stream until the client ends it or the connection breaks. How it ended is no news:
 /// malformed frames are counted where they are found.
 pub(super) async fn serve(shared: Arc<Sessions>, shares: Arc<Shares>, mut stream: FrameStream) {
-    let mut session = Session {
-        shared,
-        shares,
-        outbox: Arc::default(),
-        waiting: BTreeMap::new(),
-        leaving: Vec::new(),
-        replies: BytesMut::new(),
-        places: Vec::new(),
-        found: Vec::new(),
-    };
+    let mut session = Session::new(shared, shares);
     let Err(end) = session.run(&mut stream).await;
     if end == StreamError::TooSlow {
         stream.sender.reset();
@@ -114,6 +105,19 @@ pub(super) async fn serve(shared: Arc<Sessions>, shares: Arc<Shares>, mut stream
 }
 
 impl Session {
+    pub(super) fn new(shared: Arc<Sessions>, shares: Arc<Shares>) -> Self {
+        Self {
+            shared,
+            shares,
+            outbox: Arc::default(),
+            waiting: BTreeMap::new(),
+            leaving: Vec::new(),
+            replies: BytesMut::new(),
+            places: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
     async fn run(&mut self, stream: &mut FrameStream) -> Result<Infallible, StreamError> {
         let mut frames = Vec::new();
         let mut deliveries = Vec::new();
@@ -122,10 +126,16 @@ impl Session {
             let receiver = &mut stream.receiver;
             poll_fn(|cx| self.poll_work(cx, receiver, &mut frames, &mut deliveries)).await?;
             for batch in frames.chunks(BATCH_MAX) {
-                if let Err(error) = self.take_in(batch, &mut reads) {
-                    return Err(stream.receiver.malformed(error));
+                let taken = self.take_in(batch, &mut reads);
+                taken.map_err(|error| stream.receiver.malformed(error))?;
+                self.send_off();
+                let mut rest = &reads[..];
+                while !rest.is_empty() {
+                    let done = self.read_round(batch, rest);
+                    rest = &rest[done.map_err(|error| stream.receiver.malformed(error))?..];
+                    self.send_off();
+                    self.flush(stream, REPLIES_BYTES).await?;
                 }
-                self.flush(stream, REPLIES_BYTES).await?;
             }
             frames.clear();
             for (frame, delivery) in deliveries.drain(..) {
@@ -165,18 +175,24 @@ impl Session {
             return Ok(());
         }
         stream.write(self.replies.split()).await?;
-        self.places.clear();
+        self.written();
         stream.receiver.excuse();
         Ok(())
     }
 
-    /// Takes in one closed batch of requests. `reads` lends its memory, and is empty before and
-    /// after.
+    /// The client has been sent everything: the scans among it make room for others.
+    pub(super) fn written(&mut self) {
+        self.places.clear();
+    }
+
+    /// Takes in one closed batch of requests: leaves those of one key in `reads`, and has dealt with
+    /// the others.
     pub(super) fn take_in(
         &mut self,
         frames: &[Frame],
         reads: &mut Vec<Asked>,
     ) -> Result<(), WireError> {
+        reads.clear();
         let stopping = self.shared.stopping.load(Ordering::Relaxed);
         for (number, frame) in frames.iter().enumerate() {
             match PointRead::of(frame).filter(|read| !stopping && self.takes(read, frame)) {
@@ -187,12 +203,14 @@ impl Session {
                 None => self.take_in_other(frame, stopping)?,
             }
         }
-        self.read_points(frames, reads)?;
-        reads.clear();
+        Ok(())
+    }
+
+    /// Sends to the driver, in one step, what was left to it.
+    pub(super) fn send_off(&mut self) {
         if !self.leaving.is_empty() {
             self.shared.mailbox.send_all(self.leaving.drain(..));
         }
-        Ok(())
     }
 
     /// Whether a read of one key may be tried here. What is wrong with others is said where all
@@ -322,7 +340,7 @@ impl Session {
     }
 
     /// An answer came for a request that was handed on.
-    fn give_out(&mut self, frame: u64, delivery: Delivery) {
+    pub(super) fn give_out(&mut self, frame: u64, delivery: Delivery) {
         let Some(Handed { arrived, what, .. }) = self.waiting.remove(&frame) else {
             return;
         };
