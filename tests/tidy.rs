@@ -41,6 +41,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "types",
             "time",
             "version",
+            "sync",
             "api",
             "raft",
             "log",
