@@ -276,7 +276,7 @@ fn messages() -> Vec<Seed> {
         range: KeyRange::Prefix,
         limit: 5,
         keys_only: true,
-        count_only: false,
+        ..RangeRequest::default()
     };
     let compact = CompactionRequest { revision: 3 };
     let target = Some(NodeId(3));
@@ -433,9 +433,15 @@ fn state_machine() -> Vec<Seed> {
     const NUMBERED: &[u8] = &[0, 0, 0, 0, 5, 1, 0, 0, 0, 2, b'p', b'q', 0x05, 1];
     const DELETE: &[u8] = &[0, 3, 0, 3, 0x05, 2, 1];
     const COMPACT: &[u8] = &[0, 3, 7, 5];
+    const OTHER: &[u8] = &[0, 3, 0, 0, 0, 1, b'w', 0x09, 0];
     const SWEEP: &[u8] = &[12, 1];
     const COMPARE: &[u8] = &[11];
-    const READ: &[u8] = &[15, 0, 4, 2, 0, 0, 1];
+    const READ: &[u8] = &[15, 0, 4, 2, 0, 0, 0, 1];
+    // All keys, as they were at a revision, the youngest first.
+    const READ_PAST: &[u8] = &[15, 0, 4, 0, 0, 0, 33, 9, 3, 0, 3];
+    // All keys, in steps of one key.
+    const SCAN: &[u8] = &[13, 0, 4, 0, 0, 0, 0];
+    const STEP: &[u8] = &[13, 1, 2];
     const FORGET: &[u8] = &[8, 1, 0, 0, 5];
     vec![
         seed(
@@ -447,6 +453,14 @@ fn state_machine() -> Vec<Seed> {
             "kv_model",
             "sessions",
             [OPEN, NUMBERED, NUMBERED, COMPARE, FORGET, NUMBERED].concat(),
+        ),
+        seed(
+            "kv_model",
+            "reads",
+            [
+                PUT, DELETE, PUT, OTHER, READ_PAST, SCAN, STEP, PUT, STEP, STEP,
+            ]
+            .concat(),
         ),
         seed(
             "kv_model",

@@ -20,6 +20,7 @@ pub mod log;
 pub mod node;
 pub mod peer;
 pub mod raft;
+pub mod ranges;
 #[cfg(feature = "cli")]
 pub mod scratch;
 pub mod wire;

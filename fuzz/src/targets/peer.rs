@@ -324,15 +324,6 @@ fn ballot(draw: &mut Draw<'_>) -> Ballot {
     }
 }
 
-/// What must confirm a read.
-pub fn mode(draw: &mut Draw<'_>) -> ReadMode {
-    match draw.below(3) {
-        0 => ReadMode::Any,
-        1 => ReadMode::Quorum,
-        _ => ReadMode::Lease,
-    }
-}
-
 /// How long a promise is asked for.
 fn length(draw: &mut Draw<'_>) -> Duration {
     match draw.below(8) {
