@@ -358,10 +358,15 @@ impl Consensus {
             promised: true,
         };
         let verified = LogIndex(0);
-        let reply = HeartbeatReply { heard, verified };
+        let name = self.draw_name();
+        let reply = HeartbeatReply {
+            heard,
+            verified,
+            name,
+        };
         let mut envelope = self.envelope(from, Message::HeartbeatReply(reply));
         envelope.term = term;
-        self.outputs.push_back(crate::raft::Output::Send(envelope));
+        self.outputs.push_back(Output::Send(envelope));
     }
 
     /// `CandidacyGoesOn`: what others answer still counts.

@@ -132,7 +132,7 @@ impl ScanPlace {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::future::poll_fn;
     use std::task::Poll;

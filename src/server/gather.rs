@@ -64,7 +64,7 @@ impl<T> Gather<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
 

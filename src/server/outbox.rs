@@ -85,7 +85,7 @@ impl Outbox {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::api::ErrorKind;

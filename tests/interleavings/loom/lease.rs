@@ -15,9 +15,6 @@ use loom::sync::atomic::Ordering;
 use loom::thread;
 
 use crate::api::Consistency;
-use crate::node::reader::Authority;
-use crate::node::reader::Reader;
-use crate::node::reader::Source;
 use crate::raft::Appended;
 use crate::raft::Ballot;
 use crate::raft::Configuration;
@@ -37,6 +34,9 @@ use crate::raft::Restored;
 use crate::raft::Timing;
 use crate::raft::Verdict;
 use crate::raft::VoteReply;
+use crate::reader::Authority;
+use crate::reader::Reader;
+use crate::reader::Source;
 use crate::time::Instant;
 use crate::types::LogId;
 use crate::types::LogIndex;
@@ -140,7 +140,9 @@ impl Leader {
                 Output::Persist(ticket, _) => self.node.handle(self.now, Input::Persisted(ticket)),
                 Output::Send(envelope) => self.sent.push_back(envelope),
                 Output::Commit(entries) => {
-                    self.committed = entries.last().map_or(self.committed, |entry| entry.id.index);
+                    self.committed = entries
+                        .last()
+                        .map_or(self.committed, |entry| entry.id.index);
                 }
                 Output::Permit(..) | Output::RefuseRead(..) => {}
             }
@@ -161,7 +163,9 @@ impl Leader {
         leader.be_elected();
         leader.answer_all();
         leader.answer_all();
-        leader.node.handle(leader.now, Input::Applied(leader.committed));
+        leader
+            .node
+            .handle(leader.now, Input::Applied(leader.committed));
         leader.drain();
         leader
     }
@@ -225,7 +229,10 @@ fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
 /// somebody; a read that arrives here after that, under the lease, sees it as well.
 pub(crate) fn a_read_sees_what_anybody_has_seen_before_it_arrived() {
     let mut leader = Leader::with_lease();
-    let write = leader.node.propose(leader.now, Bytes::from_static(b"x")).unwrap();
+    let write = leader
+        .node
+        .propose(leader.now, Bytes::from_static(b"x"))
+        .unwrap();
     leader.drain();
     let shared = leader.shared(0);
     let now = leader.now;
@@ -236,7 +243,10 @@ pub(crate) fn a_read_sees_what_anybody_has_seen_before_it_arrived() {
             let seen = shared.seen.load(Ordering::Acquire);
             let answered = leased_read(&shared, now);
             if let Some(applied) = answered {
-                assert!(applied.0 >= seen, "{applied} is shown, and {seen} was seen before");
+                assert!(
+                    applied.0 >= seen,
+                    "{applied} is shown, and {seen} was seen before"
+                );
             }
         }
     });
@@ -305,7 +315,10 @@ pub(crate) fn a_new_leadership_serves_nothing_below_its_floor() {
         move || {
             let seen = shared.seen.load(Ordering::Acquire);
             if let Some(applied) = leased_read(&shared, now) {
-                assert!(applied.0 >= seen, "{applied} is shown, and {seen} was seen before");
+                assert!(
+                    applied.0 >= seen,
+                    "{applied} is shown, and {seen} was seen before"
+                );
             }
         }
     });
@@ -314,5 +327,8 @@ pub(crate) fn a_new_leadership_serves_nothing_below_its_floor() {
     leader.answer_all();
     leader.apply(&shared);
     session.join().unwrap();
-    assert!(leased_read(&shared, now) >= Some(LogIndex(4)), "the lease is served from in the end");
+    assert!(
+        leased_read(&shared, now) >= Some(LogIndex(4)),
+        "the lease is served from in the end"
+    );
 }

@@ -267,7 +267,7 @@ impl Hasher for Unhashed {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::api::KeyValue;
