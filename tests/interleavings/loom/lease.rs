@@ -23,6 +23,7 @@ use crate::raft::Entry;
 use crate::raft::Envelope;
 use crate::raft::HardState;
 use crate::raft::Heard;
+use crate::raft::HeartbeatReply;
 use crate::raft::Input;
 use crate::raft::LeaseCell;
 use crate::raft::Message;
@@ -191,6 +192,14 @@ fn answer(message: &Message) -> Option<Message> {
             ballot: Ballot::Granted,
             promised: false,
         }),
+        Message::Heartbeat(heartbeat) => Message::HeartbeatReply(HeartbeatReply {
+            heard: Heard {
+                round: heartbeat.round,
+                promised: true,
+            },
+            verified: LogIndex(0),
+            name: heartbeat.round,
+        }),
         Message::Append(append) => {
             let through = append.entries.last().map_or(append.base, |entry| entry.id);
             Message::Appended(Appended {
@@ -208,7 +217,10 @@ fn answer(message: &Message) -> Option<Message> {
 /// A session's steps, in their order (lease-protocol 5.5, P20, A7). Says what state it answered
 /// from, if it did.
 fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
-    let commit = shared.published.commit();
+    let commit = match planted!(CommitNotCaptured) {
+        true => LogIndex(0),
+        false => shared.published.commit(),
+    };
     let lease = shared.published.lease();
     let applied = LogIndex(shared.applied.load(Ordering::Acquire));
     let permit = lease.and_then(|lease| lease.permit(now, commit));
@@ -264,6 +276,38 @@ pub(crate) fn a_read_sees_what_anybody_has_seen_before_it_arrived() {
     assert!(told, "the commit index has left the node");
     shared.seen.store(write.index.0, Ordering::Release);
     leader.apply(&shared);
+    session.join().unwrap();
+}
+
+/// A5, A6: a lease is renewed while a session asks it at a time that only the renewed one covers. The
+/// two halves of its end are two atomics, so the session may see one of them and not the other; it
+/// may say yes only when it sees both, and then whatever the renewal rests on has happened for it
+/// too.
+pub(crate) fn a_renewal_holds_whole_and_after_what_it_rests_on() {
+    let mut leader = Leader::with_lease();
+    let shared = leader.shared(0);
+    let cell: Arc<LeaseCell> = shared.published.lease().unwrap();
+    let before = cell.until();
+    let now = before + Duration::from_millis(1);
+    assert!(!cell.is_valid(now), "only a renewal reaches that far");
+
+    let session = thread::spawn({
+        let (shared, cell) = (Arc::clone(&shared), Arc::clone(&cell));
+        move || {
+            if cell.is_valid(now) {
+                // Nothing orders this but the lease itself.
+                let heard = shared.seen.load(Ordering::Relaxed);
+                assert_eq!(heard, 1, "a renewal is seen before its quorum was heard");
+            }
+        }
+    });
+
+    leader.now = leader.now + Duration::from_millis(60);
+    leader.node.handle(leader.now, Input::Tick);
+    leader.drain();
+    shared.seen.store(1, Ordering::Relaxed);
+    leader.answer_all();
+    assert!(cell.is_valid(now), "it was renewed");
     session.join().unwrap();
 }
 

@@ -24,7 +24,9 @@ struct State {
     permit: bool,
     /// How often everybody was called.
     calls: u64,
-    waiting: VecDeque<Waker>,
+    /// Each by the number of its future.
+    waiting: VecDeque<(u64, Waker)>,
+    numbers: u64,
 }
 
 impl Notify {
@@ -43,7 +45,7 @@ impl Notify {
         state.permit = true;
         let waiting = state.waiting.pop_front();
         drop(state);
-        if let Some(waker) = waiting {
+        if let Some((_, waker)) = waiting {
             waker.wake();
         }
     }
@@ -58,12 +60,15 @@ impl Notify {
         state.calls += 1;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        waiting.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     pub(crate) fn notified(&self) -> Notified<'_> {
+        let mut state = self.state.lock().unwrap();
+        state.numbers += 1;
         Notified {
-            calls: self.state.lock().unwrap().calls,
+            number: state.numbers,
+            calls: state.calls,
             notify: self,
         }
     }
@@ -71,6 +76,7 @@ impl Notify {
 
 pub(crate) struct Notified<'a> {
     notify: &'a Notify,
+    number: u64,
     calls: u64,
 }
 
@@ -79,14 +85,20 @@ impl Future for Notified<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.notify.state.lock().unwrap();
-        if state.calls > self.calls {
+        state.waiting.retain(|(number, _)| *number != self.number);
+        if state.calls > self.calls || std::mem::take(&mut state.permit) {
             return Poll::Ready(());
         }
-        if std::mem::take(&mut state.permit) {
-            return Poll::Ready(());
-        }
-        state.waiting.push_back(cx.waker().clone());
+        let place = (self.number, cx.waker().clone());
+        state.waiting.push_back(place);
         Poll::Pending
+    }
+}
+
+impl Drop for Notified<'_> {
+    fn drop(&mut self) {
+        let mut state = self.notify.state.lock().unwrap();
+        state.waiting.retain(|(number, _)| *number != self.number);
     }
 }
 
