@@ -275,7 +275,7 @@ bugs! {
     AnswerServesLater "4.4" "the answer to a question serves reads that came after it was put"
         ["follower_read_needs_a_question_put_after_it_came"]
     AnswerToEarlierLife "P25" "the answer to an earlier process's question serves reads of this one"
-        ["follower_read_is_not_served_by_an_answer_to_an_earlier_life"]
+        ["raft::asking::tests::an_answer_to_a_question_that_this_process_never_put_serves_nobody"]
     AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
         ["age_of_a_follower_is_that_of_its_question"]
     FreshUnconfirmed "4.4" "a leader says how fresh it is whether its lease holds or not"
@@ -374,6 +374,8 @@ bugs! {
         ["a23_wiped_member_outwaits_a_vote_it_has_forgotten"]
     WipedPromises "A23" "a wiped replica promises before it is whole again"
         ["a23_wiped_member_promises_nothing_before_it_is_whole"]
+    UnprovenPromises "A23" "a replica that may have lost everything promises a leader that knows nothing"
+        ["a23_wiped_member_promises_nobody_who_knows_of_nothing_committed"]
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"

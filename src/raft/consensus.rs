@@ -409,6 +409,11 @@ impl Consensus {
         }
     }
 
+    /// The term that it leads, if it does: less than all of [`Self::status`], for whoever asks often.
+    pub(crate) fn leads_in(&self) -> Option<Term> {
+        matches!(self.role, RoleState::Leader(_)).then_some(self.hard.term)
+    }
+
     /// What other threads may look at.
     pub fn published(&self) -> Arc<Published> {
         self.published.clone()

@@ -26,6 +26,7 @@ use crate::raft::Rejoin;
 use crate::raft::RejoinReply;
 use crate::raft::RoundId;
 use crate::raft::Verdict;
+use crate::raft::consensus::Quarantine;
 use crate::raft::role::Follower;
 use crate::raft::role::RoleState;
 use crate::time::Instant;
@@ -155,12 +156,12 @@ impl Consensus {
         if length > PROMISE_MAX || stalled && !planted!(SilentDiskPromises) {
             return false;
         }
-        // The round that confirms a leader to a replica without memory must not rest on it.
-        if self
-            .quarantine
-            .as_ref()
-            .is_some_and(|quarantine| quarantine.forgot_votes && !planted!(WipedPromises))
-        {
+        // The round that confirms a leader to a replica without memory must not rest on it. One
+        // that may have lost it does not promise either: a new leader that knows of nothing
+        // committed is no sign yet that the cluster exists already.
+        let unproven = self.unproven && !planted!(UnprovenPromises);
+        let forgot = |quarantine: &Quarantine| quarantine.forgot_votes && !planted!(WipedPromises);
+        if unproven || self.quarantine.as_ref().is_some_and(forgot) {
             return false;
         }
         if length > self.hard.promise_floor && !planted!(FloorNotRaised) {
@@ -309,11 +310,6 @@ impl Consensus {
             return;
         }
         let ReadIndexReply { name, mode, .. } = reply;
-        // Later than any that was drawn here: the question was an earlier process's, and its answer
-        // says nothing of reads that have come since.
-        if name.0 >= self.next_name && !planted!(AnswerToEarlierLife) {
-            return;
-        }
         if let Some(confirmed) = reply.confirmed {
             planted!(AgeOfTheAnswer => self.ages.redraw(name, self.now));
             self.ages.heard(name, confirmed.index, &self.timing);

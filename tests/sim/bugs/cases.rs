@@ -161,7 +161,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[AnswerOfApplied], Aim::Play(20), 300, &["L2"]),
     seeds(&[AnswerUnconfirmed], Aim::Play(1), 300, &["L2", "L7"]),
     seeds(&[AnswerServesLater], Aim::Drawn, 100, &["L2"]),
-    seeds(&[AnswerToEarlierLife], Aim::PlayRetimed(26), 200, &["L2"]),
+    seeds(&[AnswerToEarlierLife], Aim::PlayRetimed(28), 200, &["L2"]),
     seeds(&[AgeOfTheAnswer], Aim::Drawn, 100, &["L8"]),
     seeds(&[FreshUnconfirmed], Aim::Drawn, 100, &["L8"]),
     witness(&[NamesRepeat]),
@@ -244,6 +244,7 @@ pub(super) const CASES: &[Case] = &[
     witness(&[DamageKeepsCommit]),
     witness(&[WipedVotesAtOnce]),
     witness(&[WipedPromises]),
+    witness(&[UnprovenPromises]),
     // Requests and exactly-once.
     hidden(
         &[WaitersByIndex],
