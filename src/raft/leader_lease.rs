@@ -111,6 +111,7 @@ impl VotePromise {
     /// longer than was told, and none began later than this, so none need last longer from here.
     pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
         self.until = self.until.min(now + longest);
+        planted!(SilenceCutByStepBack => self.silence = self.silence.min(longest));
         self.silent_until = self.silent_until.min(now + self.silence);
     }
 }
