@@ -326,7 +326,7 @@ fn longest_gap(ended: &[Duration], from: Duration, to: Duration) -> Duration {
         .windows(2)
         .filter(within)
         .map(|pair| pair[1] - pair[0]);
-    gaps.max().unwrap_or(to.saturating_sub(from))
+    gaps.max().unwrap_or_else(|| to.saturating_sub(from))
 }
 
 /// When probes succeeded.

@@ -503,6 +503,9 @@ impl Quantiles {
     }
 }
 
+/// How a figure is read off a run, if the run has it.
+type Figure = Box<dyn Fn(&Run) -> Option<f64>>;
+
 /// What the first store has of the second in each figure, pairing neighbours.
 fn ratios(runs: &[Run]) -> Vec<Ratio> {
     let Some(first) = runs.first() else {
@@ -520,7 +523,7 @@ fn ratios(runs: &[Run]) -> Vec<Ratio> {
                 .map(|operation| of(&operation.latency_us))
         }
     };
-    let figures: [(&str, Box<dyn Fn(&Run) -> Option<f64>>); 6] = [
+    let figures: [(&str, Figure); 6] = [
         ("ops/s", Box::new(|run| Some(run.ops_per_second))),
         (
             "get p50",

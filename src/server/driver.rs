@@ -27,6 +27,7 @@ use crate::time::Clock;
 use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::RequestId;
+use crate::types::Term;
 
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
 /// turning the loop into a busy one.
@@ -62,6 +63,10 @@ pub(crate) trait Sinks: Send {
     fn apply(&mut self, entries: Vec<Entry>);
     /// To the state thread.
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
+    /// The leader lease of this term, trusted until `until`, was given or prolonged.
+    fn lease_renewed(&mut self, now: Instant, term: Term, until: Instant);
+    /// The node acted so much later on what was due than it was due.
+    fn timer_delayed(&mut self, by: Duration);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
     /// A clock of this machine ran backwards, for the `times`th time (A4).
@@ -85,6 +90,8 @@ pub(crate) struct Driver<S> {
     /// See [`crate::raft::Restored::unproven`].
     unproven: bool,
     clock_regressions: u64,
+    /// Until when the lease was trusted that the sinks were told of last.
+    lease_until: Instant,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -101,6 +108,7 @@ impl<S: Sinks> Driver<S> {
             lease_tripped: node.consensus().lease_tripped(),
             unproven,
             clock_regressions: 0,
+            lease_until: Instant::ZERO,
             node,
             mailbox,
             clock,
@@ -114,11 +122,18 @@ impl<S: Sinks> Driver<S> {
     /// Runs until [`Mail::Stop`].
     pub(crate) fn run(mut self) {
         let mut mails = Vec::new();
+        let mut ticked = self.clock.now();
         self.carry_away();
         loop {
-            let patience = self.patience();
+            let due = self.node.poll_timeout();
+            let patience = until(self.clock.now(), due).clamp(SLEEP_MIN, SLEEP_MAX);
             self.mailbox.take(&mut mails, patience);
             let now = self.clock.now();
+            // What was overdue at the last tick was handled then, whatever the node still says.
+            if now.certainly_after(due) && !ticked.certainly_after(due) {
+                self.sinks.timer_delayed(now.at_least_since(due));
+            }
+            ticked = now;
             for mail in mails.drain(..) {
                 match mail {
                     Mail::Input(input) => self.node.handle(now, input),
@@ -140,6 +155,7 @@ impl<S: Sinks> Driver<S> {
             self.node.handle(now, Input::Tick);
             self.carry_away();
             self.publish_status();
+            self.observe_lease(now);
         }
     }
 
@@ -187,14 +203,19 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    /// How long to sleep: until the first of the two clocks reaches the node's timeout.
-    fn patience(&self) -> Duration {
-        let timeout = self.node.poll_timeout();
-        let now = self.clock.now();
-        until(now, timeout).clamp(SLEEP_MIN, SLEEP_MAX)
+    fn observe_lease(&mut self, now: Instant) {
+        let Some(cell) = self.node.published().lease() else {
+            return;
+        };
+        let until = cell.until();
+        if self.lease_until.certainly_before(until) {
+            self.sinks.lease_renewed(now, cell.term, until);
+        }
+        self.lease_until = until;
     }
 }
 
+/// How long to sleep: until the first of the two clocks reaches the deadline.
 fn until(now: Instant, deadline: Instant) -> Duration {
     let boot = deadline.boot.saturating_sub(now.boot);
     let raw = deadline.raw.saturating_sub(now.raw);
@@ -253,6 +274,8 @@ mod tests {
             self.mailbox.send(Mail::Input(Input::Applied(replies)));
         }
         fn find_idle_sessions(&mut self, _: LogIndex) {}
+        fn lease_renewed(&mut self, _: Instant, _: Term, _: Instant) {}
+        fn timer_delayed(&mut self, _: Duration) {}
         fn status_changed(&mut self, _: &Status, _: &Status) {}
         fn clock_went_back(&mut self, times: u64) {
             self.heard.store(times, Ordering::Relaxed);

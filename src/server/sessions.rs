@@ -33,6 +33,7 @@ use super::metrics::Sampler;
 use super::metrics::stopwatch;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
+use super::vitals::Vitals;
 use crate::api;
 use crate::api::Call;
 use crate::api::Consistency;
@@ -57,6 +58,7 @@ use crate::raft;
 use crate::raft::LeaseCell;
 use crate::raft::Published;
 use crate::raft::ReadPermit;
+use crate::raft::Timing;
 use crate::time::Clock;
 use crate::transport::ClientConnection;
 use crate::transport::ClientListener;
@@ -100,6 +102,10 @@ pub(crate) struct Sessions {
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
+    /// What the lease rests on.
+    pub(crate) timing: Timing,
+    /// How well the lease is kept alive.
+    pub(crate) vitals: Arc<Vitals>,
     pub(crate) lease_duration: Duration,
     pub(crate) lease_enabled: bool,
     /// Requests handed to the driver or to a scan and not answered yet, of all connections.
@@ -262,11 +268,57 @@ impl Sessions {
         )
     }
 
+    fn lease_status(&self, now: crate::time::Instant) -> api::LeaderLeaseStatus {
+        let lease = self.published.lease();
+        let remaining = lease.as_ref().and_then(|cell| cell.remaining(now));
+        let counters = self.published.lease_counters();
+        api::LeaderLeaseStatus {
+            is_valid: remaining.is_some(),
+            remaining: remaining.unwrap_or_default(),
+            lease_duration: self.lease_duration,
+            max_clock_skew: self.reader.lease_margin,
+            renewals: counters.renewals(),
+            expirations: counters.expirations(),
+            rejections: counters.rejections(),
+        }
+    }
+
+    fn lease_report_response(&self) -> Response {
+        let role = self.status.load().role;
+        let (timing, vitals) = (&self.timing, &self.vitals);
+        let mut body = api::LeaderLeaseReport {
+            name: self.name.clone(),
+            role,
+            clock: api::ClockReading::default(),
+            lease: api::LeaderLeaseStatus::default(),
+            timing: api::LeaseTiming {
+                heartbeat_interval: timing.heartbeat_interval,
+                election_timeout_min: timing.election_timeout_min,
+                election_timeout_max: timing.election_timeout_max,
+                step_down_after: timing.step_down_after,
+                max_drift_ppm: timing.max_drift_ppm,
+                clock_granularity: timing.clock_granularity,
+            },
+            renew_interval: vitals.renew_interval.read(),
+            round_trip: vitals.round_trip.read(),
+            timer_delay: vitals.timer_delay.read(),
+            warnings: self.all_warnings(role),
+        };
+        // Last, so that little lies between the reading and its way out.
+        let now = self.clock.now();
+        body.lease = self.lease_status(now);
+        body.clock = api::ClockReading {
+            boot: now.boot,
+            raw: now.raw,
+        };
+        Response {
+            header: self.header(self.store.revision()),
+            body: ResponseBody::LeaderLeaseReport(Box::new(body)),
+        }
+    }
+
     fn status_response(&self) -> Response {
         let status = self.status.load();
-        let lease = self.published.lease();
-        let now = self.clock.now();
-        let counters = self.published.lease_counters();
         let body = StatusResponse {
             name: self.name.clone(),
             version: crate::version::VERSION.to_owned(),
@@ -275,18 +327,7 @@ impl Sessions {
             commit_index: self.published.commit(),
             applied_index: self.store.applied(),
             storage_bytes: self.store.storage_bytes().unwrap_or_default(),
-            leader_lease: api::LeaderLeaseStatus {
-                is_valid: lease.as_ref().is_some_and(|cell| cell.is_valid(now)),
-                remaining: lease
-                    .as_ref()
-                    .and_then(|cell| cell.remaining(now))
-                    .unwrap_or_default(),
-                lease_duration: self.lease_duration,
-                max_clock_skew: self.reader.lease_margin,
-                renewals: counters.renewals(),
-                expirations: counters.expirations(),
-                rejections: counters.rejections(),
-            },
+            leader_lease: self.lease_status(self.clock.now()),
             members: self.directory.members(),
             warnings: self.all_warnings(status.role),
         };
@@ -447,6 +488,10 @@ impl Session {
                 Request::Status => {
                     let response = self.shared.status_response();
                     self.reply(request_id, "status", Ok(response));
+                }
+                Request::LeaderLeaseReport => {
+                    let response = self.shared.lease_report_response();
+                    self.reply(request_id, "leader_lease_report", Ok(response));
                 }
                 Request::Range(range) => match call.consistency {
                     Consistency::Serializable => self.read_serializable(request_id, range),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::directory::Directory;
 use super::disk::data_dir::DataDir;
@@ -20,6 +21,7 @@ use super::peers::PeerHandler;
 use super::peers::PeerInfo;
 use super::peers::Peers;
 use super::state_thread::Work;
+use super::vitals::Vitals;
 use crate::log::LogError;
 use crate::node::Input;
 use crate::raft::Entry;
@@ -28,8 +30,10 @@ use crate::raft::Message;
 use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
+use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::Role;
+use crate::types::Term;
 
 /// Carries the driver's outputs to the threads that do them.
 pub(crate) struct Hands {
@@ -43,6 +47,11 @@ pub(crate) struct Hands {
     pub(crate) tripwire_mark: PathBuf,
     /// The file that says that this member may have lost everything.
     pub(crate) unproven_mark: PathBuf,
+    /// For how long a round is trusted after it began.
+    pub(crate) trusted_lease: Duration,
+    pub(crate) vitals: Arc<Vitals>,
+    /// When the lease was renewed last, and in which term.
+    pub(crate) renewed: Option<(Term, Instant)>,
 }
 
 impl Sinks for Hands {
@@ -64,6 +73,28 @@ impl Sinks for Hands {
 
     fn find_idle_sessions(&mut self, unused_since: LogIndex) {
         self.state.send(Work::FindIdleSessions { unused_since });
+    }
+
+    fn lease_renewed(&mut self, now: Instant, term: Term, until: Instant) {
+        let (metrics, vitals) = (&self.metrics.leader_lease, &self.vitals);
+        let left = until.at_least_since(now);
+        let round_trip = self.trusted_lease.saturating_sub(left);
+        metrics.round_trip_seconds.record(round_trip.as_secs_f64());
+        vitals.round_trip.record(round_trip);
+        if let Some((_, before)) = self.renewed.filter(|(of, _)| *of == term) {
+            let interval = now.at_most_since(before);
+            metrics
+                .renew_interval_seconds
+                .record(interval.as_secs_f64());
+            vitals.renew_interval.record(interval);
+        }
+        self.renewed = Some((term, now));
+    }
+
+    fn timer_delayed(&mut self, by: Duration) {
+        let metrics = &self.metrics.raft;
+        metrics.timer_delay_seconds.record(by.as_secs_f64());
+        self.vitals.timer_delay.record(by);
     }
 
     fn status_changed(&mut self, before: &Status, now: &Status) {

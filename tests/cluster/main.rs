@@ -14,3 +14,4 @@ mod embedded;
 mod harness;
 mod hostile;
 mod life;
+mod verify;

@@ -1,0 +1,368 @@
+//! What is compared, and what we aim at.
+
+use leasehold::api::Consistency;
+use leasehold::bench::gap::GapReport;
+use leasehold::bench::report::Run;
+use leasehold::bench::report::duration_text;
+use leasehold::bench::report::median;
+use leasehold::bench::report::number_text;
+use leasehold::cli::arguments::bench::GapCase;
+
+use std::time::Duration;
+
+/// A load on both stores.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) reads: f64,
+    pub(crate) consistency: Consistency,
+    pub(crate) clients: u32,
+    pub(crate) connections: u32,
+    goals: &'static [Goal],
+}
+
+/// What is aimed at.
+pub(crate) enum Goal {
+    /// Throughput at least so many times etcd's.
+    Throughput(f64),
+    /// The median latency at most so much of etcd's.
+    P50(f64),
+    /// The 99th percentile at most so much of etcd's.
+    P99(f64),
+    /// Servers' CPU time per request, at most so many microseconds.
+    Cpu(f64),
+}
+
+const fn get(
+    name: &'static str,
+    consistency: Consistency,
+    clients: u32,
+    connections: u32,
+    goals: &'static [Goal],
+) -> Row {
+    Row {
+        name,
+        reads: 1.0,
+        consistency,
+        clients,
+        connections,
+        goals,
+    }
+}
+
+const fn put(name: &'static str, clients: u32, goals: &'static [Goal]) -> Row {
+    Row {
+        name,
+        reads: 0.0,
+        consistency: Consistency::Linearizable,
+        clients,
+        connections: 1,
+        goals,
+    }
+}
+
+const LEASED: Consistency = Consistency::Linearizable;
+const QUORUM: Consistency = Consistency::LinearizableQuorum;
+const STALE: Consistency = Consistency::Serializable;
+
+/// Every load, in the order in which it is put on.
+pub(crate) const ROWS: [Row; 15] = [
+    get("leased get, 1 client", LEASED, 1, 1, &[]),
+    get("leased get, 16 clients", LEASED, 16, 1, &[]),
+    get(
+        "leased get, 64 clients",
+        LEASED,
+        64,
+        1,
+        &[Goal::Throughput(25.0), Goal::P99(0.05), Goal::Cpu(2.0)],
+    ),
+    get(
+        "leased get, 256 clients",
+        LEASED,
+        256,
+        1,
+        &[Goal::Throughput(30.0), Goal::Cpu(1.2)],
+    ),
+    get(
+        "leased get, 64 clients on 16 connections",
+        LEASED,
+        64,
+        16,
+        &[Goal::Throughput(12.0)],
+    ),
+    get(
+        "leased get, 256 clients on 16 connections",
+        LEASED,
+        256,
+        16,
+        &[],
+    ),
+    get("quorum get, 1 client", QUORUM, 1, 1, &[]),
+    get(
+        "quorum get, 64 clients",
+        QUORUM,
+        64,
+        1,
+        &[Goal::Throughput(5.0)],
+    ),
+    get("serializable get, 1 client", STALE, 1, 1, &[]),
+    get("serializable get, 64 clients", STALE, 64, 1, &[]),
+    get("serializable get, 256 clients", STALE, 256, 1, &[]),
+    put("put, 1 client", 1, &[Goal::P50(0.7)]),
+    put("put, 16 clients", 16, &[]),
+    put("put, 64 clients", 64, &[Goal::Throughput(3.0)]),
+    put("put, 256 clients", 256, &[Goal::Throughput(3.0)]),
+];
+
+/// A figure, of many runs.
+fn of(runs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
+    let figures: Vec<f64> = runs.iter().filter_map(figure).collect();
+    (!figures.is_empty()).then(|| median(&figures))
+}
+
+/// The median of our figure over etcd's, of neighbours.
+fn ratio(ours: &[Run], theirs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
+    let pairs: Vec<f64> = ours
+        .iter()
+        .zip(theirs)
+        .filter_map(|(ours, theirs)| Some(figure(ours)? / figure(theirs)?))
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    (!pairs.is_empty()).then(|| median(&pairs))
+}
+
+pub(crate) fn throughput(run: &Run) -> Option<f64> {
+    Some(run.ops_per_second)
+}
+
+fn p50(run: &Run) -> Option<f64> {
+    run.operations
+        .values()
+        .next()
+        .map(|operation| operation.latency_us.p50)
+}
+
+fn p99(run: &Run) -> Option<f64> {
+    run.operations
+        .values()
+        .next()
+        .map(|operation| operation.latency_us.p99)
+}
+
+fn cpu(run: &Run) -> Option<f64> {
+    run.server_cpu_us_per_op
+}
+
+impl Row {
+    /// Throughput of ours and theirs, and the ratio.
+    pub(crate) fn throughputs(
+        &self,
+        ours: &[Run],
+        theirs: &[Run],
+    ) -> (Option<f64>, Option<f64>, Option<f64>) {
+        (
+            of(ours, throughput),
+            of(theirs, throughput),
+            ratio(ours, theirs, throughput),
+        )
+    }
+
+    /// The row of the table.
+    pub(crate) fn line(&self, ours: &[Run], theirs: &[Run]) -> String {
+        let mut cells = vec![self.name.to_owned()];
+        for runs in [ours, theirs] {
+            cells.push(text(of(runs, throughput), number_text));
+            cells.push(text(of(runs, p50), micros));
+            cells.push(text(of(runs, p99), micros));
+            cells.push(text(of(runs, cpu), micros));
+        }
+        cells.push(text(ratio(ours, theirs, throughput), times));
+        let goals: Vec<String> = self
+            .goals
+            .iter()
+            .map(|goal| goal.text(ours, theirs))
+            .collect();
+        cells.push(goals.join(", "));
+        format!("| {} |", cells.join(" | "))
+    }
+}
+
+impl Goal {
+    /// The goal, what it is measured by, and whether it is reached.
+    fn text(&self, ours: &[Run], theirs: &[Run]) -> String {
+        let (goal, found, reached) = match *self {
+            Self::Throughput(least) => {
+                let found = ratio(ours, theirs, throughput);
+                (
+                    format!("ops/s ≥ {least}×"),
+                    found,
+                    found.map(|found| found >= least),
+                )
+            }
+            Self::P50(most) => {
+                let found = ratio(ours, theirs, p50);
+                (
+                    format!("p50 ≤ {most}×"),
+                    found,
+                    found.map(|found| found <= most),
+                )
+            }
+            Self::P99(most) => {
+                let found = ratio(ours, theirs, p99);
+                (
+                    format!("p99 ≤ {most}×"),
+                    found,
+                    found.map(|found| found <= most),
+                )
+            }
+            Self::Cpu(most) => {
+                let found = of(ours, cpu);
+                (
+                    format!("CPU ≤ {most} µs"),
+                    found,
+                    found.map(|found| found <= most),
+                )
+            }
+        };
+        verdict(&goal, found, reached)
+    }
+}
+
+/// A gap of both stores.
+pub(crate) struct GapRow {
+    name: &'static str,
+    case: GapCase,
+    probe: &'static str,
+    /// With short timings, instead of each store's defaults.
+    pub(crate) fast: bool,
+    goal: GapGoal,
+}
+
+enum GapGoal {
+    None,
+    /// The median at most so much of etcd's.
+    Ratio(f64),
+    /// The median at most so many milliseconds.
+    Millis(f64),
+}
+
+const fn gap(name: &'static str, case: GapCase, probe: &'static str, goal: GapGoal) -> GapRow {
+    GapRow {
+        name,
+        case,
+        probe,
+        fast: false,
+        goal,
+    }
+}
+
+/// Every gap.
+pub(crate) const GAPS: [GapRow; 7] = [
+    gap(
+        "reads, leader killed",
+        GapCase::Kill,
+        "read",
+        GapGoal::Ratio(0.8),
+    ),
+    gap(
+        "writes, leader killed",
+        GapCase::Kill,
+        "write",
+        GapGoal::None,
+    ),
+    gap(
+        "reads by the SDK, leader killed",
+        GapCase::Kill,
+        "read_by_sdk",
+        GapGoal::None,
+    ),
+    gap(
+        "reads, planned transfer",
+        GapCase::MoveLeader,
+        "read",
+        GapGoal::Millis(5.0),
+    ),
+    gap(
+        "writes, planned transfer",
+        GapCase::MoveLeader,
+        "write",
+        GapGoal::None,
+    ),
+    GapRow {
+        name: "reads, leader killed, short timings",
+        case: GapCase::Kill,
+        probe: "read",
+        fast: true,
+        goal: GapGoal::Ratio(1.2),
+    },
+    GapRow {
+        name: "writes, leader killed, short timings",
+        case: GapCase::Kill,
+        probe: "write",
+        fast: true,
+        goal: GapGoal::None,
+    },
+];
+
+impl GapRow {
+    /// The row of the table.
+    pub(crate) fn line(&self, report: &GapReport) -> String {
+        let mut cells = vec![self.name.to_owned()];
+        let [ours, theirs] =
+            ["leasehold", "etcd"].map(|store| report.find(store, self.case, self.probe));
+        for gap in [ours, theirs] {
+            cells.push(text(gap.map(|gap| gap.median_ms), millis));
+            cells.push(text(gap.map(|gap| gap.worst_ms), millis));
+        }
+        let pairs: Vec<f64> = match (ours, theirs) {
+            (Some(ours), Some(theirs)) => {
+                let pairs = ours.rounds_ms.iter().zip(&theirs.rounds_ms);
+                pairs.map(|(ours, theirs)| ours / theirs).collect()
+            }
+            _ => Vec::new(),
+        };
+        let ratio = (!pairs.is_empty()).then(|| median(&pairs));
+        cells.push(text(ratio, times));
+        let median = ours.map(|gap| gap.median_ms);
+        cells.push(match self.goal {
+            GapGoal::None => String::new(),
+            GapGoal::Ratio(most) => verdict(
+                &format!("≤ {most}×"),
+                ratio,
+                ratio.map(|ratio| ratio <= most),
+            ),
+            GapGoal::Millis(most) => verdict(
+                &format!("≤ {most} ms"),
+                median,
+                median.map(|found| found <= most),
+            ),
+        });
+        format!("| {} |", cells.join(" | "))
+    }
+}
+
+fn verdict(goal: &str, found: Option<f64>, reached: Option<bool>) -> String {
+    match (found, reached) {
+        (Some(found), Some(true)) => format!("{goal}: reached ({found:.2})"),
+        (Some(found), Some(false)) => format!("{goal}: missed ({found:.2})"),
+        _ => format!("{goal}: not measured"),
+    }
+}
+
+fn text(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    figure.map_or_else(|| "–".to_owned(), show)
+}
+
+fn micros(micros: f64) -> String {
+    duration_text(Duration::from_secs_f64(micros / 1e6))
+}
+
+fn millis(millis: f64) -> String {
+    duration_text(Duration::from_secs_f64(millis / 1e3))
+}
+
+pub(crate) fn times(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio < 10.0 => format!("{ratio:.2}×"),
+        ratio => format!("{ratio:.1}×"),
+    }
+}
