@@ -69,7 +69,7 @@ impl World {
             (
                 id,
                 (
-                    Node::new(options, restored.clone(), false, now),
+                    Node::new(options, restored.clone(), false, 1, now),
                     MemStore::new(),
                 ),
             )
@@ -123,7 +123,7 @@ impl World {
                         .collect();
                     self.inputs.push_back((id, Input::Applied(replies)));
                 }
-                Output::Read(..) | Output::Reply(..) => self.answered += 1,
+                Output::Read(..) | Output::CaughtUp(_) | Output::Reply(..) => self.answered += 1,
                 Output::FindIdleSessions { .. } => {}
             }
         }
@@ -156,6 +156,7 @@ fn put(number: u64, value: &bytes::Bytes) -> Call {
     Call {
         timeout_ms: 10_000,
         consistency: Consistency::default(),
+        min_revision: 0,
         session: None,
         request: Request::Put(PutRequest {
             key: format!("key{:05}", number % 10_000).into(),

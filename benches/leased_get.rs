@@ -71,7 +71,7 @@ impl Alone {
             },
             ..Restored::default()
         };
-        let node = Node::new(options, restored, true, clock.now());
+        let node = Node::new(options, restored, true, 1, clock.now());
         let store_options = StoreOptions {
             record_cache_bytes,
             ..StoreOptions::default()
@@ -145,7 +145,7 @@ fn leased_get(published: &Published, store: &StateReader, clock: &SystemClock, k
     let lease = published.lease();
     let point = store.get(key).unwrap();
     let found = Source {
-        found: point.kv,
+        found: point.record,
         applied: point.applied,
         revision: point.revision,
     };
@@ -154,7 +154,7 @@ fn leased_get(published: &Published, store: &StateReader, clock: &SystemClock, k
     };
     lease
         .and_then(|lease| lease.permit(clock.now(), commit))
-        .and_then(|permit| reader.answer(Authority::Permit(permit), found))
+        .and_then(|permit| reader.answer(Authority::Permit(permit), 0, found))
         .is_some_and(|answer| black_box(answer).found.is_some())
 }
 
@@ -194,7 +194,7 @@ fn run(keys: usize, record_cache_bytes: usize, label: &str) {
             .is_some_and(|cell| cell.permit(clock.now(), LogIndex(1)).is_some())
     });
     let read = nanos(&mut alone, |number| {
-        store.get(pick(number)).unwrap().kv.is_some()
+        store.get(pick(number)).unwrap().record.is_some()
     });
     let whole = nanos(&mut alone, |number| {
         leased_get(&published, &store, &clock, pick(number))

@@ -63,6 +63,11 @@ pub struct Call {
     pub timeout_ms: u32,
     /// How fresh a read must be. Ignored by writes.
     pub consistency: Consistency,
+    /// The least revision a read may be served at, as an earlier reply gave it; 0 for any. A node
+    /// that has not applied it waits until it has, and just before the deadline refuses the read
+    /// with [`ErrorKind::FutureRevision`]. No clock takes part, so with the newest revision that a
+    /// caller has seen it never sees an older state, whatever clocks do. Ignored by writes.
+    pub min_revision: i64,
     /// Which session and number this write has, if it is to be applied exactly once.
     pub session: Option<SessionCall>,
     /// What is asked.
@@ -94,6 +99,11 @@ pub enum Consistency {
     LeaseOnly,
     /// Whatever the asked node has applied; may be old.
     Serializable,
+    /// A state that is at most this old: it holds everything that was acknowledged to anybody
+    /// longer than this before the request arrived. The asked node answers from its own state if
+    /// it can prove by its own clocks that this is young enough, without a message to anybody;
+    /// else as [`Self::Linearizable`].
+    MaxStaleness(Duration),
 }
 
 /// What a client may ask.
@@ -158,7 +168,10 @@ pub enum KeyRange {
     From,
 }
 
-/// Read one key or a range of keys, in key order.
+/// Read one key or a range of keys.
+///
+/// In this order, as in etcd: the range at the revision is taken and counted, the filters leave
+/// keys out, what is left is sorted, and the limit cuts it off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeRequest {
     /// The key, or where the range starts.
@@ -171,6 +184,90 @@ pub struct RangeRequest {
     pub keys_only: bool,
     /// Leave keys out as well: only count them.
     pub count_only: bool,
+    /// Read the store as it was at this revision; 0 means the current one. Refused with
+    /// [`ErrorKind::Compacted`] or [`ErrorKind::FutureRevision`] if it cannot be read.
+    pub revision: i64,
+    /// By what to sort.
+    pub sort_target: SortTarget,
+    /// In which direction to sort.
+    pub sort_order: SortOrder,
+    /// Leave out keys whose mod revision is lower; 0 leaves out none.
+    pub min_mod_revision: i64,
+    /// Leave out keys whose mod revision is higher; 0 leaves out none.
+    pub max_mod_revision: i64,
+    /// Leave out keys whose create revision is lower; 0 leaves out none.
+    pub min_create_revision: i64,
+    /// Leave out keys whose create revision is higher; 0 leaves out none.
+    pub max_create_revision: i64,
+}
+
+impl RangeRequest {
+    /// Whether this asks for one key as it is now, which one lookup answers.
+    pub fn is_point(&self) -> bool {
+        self.range == KeyRange::Single
+            && self.revision == 0
+            && self.min_mod_revision == 0
+            && self.max_mod_revision == 0
+            && self.min_create_revision == 0
+            && self.max_create_revision == 0
+    }
+
+    /// Whether the filters let `kv` through.
+    pub(crate) fn admits(&self, kv: &KeyValue) -> bool {
+        let within =
+            |revision, min, max| (min == 0 || revision >= min) && (max == 0 || revision <= max);
+        within(
+            kv.mod_revision,
+            self.min_mod_revision,
+            self.max_mod_revision,
+        ) && within(
+            kv.create_revision,
+            self.min_create_revision,
+            self.max_create_revision,
+        )
+    }
+
+    /// By what and in which direction the reply must be sorted; `None` where keys in their order
+    /// are what is asked for.
+    pub(crate) fn sort(&self) -> Option<(SortTarget, SortOrder)> {
+        match (self.sort_target, self.sort_order) {
+            (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
+            sort => Some(sort),
+        }
+    }
+
+    pub(crate) fn sorts_by_value(&self) -> bool {
+        self.sort_target == SortTarget::Value
+    }
+}
+
+/// By what a range is sorted. Where it is equal, the smaller key comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SortTarget {
+    /// The key.
+    #[default]
+    Key,
+    /// How often it was written.
+    Version,
+    /// When it was created.
+    CreateRevision,
+    /// When it was last written.
+    ModRevision,
+    /// The value, byte by byte.
+    Value,
+}
+
+/// In which direction a range is sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SortOrder {
+    /// The caller does not care. Keys come in their order; by anything else it means ascending, as
+    /// in etcd.
+    #[default]
+    None,
+    /// The smallest first.
+    Ascend,
+    /// The largest first.
+    Descend,
 }
 
 /// Write one key.
@@ -254,8 +351,8 @@ pub struct ResponseHeader {
 pub struct ReadInfo {
     /// On whose authority.
     pub path: ReadPath,
-    /// What was left of the lease when the read was validated, margin already taken off; zero
-    /// unless `path` is [`ReadPath::Lease`].
+    /// What was left of the leader's lease when it validated the read, margin already taken off;
+    /// zero if no lease took part.
     pub lease_remaining: Duration,
     /// The margin the lease keeps against clock drift.
     pub lease_margin: Duration,
@@ -263,6 +360,10 @@ pub struct ReadInfo {
     pub read_index: LogIndex,
     /// The snapshot it was served from contains at least this log index.
     pub applied_index: LogIndex,
+    /// Where `path` is [`ReadPath::Serializable`]: everything acknowledged to anybody longer than
+    /// this before the read was served is in it. `None` where nothing can be proved; and for other
+    /// paths, which leave nothing out.
+    pub staleness: Option<Duration>,
 }
 
 /// On whose authority a read was served.
@@ -274,6 +375,9 @@ pub enum ReadPath {
     ReadIndex,
     /// Nobody's: the node's own state, possibly old.
     Serializable,
+    /// The leader's word, which the follower that served the read asked for after the read had
+    /// arrived: one exchange between the two, under the leader's lease or its quorum round.
+    Follower,
 }
 
 impl ReadPath {
@@ -283,6 +387,7 @@ impl ReadPath {
             Self::Lease => "lease",
             Self::ReadIndex => "read_index",
             Self::Serializable => "serializable",
+            Self::Follower => "follower",
         }
     }
 }
@@ -314,12 +419,11 @@ pub enum ResponseBody {
 /// Keys in order, and whether that was all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeResponse {
-    /// The keys found, in key order.
+    /// The keys found, in the order asked for.
     pub kvs: Vec<KeyValue>,
-    /// More keys of the range exist beyond the last one returned: the limit, or the size of one
-    /// reply, was reached.
+    /// More keys exist that were asked for: the limit, or the size of one reply, was reached.
     pub more: bool,
-    /// How many keys the range holds in all, whatever the limit.
+    /// How many keys the range holds in all, whatever the limit and the filters.
     pub count: u64,
 }
 
@@ -484,7 +588,7 @@ pub enum ErrorKind {
         /// The oldest revision that can be read.
         compact_revision: i64,
     },
-    /// The revision does not exist yet.
+    /// The revision does not exist yet, or has not come to the node by the read's deadline.
     FutureRevision,
 }
 
@@ -600,7 +704,7 @@ impl std::error::Error for Error {}
 /// sentence that says what is allowed.
 pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
     match request {
-        Request::Range(range) => validate_range(&range.key, &range.range, limits),
+        Request::Range(range) => validate_read(range, limits),
         Request::DeleteRange(delete) => validate_range(&delete.key, &delete.range, limits),
         Request::Put(put) => {
             validate_key(&put.key, limits)?;
@@ -636,6 +740,24 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         | Request::Status
         | Request::MoveLeader { .. }
         | Request::LeaderLeaseReport => Ok(()),
+    }
+}
+
+fn validate_read(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
+    validate_range(&range.key, &range.range, limits)?;
+    let revisions = [
+        ("the revision to read at", range.revision),
+        ("min_mod_revision", range.min_mod_revision),
+        ("max_mod_revision", range.max_mod_revision),
+        ("min_create_revision", range.min_create_revision),
+        ("max_create_revision", range.max_create_revision),
+    ];
+    match revisions.into_iter().find(|(_, revision)| *revision < 0) {
+        None => Ok(()),
+        Some((what, revision)) => Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            format!("{what} is {revision}: revisions are positive, and 0 leaves it open"),
+        )),
     }
 }
 
@@ -695,6 +817,9 @@ pub struct ClusterInfo {
 }
 
 #[cfg(test)]
+mod golden;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -740,6 +865,48 @@ mod tests {
             ..RangeRequest::default()
         });
         assert!(validate(&all, &Limits::DEFAULT).is_ok());
+    }
+
+    #[test]
+    fn revisions_that_cannot_be_are_refused() {
+        let range = RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        };
+        for (revision, bound) in [(-1, 0), (0, -1)] {
+            let requests = [
+                RangeRequest {
+                    revision,
+                    min_mod_revision: bound,
+                    ..range.clone()
+                },
+                RangeRequest {
+                    revision,
+                    max_mod_revision: bound,
+                    ..range.clone()
+                },
+                RangeRequest {
+                    revision,
+                    min_create_revision: bound,
+                    ..range.clone()
+                },
+                RangeRequest {
+                    revision,
+                    max_create_revision: bound,
+                    ..range.clone()
+                },
+            ];
+            for request in requests {
+                let error = validate(&Request::Range(request), &Limits::DEFAULT).unwrap_err();
+                assert_eq!(error.kind, ErrorKind::InvalidArgument);
+                assert!(error.detail.contains("-1"), "{error}");
+            }
+        }
+        for revision in [i64::MIN, -1, 0] {
+            let compaction = Request::Compact(CompactionRequest { revision });
+            let error = validate(&compaction, &Limits::DEFAULT).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        }
     }
 
     #[test]

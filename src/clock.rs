@@ -8,6 +8,8 @@
 //! leader lease; there both readings come from the platform's own monotonic clock, which may stop
 //! while the machine is suspended.
 
+use crate::leader_lease::LeaderLease;
+use crate::raft::Timing;
 use crate::time::Clock;
 use crate::time::Instant;
 
@@ -51,9 +53,26 @@ fn nanos(clock: rustix::time::ClockId) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
+impl LeaderLease<SystemClock> {
+    /// A void lease with the default timing and the machine's clocks.
+    pub fn create() -> Self {
+        Self::new(Timing::default(), SystemClock)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn create_takes_the_defaults_and_the_clocks_of_the_machine() {
+        let lease = LeaderLease::create();
+        assert_eq!(lease.lease_duration_nanos(), 500_000_000);
+        assert!(!lease.is_valid());
+        let long_ago = Instant::from_nanos(1);
+        assert!(lease.renew_at(long_ago), "a renewal, though it is over");
+        assert!(!lease.is_valid());
+    }
 
     #[test]
     fn both_clocks_run_and_neither_runs_back() {

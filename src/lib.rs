@@ -40,6 +40,7 @@ pub mod clock;
 #[cfg(feature = "bench-etcd")]
 pub mod etcd;
 pub mod kv;
+pub mod leader_lease;
 pub mod log;
 pub mod node;
 pub mod raft;

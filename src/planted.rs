@@ -47,6 +47,11 @@ pub fn is_on(bug: Bug) -> bool {
     ON.get() & bit(bug) != 0
 }
 
+/// Whether anything is switched on in this thread: then a panic is no news.
+pub fn is_any_on() -> bool {
+    ON.get() != 0
+}
+
 /// Whether this thread has come to the place of `bug` since it last planted something: what is
 /// never reached cannot be found.
 pub fn was_reached(bug: Bug) -> bool {
@@ -89,7 +94,7 @@ fn from_environment() -> Bits {
 }
 
 macro_rules! bugs {
-    ($($bug:ident $rule:literal $what:literal)*) => {
+    ($($bug:ident $rule:literal $what:literal $([$witness:literal])?)*) => {
         /// A rule that can be taken away.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[expect(missing_docs, reason = "`what` says it")]
@@ -112,6 +117,15 @@ macro_rules! bugs {
             pub fn what(self) -> &'static str {
                 match self {
                     $(Self::$bug => $what),*
+                }
+            }
+
+            /// The library's test that notices by itself: a conversation of `raft/testdata`, or the
+            /// path of a unit test.
+            pub fn witness(self) -> Option<&'static str> {
+                match self {
+                    $($(Self::$bug => Some($witness),)?)*
+                    _ => None,
                 }
             }
         }
@@ -137,49 +151,81 @@ const _: () = assert!(Bug::ALL.len() <= Bits::BITS as usize);
 bugs! {
     // Measuring the interval.
     AckTime "P1" "the lease counts from the acknowledgement of its round"
+        ["p01_lease_counts_from_the_creation_of_its_round"]
     RoundStampedLate "P28, R1" "a round's time is that of the next heartbeat, after its name is out"
+        ["p18_lease_ends_first_at_the_worst_drift"]
     NoBlackout "P2" "votes at once after a start"
+        ["p02_restarted_voter_keeps_silent"]
     HalfBlackout "P2" "keeps silent for half as long after a start"
+        ["p03_silence_is_as_long_as_the_longest_promise"]
     OwnBlackout "P3" "keeps silent for its own promise after a start, not the longest it made"
+        ["p03_silence_is_as_long_as_the_longest_promise"]
     FloorNotRaised "P3, P34" "does not write down that it promises longer than ever before"
+        ["p34_longer_promise_is_durable_before_it_is_told"]
     FirstBootSpeaks "A3" "a node without a log and a vote does not keep silent"
+        ["a03_first_boot_is_silent_too"]
     SelfCampaign "P4" "its own timer does not ask its promise"
+        ["p04_own_timer_keeps_the_own_promise"]
     PreVoteUngated "P4" "grants pre-votes whatever it has promised"
+        ["p06_promise_outlives_a_change_of_term"]
     CachedNow "P5, R2" "the driver's reading is from before it took the batch"
     CachedCheckClock "P5, R5" "a session checks the lease with the driver's last reading"
 
     // Keeping the promise.
     PromiseDropped "P6" "a new term ends the promise"
+        ["p06_promise_outlives_a_change_of_term"]
     PreVoteOnly "P7" "the gate is asked for pre-votes only"
+        ["p07_real_vote_is_refused_while_promised"]
     CandidacyGoesOn "P8" "a pre-candidate promises a leader and goes on asking"
     UncheckedCampaign "P8" "the gate is not asked again before the campaign"
     NoBurn "P9" "the lease survives the word to the next leader"
+        ["p09_transfer_burns_the_lease_before_it_is_told"]
     ResumeBurn "P9" "the lease comes back when a transfer is given up"
+        ["p09_lease_stays_burned_after_a_transfer_was_given_up"]
     StickyTransferFlag "P10" "the authority of a transfer is kept, and good for any term"
+        ["p10_transfer_authorises_only_the_next_term"]
     LateTransferWord "P10" "the word of an earlier term to campaign is obeyed"
     TransferUnequal "4.3" "whoever is told to campaign does not look whether it has everything"
+        ["p09_lease_stays_burned_after_a_transfer_was_given_up"]
     TransferHurried "4.3" "the word is given before the target has everything"
+        ["transfer_waits_until_the_target_has_everything"]
     TransferPostponesStepDown "P11" "every transfer counts as a quorum heard"
+        ["p11_transfers_do_not_keep_a_lonely_leader_in_office"]
     NoStepDown "P12" "a leader without a quorum stays, and goes on beating"
+        ["p12_leader_that_hears_nobody_steps_down_and_falls_silent"]
     VotePromiseNotMade "4.3" "an authorised vote says that it promises, and does not"
     VotesArePromises "4.3" "every vote counts as a promise to the new leader"
+        ["p26_answers_of_an_earlier_term_count_for_nothing"]
     PromiseShortened "5.4" "a shorter promise replaces a longer one"
+        ["raft::leader_lease::tests::a_promise_is_never_shortened_except_by_whom_it_was_made_to"]
     PromiseOwnLength "P34" "promises its own length instead of the one asked for"
+        ["p34_promise_is_as_long_as_the_leader_asks"]
 
     // Who counts.
     KeepExpiry "P13" "a smaller lease than before is not published"
+        ["p13_changed_configuration_counts_from_its_append"]
     JointHalf "P13" "a joint configuration decides by its new half alone"
+        ["raft::quorum::tests::quorums_of_adjacent_configurations_intersect"]
     LearnersCount "P14" "learners count"
+        ["p14_learners_promise_and_never_count"]
     AckFromEntry "P15" "who enters counts as having promised the newest round"
+        ["p15_new_member_has_promised_nothing"]
     LoneLeaseForever "P16" "a lone voter's lease never ends"
+        ["p16_lone_voter_has_a_lease_that_ends"]
 
     // Clocks.
     RawClockOnly "P17" "the lease is judged by the raw clock alone"
+        ["p17_suspended_leader_wakes_without_a_lease"]
     BootClockOnly "P17" "the lease is judged by the boot clock alone"
+        ["p18_one_wrong_clock_of_two_is_harmless"]
     EitherClockEndsPromise "P17" "a promise is over when one clock says so"
+        ["p17_suspended_voter_keeps_its_promise_longer"]
     NoMargin "P18" "the leader trusts the promise to its end"
+        ["p18_lease_ends_first_at_the_worst_drift"]
     UncheckedTiming "P18, A6" "settings without a margin for the drift are accepted"
+        ["raft::config::tests::a_margin_of_50_ms_is_refused_for_a_lease_of_10_s_which_needs_402"]
     StepBackIgnored "A4" "a clock that ran backwards goes unnoticed"
+        ["a04_step_back_of_a_clock_voids_the_lease"]
 
     // The read.
     MemoizedCheck "P20" "a permit is used again for 20 ms"
@@ -191,78 +237,146 @@ bugs! {
     PermitIndexIgnored "P21, A7" "the reader does not look whether its state has the permit's index"
     CommitNotCaptured "P21" "a leased read asks for nothing but the floor"
     ReadUnapplied "P21" "a permitted read does not wait until its index is applied"
+        ["node::tests::a_read_waits_until_the_state_machine_has_what_was_committed_before_it"]
     CommitPublishedLate "P21" "the commit index is published after what follows from it is out"
+        ["raft::tests::chaos::random_worlds_keep_every_claim_and_recover"]
     LeaseReadyAtOnce "P22" "a new leader serves before it has applied what it was elected with"
+        ["p22_new_leader_serves_once_all_is_applied_that_it_was_elected_with"]
     LeaseReadyByCommit "A8" "a new leader serves once that is committed, applied or not"
+        ["p22_new_leader_serves_once_all_is_applied_that_it_was_elected_with"]
     NoFloor "A7" "a permit does not ask for what the leader was elected with"
+        ["raft::leader_lease::tests::a_permit_reaches_the_floor_and_a_refusal_is_counted"]
     QuorumReadNoFloor "A7" "a quorum read does not ask for what the leader was elected with"
+        ["a07_permit_reaches_the_floor"]
     QuorumReadUnready "A7, A8" "quorum reads are permitted before the leader is ready"
+        ["a07_permit_reaches_the_floor"]
     QuorumReadOldRound "5.5" "a quorum read rests on a round from before it arrived"
+        ["round_from_before_a_read_does_not_permit_it"]
+    AnswerOfApplied "A11" "a leader tells followers what it has applied instead of what is committed"
+    AnswerUnconfirmed "4.4" "a leader answers followers whether its lease holds or not"
+    AnswerServesLater "4.4" "the answer to a question serves reads that came after it was put"
+    FreshUnconfirmed "4.4" "a leader says how fresh it is whether its lease holds or not"
+    NamesRepeat "4.4" "names of a follower's questions repeat after a restart"
+    AgeOfNewestName "4.4" "a state is as young as the last question, answered or not"
+    AgeUnapplied "4.4" "what is committed counts for the age of a state that has not applied it"
+    AgeBySlowerClock "A5" "an age is told by the slower clock, as if no clock were too slow"
+    AgeOverStepBack "A4" "ages are told on after a clock ran backwards"
+    LeaderAgeIsNow "5.5" "a leader's state is as old as its last look, not as its last quorum"
+    MinRevisionIgnored "5.8" "a read that says what was seen is shown less"
+    NoOwnSuccession "P9" "a leader that failed to hand over goes on without a lease"
     StepDownKeepsLease "P23" "the shared cell is not voided by stepping down"
+        ["p36_retired_leader_releases_the_promises"]
     LeaderVotes "P23" "a leader whose lease holds votes for another"
+        ["p23_lease_is_void_before_a_vote_is_given"]
     LeaseUntilStepDown "P24" "the lease holds until the leader finds out that it has no quorum"
+        ["p24_lease_is_judged_when_it_is_used"]
 
     // Messages.
     AnyAckIsNewest "P25" "an answer counts for the newest round, whichever it names"
+        ["p25_doubled_answers_are_as_old_as_their_round"]
     UnknownRoundIsNow "P25" "an answer that names an unknown round counts for the newest"
+        ["absurd_messages_change_nothing"]
     RoundsStartOver "P25, P26" "names of rounds start over with every leadership"
+        ["p26_answers_of_an_earlier_term_count_for_nothing"]
     RoundsRepeat "P33" "names of rounds repeat after a restart"
+        ["p33_answer_to_a_campaign_that_a_crash_undid_does_not_count"]
     OldTermAck "P26" "answers to an earlier term of the same leader count"
+        ["p26_answers_of_an_earlier_term_count_for_nothing"]
     RejectUnpromised "P27" "an append that does not fit is said to be promised, and is not"
     SilentDiskPromises "P29" "a voter whose disk is silent goes on promising"
+        ["p29_voter_without_a_disk_stops_promising"]
     SilentDiskLeads "P29" "a leader whose disk is silent stays"
+        ["p29_leader_without_a_disk_steps_down"]
     TimeFirst "P29, A2" "the tick is handled before the messages of its batch"
 
     // Lifecycle.
     VoteBeforeSync "P33" "a vote is given before it is durable"
+        ["p33_vote_is_told_once_it_is_durable"]
     OwnVoteBeforeSync "P33" "a candidate's own vote counts before it is durable"
+        ["p33_leader_has_its_own_vote_on_disk"]
     PromiseBeforeSync "P33, P34" "a promise is told before term and longest promise are durable"
+        ["p34_longer_promise_is_durable_before_it_is_told"]
     VoteForgotten "P33" "a restart forgets the vote"
     VoteToctou "P38" "while a vote is written, the leader of the term before is still promised"
+        ["p38_nothing_is_promised_while_a_vote_is_written"]
     ReleaseWhileServing "P36" "a retiring leader releases the promises and keeps its lease"
+        ["p36_retired_leader_releases_the_promises"]
     ReleaseByAnybody "P36" "anybody's release ends the promise"
+        ["p36_release_by_another_changes_nothing"]
     ReleaseEndsBlackout "P36" "a release ends the silence after a start as well"
+        ["raft::leader_lease::tests::a_release_does_not_end_the_silence_after_a_start"]
     NoTripwire "P37" "a later leader beside a valid lease goes unnoticed"
+        ["p37_leader_beside_a_valid_lease_trips_the_wire"]
     TrippedServes "P37" "leased reads go on after the tripwire went off"
+        ["p37_leader_beside_a_valid_lease_trips_the_wire"]
     TripwireForgotten "P37" "a restart forgets that the tripwire went off"
     CandidateTrips "P37" "a candidate of a later term sets the tripwire off"
+        ["p37_higher_term_of_a_candidate_is_no_proof"]
 
     // Raft.
     TwoVotes "Raft 5.2" "votes twice in a term"
+        ["split_vote_is_resolved"]
     LogIgnored "Raft 5.4.1" "votes for candidates whose log lacks entries"
+        ["lagging_log_is_not_elected"]
     OldTermsCounted "Raft 5.4.2" "entries of earlier terms are committed by counting"
+        ["only_entries_of_its_own_term_are_committed_by_counting"]
     CommitUnverified "Raft 5.3" "a follower commits entries that may not be its leader's"
+        ["conflict_is_found_in_one_step_per_term"]
     AckBeforeSync "R9" "entries are acknowledged before they are durable"
+        ["p29_voter_without_a_disk_stops_promising"]
     LeaderCountsUnsynced "R7" "a leader counts itself before its entries are durable"
+        ["leader_counts_itself_only_when_durable"]
     AppliedUnheld "A11" "entries are applied before they are durable here"
+        ["quorum_without_the_leader_commits_but_the_leader_applies_what_it_holds"]
     CutStaysDurable "Raft 5.3" "entries that were cut still count as durable"
+        ["conflict_is_found_in_one_step_per_term"]
 
     // Damage.
     QuarantineIgnored "A23" "a replica that lost its log votes and acknowledges at once"
+        ["a23_damaged_replica_neither_votes_nor_counts_until_it_is_whole"]
     RejoinUnconfirmed "A23" "a leader tells a damaged replica what to hold without asking a quorum"
+        ["a23_without_a_quorum_a_damaged_replica_is_not_told"]
     EarlierLifeCounts "A23" "what a damaged replica acknowledged before still counts"
+        ["a23_acknowledgements_of_an_earlier_life_are_void"]
     DamageKeepsCommit "A23" "the end of a damaged log is taken for what was applied from it"
+        ["raft::consensus::tests::a_damaged_log_is_not_taken_for_committed_because_something_was_applied"]
     WipedVotesAtOnce "A23" "a wiped replica that is whole again votes at once"
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"
     WaitersKept "A18" "writes go on waiting when leadership is lost"
+        ["node::tests::a_write_in_doubt_is_unknown_when_time_runs_out_and_when_leadership_is_lost"]
     UnknownSaidRefused "A18, X2" "a write in doubt is reported as not applied"
+        ["node::tests::a_write_in_doubt_is_unknown_when_time_runs_out_and_when_leadership_is_lost"]
     UnknownForgotten "A18" "a client settles a write by its last attempt alone"
     RetryApplied "A17" "a number that was applied is applied again"
+        ["kv::tests::a_retry_gets_the_first_reply_and_has_no_second_effect"]
     DedupByLast "A17" "a number below the last applied gets the last one's reply"
+        ["kv::tests::numbers_are_remembered_one_by_one_in_any_order"]
     MarkIgnored "A17" "a number at or below the acknowledged mark is applied"
+        ["kv::tests::an_acknowledged_number_is_refused_and_never_applied"]
     ForgottenInUse "A18" "sessions are forgotten though they were used since"
+        ["kv::tests::an_unknown_or_forgotten_session_is_refused_with_outcome_unknown"]
     FullTableEvicts "A18" "a full table of sessions evicts one for the next"
+        ["kv::tests::a_full_table_refuses_new_sessions_and_evicts_none"]
 
     // The log and the vote file.
     SyncSkipped "R9" "batches are not synced"
+        ["log::tests::after_a_crash_at_any_call_all_that_was_acknowledged_is_there_and_no_more"]
     VoteSyncSkipped "A19" "the vote file is not synced"
+        ["log::tests::after_a_crash_at_any_call_all_that_was_acknowledged_is_there_and_no_more"]
     SlotsAlternate "A19" "a vote is written into one slot, by turns"
+        ["log::tests::a_saved_vote_stands_in_both_slots_and_one_rotten_bit_never_takes_it_back"]
     SyncErrorForgiven "fsync" "a log whose sync failed goes on"
+        ["log::tests::each_failing_call_ends_in_a_typed_error_and_loses_nothing_acknowledged"]
     DamageIsTorn "A21" "a damaged sector of the last batch is taken for a torn one"
+        ["log::tests::every_flipped_bit_is_detected_or_harmless"]
     NamedIgnored "A21" "recovery does not look at what the vote file names as synced"
+        ["log::tests::a_batch_that_anything_names_is_never_taken_for_torn"]
     TailTrusted "A21" "the tail that is found is not made durable before it counts"
+        ["log::tests::a_kept_tail_is_made_durable_before_it_counts"]
     NoSpare "A22" "a segment is used before the next one is ready"
+        ["log::tests::the_next_segment_is_there_before_one_is_used"]
     QuarantineUnwritten "A23" "the mark of damage is not written down"
+        ["log::tests::a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine"]
 }

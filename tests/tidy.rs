@@ -24,7 +24,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kv", &["types", "time", "api"]),
     ("wire", &["types", "time", "api", "raft", "kv"]),
     ("node", &["types", "time", "api", "raft", "log", "kv"]),
-    ("clock", &["time"]),
+    ("leader_lease", &["types", "time", "raft"]),
+    ("clock", &["time", "raft", "leader_lease"]),
     (
         "transport",
         &["types", "time", "api", "raft", "wire", "node", "clock"],

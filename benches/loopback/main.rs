@@ -3,7 +3,7 @@
 //!
 //! `cargo bench --bench loopback`. For a closer look, after `--`: `quick` for one short round of
 //! each row, `64x1` for gets of 64 callers on one connection and nothing else, `alone` for a cluster
-//! of one; and `LEASEHOLD_BENCH_WRAPPER="valgrind --tool=callgrind"` or the like for the nodes.
+//! of one, `solo` to leave the echo out; and `LEASEHOLD_BENCH_WRAPPER="valgrind --tool=callgrind"` or the like for the nodes.
 //!
 //! Rows that belong together take turns, so that a busy machine spoils both sides of a ratio alike;
 //! shown are the medians of the rounds. CPU is what the leader's process used while it served,
@@ -54,6 +54,8 @@ struct Plan {
     length: Duration,
     /// One row of gets, and nothing else.
     only: Option<(usize, usize)>,
+    /// No echo, so that a profile of this process shows the SDK alone.
+    solo: bool,
 }
 
 impl Plan {
@@ -63,6 +65,7 @@ impl Plan {
             rounds: 5,
             length: Duration::from_secs(2),
             only: None,
+            solo: false,
         };
         for argument in arguments {
             match argument.split_once('x') {
@@ -71,6 +74,7 @@ impl Plan {
                     plan.length = Duration::from_millis(500);
                 }
                 _ if argument == "alone" => plan.nodes = 1,
+                _ if argument == "solo" => plan.solo = true,
                 Some((callers, connections)) => {
                     plan.only = Some((callers.parse().unwrap(), connections.parse().unwrap()));
                 }
@@ -117,36 +121,48 @@ async fn bench(folder: &Path, plan: &Plan) {
     let tls = processes::tls(&IdentityFiles::client(&folder.join("pki"), "tester"));
 
     println!(
-        "| Leased get | gets/s | p50 | p99 | CPU a get | sleeps a get | echo: /s | p50 | CPU | sleeps \
-         | throughput ratio | p50 ratio |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
+        "| Leased get | gets/s | p50 | p99 | server CPU a get | client CPU a get | sleeps a get \
+         | echo: /s | p50 | server CPU | client CPU | sleeps | throughput ratio | p50 ratio |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     );
-    for (callers, connections) in plan.only.map_or(ROWS.to_vec(), |only| vec![only]) {
+    for (callers, connections) in plan.only.map_or_else(|| ROWS.to_vec(), |only| vec![only]) {
         let mut pairs = Vec::new();
         for _ in 0..plan.rounds {
-            let before = leader.usage();
-            let get = load::closed(&clients[..connections], Load::Get, callers, plan.length).await;
-            let get = Measured::new(get, leader.usage().since(before));
+            let clients = &clients[..connections];
+            let gets = load::closed(clients, Load::Get, callers, plan.length);
+            let get = Measured::of(leader, gets).await;
             let mut echoes = Vec::new();
             for _ in 0..connections {
                 echoes.push(EchoClient::connect(echo.address, &tls, request, reply).await);
             }
-            let before = echo.usage();
-            let round = echo_round(echoes, callers / connections, plan.length).await;
-            pairs.push((get, Measured::new(round, echo.usage().since(before))));
+            let length = if plan.solo {
+                Duration::ZERO
+            } else {
+                plan.length
+            };
+            let round = echo_round(echoes, callers / connections, length);
+            pairs.push((get, Measured::of(&echo, round).await));
         }
         let of = |what: &dyn Fn(&(Measured, Measured)) -> f64| median(pairs.iter().map(what));
+        let row = |which: &dyn Fn(&(Measured, Measured)) -> &Measured| {
+            let of = |what: &dyn Fn(&Measured) -> f64| of(&|pair| what(which(pair)));
+            (
+                of(&|it| it.round.rate),
+                of(&|it| it.round.micros(0.5)),
+                of(&|it| it.round.micros(0.99)),
+                of(&|it| it.micros_of(it.server)),
+                of(&|it| it.micros_of(it.client)),
+                of(&Measured::sleeps),
+            )
+        };
+        let (rate, p50, p99, server, client, sleeps) = row(&|pair| &pair.0);
+        print!(
+            "| {callers} callers, {connections} connections | {rate:.0} | {p50:.1} µs | {p99:.1} µs \
+             | {server:.2} µs | {client:.2} µs | {sleeps:.3} "
+        );
+        let (rate, p50, _, server, client, sleeps) = row(&|pair| &pair.1);
         println!(
-            "| {callers} callers, {connections} connections | {:.0} | {:.1} µs | {:.1} µs | {:.2} µs | {:.3} \
-             | {:.0} | {:.1} µs | {:.2} µs | {:.3} | {:.2} | {:.2} |",
-            of(&|pair| pair.0.round.rate),
-            of(&|pair| pair.0.round.micros(0.5)),
-            of(&|pair| pair.0.round.micros(0.99)),
-            of(&|pair| pair.0.cpu_micros()),
-            of(&|pair| pair.0.sleeps()),
-            of(&|pair| pair.1.round.rate),
-            of(&|pair| pair.1.round.micros(0.5)),
-            of(&|pair| pair.1.cpu_micros()),
-            of(&|pair| pair.1.sleeps()),
+            "| {rate:.0} | {p50:.1} µs | {server:.2} µs | {client:.2} µs | {sleeps:.3} | {:.2} | {:.2} |",
             of(&|pair| pair.0.round.rate / pair.1.round.rate),
             of(&|pair| pair.0.round.micros(0.5) / pair.1.round.micros(0.5)),
         );
@@ -194,23 +210,30 @@ async fn writes(plan: &Plan, clients: &[Client]) {
     );
 }
 
-/// A round with what it cost the process that served it.
+/// A round with what it cost the process that served it, and this one.
 struct Measured {
     round: Round,
-    usage: Usage,
+    server: Usage,
+    client: Usage,
 }
 
 impl Measured {
-    fn new(round: Round, usage: Usage) -> Self {
-        Self { round, usage }
+    async fn of(server: &Process, round: impl Future<Output = Round>) -> Self {
+        let (served, own) = (server.usage(), Usage::own());
+        let round = round.await;
+        Self {
+            round,
+            server: server.usage().since(served),
+            client: Usage::own().since(own),
+        }
     }
 
-    fn cpu_micros(&self) -> f64 {
-        self.usage.cpu.as_secs_f64() * 1e6 / self.round.count as f64
+    fn micros_of(&self, usage: Usage) -> f64 {
+        usage.cpu.as_secs_f64() * 1e6 / self.round.count as f64
     }
 
     fn sleeps(&self) -> f64 {
-        self.usage.sleeps as f64 / self.round.count as f64
+        self.server.sleeps as f64 / self.round.count as f64
     }
 }
 
@@ -274,6 +297,7 @@ async fn sizes(client: &Client) -> (usize, usize) {
     let call = api::Call {
         timeout_ms: 9_950,
         consistency,
+        min_revision: 0,
         session: None,
         request,
     };

@@ -99,6 +99,11 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// Of this process.
+    pub(crate) fn own() -> Self {
+        Self::of("self")
+    }
+
     fn of(process: &str) -> Self {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
         // The name, in brackets, may hold anything; behind it the fields are counted from 3.

@@ -353,7 +353,7 @@ fn plan(reads: f64, arguments: &LoadArgs, global: &GlobalArgs) -> Result<Plan, F
     Ok(Plan {
         load: Load {
             reads,
-            consistency: global.consistency.into(),
+            consistency: global.consistency,
             keys: Arc::new(Keys::new(arguments.keys, arguments.value_size)),
             choice: match arguments.distribution {
                 Distribution::Uniform => Choice::Uniform,

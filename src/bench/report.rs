@@ -628,6 +628,7 @@ fn consistency_name(consistency: Consistency) -> &'static str {
         Consistency::LinearizableQuorum => "quorum",
         Consistency::LeaseOnly => "lease",
         Consistency::Serializable => "serializable",
+        Consistency::MaxStaleness(_) => "bounded",
     }
 }
 

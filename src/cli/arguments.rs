@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use self::bench::BenchCommand;
 use self::bench::VerifyCommand;
-use crate::api;
+use crate::api::Consistency;
 use crate::types::ClusterId;
 
 const EXAMPLES: &str = "\
@@ -91,12 +91,16 @@ pub struct GlobalArgs {
     /// Show keys and values as hexadecimal escapes
     #[arg(long, global = true)]
     pub hex: bool,
-    /// How fresh a read must be
+    /// How fresh a read must be: l (linearizable: under the leader's lease, else by a quorum
+    /// round), q (linearizable, always by a quorum round), lease (linearizable, only under the
+    /// lease), s (serializable: whatever the asked node knows), or the longest time that the state
+    /// may be old, as 500ms or 5s
     #[arg(
         long,
         global = true,
         env = "LEASEHOLD_CONSISTENCY",
-        value_name = "LEVEL",
+        value_name = "l|q|lease|s|DURATION",
+        value_parser = parse_consistency,
         default_value = "l"
     )]
     pub consistency: Consistency,
@@ -114,35 +118,6 @@ pub enum Format {
     Table,
     /// Every field on a line of its own
     Fields,
-}
-
-/// How fresh a read must be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Consistency {
-    /// Linearizable: under the leader's lease, else by a quorum round
-    #[default]
-    #[value(name = "l", alias = "linearizable")]
-    Linearizable,
-    /// Linearizable, always by a quorum round
-    #[value(name = "q", alias = "quorum")]
-    Quorum,
-    /// Linearizable, only under the lease
-    #[value(name = "lease")]
-    Lease,
-    /// Whatever the asked node knows, possibly old
-    #[value(name = "s", alias = "serializable")]
-    Serializable,
-}
-
-impl From<Consistency> for api::Consistency {
-    fn from(consistency: Consistency) -> Self {
-        match consistency {
-            Consistency::Linearizable => Self::Linearizable,
-            Consistency::Quorum => Self::LinearizableQuorum,
-            Consistency::Lease => Self::LeaseOnly,
-            Consistency::Serializable => Self::Serializable,
-        }
-    }
 }
 
 /// What is to be done.
@@ -416,6 +391,23 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
         _ => {
             Err("write a number and a unit between 1ms and 1h, for example 500ms or 5s".to_owned())
         }
+    }
+}
+
+/// A level by its name, or how old a state may be at most.
+fn parse_consistency(text: &str) -> Result<Consistency, String> {
+    match text {
+        "l" | "linearizable" => Ok(Consistency::Linearizable),
+        "q" | "quorum" => Ok(Consistency::LinearizableQuorum),
+        "lease" => Ok(Consistency::LeaseOnly),
+        "s" | "serializable" => Ok(Consistency::Serializable),
+        _ => humantime::parse_duration(text)
+            .map(Consistency::MaxStaleness)
+            .map_err(|_| {
+                "choose l, q, lease or s, or write how old the state may be at most, for example \
+                 500ms or 5s"
+                    .to_owned()
+            }),
     }
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use clap_complete::Shell;
 
-use super::arguments::{CertCommand, Consistency};
+use super::arguments::CertCommand;
 use super::failure::Exit;
 use super::runtime::DevCluster;
 use super::*;
@@ -67,7 +67,7 @@ fn global_flags_may_stand_before_and_after_the_verb() {
         assert_eq!(global.endpoints, ["a:1", "b:2"]);
         assert_eq!(global.timeout, Duration::from_millis(500));
         assert_eq!(global.output, Format::Json);
-        assert_eq!(global.consistency, Consistency::Lease);
+        assert_eq!(global.consistency, crate::api::Consistency::LeaseOnly);
     }
 }
 

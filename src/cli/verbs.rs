@@ -62,10 +62,7 @@ pub async fn run(
     };
     match verb {
         Verb::Put(arguments) => put(arguments, connection, view, out).await,
-        Verb::Get(arguments) => {
-            let consistency = global.consistency.into();
-            get(arguments, connection, consistency, view, out).await
-        }
+        Verb::Get(arguments) => get(arguments, connection, global.consistency, view, out).await,
         Verb::Del(arguments) => del(arguments, connection, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
@@ -120,6 +117,7 @@ async fn get(
         limit: arguments.limit,
         keys_only: arguments.keys_only,
         count_only: arguments.count_only,
+        ..RangeRequest::default()
     });
     let response = connection.call(request, consistency).await?;
     let ResponseBody::Range(body) = response.body else {

@@ -1,48 +1,47 @@
 //! One connection to one node, shared by any number of requests.
 //!
-//! A request is encoded into a buffer that all requests share, and one task writes whatever has
-//! gathered there: under load, many requests become one write and share their packets. Replies
-//! come back in any order and find their request by number. Large requests and ranges have a
-//! stream of their own, so that nothing small waits behind them.
+//! Large requests and ranges have a stream of their own, so that nothing small waits behind them;
+//! each stream is a [`Lane`].
 //!
 //! A node that has died does not say so. So while requests wait, the packets of the connection
 //! are watched: if ours go out and nothing at all comes back, the link is given up for lost, and
 //! requests that may be sent again are told at once instead of at their deadline.
 
+mod lane;
+
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use tokio::sync::Notify;
-use tokio::sync::Semaphore;
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::api::Error;
 use crate::api::KeyRange;
+use crate::api::Outcome;
 use crate::api::Request;
 use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::client::senseless;
 use crate::transport::CloseCode;
 use crate::transport::Connection;
-use crate::transport::FrameReceiver;
-use crate::transport::FrameSender;
 use crate::transport::FrameStream;
 use crate::transport::Lost;
 use crate::transport::StreamError;
 use crate::types::NodeId;
+use crate::wire::Frame;
 use crate::wire::FrameLimits;
 use crate::wire::WireError;
 use crate::wire::client::ClientFrame;
 use crate::wire::client::ServerFrame;
 use crate::wire::encode;
+use crate::wire::point::PointCall;
+use crate::wire::point::PointReply;
+use crate::wire::point::encode_point_call;
 
-/// Requests under way at one time; the server takes as many from a connection.
-const IN_FLIGHT_MAX: usize = 4096;
+use lane::Lane;
+use lane::Signals;
+
 /// A value from here on is large, and travels beside the small ones.
 const LARGE_BYTES: usize = 32 << 10;
 /// How often a link with waiting requests is looked at.
@@ -80,7 +79,7 @@ impl From<StreamError> for BrokenCause {
         match error {
             StreamError::Lost(lost) => Self::Lost(lost),
             StreamError::Malformed(_) => Self::Malformed,
-            StreamError::Finished | StreamError::Stopped => Self::Ended,
+            StreamError::Finished | StreamError::Stopped | StreamError::TooSlow => Self::Ended,
         }
     }
 }
@@ -106,24 +105,26 @@ impl Link {
         second: FrameStream,
         limits: FrameLimits,
     ) -> Arc<Self> {
-        let busy = Arc::new(Notify::new());
+        let signals = Arc::new(Signals::default());
         let suspect = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
         let mut lane = |stream: FrameStream| {
-            let lane = Arc::new(Lane::new(limits, Arc::clone(&busy)));
+            let lane = Arc::new(Lane::new(limits, Arc::clone(&signals)));
             let (sender, receiver) = stream.split();
-            tasks.spawn(send(Arc::clone(&lane), sender));
-            tasks.spawn(receive(Arc::clone(&lane), receiver));
+            tasks.spawn(lane::send(Arc::clone(&lane), sender));
+            tasks.spawn(lane::receive(Arc::clone(&lane), receiver));
             lane
         };
         let small = lane(first);
         let large = lane(second);
+        let lanes = || [Arc::clone(&small), Arc::clone(&large)];
         tasks.spawn(watch(
             connection.clone(),
-            [Arc::clone(&small), Arc::clone(&large)],
-            busy,
+            lanes(),
+            Arc::clone(&signals),
             Arc::clone(&suspect),
         ));
+        tasks.spawn(keep_deadlines(lanes(), signals));
         Arc::new(Self {
             connection,
             member_id,
@@ -160,7 +161,52 @@ impl Link {
         } else {
             &self.small
         };
-        lane.call(frame, movable, deadline).await
+        let reply = lane.call(movable, deadline, |number, limits, out| {
+            frame.request_id = number;
+            encode(frame, limits, out)
+        });
+        self.decode(&reply.await?)
+    }
+
+    /// As [`Link::call`], for a read of one key.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn read_point(
+        &self,
+        call: &PointCall<'_>,
+        deadline: Instant,
+    ) -> Result<Result<PointReply, Error>, Broken> {
+        let reply = self.small.call(true, deadline, |number, limits, out| {
+            encode_point_call(number, call, limits, out)
+        });
+        let reply = reply.await?;
+        match PointReply::of(&reply) {
+            Some(found) => Ok(Ok(found)),
+            None => Ok(self
+                .decode(&reply)?
+                .and_then(|response| match response.body {
+                    ResponseBody::Range(range) => Ok(PointReply {
+                        header: response.header,
+                        count: range.count,
+                        kv: range.kvs.into_iter().next(),
+                    }),
+                    other => Err(senseless(&other, Outcome::NotApplied)),
+                })),
+        }
+    }
+
+    fn decode(&self, reply: &Frame) -> Result<Result<Response, Error>, Broken> {
+        match reply.decode::<ServerFrame>() {
+            Ok(reply) => Ok(reply.result),
+            Err(error) => {
+                self.connection.close_malformed(&error);
+                Err(Broken {
+                    sent: true,
+                    cause: BrokenCause::Malformed,
+                })
+            }
+        }
     }
 
     pub(super) fn close(&self) {
@@ -187,304 +233,18 @@ fn is_large(request: &Request) -> bool {
     }
 }
 
-/// One stream of requests.
-#[derive(Debug)]
-struct Lane {
-    state: Mutex<LaneState>,
-    /// There is something to write.
-    filled: Notify,
-    /// There is something to watch.
-    busy: Arc<Notify>,
-    room: Semaphore,
-    limits: FrameLimits,
-}
-
-#[derive(Debug, Default)]
-struct LaneState {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    waiting: usize,
-    out: BytesMut,
-    /// Requests written into `out` so far, and how many of them the writer has taken.
-    encoded: u64,
-    taken: u64,
-    over: Option<BrokenCause>,
-}
-
-/// Where a request waits. Its number on the wire is its place here, with the count of requests
-/// that the place has had above it: a late reply to a request that was given up finds nobody.
-#[derive(Debug, Default)]
-struct Slot {
-    turn: u32,
-    waiter: Option<Waiter>,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    reply: oneshot::Sender<Result<Result<Response, Error>, Broken>>,
-    movable: bool,
-    /// Which of the encoded requests it is.
-    order: u64,
-}
-
-impl Lane {
-    fn new(limits: FrameLimits, busy: Arc<Notify>) -> Self {
-        Self {
-            state: Mutex::default(),
-            filled: Notify::new(),
-            busy,
-            room: Semaphore::new(IN_FLIGHT_MAX),
-            limits,
-        }
-    }
-
-    async fn call(
-        &self,
-        frame: &mut ClientFrame,
-        movable: bool,
-        deadline: Instant,
-    ) -> Result<Result<Response, Error>, Broken> {
-        let room = tokio::time::timeout_at(deadline, self.room.acquire());
-        let Ok(permit) = room.await else {
-            return Err(Broken {
-                sent: false,
-                cause: BrokenCause::OutOfTime,
-            });
-        };
-        let permit = permit.expect("the semaphore is never closed");
-        let (reply, receiver) = oneshot::channel();
-        let waiting = self.enter(frame, reply, movable)?;
-        let result = tokio::time::timeout_at(deadline, receiver).await;
-        drop(waiting);
-        drop(permit);
-        match result {
-            Ok(Ok(result)) => result,
-            // Every waiter is answered before it is dropped, so this cannot happen; were it to,
-            // the honest answer is that nothing is known.
-            Ok(Err(_)) => Err(Broken {
-                sent: true,
-                cause: BrokenCause::Ended,
-            }),
-            // Even if it has not left yet: it lies among others that wait to be written, and goes
-            // with them.
-            Err(_) => Err(Broken {
-                sent: true,
-                cause: BrokenCause::OutOfTime,
-            }),
-        }
-    }
-
-    /// Takes a place and writes the request.
-    fn enter(
-        &self,
-        frame: &mut ClientFrame,
-        reply: oneshot::Sender<Result<Result<Response, Error>, Broken>>,
-        movable: bool,
-    ) -> Result<Waiting<'_>, Broken> {
-        let unsent = |cause| Broken { sent: false, cause };
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        if let Some(cause) = &state.over {
-            return Err(unsent(cause.clone()));
-        }
-        let place = state.free.pop().unwrap_or_else(|| {
-            state.slots.push(Slot::default());
-            u32::try_from(state.slots.len() - 1).expect("places are bounded by the semaphore")
-        });
-        let slot = &mut state.slots[place as usize];
-        slot.turn = slot.turn.wrapping_add(1);
-        frame.request_id = number_of(place, slot.turn);
-        if let Err(error) = encode(frame, &self.limits, &mut state.out) {
-            state.free.push(place);
-            return Err(unsent(BrokenCause::TooLong(error)));
-        }
-        state.encoded += 1;
-        slot.waiter = Some(Waiter {
-            reply,
-            movable,
-            order: state.encoded,
-        });
-        state.waiting += 1;
-        let first = state.waiting == 1;
-        drop(guard);
-        self.filled.notify_one();
-        if first {
-            self.busy.notify_one();
-        }
-        Ok(Waiting {
-            lane: self,
-            request_id: frame.request_id,
-        })
-    }
-
-    /// Hands out the replies of one batch.
-    fn answer(&self, replies: &mut Vec<ServerFrame>) {
-        let mut state = self.lock();
-        let found: Vec<_> = replies
-            .drain(..)
-            .filter_map(|frame| Some((state.leave(frame.request_id)?, frame.result)))
-            .collect();
-        drop(state);
-        for (waiter, result) in found {
-            // Whoever gave up meanwhile does not want it.
-            let _ = waiter.reply.send(Ok(result));
-        }
-    }
-
-    /// Ends the lane: every waiter is told.
-    fn end(&self, cause: &BrokenCause) {
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        if state.over.is_none() {
-            state.over = Some(cause.clone());
-        }
-        let taken = state.taken;
-        // What has not left by now never will: so it is certain that it was not sent.
-        state.out.clear();
-        let waiters = state.leave_all(|_| true);
-        drop(guard);
-        tell(waiters, taken, cause);
-    }
-
-    /// Tells those who may go elsewhere that they should.
-    fn give_up_movable(&self) {
-        let mut state = self.lock();
-        // What waits to be written leaves all the same, should the link come back to life.
-        let encoded = state.encoded;
-        let waiters = state.leave_all(|waiter| waiter.movable);
-        drop(state);
-        tell(waiters, encoded, &BrokenCause::Silent);
-    }
-
-    fn is_over(&self) -> bool {
-        self.lock().over.is_some()
-    }
-
-    fn waiting(&self) -> usize {
-        self.lock().waiting
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LaneState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl LaneState {
-    fn leave(&mut self, request_id: u64) -> Option<Waiter> {
-        let (place, turn) = place_of(request_id);
-        let slot = self.slots.get_mut(place as usize)?;
-        if slot.turn != turn {
-            return None;
-        }
-        let waiter = slot.waiter.take()?;
-        self.free.push(place);
-        self.waiting -= 1;
-        Some(waiter)
-    }
-
-    fn leave_all(&mut self, wanted: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
-        let mut left = Vec::new();
-        for (place, slot) in (0..).zip(&mut self.slots) {
-            if let Some(waiter) = slot.waiter.take_if(|waiter| wanted(waiter)) {
-                self.free.push(place);
-                self.waiting -= 1;
-                left.push(waiter);
-            }
-        }
-        left
-    }
-}
-
-fn tell(waiters: Vec<Waiter>, taken: u64, cause: &BrokenCause) {
-    for waiter in waiters {
-        let _ = waiter.reply.send(Err(Broken {
-            sent: waiter.order <= taken,
-            cause: cause.clone(),
-        }));
-    }
-}
-
-fn number_of(place: u32, turn: u32) -> u64 {
-    u64::from(turn) << 32 | u64::from(place)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the two halves of the number are wanted"
-)]
-fn place_of(request_id: u64) -> (u32, u32) {
-    (request_id as u32, (request_id >> 32) as u32)
-}
-
-/// A place in a lane, given up when dropped.
-struct Waiting<'a> {
-    lane: &'a Lane,
-    request_id: u64,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.lane.lock().leave(self.request_id);
-    }
-}
-
-async fn send(lane: Arc<Lane>, mut sender: FrameSender) {
-    loop {
-        lane.filled.notified().await;
-        // Whoever is ready to add a request does so first: it rides along.
-        tokio::task::yield_now().await;
-        let batch = {
-            let mut state = lane.lock();
-            if state.over.is_some() {
-                return;
-            }
-            state.taken = state.encoded;
-            state.out.split().freeze()
-        };
-        if batch.is_empty() {
-            continue;
-        }
-        if let Err(error) = sender.write(batch).await {
-            lane.end(&error.into());
-            return;
-        }
-    }
-}
-
-async fn receive(lane: Arc<Lane>, mut receiver: FrameReceiver) {
-    let mut frames = Vec::new();
-    let mut replies = Vec::new();
-    loop {
-        let mut read = receiver.read_batch(&mut frames).await;
-        for frame in frames.drain(..) {
-            match receiver.decode(&frame) {
-                Ok(reply) => replies.push(reply),
-                Err(error) => {
-                    read = Err(error);
-                    break;
-                }
-            }
-        }
-        lane.answer(&mut replies);
-        if let Err(error) = read {
-            lane.end(&error.into());
-            return;
-        }
-    }
-}
-
 /// Watches the packets while requests wait.
 async fn watch(
     connection: Connection,
     lanes: [Arc<Lane>; 2],
-    busy: Arc<Notify>,
+    signals: Arc<Signals>,
     suspect: Arc<AtomicBool>,
 ) {
     let mut silent_looks = 0;
     let mut before = connection.datagrams();
     loop {
         if lanes.iter().all(|lane| lane.waiting() == 0) {
-            busy.notified().await;
+            signals.busy.notified().await;
             before = connection.datagrams();
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
@@ -501,6 +261,25 @@ async fn watch(
                 lane.give_up_movable();
             }
             silent_looks = 0;
+        }
+    }
+}
+
+/// Ends the wait of requests whose time is over. One timer serves them all: nearly every request is
+/// answered long before its deadline, and a timer of its own would cost it more than anything else
+/// here.
+async fn keep_deadlines(lanes: [Arc<Lane>; 2], signals: Arc<Signals>) {
+    loop {
+        match lanes.iter().filter_map(|lane| lane.first_deadline()).min() {
+            None => signals.earlier.notified().await,
+            Some(first) => {
+                let early = tokio::time::timeout_at(first, signals.earlier.notified()).await;
+                if early.is_err() {
+                    for lane in &lanes {
+                        lane.end_overdue(first);
+                    }
+                }
+            }
         }
     }
 }

@@ -56,6 +56,7 @@ use crate::api::Consistency;
 use crate::api::DeleteRangeRequest;
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::api::KeyRange;
 use crate::api::LeaderLeaseReport;
 use crate::api::Outcome;
 use crate::api::PutRequest;
@@ -69,6 +70,8 @@ use crate::transport::Endpoint;
 use crate::transport::TransportStats;
 use crate::types::NodeId;
 use crate::wire::FrameLimits;
+use crate::wire::point::PointCall;
+use crate::wire::point::Wanted;
 
 pub use options::ConnectOptions;
 pub use options::DeleteOptions;
@@ -85,6 +88,7 @@ use self::pool::Pool;
 use self::route::Errand;
 use self::route::Failed;
 use self::route::Router;
+use self::route::Tried;
 use self::route::describe;
 use self::route::in_time;
 use self::session::Session;
@@ -193,18 +197,56 @@ impl Client {
         key: impl AsRef<[u8]>,
         options: Option<GetOptions>,
     ) -> Result<GetResponse, Error> {
-        let options = options.unwrap_or_default();
+        let (options, key) = (options.unwrap_or_default(), key.as_ref());
+        let defaults = &self.inner.options;
+        let consistency = options.consistency.unwrap_or(defaults.consistency);
+        let timeout = options.timeout.unwrap_or(defaults.timeout);
+        let deadline = in_time(timeout);
+        let is_plain = options.range == KeyRange::Single
+            && consistency != Consistency::Serializable
+            && !key.is_empty()
+            && key.len() <= defaults.limits.key_bytes_max;
+        let mut first = None;
+        if is_plain {
+            let mut call = PointCall {
+                timeout_ms: 0,
+                consistency,
+                min_revision: options.min_revision,
+                key,
+                wanted: Wanted::of(options.keys_only, options.count_only),
+                limit: options.limit,
+            };
+            match self
+                .inner
+                .router
+                .try_point(&mut call, timeout, deadline)
+                .await
+            {
+                Tried::Found(found) => return Ok(found.into()),
+                Tried::Failed(attempt) => first = Some(attempt),
+                Tried::Not => {}
+            }
+        }
         let request = Request::Range(RangeRequest {
-            key: Bytes::copy_from_slice(key.as_ref()),
+            key: Bytes::copy_from_slice(key),
             range: options.range,
             limit: options.limit,
             keys_only: options.keys_only,
             count_only: options.count_only,
+            ..RangeRequest::default()
         });
-        let consistency = options
-            .consistency
-            .unwrap_or(self.inner.options.consistency);
-        let (header, body) = self.read(request, consistency, options.timeout).await?;
+        validate(&request, &defaults.limits)?;
+        let errand = Errand {
+            request,
+            consistency,
+            min_revision: options.min_revision,
+            ticket: None,
+            timeout,
+            only: None,
+        };
+        // In a box, so that the future of the shortest way is a small one.
+        let rest = Box::pin(self.inner.router.run_after(errand, deadline, first));
+        let (header, body) = rest.await.map(parts).map_err(|failed| failed.error)?;
         match body {
             ResponseBody::Range(range) => Ok(GetResponse {
                 header,
@@ -287,6 +329,7 @@ impl Client {
         let errand = Errand {
             request: Request::Status,
             consistency: Consistency::Serializable,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: Some(&endpoint),
@@ -339,6 +382,7 @@ impl Client {
         let errand = Errand {
             request: Request::MoveLeader { target },
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: None,
@@ -365,7 +409,7 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Response, Error> {
         let (header, body) = match request {
-            Request::Range(_) => self.read(request, consistency, None).await?,
+            Request::Range(_) => self.read(request, consistency, 0, None).await?,
             Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) => {
                 self.write(request, None).await?
             }
@@ -407,6 +451,7 @@ impl Client {
         let errand = Errand {
             request,
             consistency,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: Some(&endpoint),
@@ -472,6 +517,7 @@ impl Client {
         &self,
         request: Request,
         consistency: Consistency,
+        min_revision: i64,
         timeout: Option<Duration>,
     ) -> Result<(ResponseHeader, ResponseBody), Error> {
         let options = &self.inner.options;
@@ -479,6 +525,7 @@ impl Client {
         let errand = Errand {
             request,
             consistency,
+            min_revision,
             ticket: None,
             timeout: timeout.unwrap_or(options.timeout),
             only: None,
@@ -508,6 +555,7 @@ impl Client {
             let errand = Errand {
                 request: request.clone(),
                 consistency: Consistency::Linearizable,
+                min_revision: 0,
                 ticket: ticket.as_ref(),
                 timeout: left,
                 only: None,
@@ -576,6 +624,7 @@ impl Client {
         let errand = Errand {
             request: Request::OpenSession,
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             ticket: None,
             timeout: deadline.saturating_duration_since(in_time(Duration::ZERO)),
             only: None,

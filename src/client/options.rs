@@ -282,6 +282,7 @@ pub struct GetOptions {
     pub(super) keys_only: bool,
     pub(super) count_only: bool,
     pub(super) consistency: Option<Consistency>,
+    pub(super) min_revision: i64,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -326,7 +327,18 @@ impl GetOptions {
         self.count_only = true;
         self
     }
-    /// How fresh this read must be.
+    /// Not before the asked node has reached this revision: with the newest one that a caller has
+    /// seen (in the header of a reply) it is never shown less than that, whichever node answers and
+    /// whatever clocks do. If the revision does not come in time, the read fails with
+    /// [`ErrorKind::FutureRevision`]. Default: 0, any.
+    #[must_use]
+    pub fn with_min_revision(mut self, revision: i64) -> Self {
+        self.min_revision = revision;
+        self
+    }
+    /// How fresh this read must be. [`Consistency::Serializable`] and
+    /// [`Consistency::MaxStaleness`] are asked of any node that is connected, all others of the
+    /// leader where it is known.
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::api::KeyValue;
 use crate::api::ResponseHeader;
+use crate::wire::point::PointReply;
 
 /// The keys that a [`get`](crate::client::Client::get) found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,17 @@ pub struct GetResponse {
     pub more: bool,
     /// How many there are in all, whatever the limit.
     pub count: u64,
+}
+
+impl From<PointReply> for GetResponse {
+    fn from(reply: PointReply) -> Self {
+        Self {
+            header: reply.header,
+            kvs: reply.kv.into_iter().collect(),
+            more: false,
+            count: reply.count,
+        }
+    }
 }
 
 impl GetResponse {

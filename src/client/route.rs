@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -23,8 +24,10 @@ use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Outcome;
+use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
+use crate::api::ResponseHeader;
 use crate::api::SessionCall;
 use crate::client::link::Broken;
 use crate::client::link::BrokenCause;
@@ -35,6 +38,8 @@ use crate::client::session::Ticket;
 use crate::transport::Lost;
 use crate::types::NodeId;
 use crate::wire::client::ClientFrame;
+use crate::wire::point::PointCall;
+use crate::wire::point::PointReply;
 
 /// The server is told a little less than is left, so that its own verdict arrives in time.
 const REPLY_SHARE: u32 = 20;
@@ -46,10 +51,38 @@ const DIAL_PATIENCE: Duration = Duration::from_millis(300);
 const TRIES_OF_CONNECTED: u32 = 2;
 
 /// Who is believed to lead, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Leader {
     pub(super) id: Option<NodeId>,
     pub(super) address: String,
+    /// The link that it answered on last. The pool keeps it.
+    link: Weak<Link>,
+}
+
+/// Where a request goes.
+enum Target {
+    Leader(Arc<Leader>),
+    Other(String),
+}
+
+impl Target {
+    fn address(&self) -> &str {
+        match self {
+            Self::Leader(leader) => &leader.address,
+            Self::Other(address) => address,
+        }
+    }
+
+    /// The link to it, if one is known that requests have a good chance on.
+    fn link(&self, pool: &Pool) -> Option<Arc<Link>> {
+        let known = match self {
+            Self::Leader(leader) => leader.link.upgrade(),
+            Self::Other(_) => None,
+        };
+        known
+            .filter(|link| link.is_usable())
+            .or_else(|| pool.usable(self.address()))
+    }
 }
 
 /// The endpoints, and what is known of who leads.
@@ -67,10 +100,26 @@ pub(super) struct Router {
 pub(super) struct Errand<'a> {
     pub(super) request: Request,
     pub(super) consistency: Consistency,
+    pub(super) min_revision: i64,
     pub(super) ticket: Option<&'a Ticket>,
     pub(super) timeout: Duration,
     /// Only this node will do.
     pub(super) only: Option<&'a str>,
+}
+
+/// What came of a first attempt in the shortest way.
+pub(super) enum Tried {
+    Found(PointReply),
+    Failed(FirstAttempt),
+    /// It was not made.
+    Not,
+}
+
+/// A first attempt that failed.
+pub(super) struct FirstAttempt {
+    target: Target,
+    link: Arc<Link>,
+    failure: Result<Error, Broken>,
 }
 
 /// Why a request failed in the end.
@@ -116,11 +165,62 @@ impl Router {
     /// Safe; but what was sent stays sent, and a write may take effect.
     pub(super) async fn run(&self, errand: Errand<'_>) -> Result<Response, Failed> {
         let deadline = in_time(errand.timeout);
+        self.run_after(errand, deadline, None).await
+    }
+
+    /// Makes the first attempt of a read of one key in the shortest way, if a leader is known and
+    /// connected. Whatever does not come of it at once is left to [`Router::run_after`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn try_point(
+        &self,
+        call: &mut PointCall<'_>,
+        timeout: Duration,
+        deadline: Instant,
+    ) -> Tried {
+        let Some(leader) = self.leader.load_full() else {
+            return Tried::Not;
+        };
+        let Some(link) = leader.link.upgrade().filter(|link| link.is_usable()) else {
+            return Tried::Not;
+        };
+        call.timeout_ms = told(timeout);
+        let failure = match link.read_point(call, deadline).await {
+            Ok(Ok(found)) => {
+                // The usual reply has no news.
+                if found.header.leader_id != leader.id || found.header.member_id != link.member_id()
+                {
+                    self.learn(&found.header, &Target::Leader(leader), &link);
+                }
+                return Tried::Found(found);
+            }
+            Ok(Err(error)) => Ok(error),
+            Err(broken) => Err(broken),
+        };
+        Tried::Failed(FirstAttempt {
+            target: Target::Leader(leader),
+            link,
+            failure,
+        })
+    }
+
+    /// Carries a request out whose `first` attempt may have been made already.
+    ///
+    /// # Cancel safety
+    /// As [`Router::run`].
+    pub(super) async fn run_after(
+        &self,
+        errand: Errand<'_>,
+        deadline: Instant,
+        mut first: Option<FirstAttempt>,
+    ) -> Result<Response, Failed> {
         let mut frame = ClientFrame {
             request_id: 0,
             call: Call {
                 timeout_ms: 0,
                 consistency: errand.consistency,
+                min_revision: errand.min_revision,
                 session: None,
                 request: errand.request,
             },
@@ -129,19 +229,20 @@ impl Router {
         let mut progress = Progress::default();
         loop {
             progress.attempts += 1;
-            let target = match errand.only {
-                Some(address) => address.to_string(),
-                None => self.target(&frame.call, &progress),
+            let verdict = if let Some(first) = first.take() {
+                self.judge(first, safety, &mut progress)
+            } else {
+                let target = match errand.only {
+                    Some(address) => Target::Other(address.to_string()),
+                    None => self.target(&frame.call, &progress),
+                };
+                frame.call.session = errand.ticket.map(Ticket::call);
+                frame.call.timeout_ms = told(remaining(deadline));
+                self.attempt(&target, &mut frame, safety, deadline, &mut progress)
+                    .await
             };
-            frame.call.session = errand.ticket.map(Ticket::call);
-            let verdict = self
-                .attempt(&target, &mut frame, safety, deadline, &mut progress)
-                .await;
             let (error, next) = match verdict {
-                Verdict::Done(response) => {
-                    self.learn(&response, &target);
-                    return Ok(response);
-                }
+                Verdict::Done(response) => return Ok(response),
                 Verdict::Final(error) => return Err(progress.fail(error, safety)),
                 Verdict::Again(error, next) => (error, next),
             };
@@ -159,32 +260,47 @@ impl Router {
         }
     }
 
+    fn judge(&self, first: FirstAttempt, safety: Safety, progress: &mut Progress) -> Verdict {
+        let address = first.target.address();
+        match first.failure {
+            Ok(error) => self.refused(error, address, &first.link, safety, progress),
+            Err(broken) => self.broken(broken, address, safety, progress),
+        }
+    }
+
     /// One attempt, at one node.
     async fn attempt(
         &self,
-        target: &str,
+        target: &Target,
         frame: &mut ClientFrame,
         safety: Safety,
         deadline: Instant,
         progress: &mut Progress,
     ) -> Verdict {
-        let link = match self.pool.usable(target) {
+        let address = target.address();
+        let link = match target.link(&self.pool) {
             Some(link) => link,
-            None => match self.pool.link(target, progress.patience(deadline)).await {
-                Ok(link) => link,
+            None => match self.pool.link(address, progress.patience(deadline)).await {
+                Ok(link) => {
+                    // That took its time.
+                    frame.call.timeout_ms = told(remaining(deadline));
+                    link
+                }
                 Err(error) => {
-                    self.forget(target);
-                    progress.unreachable = Some(target.to_string());
-                    progress.failed_at = Some(target.to_string());
+                    self.forget(address);
+                    progress.unreachable = Some(address.to_string());
+                    progress.failed_at = Some(address.to_string());
                     return Verdict::unreachable(error);
                 }
             },
         };
-        frame.call.timeout_ms = told(remaining(deadline));
         match link.call(frame, safety != Safety::Once, deadline).await {
-            Ok(Ok(response)) => Verdict::Done(response),
-            Ok(Err(error)) => self.refused(error, target, &link, safety, progress),
-            Err(broken) => self.broken(broken, target, safety, progress),
+            Ok(Ok(response)) => {
+                self.learn(&response.header, target, &link);
+                Verdict::Done(response)
+            }
+            Ok(Err(error)) => self.refused(error, address, &link, safety, progress),
+            Err(broken) => self.broken(broken, address, safety, progress),
         }
     }
 
@@ -292,12 +408,15 @@ impl Router {
     }
 
     /// Where to go: to the leader if one is known, else around, not at once to where it failed.
-    fn target(&self, call: &Call, progress: &Progress) -> String {
+    fn target(&self, call: &Call, progress: &Progress) -> Target {
         let anyone = matches!(call.request, Request::Status | Request::LeaderLeaseReport)
             || (matches!(call.request, Request::Range(_))
-                && call.consistency == Consistency::Serializable);
+                && matches!(
+                    call.consistency,
+                    Consistency::Serializable | Consistency::MaxStaleness(_)
+                ));
         if !anyone && let Some(leader) = self.leader.load_full() {
-            return leader.address.clone();
+            return Target::Leader(leader);
         }
         let turn = self.turn.load(Ordering::Relaxed);
         let around = || {
@@ -316,7 +435,7 @@ impl Router {
             .or_else(|| around().find(elsewhere))
             .or_else(|| around().next());
         // There is at least one endpoint, so this is never empty.
-        candidate.cloned().unwrap_or_default()
+        Target::Other(candidate.cloned().unwrap_or_default())
     }
 
     /// The address that a hint leads to, if it is worth following.
@@ -347,7 +466,9 @@ impl Router {
         match hint {
             Some(address) if address != from && leader != Some(from_member) => {
                 let id = leader;
-                self.leader.store(Some(Arc::new(Leader { id, address })));
+                let link = Weak::new();
+                self.leader
+                    .store(Some(Arc::new(Leader { id, address, link })));
                 true
             }
             _ => {
@@ -370,23 +491,55 @@ impl Router {
     }
 
     /// A reply tells who leads.
-    fn learn(&self, response: &Response, from: &str) {
-        let header = &response.header;
-        let Some(leader) = header.leader_id else {
+    fn learn(&self, header: &ResponseHeader, from: &Target, link: &Arc<Link>) {
+        let Some(id) = header.leader_id else {
             return;
         };
-        if leader != header.member_id {
+        if id != header.member_id {
+            // A follower that has just been told by its leader knows who that is.
+            if header
+                .read
+                .is_some_and(|read| read.path == ReadPath::Follower)
+            {
+                self.look_for(id);
+            }
             return;
         }
-        let known = self.leader.load();
-        let is_known = known
-            .as_ref()
-            .is_some_and(|known| known.id == Some(leader) && known.address == from);
-        if !is_known {
+        let is_known = |known: &Leader| {
+            known.id == Some(id)
+                && known.link.as_ptr() == Arc::as_ptr(link)
+                && known.address == from.address()
+        };
+        if !self.leader.load().as_deref().is_some_and(is_known) {
             self.leader.store(Some(Arc::new(Leader {
-                id: Some(leader),
-                address: from.to_string(),
+                id: Some(id),
+                address: from.address().to_string(),
+                link: Arc::downgrade(link),
             })));
+        }
+    }
+
+    /// A follower served a read by the word of `leader`, which is one exchange more than asking the
+    /// leader itself. Where the leader is not known, one more endpoint is connected to in the
+    /// background: this may be it. A client that was given followers only goes on asking them.
+    fn look_for(&self, leader: NodeId) {
+        if let Some(address) = self.pool.address_of(leader) {
+            let id = Some(leader);
+            let link = Weak::new();
+            self.leader
+                .store(Some(Arc::new(Leader { id, address, link })));
+            return;
+        }
+        let unknown = |address: &&String| self.pool.usable(address).is_none();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let count = self.endpoints.len();
+        let mut around = (0..count).map(|step| &self.endpoints[(turn + step) % count]);
+        if let Some(address) = around.find(unknown).cloned() {
+            let pool = self.pool.clone();
+            tokio::spawn(async move {
+                // Whom it leads to is known once it is there; if it fails, another's turn comes.
+                let _ = pool.link(&address, in_time(DIAL_PATIENCE)).await;
+            });
         }
     }
 

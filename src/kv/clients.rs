@@ -141,6 +141,10 @@ impl Admitted {
         let record = Kept { revision, result }.encode();
         self.session.kept_bytes += record.len() as u64;
         let key = reply_key(self.call.id, self.call.sequence);
+        planted!(RetryApplied => return {
+            store.put(Space::Clients, key, record)?;
+            self.session.write(store, self.call.id)
+        });
         store.insert(Space::Clients, key, record);
         self.session.write(store, self.call.id)
     }

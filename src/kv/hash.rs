@@ -161,9 +161,16 @@ impl<'s, S: Store> View for Hashed<'s, S> {
 
 /// Hashes records one at a time, each from one run of bytes: for the small records of a key-value
 /// store that is faster than feeding a hasher in pieces.
-#[derive(Default)]
 pub(super) struct RecordHasher {
     bytes: Vec<u8>,
+}
+
+impl Default for RecordHasher {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::with_capacity(256),
+        }
+    }
 }
 
 impl RecordHasher {

@@ -94,6 +94,25 @@ pub(super) fn history_span(span: &Span) -> Span {
     }
 }
 
+/// What all records of one key have in common in their keys, and which revision gave this one.
+pub(super) fn history_run(bytes: &[u8]) -> Result<(&[u8], Revision), Fault> {
+    let damaged = Fault::Damaged {
+        space: Space::History,
+        what: "a key that does not read",
+    };
+    let Some((prefix, mut rest)) = bytes
+        .split_last_chunk::<REVISION_BYTES>()
+        .map(|(p, r)| (p, &r[..]))
+    else {
+        return Err(damaged);
+    };
+    let revision = Revision {
+        main: i64::try_from(!rest.get_u64()).map_err(|_| damaged)?,
+        sub: !rest.get_u32(),
+    };
+    Ok((prefix, revision))
+}
+
 /// Whose record this is, and which revision gave it. Copies the key, which may be short beside
 /// the block of the disk that `bytes` comes from.
 pub(super) fn history_parts(bytes: &[u8]) -> Result<(Bytes, Revision), Fault> {
@@ -101,16 +120,9 @@ pub(super) fn history_parts(bytes: &[u8]) -> Result<(Bytes, Revision), Fault> {
         space: Space::History,
         what: "a key that does not read",
     };
-    let Some(at) = bytes.len().checked_sub(2 + REVISION_BYTES) else {
+    let (prefix, revision) = history_run(bytes)?;
+    let Some(key) = prefix.strip_suffix(&[0, 0]) else {
         return Err(damaged);
-    };
-    let (key, mut rest) = bytes.split_at(at);
-    if rest.get_u16() != 0 {
-        return Err(damaged);
-    }
-    let revision = Revision {
-        main: i64::try_from(!rest.get_u64()).map_err(|_| damaged.clone())?,
-        sub: !rest.get_u32(),
     };
     let mut plain = BytesMut::with_capacity(key.len());
     let mut key = key.iter();

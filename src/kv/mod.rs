@@ -24,6 +24,7 @@ mod meta;
 mod mvcc;
 mod read;
 mod record;
+mod scan;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -40,6 +41,7 @@ pub use hash::{ContentHash, content_hash, scan};
 pub use keys::KEY_BYTES_MAX;
 pub use meta::{Progress, cluster_info, progress};
 pub use mvcc::{ANSWER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_KEYS_MAX};
-pub use read::range;
+pub use read::{RangeReply, range};
 pub use record::key_value;
+pub use scan::{Chunk, Scan, ScanBudget};
 pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View};

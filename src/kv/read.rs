@@ -1,112 +1,270 @@
-//! Reads of the current state.
+//! Reads: a range of keys, now or at an earlier revision, filtered, sorted and cut.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::api::KeyRange;
+use crate::api::Error;
 use crate::api::KeyValue;
 use crate::api::Limits;
 use crate::api::RangeRequest;
 use crate::api::RangeResponse;
+use crate::api::SortOrder;
+use crate::api::SortTarget;
 
-use super::keys;
 use super::record;
+use super::scan::Chunk;
+use super::scan::Scan;
+use super::scan::ScanBudget;
 use super::store::Space;
 use super::store::View;
 
 /// The keys that `request` asks for, as `view` has them.
 ///
 /// The reply holds as many keys as `request.limit` and `limits.reply_bytes_max` allow, but always
-/// the first one, so that a caller who goes on after the last key gets to the end. `count` is exact
-/// in any case: what does not fit is still counted. That takes a walk over all keys of the range
-/// (no memory, some tenths of a microsecond each on disk), so ranges are not for threads that others
-/// wait for.
+/// the first one; in key order, a caller who goes on after the last key gets to the end. `count` is
+/// exact in any case: what does not fit, and what the request filters out, is still counted. That
+/// takes a walk over all keys of the range (some tenths of a microsecond each on disk), so ranges
+/// are not for threads that others wait for; whoever must not be held up takes the steps one by one,
+/// with a [`Scan`] and a [`RangeReply`]. Memory is bounded by the reply, sorted or not.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// Outside, the store's own; fatal for whoever reads it. Inside, the revision is compacted or does
+/// not exist yet.
 pub fn range<V: View>(
     view: &V,
     request: &RangeRequest,
     limits: &Limits,
-) -> Result<RangeResponse, V::Error> {
-    let mut response = RangeResponse::default();
-    if request.range == KeyRange::Single {
-        if let Some(record) = view.get(Space::Current, &request.key)? {
-            response.count = 1;
-            if !request.count_only {
-                let kv = record::key_value(request.key.clone(), record)?;
-                response.kvs.push(trim(kv, request));
+) -> Result<Result<RangeResponse, Error>, V::Error> {
+    if request.is_point() {
+        return point(view, request).map(Ok);
+    }
+    let mut scan = match Scan::begin(view, request)? {
+        Ok(scan) => scan,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let mut reply = RangeReply::new(request, limits);
+    loop {
+        match scan.step(view, &STEP)? {
+            Ok(chunk) => {
+                let finished = chunk.finished;
+                reply.add(&mut scan, chunk);
+                if finished {
+                    return Ok(Ok(reply.finish(&scan)));
+                }
             }
+            Err(refusal) => return Ok(Err(refusal)),
         }
-        return Ok(response);
     }
+}
 
-    let span = keys::span(&request.key, &request.range);
-    if request.count_only {
-        response.count = view.count(Space::Current, &span)?;
+/// What is taken in at a time where nobody waits between the steps.
+pub(super) const STEP: ScanBudget = ScanBudget {
+    keys: 1024,
+    bytes: 1 << 20,
+};
+
+/// One key as it is now, for a request that [is a point](RangeRequest::is_point).
+fn point<V: View>(view: &V, request: &RangeRequest) -> Result<RangeResponse, V::Error> {
+    let mut response = RangeResponse::default();
+    let Some(record) = view.get(Space::Current, &request.key)? else {
         return Ok(response);
-    }
-
-    let mut room = Room::new(request, limits);
-    let mut pairs = view.range(Space::Current, &span);
-    for pair in &mut pairs {
-        let (key, record) = pair?;
-        response.count += 1;
-        let kv = trim(record::key_value(key, record)?, request);
-        if !room.take(&kv) {
-            response.more = true;
-            break;
+    };
+    response.count = 1;
+    if !request.count_only {
+        let mut kv = record::key_value(request.key.clone(), record)?;
+        if request.keys_only {
+            kv.value = Bytes::new();
         }
         response.kvs.push(kv);
-    }
-    // The one that did not fit is counted, and the walk goes on behind it.
-    for pair in pairs {
-        pair?;
-        response.count += 1;
     }
     Ok(response)
 }
 
-fn trim(mut kv: KeyValue, request: &RangeRequest) -> KeyValue {
-    if request.keys_only {
-        kv.value = Bytes::new();
-    }
-    kv
+/// The reply to a range, while a [`Scan`] goes through it.
+#[derive(Debug)]
+pub struct RangeReply {
+    keys_only: bool,
+    kept: Kept,
+    /// Keys were left out because the reply is full.
+    is_cut: bool,
 }
 
-/// What may still go into a reply.
-struct Room {
-    keys: u64,
-    bytes: usize,
-    is_first: bool,
+#[derive(Debug)]
+enum Kept {
+    /// As they come, until the room is used up.
+    InOrder {
+        kvs: Vec<KeyValue>,
+        bytes_left: usize,
+    },
+    Sorted(First),
+}
+
+impl RangeReply {
+    /// An empty reply to `request`.
+    pub fn new(request: &RangeRequest, limits: &Limits) -> Self {
+        // Header, count and the frame around the reply.
+        let bytes = limits.reply_bytes_max.saturating_sub(512);
+        let kept = match request.sort() {
+            None => Kept::InOrder {
+                kvs: Vec::new(),
+                bytes_left: bytes,
+            },
+            Some((target, order)) => Kept::Sorted(First {
+                target,
+                order,
+                kvs: BTreeMap::new(),
+                kvs_max: match request.limit {
+                    0 => usize::MAX,
+                    limit => usize::try_from(limit).unwrap_or(usize::MAX),
+                },
+                bytes: 0,
+                bytes_max: bytes,
+                end: None,
+            }),
+        };
+        Self {
+            keys_only: request.keys_only,
+            kept,
+            is_cut: false,
+        }
+    }
+
+    /// Takes in what a step of `scan` found. Tells the scan when nothing more is needed than its
+    /// count.
+    pub fn add(&mut self, scan: &mut Scan, chunk: Chunk) {
+        match &mut self.kept {
+            Kept::InOrder { kvs, bytes_left } => {
+                for kv in chunk.kvs {
+                    let bytes = weight(&kv);
+                    let fits = bytes <= *bytes_left || kvs.is_empty();
+                    if self.is_cut || !fits {
+                        self.is_cut = true;
+                        scan.only_count();
+                        break;
+                    }
+                    *bytes_left = bytes_left.saturating_sub(bytes);
+                    kvs.push(kv);
+                }
+            }
+            Kept::Sorted(first) => {
+                for kv in chunk.kvs {
+                    first.add(kv);
+                }
+            }
+        }
+    }
+
+    /// The reply, once the scan is finished.
+    pub fn finish(self, scan: &Scan) -> RangeResponse {
+        let (kvs, more) = match self.kept {
+            Kept::InOrder { kvs, .. } => (kvs, self.is_cut || scan.more()),
+            Kept::Sorted(first) => {
+                let more = first.end.is_some();
+                (first.into_kvs(self.keys_only), more)
+            }
+        };
+        RangeResponse {
+            kvs,
+            more,
+            count: scan.count(),
+        }
+    }
 }
 
 /// The most that a key's numbers and the lengths of its two parts take in an encoded reply.
 const OVERHEAD: usize = 4 * 10 + 2 * 5;
 
-impl Room {
-    fn new(request: &RangeRequest, limits: &Limits) -> Self {
-        let keys = match request.limit {
-            0 => u64::MAX,
-            limit => limit,
-        };
-        Self {
-            keys,
-            // Header, count and the frame around the reply.
-            bytes: limits.reply_bytes_max.saturating_sub(512),
-            is_first: true,
+/// What `kv` takes in an encoded reply, at most.
+pub(super) fn weight(kv: &KeyValue) -> usize {
+    kv.key.len() + kv.value.len() + OVERHEAD
+}
+
+/// The first of many in some order: as many as fit, and no more in memory. What has once been left
+/// out marks an end: nothing behind it is taken in any more, so that no gap can arise.
+#[derive(Debug)]
+struct First {
+    target: SortTarget,
+    order: SortOrder,
+    kvs: BTreeMap<Rank, KeyValue>,
+    kvs_max: usize,
+    bytes: usize,
+    bytes_max: usize,
+    /// The first that was left out.
+    end: Option<Rank>,
+}
+
+impl First {
+    fn add(&mut self, kv: KeyValue) {
+        let rank = Rank::of(&kv, self.target, self.order);
+        if self.end.as_ref().is_some_and(|end| rank > *end) {
+            return;
+        }
+        self.bytes += weight(&kv);
+        self.kvs.insert(rank, kv);
+        while self.kvs.len() > self.kvs_max || self.bytes > self.bytes_max && self.kvs.len() > 1 {
+            let (rank, kv) = self.kvs.pop_last().expect("there is more than one");
+            self.bytes -= weight(&kv);
+            self.end = Some(rank);
         }
     }
 
-    /// Whether `kv` still fits; if so, its share is taken.
-    fn take(&mut self, kv: &KeyValue) -> bool {
-        let bytes = kv.key.len() + kv.value.len() + OVERHEAD;
-        let fits = bytes <= self.bytes || self.is_first;
-        if self.keys == 0 || !fits {
-            return false;
+    fn into_kvs(self, keys_only: bool) -> Vec<KeyValue> {
+        let mut kvs: Vec<KeyValue> = self.kvs.into_values().collect();
+        if keys_only {
+            for kv in &mut kvs {
+                kv.value = Bytes::new();
+            }
         }
-        self.is_first = false;
-        self.keys -= 1;
-        self.bytes = self.bytes.saturating_sub(bytes);
-        true
+        kvs
+    }
+}
+
+/// A place in a sorted reply. Where two keys are equal by what is sorted by, the smaller key comes
+/// first, whatever the order.
+#[derive(Debug, PartialEq, Eq)]
+struct Rank {
+    order: SortOrder,
+    by: By,
+    key: Bytes,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum By {
+    Number(i64),
+    Bytes(Bytes),
+}
+
+impl Rank {
+    fn of(kv: &KeyValue, target: SortTarget, order: SortOrder) -> Self {
+        let by = match target {
+            SortTarget::Key => By::Bytes(kv.key.clone()),
+            SortTarget::Value => By::Bytes(kv.value.clone()),
+            SortTarget::Version => By::Number(kv.version),
+            SortTarget::CreateRevision => By::Number(kv.create_revision),
+            SortTarget::ModRevision => By::Number(kv.mod_revision),
+        };
+        Self {
+            order,
+            by,
+            key: kv.key.clone(),
+        }
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by = match self.order {
+            SortOrder::Descend => other.by.cmp(&self.by),
+            SortOrder::None | SortOrder::Ascend => self.by.cmp(&other.by),
+        };
+        by.then_with(|| self.key.cmp(&other.key))
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }

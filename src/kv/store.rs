@@ -130,6 +130,17 @@ impl Span {
         key >= self.from.as_ref() && self.until.as_ref().is_none_or(|until| key < until.as_ref())
     }
 
+    /// Leaves out what is before `from`.
+    pub fn advance(&mut self, from: Bytes) {
+        if let Some(until) = &self.until
+            && *until < from
+        {
+            self.from = until.clone();
+        } else {
+            self.from = from;
+        }
+    }
+
     /// Its two ends, as ordered maps want them.
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         let until = match &self.until {

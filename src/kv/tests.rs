@@ -2,6 +2,7 @@
 
 mod compaction;
 mod model;
+mod ranges;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -115,7 +116,9 @@ impl Machine {
             range,
             ..RangeRequest::default()
         };
-        super::range(&self.store, &request, &Limits::DEFAULT).expect("memory does not fail")
+        super::range(&self.store, &request, &Limits::DEFAULT)
+            .expect("memory does not fail")
+            .expect("the current revision can be read")
     }
 
     fn progress(&self) -> Progress {
@@ -717,98 +720,6 @@ fn idle_sessions_are_those_not_used_since() {
     assert_eq!(idle(1), vec![first]);
     let all = idle_sessions(&machine.store, machine.progress().applied.index, 10).unwrap();
     assert_eq!(all, vec![first, second, third]);
-}
-
-// Reads.
-
-fn three_keys() -> Machine {
-    let mut machine = Machine::default();
-    for key in ["a", "ab", "b"] {
-        machine.put(key, &"v".repeat(100));
-    }
-    machine
-}
-
-fn read(machine: &Machine, request: &RangeRequest, reply_bytes_max: usize) -> RangeResponse {
-    let limits = Limits {
-        reply_bytes_max,
-        ..Limits::DEFAULT
-    };
-    range(&machine.store, request, &limits).expect("memory does not fail")
-}
-
-#[test]
-fn a_range_stops_at_its_limit_says_more_and_counts_all() {
-    let machine = three_keys();
-    for (limit, returned, more) in [(0, 3, false), (1, 1, true), (2, 2, true), (3, 3, false)] {
-        let request = RangeRequest {
-            range: KeyRange::Prefix,
-            limit,
-            ..RangeRequest::default()
-        };
-        let response = read(&machine, &request, 1 << 20);
-        assert_eq!(
-            (response.kvs.len(), response.more, response.count),
-            (returned, more, 3),
-            "limit {limit}"
-        );
-    }
-}
-
-#[test]
-fn a_range_stops_before_its_reply_is_too_large_but_always_gets_on() {
-    let machine = three_keys();
-    let request = RangeRequest {
-        range: KeyRange::Prefix,
-        ..RangeRequest::default()
-    };
-    for (bytes, returned) in [(0, 1), (512 + 310, 2), (512 + 460, 3)] {
-        let response = read(&machine, &request, bytes);
-        assert_eq!(response.kvs.len(), returned, "{bytes} bytes");
-        assert_eq!(response.more, returned < 3);
-        assert_eq!(response.count, 3);
-    }
-    // What is estimated per key is never less than what its encoding takes.
-    let widest = KeyValue {
-        key: Bytes::from(vec![b'k'; 8 << 10]),
-        value: Bytes::from(vec![b'v'; 1 << 20]),
-        create_revision: i64::MIN,
-        mod_revision: i64::MIN,
-        version: i64::MIN,
-        lease: i64::MIN,
-    };
-    let encoded = postcard::to_stdvec(&widest).unwrap().len();
-    assert!(encoded <= widest.key.len() + widest.value.len() + 50);
-}
-
-#[test]
-fn keys_only_and_count_only_leave_out_what_they_say() {
-    let machine = three_keys();
-    let request = RangeRequest {
-        range: KeyRange::Prefix,
-        keys_only: true,
-        ..RangeRequest::default()
-    };
-    let keys = read(&machine, &request, 1 << 20);
-    assert!(keys.kvs.iter().all(|kv| kv.value.is_empty()));
-    assert_eq!(keys.kvs[1], kv("ab", "", 3, 3, 1));
-    for (range, count) in [(KeyRange::Single, 1), (KeyRange::Prefix, 2)] {
-        let request = RangeRequest {
-            key: text("a"),
-            range,
-            count_only: true,
-            ..RangeRequest::default()
-        };
-        let counted = read(&machine, &request, 1 << 20);
-        assert_eq!((counted.kvs.len(), counted.count), (0, count));
-        assert!(!counted.more);
-    }
-}
-
-#[test]
-fn an_inverted_range_finds_nothing() {
-    let machine = three_keys();
-    assert_eq!(machine.range("b", KeyRange::Until(text("a"))).count, 0);
 }
 
 // Random programs.

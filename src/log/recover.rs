@@ -335,7 +335,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
 
     fn check_opening(&mut self, header: Header, opening: Opening) -> Checked<()> {
         let damaged = |what| Err(damage_at(header.number, OPENING_AT, what));
-        let found = &mut self.found;
+        let found = &self.found;
         if found.torn.is_some() {
             return damaged("the last batch of the segment before it is missing in part");
         }
@@ -346,9 +346,11 @@ impl<'a, F: DiskFile> Reader<'a, F> {
             if opening.batch == 0 && opening.last != LogId::default() {
                 return damaged("it names entries before the first batch");
             }
-            found.synced = opening.batch;
-            found.tip = Tip::new(opening.chain, opening.last);
-            self.check_named(header.number, OPENING_AT)?;
+            // Asked before anything of it is taken over: what is not the log that the vote file
+            // names is no place to go on from.
+            self.check_named(opening.batch, opening.chain, header.number, OPENING_AT)?;
+            self.found.synced = opening.batch;
+            self.found.tip = Tip::new(opening.chain, opening.last);
             // A vote file may name batches whose segments were deleted since.
             self.named = self.named.split_off(&opening.batch);
             return Ok(());
@@ -364,10 +366,10 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         Ok(())
     }
 
-    /// The batch just read must be the one that was named as synced.
-    fn check_named(&self, segment: u64, at: u64) -> Checked<()> {
-        let chains = self.named.get(&self.found.synced);
-        let agrees = |chain: &u128| *chain == self.found.tip.chain;
+    /// The batch just read, and the hash that it ends with, must be what was named as synced.
+    fn check_named(&self, batch: u64, chain: u128, segment: u64, at: u64) -> Checked<()> {
+        let chains = self.named.get(&batch);
+        let agrees = |named: &u128| *named == chain;
         if chains.is_none_or(|chains| chains.iter().all(agrees)) {
             Ok(())
         } else {
@@ -465,7 +467,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         self.found.position = extent.at + extent.bytes;
         self.found.gap_at = extent.at + u64::from(count) * SECTOR as u64;
         self.found.tail = Some(extent);
-        self.check_named(extent.segment, extent.at)
+        self.check_named(batch, self.found.tip.chain, extent.segment, extent.at)
     }
 
     /// Takes the records of a whole batch in, all or none.

@@ -164,15 +164,9 @@ impl SimDisk {
             }
             inode.cached.clone_from(&inode.durable);
         }
-        let all: BTreeSet<String> = state
-            .names
-            .keys()
-            .chain(state.durable_names.keys())
-            .cloned()
-            .collect();
-        for name in all {
-            let now = state.names.get(&name).copied();
-            if now != state.durable_names.get(&name).copied() && state.random.bool() {
+        for name in state.unsynced_names() {
+            if state.random.bool() {
+                let now = state.names.get(&name).copied();
                 state.make_name_durable(&name, now);
             }
         }
@@ -325,15 +319,8 @@ impl Disk for SimDisk {
         if fault == Some(Fault::LostSync) {
             return Ok(());
         }
-        let all: BTreeSet<String> = state
-            .names
-            .keys()
-            .chain(state.durable_names.keys())
-            .filter(|name| folder_of(name) == folder)
-            .cloned()
-            .collect();
-        for name in all {
-            if fault.is_none() || state.random.bool() {
+        for name in state.unsynced_names() {
+            if folder_of(&name) == folder && (fault.is_none() || state.random.bool()) {
                 let now = state.names.get(&name).copied();
                 state.make_name_durable(&name, now);
             }
@@ -365,6 +352,8 @@ impl DiskFile for SimFile {
         let mut random = state.random.fork();
         let inode = self.inode(state, "write")?;
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = at.saturating_add(bytes.len());
+        inode.cached.reserve(end.saturating_sub(inode.cached.len()));
         for (i, part) in bytes.chunks(SECTOR).enumerate() {
             if fault.is_none() || random.bool() {
                 inode.write(at + i * SECTOR, part, &mut random);
@@ -381,11 +370,11 @@ impl DiskFile for SimFile {
         let inode = self.inode(state, "sync")?;
         match fault {
             None => {
+                let length = inode.cached.len();
+                inode.durable.resize(length, 0);
                 for sector in std::mem::take(&mut inode.dirty) {
                     inode.make_durable(sector);
                 }
-                let length = inode.cached.len();
-                inode.durable.resize(length, 0);
                 Ok(())
             }
             Some(Fault::LostSync) => Ok(()),
@@ -467,6 +456,13 @@ impl State {
     fn inode_names(&self) -> BTreeMap<u64, String> {
         let names = self.durable_names.iter().chain(&self.names);
         names.map(|(name, id)| (*id, name.clone())).collect()
+    }
+
+    /// The names that were made or removed since their folder was last synced.
+    fn unsynced_names(&self) -> BTreeSet<String> {
+        let differs = |name: &&String| self.names.get(*name) != self.durable_names.get(*name);
+        let all = self.names.keys().chain(self.durable_names.keys());
+        all.filter(differs).cloned().collect()
     }
 
     fn make_name_durable(&mut self, name: &str, inode: Option<u64>) {

@@ -54,6 +54,9 @@ pub enum Output {
     Apply(Vec<Entry>),
     /// The read may be answered now, from any snapshot opened from now on.
     Read(RequestId, ReadPermit),
+    /// The store has reached the revision that the read waited for, which asked for nothing else:
+    /// it may be answered as serializable from any snapshot opened from now on.
+    CaughtUp(RequestId),
     /// Look in the store for sessions that were not used after `unused_since`, and report some.
     /// A shell that does not answer keeps every session for ever.
     FindIdleSessions {

@@ -47,6 +47,7 @@ pub use reader::Answer;
 pub use reader::Authority;
 pub use reader::Reader;
 pub use reader::Source;
+pub use reader::path_of;
 
 use requests::Waiting;
 
@@ -84,6 +85,8 @@ pub struct Node {
     waiting: Waiting,
     outputs: VecDeque<Output>,
     applied: LogIndex,
+    /// The store's revision there.
+    revision: i64,
     /// The cluster's founding command is applied.
     founded: bool,
     /// Where this node, as leader, last proposed it.
@@ -94,8 +97,14 @@ pub struct Node {
 
 impl Node {
     /// A node as its disks left it. `founded` says whether the store holds the cluster's founding
-    /// command; `now` is read after the data directory is locked.
-    pub fn new(options: NodeOptions, restored: Restored, founded: bool, now: Instant) -> Self {
+    /// command, `revision` how far it has come; `now` is read after the data directory is locked.
+    pub fn new(
+        options: NodeOptions,
+        restored: Restored,
+        founded: bool,
+        revision: i64,
+        now: Instant,
+    ) -> Self {
         let applied = restored.applied;
         let consensus = Consensus::new(options.id, options.timing, restored, options.seed, now);
         let mut node = Self {
@@ -104,6 +113,7 @@ impl Node {
             consensus,
             outputs: VecDeque::new(),
             applied,
+            revision,
             founded,
             founding: None,
             session_samples: VecDeque::new(),
@@ -128,6 +138,7 @@ impl Node {
             Input::Retire => self.consensus.retire(now),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
+                self.answer_transfers();
                 self.expire_requests(now);
                 self.forget_idle_sessions(now);
             }
@@ -135,6 +146,7 @@ impl Node {
         self.found_cluster(now);
         self.release_reads();
         self.give_up_on_lost_leadership();
+        self.answer_transfers();
     }
 
     /// The next effect, if any. Several inputs may be handled before the first one is asked for:
@@ -198,7 +210,7 @@ impl Node {
             );
         }
         match &call.request {
-            Request::Range(_) => self.start_read(now, id, call.consistency, deadline),
+            Request::Range(_) => self.start_read(now, id, &call),
             Request::MoveLeader { target } => {
                 match self.consensus.transfer(now, *target) {
                     Ok(_) => self
@@ -289,6 +301,8 @@ impl Node {
         };
         for (id, reply) in replies {
             self.founded |= self.founding == Some(id);
+            // The reply to a retry is the first one, of an earlier revision.
+            self.revision = self.revision.max(reply.revision);
             self.answer_write(id, reply);
         }
         self.applied = last;
@@ -305,9 +319,19 @@ impl Node {
                 raft::Output::Send(envelope) => self.outputs.push_back(Output::Send(envelope)),
                 raft::Output::Commit(entries) => self.outputs.push_back(Output::Apply(entries)),
                 raft::Output::Permit(read, permit) => self.permit_read(RequestId(read.0), permit),
-                raft::Output::RefuseRead(read, raft::ReadRefusal::NotLeader) => {
-                    if self.waiting.take_read(RequestId(read.0)) {
-                        self.refuse_not_leader(RequestId(read.0));
+                raft::Output::RefuseRead(read, refusal) => {
+                    let id = RequestId(read.0);
+                    if !self.waiting.take_read(id) {
+                        continue;
+                    }
+                    match refusal {
+                        raft::ReadRefusal::NotLeader => self.refuse_not_leader(id),
+                        raft::ReadRefusal::LeaseVoid => self.refuse(
+                            id,
+                            ErrorKind::LeaseInvalid,
+                            "the leader's lease is void at the moment: ask again shortly, or allow \
+                             a quorum read",
+                        ),
                     }
                 }
             }

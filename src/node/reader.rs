@@ -8,19 +8,59 @@
 
 use std::time::Duration;
 
+use crate::api::Consistency;
 use crate::api::RangeResponse;
 use crate::api::ReadInfo;
 use crate::api::ReadPath;
 use crate::raft::ReadPermit;
+use crate::raft::StaleBound;
 use crate::types::LogIndex;
 
 /// On whose word a read is answered.
 #[derive(Clone, Copy, Debug)]
 pub enum Authority {
-    /// A live leader lease or a finished quorum round.
+    /// A live leader lease or a finished quorum round, here or at the leader.
     Permit(ReadPermit),
-    /// Nobody's: the caller asked for this node's own state, however old.
-    Serializable,
+    /// Nobody's: the caller asked for this node's own state, however old. With the bound of its
+    /// age, if there is one.
+    Serializable(Option<StaleBound>),
+    /// Nobody's: the caller asked for this node's own state if it is no older than this, and it
+    /// was proved to be.
+    Bounded(StaleBound),
+}
+
+impl Authority {
+    /// On whose word a read may be answered that asks for `consistency`: `permit` is what the lease
+    /// gave, and `bound` what is known of the state's age, both judged by one reading of the clock
+    /// after the request had arrived and the store was looked at. `None`: ask consensus.
+    ///
+    /// A lease is better than what a bounded read asks for, and costs the same.
+    pub fn for_read(
+        consistency: Consistency,
+        permit: Option<ReadPermit>,
+        bound: Option<StaleBound>,
+    ) -> Option<Self> {
+        match (consistency, permit) {
+            (Consistency::Serializable, _) => Some(Self::Serializable(bound)),
+            (Consistency::LinearizableQuorum, _) => None,
+            (_, Some(permit)) => Some(Self::Permit(permit)),
+            (Consistency::MaxStaleness(most), None) => {
+                let young = bound.filter(|bound| bound.staleness() <= most);
+                young.map(Self::Bounded)
+            }
+            (Consistency::Linearizable | Consistency::LeaseOnly, None) => None,
+        }
+    }
+}
+
+impl Authority {
+    /// How a read is served that is answered on it.
+    pub fn path(&self) -> ReadPath {
+        match self {
+            Self::Permit(permit) => path_of(permit),
+            Self::Serializable(_) | Self::Bounded(_) => ReadPath::Serializable,
+        }
+    }
 }
 
 /// Something read from one consistent state of the store.
@@ -54,18 +94,32 @@ pub struct Reader {
 
 impl Reader {
     /// The answer, or `None` if the state that was read does not contain what the authority
-    /// demands: then the read must look again, later.
-    pub fn answer<T>(&self, authority: Authority, source: Source<T>) -> Option<Answer<T>> {
-        let (path, read_index, lease_remaining) = match authority {
-            Authority::Permit(permit) => match permit.lease_remaining() {
-                Some(remaining) => (ReadPath::Lease, permit.index(), remaining),
-                None => (ReadPath::ReadIndex, permit.index(), Duration::ZERO),
-            },
-            Authority::Serializable => (ReadPath::Serializable, LogIndex(0), Duration::ZERO),
+    /// demands, or is not at `min_revision` yet: then the read must look again, later.
+    pub fn answer<T>(
+        &self,
+        authority: Authority,
+        min_revision: i64,
+        source: Source<T>,
+    ) -> Option<Answer<T>> {
+        let (path, read_index) = match authority {
+            Authority::Permit(permit) => (path_of(&permit), permit.index()),
+            Authority::Serializable(_) => (ReadPath::Serializable, LogIndex(0)),
+            Authority::Bounded(bound) => (ReadPath::Serializable, bound.index()),
         };
-        if source.applied < read_index && !planted!(PermitIndexIgnored) {
+        let lacks = source.applied < read_index && !planted!(PermitIndexIgnored);
+        let early = source.revision < min_revision && !planted!(MinRevisionIgnored);
+        if lacks || early {
             return None;
         }
+        let lease_remaining = match authority {
+            Authority::Permit(permit) => permit.lease_remaining().unwrap_or_default(),
+            _ => Duration::ZERO,
+        };
+        let staleness = match authority {
+            Authority::Permit(_) => None,
+            Authority::Serializable(bound) => bound.filter(|bound| bound.index() <= source.applied),
+            Authority::Bounded(bound) => Some(bound),
+        };
         Some(Answer {
             found: source.found,
             revision: source.revision,
@@ -75,7 +129,17 @@ impl Reader {
                 lease_margin: self.lease_margin,
                 read_index,
                 applied_index: source.applied,
+                staleness: staleness.map(|bound| bound.staleness()),
             },
         })
+    }
+}
+
+/// How a read is served that has this permit.
+pub fn path_of(permit: &ReadPermit) -> ReadPath {
+    match permit.lease_remaining() {
+        _ if permit.is_from_leader() => ReadPath::Follower,
+        Some(_) => ReadPath::Lease,
+        None => ReadPath::ReadIndex,
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::Node;
 use super::Output;
@@ -21,6 +22,7 @@ use crate::kv::Command;
 use crate::kv::Operation;
 use crate::kv::Reply;
 use crate::raft::ReadId;
+use crate::raft::ReadMode;
 use crate::raft::ReadPermit;
 use crate::raft::Refused;
 use crate::time::Instant;
@@ -40,6 +42,8 @@ pub(super) struct Waiting {
     writes: BTreeMap<LogIndex, (Term, RequestId)>,
     /// Reads with a permit, waiting for the state machine to reach its index.
     permitted: BTreeMap<(LogIndex, RequestId), ReadPermit>,
+    /// Reads that wait for a revision, and nothing else; with a permit, if they needed one.
+    early: BTreeMap<(i64, RequestId), Option<ReadPermit>>,
     /// Transfers by the term that they end.
     transfers: BTreeMap<RequestId, Term>,
     /// The leadership that writes and transfers wait on.
@@ -53,8 +57,10 @@ struct Waiter {
 
 #[derive(Clone, Copy)]
 enum What {
-    Read,
-    PermittedRead(LogIndex),
+    /// Waits for a permit, and then for at least this revision.
+    Read(i64),
+    PermittedRead(LogIndex, i64),
+    EarlyRead(i64),
     Write(LogIndex),
     Transfer,
 }
@@ -67,6 +73,7 @@ impl Waiting {
             deadlines: BTreeSet::new(),
             writes: BTreeMap::new(),
             permitted: BTreeMap::new(),
+            early: BTreeMap::new(),
             transfers: BTreeMap::new(),
             leadership: None,
         }
@@ -103,9 +110,12 @@ impl Waiting {
         let waiter = self.requests.remove(&request)?;
         self.deadlines.remove(&(waiter.deadline, request));
         match waiter.what {
-            What::Read => {}
-            What::PermittedRead(index) => {
+            What::Read(_) => {}
+            What::PermittedRead(index, _) => {
                 self.permitted.remove(&(index, request));
+            }
+            What::EarlyRead(revision) => {
+                self.early.remove(&(revision, request));
             }
             What::Write(index) => {
                 self.writes.remove(&index);
@@ -134,33 +144,54 @@ impl Waiting {
     /// A read got its permit and waits for the state machine from here on. One that is not here
     /// any more ran out of time.
     fn permit_read(&mut self, request: RequestId, permit: ReadPermit) {
-        if let Some(waiter) = self.requests.get_mut(&request) {
-            waiter.what = What::PermittedRead(permit.index());
+        if let Some(waiter) = self.requests.get_mut(&request)
+            && let What::Read(revision) = waiter.what
+        {
+            waiter.what = What::PermittedRead(permit.index(), revision);
             self.permitted.insert((permit.index(), request), permit);
         }
     }
 
-    /// The first permitted read that `applied` covers.
-    fn take_released(&mut self, applied: LogIndex) -> Option<(RequestId, ReadPermit)> {
-        let (&(index, request), &permit) = self.permitted.first_key_value()?;
-        if index > applied && !planted!(ReadUnapplied) {
+    /// From here on the request waits for nothing but `revision`.
+    fn wait_for_revision(&mut self, request: RequestId, revision: i64, permit: Option<ReadPermit>) {
+        if let Some(waiter) = self.requests.get_mut(&request) {
+            waiter.what = What::EarlyRead(revision);
+            self.early.insert((revision, request), permit);
+        }
+    }
+
+    /// Lets those wait for their revision who waited for `applied`; then the first read that waits
+    /// for nothing any more.
+    fn take_released(
+        &mut self,
+        applied: LogIndex,
+        reached: i64,
+    ) -> Option<(RequestId, Option<ReadPermit>)> {
+        while let Some((&(index, request), &permit)) = self.permitted.first_key_value()
+            && (index <= applied || planted!(ReadUnapplied))
+        {
+            let what = self.requests.get(&request).map(|waiter| waiter.what);
+            let Some(What::PermittedRead(_, revision)) = what else {
+                unreachable!("whoever is permitted waits");
+            };
+            self.permitted.pop_first();
+            self.wait_for_revision(request, revision, Some(permit));
+        }
+        let (&(revision, request), &permit) = self.early.first_key_value()?;
+        if revision > reached {
             return None;
         }
         self.remove(request);
         Some((request, permit))
     }
 
-    /// A request whose deadline is over, and what has become of it.
-    fn take_expired(&mut self, now: Instant) -> Option<(RequestId, Outcome)> {
+    /// A request whose deadline is over, and what it waited for.
+    fn take_expired(&mut self, now: Instant) -> Option<(RequestId, What)> {
         let (deadline, request) = *self.deadlines.first()?;
         if now.boot < deadline {
             return None;
         }
-        let outcome = match self.remove(request)?.what {
-            What::Read | What::PermittedRead(_) => Outcome::NotApplied,
-            What::Write(_) | What::Transfer => Outcome::Unknown,
-        };
-        Some((request, outcome))
+        Some((request, self.remove(request)?.what))
     }
 }
 
@@ -195,23 +226,23 @@ impl Node {
         }
     }
 
-    pub(super) fn start_read(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        consistency: Consistency,
-        deadline: Instant,
-    ) {
-        if consistency == Consistency::Serializable {
-            return self.refuse(
-                id,
-                ErrorKind::Internal,
-                "a serializable read was handed to consensus instead of the store",
-            );
-        }
-        let lease_allowed = consistency != Consistency::LinearizableQuorum;
-        self.waiting.add(id, deadline, What::Read);
-        if let Err(refused) = self.consensus.read(now, ReadId(id.0), lease_allowed) {
+    /// A read that the session which received it could not answer: by the lease, or because the
+    /// store is behind. A serializable one waits for nothing but its revision.
+    pub(super) fn start_read(&mut self, now: Instant, id: RequestId, call: &Call) {
+        let deadline = now + read_patience(call);
+        let mode = match call.consistency {
+            Consistency::Linearizable | Consistency::MaxStaleness(_) => ReadMode::Any,
+            Consistency::LinearizableQuorum => ReadMode::Quorum,
+            Consistency::LeaseOnly => ReadMode::Lease,
+            Consistency::Serializable => {
+                self.waiting
+                    .add(id, deadline, What::Read(call.min_revision));
+                return self.waiting.wait_for_revision(id, call.min_revision, None);
+            }
+        };
+        self.waiting
+            .add(id, deadline, What::Read(call.min_revision));
+        if let Err(refused) = self.consensus.read(now, ReadId(id.0), mode) {
             self.waiting.take_read(id);
             self.refuse_because(id, refused);
         }
@@ -221,10 +252,13 @@ impl Node {
         self.waiting.permit_read(id, permit);
     }
 
-    /// Lets go the permitted reads that the state machine has caught up with.
+    /// Lets go the reads that the state machine has caught up with.
     pub(super) fn release_reads(&mut self) {
-        while let Some((id, permit)) = self.waiting.take_released(self.applied) {
-            self.outputs.push_back(Output::Read(id, permit));
+        while let Some((id, permit)) = self.waiting.take_released(self.applied, self.revision) {
+            self.outputs.push_back(match permit {
+                Some(permit) => Output::Read(id, permit),
+                None => Output::CaughtUp(id),
+            });
         }
     }
 
@@ -255,11 +289,23 @@ impl Node {
     }
 
     pub(super) fn expire_requests(&mut self, now: Instant) {
-        while let Some((id, outcome)) = self.waiting.take_expired(now) {
-            let error = Error {
-                kind: ErrorKind::DeadlineExceeded,
-                outcome,
-                detail: "the cluster did not finish the request within its deadline".to_owned(),
+        let late = "the cluster did not finish the request within its deadline";
+        while let Some((id, what)) = self.waiting.take_expired(now) {
+            let error = match what {
+                What::EarlyRead(revision) => Error::not_applied(
+                    ErrorKind::FutureRevision,
+                    format!(
+                        "the read asked for revision {revision} at least, and this node has \
+                         reached {}: it lags behind, or no such revision was ever given out here",
+                        self.revision
+                    ),
+                ),
+                What::Read(_) | What::PermittedRead(..) => {
+                    Error::not_applied(ErrorKind::DeadlineExceeded, late)
+                }
+                What::Write(_) | What::Transfer => {
+                    Error::unknown(ErrorKind::DeadlineExceeded, late)
+                }
             };
             self.outputs.push_back(Output::Reply(id, Err(error)));
         }
@@ -293,20 +339,38 @@ impl Node {
             let error = planted_in_doubt(error);
             self.outputs.push_back(Output::Reply(id, Err(error)));
         }
-        let transfers: Vec<RequestId> = self
-            .waiting
-            .transfers
-            .iter()
-            .filter(|(_, term)| over(term))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in transfers {
+    }
+
+    /// Answers hand-overs once they are given up, or it is known who leads a later term: somebody
+    /// else, or this node again, because they came to nothing.
+    pub(super) fn answer_transfers(&mut self) {
+        if self.waiting.transfers.is_empty() {
+            return;
+        }
+        let status = self.consensus.status();
+        let Some(leader) = status.leader else { return };
+        let given_up = leader == self.options.id && !self.consensus.is_handing_over();
+        let over = |term: &Term| *term < status.term || given_up;
+        let transfers = self.waiting.transfers.iter();
+        let transfers = transfers.filter(|(_, term)| over(term)).map(|(id, _)| *id);
+        for id in transfers.collect::<Vec<RequestId>>() {
             self.waiting.remove(id);
-            let response = Response {
-                header: self.header(0),
-                body: ResponseBody::MoveLeader,
+            let result = if leader == self.options.id {
+                Err(Error::not_applied(
+                    ErrorKind::DeadlineExceeded,
+                    format!(
+                        "the node that was to lead did not take over in time, and this one leads \
+                         on, in term {}: see whether it can be reached, or name another",
+                        status.term.0
+                    ),
+                ))
+            } else {
+                Ok(Response {
+                    header: self.header(0),
+                    body: ResponseBody::MoveLeader,
+                })
             };
-            self.outputs.push_back(Output::Reply(id, Ok(response)));
+            self.outputs.push_back(Output::Reply(id, result));
         }
     }
 
@@ -362,6 +426,16 @@ impl Node {
                 "no leader is known at the moment: ask again shortly",
             ),
         }
+    }
+}
+
+/// How long a read may wait here. One that waits for a revision is answered a little before its
+/// deadline, so that the caller learns why it failed and not only that it did.
+fn read_patience(call: &Call) -> Duration {
+    let timeout = Duration::from_millis(u64::from(call.timeout_ms));
+    match call.min_revision {
+        0 => timeout,
+        _ => timeout - (timeout / 10).min(Duration::from_millis(50)),
     }
 }
 

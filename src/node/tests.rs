@@ -42,20 +42,21 @@ struct Replica {
 enum Answered {
     Reply(Box<Result<Response, Error>>),
     Permit(ReadPermit),
+    CaughtUp,
 }
 
 impl Answered {
     fn error(&self) -> &Error {
         match self {
             Self::Reply(result) => result.as_ref().as_ref().expect_err("it must fail"),
-            Self::Permit(permit) => panic!("a permit instead of an error: {permit:?}"),
+            other => panic!("no error: {other:?}"),
         }
     }
 
     fn response(&self) -> &Response {
         match self {
             Self::Reply(result) => result.as_ref().as_ref().expect("it must succeed"),
-            Self::Permit(permit) => panic!("a permit instead of a response: {permit:?}"),
+            other => panic!("no response: {other:?}"),
         }
     }
 }
@@ -92,7 +93,7 @@ impl World {
                 seed: id.0,
             };
             adjust(&mut options);
-            let node = Node::new(options, restored.clone(), false, now);
+            let node = Node::new(options, restored.clone(), false, 1, now);
             let store = MemStore::new();
             (
                 id,
@@ -182,6 +183,9 @@ impl World {
                 Output::Read(request, permit) => {
                     self.answers.insert(request, Answered::Permit(permit));
                 }
+                Output::CaughtUp(request) => {
+                    self.answers.insert(request, Answered::CaughtUp);
+                }
                 Output::Reply(request, result) => {
                     self.answers
                         .insert(request, Answered::Reply(Box::new(result)));
@@ -225,11 +229,22 @@ impl World {
     }
 
     fn ask(&mut self, node: NodeId, request: Request, consistency: Consistency) -> RequestId {
+        self.ask_at(node, request, consistency, 0)
+    }
+
+    fn ask_at(
+        &mut self,
+        node: NodeId,
+        request: Request,
+        consistency: Consistency,
+        min_revision: i64,
+    ) -> RequestId {
         let id = RequestId(self.next_request);
         self.next_request += 1;
         let call = Call {
             timeout_ms: 1000,
             consistency,
+            min_revision,
             session: None,
             request,
         };
@@ -248,11 +263,15 @@ impl World {
     }
 
     fn get(&mut self, node: NodeId, consistency: Consistency) -> RequestId {
+        self.get_at(node, consistency, 0)
+    }
+
+    fn get_at(&mut self, node: NodeId, consistency: Consistency, min_revision: i64) -> RequestId {
         let range = RangeRequest {
             key: "k".into(),
             ..RangeRequest::default()
         };
-        self.ask(node, Request::Range(range), consistency)
+        self.ask_at(node, Request::Range(range), consistency, min_revision)
     }
 
     fn answer(&self, id: RequestId) -> &Answered {
@@ -291,17 +310,119 @@ fn a_follower_names_the_leader() {
     let mut world = World::new(3);
     let leader = world.leader();
     let follower = *world.nodes.keys().find(|id| **id != leader).unwrap();
-    for id in [
-        world.put(follower),
-        world.get(follower, Consistency::Linearizable),
-    ] {
+    let put = world.put(follower);
+    let error = world.answer(put).error();
+    assert_eq!(error.outcome, Outcome::NotApplied);
+    let ErrorKind::NotLeader { leader: named, .. } = &error.kind else {
+        panic!("{error}")
+    };
+    assert_eq!(*named, Some(leader));
+}
+
+#[test]
+fn a_follower_serves_reads_by_its_leaders_word_and_waits_for_what_it_names() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let follower = *world.nodes.keys().find(|id| **id != leader).unwrap();
+    world.stalled = vec![follower];
+    world.put(leader);
+    let commit = world.nodes[&leader].node.published().commit();
+    let modes = [
+        (Consistency::Linearizable, true),
+        (Consistency::MaxStaleness(ms(1)), true),
+        (Consistency::LeaseOnly, true),
+        (Consistency::LinearizableQuorum, false),
+    ];
+    let asked = modes.map(|(consistency, leased)| (world.get(follower, consistency), leased));
+    world.advance(20);
+    for (id, _) in asked {
+        assert!(!world.answers.contains_key(&id), "the put is not applied");
+    }
+    world.stalled.clear();
+    world.advance(100);
+    for (id, leased) in asked {
+        let Answered::Permit(permit) = world.answer(id) else {
+            panic!("no permit")
+        };
+        assert!(permit.is_from_leader() && permit.index() >= commit);
+        assert_eq!(permit.lease_remaining().is_some(), leased);
+    }
+}
+
+#[test]
+fn a_follower_that_hears_of_nobody_says_so_in_the_end() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let follower = *world.nodes.keys().find(|id| **id != leader).unwrap();
+    world.cut = vec![follower];
+    let first = world.get(follower, Consistency::Linearizable);
+    world.advance(900);
+    assert!(!world.answers.contains_key(&first), "a leader may come");
+    world.advance(95);
+    let later = world.get(follower, Consistency::Linearizable);
+    world.advance(1_100);
+    for id in [first, later] {
         let error = world.answer(id).error();
         assert_eq!(error.outcome, Outcome::NotApplied);
-        let ErrorKind::NotLeader { leader: named, .. } = &error.kind else {
-            panic!("{error}")
-        };
-        assert_eq!(*named, Some(leader));
     }
+    let last = world.get(follower, Consistency::Linearizable);
+    assert_eq!(world.answer(last).error().kind, ErrorKind::NoLeader);
+}
+
+#[test]
+fn a_read_waits_for_its_revision_and_says_why_it_failed() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    for consistency in [
+        Consistency::Linearizable,
+        Consistency::LinearizableQuorum,
+        Consistency::Serializable,
+    ] {
+        let revision = world.nodes[&leader].node.revision;
+        let get = world.get_at(leader, consistency, revision + 1);
+        world.advance(100);
+        assert!(!world.answers.contains_key(&get), "{consistency:?}");
+        world.put(leader);
+        match world.answer(get) {
+            Answered::Permit(_) => assert_ne!(consistency, Consistency::Serializable),
+            Answered::CaughtUp => assert_eq!(consistency, Consistency::Serializable),
+            other => panic!("{other:?}"),
+        }
+    }
+    let get = world.get_at(leader, Consistency::Linearizable, 1_000);
+    world.advance(945);
+    assert!(!world.answers.contains_key(&get));
+    world.advance(10);
+    let error = world.answer(get).error();
+    assert_eq!(error.kind, ErrorKind::FutureRevision);
+    assert_eq!(error.outcome, Outcome::NotApplied);
+    assert!(error.detail.contains("1000"), "{error}");
+    assert_eq!(world.nodes[&leader].node.waiting(), 0);
+}
+
+#[test]
+fn a_hand_over_that_comes_to_nothing_is_told_as_such() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let target = *world.nodes.keys().find(|id| **id != leader).unwrap();
+    world.cut = vec![target];
+    let request = Request::MoveLeader {
+        target: Some(target),
+    };
+    let moved = world.ask(leader, request.clone(), Consistency::default());
+    world.advance(1_200);
+    let error = world.answer(moved).error();
+    assert_eq!(error.kind, ErrorKind::DeadlineExceeded);
+    assert_eq!(world.nodes[&leader].node.status().role, Role::Leader);
+
+    // Nor is one to a node that lags too far behind to be told.
+    world.put(leader);
+    let moved = world.ask(leader, request, Consistency::default());
+    world.advance(995);
+    assert!(!world.answers.contains_key(&moved), "it may catch up");
+    world.advance(10);
+    let error = world.answer(moved).error();
+    assert!(error.detail.contains("did not take over"), "{error}");
 }
 
 #[test]

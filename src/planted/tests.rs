@@ -1,4 +1,78 @@
+//! Bugs that a test of the library notices by itself do fail it. Each is run in a process of its
+//! own, with the bug in its environment; and once without, because a test that always fails
+//! notices nothing.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
 use super::*;
+
+#[test]
+fn every_witness_notices_its_bug_and_nothing_else() {
+    let bugs = Bug::ALL.iter().filter(|bug| bug.witness().is_some());
+    let queue = Mutex::new(bugs);
+    let wrong = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let next = queue.lock().expect("no other thread panicked").next();
+            let Some((bug, witness)) = next.and_then(|bug| Some((bug, bug.witness()?))) else {
+                return;
+            };
+            let (without, with) = (passes(witness, ""), passes(witness, &bug.to_string()));
+            if (without, with) != (Some(true), Some(false)) {
+                let line = format!("{bug}: {witness} passes without: {without:?}, with: {with:?}");
+                wrong.lock().expect("no other thread panicked").push(line);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let wrong = wrong.into_inner().expect("no thread panicked");
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Whether `witness` passes with these bugs; `None` if there is no such test.
+fn passes(witness: &str, bugs: &str) -> Option<bool> {
+    let test = match witness.contains("::") {
+        true => witness,
+        false => "raft::tests::golden_conversations_hold",
+    };
+    let output = Command::new(std::env::current_exe().expect("this process has a file"))
+        .args(["--exact", test, "--test-threads", "1"])
+        .env("LEASEHOLD_BUGS", bugs)
+        .env("GOLDEN", witness)
+        .output()
+        .expect("this binary can be run");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let exists = said.contains("running 1 test");
+    exists.then_some(output.status.success())
+}
+
+/// A bug without a place would be on and do nothing.
+#[test]
+fn every_bug_has_its_place() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut code = String::new();
+    for folder in ["src/raft", "src/node", "src/kv", "src/log", "tests/sim"] {
+        for file in std::fs::read_dir(root.join(folder)).expect("a folder of the sources") {
+            let path = file.expect("readable").path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                code.push_str(&std::fs::read_to_string(path).expect("readable"));
+            }
+        }
+    }
+    let missing: Vec<_> = Bug::ALL
+        .iter()
+        .filter(|bug| {
+            let asked = [format!("planted!({bug})"), format!("planted!({bug} =>")];
+            !asked.iter().any(|asked| code.contains(asked))
+        })
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
 
 #[test]
 fn a_bug_is_on_in_its_thread_until_it_is_dropped() {

@@ -24,6 +24,7 @@ use crate::raft::Output;
 use crate::raft::Payload;
 use crate::raft::Published;
 use crate::raft::ReadId;
+use crate::raft::ReadMode;
 use crate::raft::ReadRefusal;
 use crate::raft::Refused;
 use crate::raft::Restored;
@@ -32,6 +33,8 @@ use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Timing;
 use crate::raft::Unsaved;
+use crate::raft::asking::Asking;
+use crate::raft::freshness::Ages;
 use crate::raft::leader_lease::VotePromise;
 use crate::raft::log::Log;
 use crate::raft::reads::Reader;
@@ -91,6 +94,9 @@ pub struct Consensus {
     pub(super) role: RoleState,
     pub(super) election_due: Instant,
     pub(super) next_round: u64,
+    /// Names of our questions count beside those of rounds, with the same drawn upper bits: the
+    /// two are never compared.
+    pub(super) next_name: u64,
     pub(super) quarantine: Option<Quarantine>,
     /// See [`Consensus::is_unproven`].
     pub(super) unproven: bool,
@@ -99,8 +105,17 @@ pub struct Consensus {
     /// See `StickyTransferFlag`.
     #[cfg(leasehold_bugs)]
     pub(super) sticky_transfer: Option<Term>,
+    /// See `CandidacyGoesOn`.
+    #[cfg(leasehold_bugs)]
+    pub(super) candidacy: Option<crate::raft::role::Campaign>,
     /// A vote that was given and is not yet durable.
     pub(super) grant: Option<Envelope>,
+    /// Reads that wait for the word of a leader that is not us.
+    pub(super) asking: Asking,
+    /// When a leader was last heard.
+    pub(super) heard_leader_at: Instant,
+    /// How old the applied state can be.
+    pub(super) ages: Ages,
 
     pub(super) published: Arc<Published>,
     pub(super) outputs: VecDeque<Output>,
@@ -205,13 +220,19 @@ impl Consensus {
             role: RoleState::Follower(Follower::default()),
             election_due: now,
             next_round,
+            next_name: if planted!(NamesRepeat) { 1 } else { next_round },
             unproven: unproven && !damaged,
             quarantine,
             retired: false,
             tripped: lease_tripped && !planted!(TripwireForgotten),
             #[cfg(leasehold_bugs)]
             sticky_transfer: None,
+            #[cfg(leasehold_bugs)]
+            candidacy: None,
             grant: None,
+            asking: Asking::default(),
+            heard_leader_at: now,
+            ages: Ages::default(),
             published: Arc::default(),
             outputs: VecDeque::new(),
             unflushed: true,
@@ -254,7 +275,7 @@ impl Consensus {
             ],
             _ => [
                 self.may_campaign().then_some(self.election_due),
-                None,
+                (!self.asking.is_empty()).then(|| self.reads_wait_until()),
                 None,
                 None,
             ],
@@ -293,25 +314,43 @@ impl Consensus {
         Ok(self.log.append(self.hard.term, Payload::Command(command)))
     }
 
-    /// Asks for a permit by quorum round (or, if `lease_allowed`, at once under the lease). The
-    /// answer is an `Output::Permit` or `Output::RefuseRead` with this `id`.
+    /// Asks for a permit: of the lease, or by a quorum round, as `mode` says; where this node does
+    /// not lead, of its leader. The answer is an `Output::Permit` or `Output::RefuseRead` with this
+    /// `id`. A node without a leader waits for one, for an election timeout.
     ///
     /// # Errors
     /// Refused reads get no such answer.
-    pub fn read(&mut self, now: Instant, id: ReadId, lease_allowed: bool) -> Result<(), Refused> {
+    pub fn read(&mut self, now: Instant, id: ReadId, mode: ReadMode) -> Result<(), Refused> {
         self.observe(now);
         let leader = self.known_leader();
         let RoleState::Leader(leading) = &mut self.role else {
-            return Err(Refused::NotLeader { leader });
-        };
-        if lease_allowed && let Some(permit) = leading.lease.cell().check(now, self.commit) {
-            self.outputs.push_back(Output::Permit(id, permit));
+            let deserted = now.certainly_after(self.reads_wait_until());
+            if deserted || self.quarantine.is_some() {
+                return Err(Refused::NotLeader { leader });
+            }
+            if self.asking.is_full() {
+                return Err(Refused::Busy);
+            }
+            self.asking.push(mode, id);
+            self.unflushed = true;
             return Ok(());
+        };
+        if mode != ReadMode::Quorum {
+            if let Some(permit) = leading.lease.cell().check(now, self.commit) {
+                self.outputs.push_back(Output::Permit(id, permit));
+                return Ok(());
+            }
+            if mode == ReadMode::Lease {
+                self.published.lease_counters().rejected();
+                let refusal = Output::RefuseRead(id, ReadRefusal::LeaseVoid);
+                self.outputs.push_back(refusal);
+                return Ok(());
+            }
         }
         if leading.reads.is_full() {
             return Err(Refused::Busy);
         }
-        leading.reads.push(Reader::Local(id), self.commit);
+        leading.reads.push(Reader::Local(id, mode), self.commit);
         self.unflushed = true;
         Ok(())
     }
@@ -328,6 +367,11 @@ impl Consensus {
         let target = self.begin_transfer(target)?;
         self.settle();
         Ok(target)
+    }
+
+    /// Whether a hand-over is under way, be it to this node itself after one has failed.
+    pub fn is_handing_over(&self) -> bool {
+        matches!(&self.role, RoleState::Leader(leader) if leader.transfer.is_some())
     }
 
     /// Steps down and releases the voters' promises (P36). The node takes no further part as
@@ -457,6 +501,7 @@ impl Consensus {
         if term > self.hard.term {
             return self.adopt(term);
         }
+        planted!(CandidacyGoesOn => self.count_pre_vote_as_follower(from, &message));
         let current = term == self.hard.term
             || planted!(OldTermAck)
                 && matches!(message, Message::HeartbeatReply(_) | Message::Appended(_))
@@ -480,6 +525,12 @@ impl Consensus {
             }
             (RoleState::Follower(_), Message::RejoinReply(reply)) if current => {
                 self.handle_rejoin_reply(from, reply);
+            }
+            (RoleState::Leader(_), Message::ReadIndex(question)) if current => {
+                self.handle_read_index(from, question);
+            }
+            (RoleState::Follower(_), Message::ReadIndexReply(reply)) if current => {
+                self.handle_read_index_reply(from, reply);
             }
             (RoleState::Follower(_), Message::TimeoutNow(order)) if current => {
                 self.handle_timeout_now(from, order);
@@ -509,8 +560,10 @@ impl Consensus {
 
     fn tick(&mut self) {
         if let RoleState::Leader(_) = self.role {
-            return self.tick_leader();
+            self.tick_leader();
+            return self.give_up_reads();
         }
+        self.give_up_reads();
         if self.may_campaign() && self.now.certainly_after(self.election_due) {
             self.handle_election_timeout();
         }
@@ -525,6 +578,7 @@ impl Consensus {
             self.recompute_lease();
             self.answer_reads();
         }
+        self.ages.settle(self.applied, &self.published);
         self.publish();
         self.unflushed = true;
         if cfg!(debug_assertions) {
@@ -545,6 +599,7 @@ impl Consensus {
         self.hard_unsaved = true;
         self.grant = None;
         self.role = RoleState::Follower(Follower::default());
+        self.asking.start_anew();
     }
 
     /// Stops leading, if it did: the lease first, before anything else is done or said (P23).
@@ -556,11 +611,15 @@ impl Consensus {
             leader.lease.void(self.now, reason);
         }
         self.published.end_lease();
+        // Reads of our own ask whoever leads next. A follower asks again by itself.
         for reader in leader.reads.drain() {
-            if let Reader::Local(id) = reader {
-                let refusal = Output::RefuseRead(id, ReadRefusal::NotLeader);
-                self.outputs.push_back(refusal);
+            if let Reader::Local(id, mode) = reader {
+                self.asking.push(mode, id);
             }
+        }
+        // Who lost its quorum may be alone: its readers had better ask elsewhere.
+        if reason != Invalidation::QuorumLost {
+            self.heard_leader_at = self.now;
         }
         self.role = RoleState::Follower(Follower::default());
         self.restart_election_timer();
@@ -591,6 +650,9 @@ impl Consensus {
             for (_, issued) in &mut self.writing {
                 *issued = issued.min(now);
             }
+            self.heard_leader_at = self.heard_leader_at.min(now);
+            self.asking.clock_went_back(now);
+            self.ages.forget(&published);
             match &mut self.role {
                 RoleState::Leader(leader) => {
                     leader.clock_went_back(now, self.timing.election_timeout_max);
@@ -843,6 +905,7 @@ mod tests {
             round: RoundId(9),
             promise: Timing::default().lease_duration,
             commit: LogIndex(2),
+            fresh: None,
         };
         let hears = |node: &mut Consensus, message| {
             let envelope = Envelope {

@@ -54,6 +54,12 @@ impl Consensus {
         if question.last.index > LogIndex(0) {
             self.meet_an_older_cluster();
         }
+        planted!(CandidateTrips => if term > self.hard.term
+            && let RoleState::Leader(leader) = &self.role
+            && leader.lease.is_live(self.now)
+        {
+            self.trip();
+        });
         if let Some(reason) = self.reason_against_vote(from, term, &question) {
             let reply = VoteReply {
                 round: question.round,
@@ -175,6 +181,26 @@ impl Consensus {
         }
     }
 
+    /// `CandidacyGoesOn`
+    #[cfg(leasehold_bugs)]
+    pub(super) fn count_pre_vote_as_follower(&mut self, from: NodeId, message: &Message) {
+        if let RoleState::Follower(_) = self.role
+            && let Message::PreVoteReply(reply) = message
+            && let Some(mut campaign) = self.candidacy.take()
+        {
+            let counts = reply.round == campaign.round && reply.ballot == Ballot::Granted;
+            if counts && campaign.granted.insert(from) {
+                let follower = std::mem::replace(&mut self.role, RoleState::PreCandidate(campaign));
+                self.count_pre_votes();
+                if let RoleState::Follower(_) = self.role {
+                    self.role = follower;
+                }
+            } else {
+                self.candidacy = Some(campaign);
+            }
+        }
+    }
+
     fn count_pre_votes(&mut self) {
         if let RoleState::PreCandidate(campaign) = &self.role
             && self
@@ -195,7 +221,7 @@ impl Consensus {
     /// Stands for election. The votes are asked for while our own is being written; it counts
     /// once it is durable (P33). An answer is matched by the name of the round, so one to a
     /// campaign that a crash has undone can not count for the next.
-    fn campaign(&mut self, transfer_from: Option<Term>) {
+    pub(super) fn campaign(&mut self, transfer_from: Option<Term>) {
         self.unproven = false;
         planted!(StickyTransferFlag => self.sticky_transfer = transfer_from);
         self.adopt(self.hard.term.next());

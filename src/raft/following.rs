@@ -14,13 +14,21 @@ use crate::raft::Heard;
 use crate::raft::Heartbeat;
 use crate::raft::HeartbeatReply;
 use crate::raft::Message;
+use crate::raft::Output;
 use crate::raft::PROMISE_MAX;
 use crate::raft::Payload;
+use crate::raft::ReadIndex;
+use crate::raft::ReadIndexReply;
+use crate::raft::ReadMode;
+use crate::raft::ReadPermit;
+use crate::raft::ReadRefusal;
 use crate::raft::Rejoin;
 use crate::raft::RejoinReply;
+use crate::raft::RoundId;
 use crate::raft::Verdict;
 use crate::raft::role::Follower;
 use crate::raft::role::RoleState;
+use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::Term;
@@ -29,6 +37,9 @@ impl Consensus {
     pub(super) fn handle_heartbeat(&mut self, from: NodeId, term: Term, heartbeat: Heartbeat) {
         if let Some(follower) = self.follow(from, term, heartbeat) {
             follower.owes_reply = true;
+            if let Some(name) = heartbeat.fresh {
+                self.ages.heard(name, heartbeat.commit, &self.timing);
+            }
         }
         self.follow_commit();
     }
@@ -71,17 +82,18 @@ impl Consensus {
     /// is indeed our leader.
     fn follow(&mut self, from: NodeId, term: Term, message: Heartbeat) -> Option<&mut Follower> {
         planted!(VoteToctou => self.promise_beside_a_vote(from, term, message));
-        planted!(CandidacyGoesOn => if self.promise_and_go_on_asking(from, term, message) {
-            return None;
-        });
+        planted!(CandidacyGoesOn => self.remember_candidacy());
         if term < self.hard.term {
             // The sender does not know yet that its term is over.
             let heard = Heard {
                 round: message.round,
                 promised: false,
             };
-            let verified = LogIndex(0);
-            let reply = HeartbeatReply { heard, verified };
+            let reply = HeartbeatReply {
+                heard,
+                verified: LogIndex(0),
+                name: RoundId(0),
+            };
             self.send(from, Message::HeartbeatReply(reply));
             return None;
         }
@@ -105,6 +117,7 @@ impl Consensus {
                     leader: Some(from),
                     ..Follower::default()
                 });
+                self.asking.start_anew();
             }
             // Two leaders in one term: nothing that we rest on can be trusted.
             RoleState::Follower(_) | RoleState::Leader(_) => {
@@ -117,6 +130,7 @@ impl Consensus {
             self.meet_an_older_cluster();
         }
         self.restart_election_timer();
+        self.heard_leader_at = self.now;
         let promised = self.promise_leader(from, term, message.promise);
         let RoleState::Follower(follower) = &mut self.role else {
             return None;
@@ -195,8 +209,8 @@ impl Consensus {
             // A vote that it has forgotten may still be on its way to a candidate. Nobody waits
             // longer for votes than an election timeout, so outwait that, with time to spare.
             if quarantine.forgot_votes && !planted!(WipedVotesAtOnce) {
-                self.promise
-                    .keep_silent(self.now + self.timing.election_timeout_max * 2);
+                let longest = self.timing.election_timeout_max;
+                self.promise.keep_silent(self.now, longest * 2);
             }
             self.quarantine = None;
             self.restart_election_timer();
@@ -223,10 +237,8 @@ impl Consensus {
             return;
         };
         let heard = follower.heard;
-        let reply = std::mem::take(&mut follower.owes_reply).then_some(HeartbeatReply {
-            heard,
-            verified: follower.verified,
-        });
+        let verified = follower.verified;
+        let replies = std::mem::take(&mut follower.owes_reply);
         let conflict = follower.owes_conflict.take();
 
         let through = follower.verified.min(self.log.durable());
@@ -249,7 +261,12 @@ impl Consensus {
             follower.owes_acknowledgement = None;
         }
 
-        if let Some(reply) = reply {
+        if replies {
+            let reply = HeartbeatReply {
+                heard,
+                verified,
+                name: self.draw_name(),
+            };
             self.send(leader, Message::HeartbeatReply(reply));
             if let Some(nonce) = asks {
                 self.send(leader, Message::Rejoin(Rejoin { nonce }));
@@ -258,6 +275,64 @@ impl Consensus {
         for verdict in stored.into_iter().chain(conflict.map(Verdict::Conflict)) {
             let answer = Appended { heard, verdict };
             self.send(leader, Message::Appended(answer));
+        }
+        self.put_questions(leader);
+    }
+
+    /// A name for a message that leaves after this: whoever gives it back has heard of us since.
+    fn draw_name(&mut self) -> RoundId {
+        let name = RoundId(self.next_name);
+        self.next_name += 1;
+        self.ages.draw(name, self.now);
+        name
+    }
+
+    // Reads of this follower.
+
+    /// Asks the leader what the reads must see that have arrived.
+    fn put_questions(&mut self, leader: NodeId) {
+        let patience = self.timing.heartbeat_interval * 2;
+        for mode in ReadMode::ALL {
+            if self.asking.wants_question(mode, self.now, patience) {
+                let name = self.draw_name();
+                self.asking.put(mode, name, self.now);
+                self.send(leader, Message::ReadIndex(ReadIndex { name, mode }));
+            }
+        }
+    }
+
+    /// The leader has answered. What it says was confirmed after every read had arrived that it is
+    /// for, so it stays right whatever has happened to the leader since.
+    pub(super) fn handle_read_index_reply(&mut self, from: NodeId, reply: ReadIndexReply) {
+        if self.known_leader() != Some(from) {
+            return;
+        }
+        let ReadIndexReply { name, mode, .. } = reply;
+        if let Some(confirmed) = reply.confirmed {
+            self.ages.heard(name, confirmed.index, &self.timing);
+        }
+        while let Some(read) = self.asking.pop_answered(mode, name) {
+            self.outputs.push_back(match reply.confirmed {
+                Some(confirmed) => Output::Permit(read, ReadPermit::by_leader(confirmed)),
+                None => Output::RefuseRead(read, ReadRefusal::LeaseVoid),
+            });
+        }
+    }
+
+    /// Until when reads wait here for the word of a leader.
+    pub(super) fn reads_wait_until(&self) -> Instant {
+        self.heard_leader_at + self.timing.election_timeout_max
+    }
+
+    /// No leader has been heard of for so long that one elsewhere may well be asked instead.
+    pub(super) fn give_up_reads(&mut self) {
+        let deserted = self.now.certainly_after(self.reads_wait_until());
+        if self.asking.is_empty() || !deserted && self.quarantine.is_none() {
+            return;
+        }
+        for (_, read) in self.asking.take_all() {
+            let refusal = Output::RefuseRead(read, ReadRefusal::NotLeader);
+            self.outputs.push_back(refusal);
         }
     }
 }
@@ -274,32 +349,29 @@ impl Consensus {
 
     /// `VoteToctou`: the term of a vote is adopted only once the vote is durable.
     fn promise_beside_a_vote(&mut self, from: NodeId, term: Term, message: Heartbeat) {
-        if term.next() == self.hard.term && self.grant.is_some() {
-            self.promise.extend(self.now, message.promise, from, term);
-            self.say_promised(from, term, message);
+        if term.next() != self.hard.term || self.grant.is_none() {
+            return;
         }
-    }
-
-    /// `CandidacyGoesOn`: the promise is made, and the pre-candidate stays what it is.
-    fn promise_and_go_on_asking(&mut self, from: NodeId, term: Term, message: Heartbeat) -> bool {
-        let asks = matches!(self.role, RoleState::PreCandidate(_)) && term == self.hard.term;
-        if asks {
-            self.promise_leader(from, term, message.promise);
-            self.say_promised(from, term, message);
-        }
-        asks
-    }
-
-    fn say_promised(&mut self, to: NodeId, term: Term, message: Heartbeat) {
+        self.promise.extend(self.now, message.promise, from, term);
         let heard = Heard {
             round: message.round,
             promised: true,
         };
         let verified = LogIndex(0);
         let reply = HeartbeatReply { heard, verified };
-        let mut envelope = self.envelope(to, Message::HeartbeatReply(reply));
+        let mut envelope = self.envelope(from, Message::HeartbeatReply(reply));
         envelope.term = term;
         self.outputs.push_back(crate::raft::Output::Send(envelope));
+    }
+
+    /// `CandidacyGoesOn`: what others answer still counts.
+    fn remember_candidacy(&mut self) {
+        if let RoleState::PreCandidate(_) = self.role {
+            let follower = RoleState::Follower(Follower::default());
+            if let RoleState::PreCandidate(campaign) = std::mem::replace(&mut self.role, follower) {
+                self.candidacy = Some(campaign);
+            }
+        }
     }
 }
 

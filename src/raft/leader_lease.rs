@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::raft::Confirmed;
 use crate::raft::RoundId;
 use crate::time::Instant;
 use crate::types::LogIndex;
@@ -38,6 +39,8 @@ pub(super) struct VotePromise {
     /// Promises made before this process started are not remembered, so it keeps silent for the
     /// longest that it can have made (P2, P3, A3).
     silent_until: Instant,
+    /// The longest that it was told to keep silent.
+    silence: Duration,
 }
 
 impl VotePromise {
@@ -47,6 +50,7 @@ impl VotePromise {
             until: Instant::ZERO,
             to: None,
             silent_until: now + longest,
+            silence: longest,
         }
     }
 
@@ -57,9 +61,10 @@ impl VotePromise {
         over && now.certainly_after(self.silent_until)
     }
 
-    /// Supports no election before `until`, whoever has been promised what.
-    pub(super) fn keep_silent(&mut self, until: Instant) {
-        self.silent_until = self.silent_until.max(until);
+    /// Supports no election for `length` from now on, whoever has been promised what.
+    pub(super) fn keep_silent(&mut self, now: Instant, length: Duration) {
+        self.silent_until = self.silent_until.max(now + length);
+        self.silence = self.silence.max(length);
     }
 
     /// When the gate opens.
@@ -86,11 +91,11 @@ impl VotePromise {
         its
     }
 
-    /// The clock ran backwards to `now`. No promise was for longer than `longest`, and none was
-    /// made later than this, so none need last longer than that from here.
+    /// The clock ran backwards to `now`. No promise was for longer than `longest`, no silence for
+    /// longer than was told, and none began later than this, so none need last longer from here.
     pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
         self.until = self.until.min(now + longest);
-        self.silent_until = self.silent_until.min(now + longest);
+        self.silent_until = self.silent_until.min(now + self.silence);
     }
 }
 
@@ -100,6 +105,8 @@ impl VotePromise {
 pub struct ReadPermit {
     index: LogIndex,
     lease_remaining: Option<Duration>,
+    /// Another node, which leads, gave it.
+    from_leader: bool,
 }
 
 impl ReadPermit {
@@ -108,6 +115,16 @@ impl ReadPermit {
         Self {
             index,
             lease_remaining: None,
+            from_leader: false,
+        }
+    }
+
+    /// The leader, confirmed after it was asked, permits a read of a follower (section 4.4).
+    pub(super) fn by_leader(confirmed: Confirmed) -> Self {
+        Self {
+            index: confirmed.index,
+            lease_remaining: confirmed.lease_remaining,
+            from_leader: true,
         }
     }
 
@@ -116,9 +133,15 @@ impl ReadPermit {
         self.index
     }
 
-    /// What was left of the lease; `None` if a quorum round permitted the read.
+    /// What was left of the lease, the leader's in any case; `None` if a quorum round permitted
+    /// the read.
     pub fn lease_remaining(&self) -> Option<Duration> {
         self.lease_remaining
+    }
+
+    /// Whether this node got it from its leader.
+    pub fn is_from_leader(&self) -> bool {
+        self.from_leader
     }
 }
 
@@ -139,7 +162,7 @@ pub struct LeaseCell {
 }
 
 impl LeaseCell {
-    pub(super) fn new(term: Term, floor: LogIndex, counters: Arc<LeaseCounters>) -> Self {
+    pub(crate) fn new(term: Term, floor: LogIndex, counters: Arc<LeaseCounters>) -> Self {
         Self {
             term,
             floor,
@@ -195,6 +218,7 @@ impl LeaseCell {
                 captured.max(self.floor)
             },
             lease_remaining: Some(remaining),
+            from_leader: false,
         })
     }
 
@@ -297,7 +321,11 @@ impl LeaseCounters {
         self.assumption_violations.load(Ordering::Relaxed)
     }
 
-    pub(super) fn clock_went_back(&self) {
+    pub(crate) fn rejected(&self) {
+        self.rejections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clock_went_back(&self) {
         self.clock_regressions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -345,13 +373,15 @@ impl Rounds {
 
 /// A leadership's own view of its lease.
 #[derive(Debug)]
-pub(super) struct LeaderLease {
+pub(crate) struct LeaderLease {
     cell: Arc<LeaseCell>,
     rounds: Rounds,
     /// L = P - M
     trusted: Duration,
     /// The newest round that a quorum of the configuration in force has promised.
     held: Option<RoundId>,
+    /// When that round was created.
+    held_since: Option<Instant>,
     /// When the newest round was created that a quorum ever promised; before that, the election.
     quorum_at: Instant,
     /// What the cell says.
@@ -364,12 +394,13 @@ pub(super) struct LeaderLease {
 
 impl LeaderLease {
     /// The lease of a leadership that begins now, still void.
-    pub(super) fn new(cell: LeaseCell, trusted: Duration, now: Instant) -> Self {
+    pub(crate) fn new(cell: LeaseCell, trusted: Duration, now: Instant) -> Self {
         Self {
             cell: Arc::new(cell),
             rounds: Rounds::default(),
             trusted,
             held: None,
+            held_since: None,
             quorum_at: now,
             until: Instant::ZERO,
             burned: false,
@@ -378,13 +409,19 @@ impl LeaderLease {
     }
 
     /// What readers share.
-    pub(super) fn cell(&self) -> &Arc<LeaseCell> {
+    pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
         &self.cell
     }
 
     /// The newest round that a quorum has promised.
     pub(super) fn held(&self) -> Option<RoundId> {
         self.held
+    }
+
+    /// When the newest round was created that a quorum has promised: at that moment this node led,
+    /// and nobody had been elected since.
+    pub(super) fn held_since(&self) -> Option<Instant> {
+        self.held_since
     }
 
     /// Whether readers may trust it at `now`.
@@ -407,13 +444,19 @@ impl LeaderLease {
         self.quorum_at
     }
 
+    /// Whether a quorum answers: readers could trust it, were it not burned or otherwise void.
+    pub(super) fn has_quorum(&self, now: Instant) -> bool {
+        let trusted = |since: Instant| now.certainly_before(since + self.trusted);
+        self.held_since.is_some_and(trusted)
+    }
+
     #[cfg(leasehold_bugs)]
     pub(super) fn heard_a_quorum(&mut self, now: Instant) {
         self.quorum_at = now;
     }
 
     /// A round was created at `now`, before anybody could see its name (R1).
-    pub(super) fn begin(&mut self, round: RoundId, created: Instant) {
+    pub(crate) fn begin(&mut self, round: RoundId, created: Instant) {
         self.rounds.push(round, created);
     }
 
@@ -424,12 +467,13 @@ impl LeaderLease {
 
     /// Publishes what the quorum of `held` is worth, or nothing if the lease may not be trusted.
     /// A smaller value than before is published, too (P13).
-    pub(super) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
+    pub(crate) fn recompute(&mut self, now: Instant, held: Option<RoundId>, trustworthy: bool) {
         planted!(AckTime => if held > self.held {
             self.rounds.stamp(held, now);
         });
         let created = held.and_then(|round| self.rounds.created(round));
         self.held = if created.is_some() { held } else { None };
+        self.held_since = created;
         if let Some(created) = created {
             self.quorum_at = self.quorum_at.max(created);
         }
@@ -443,7 +487,7 @@ impl LeaderLease {
     }
 
     /// Takes the lease back: no reader that looks from now on is permitted by it.
-    pub(super) fn void(&mut self, now: Instant, reason: Invalidation) {
+    pub(crate) fn void(&mut self, now: Instant, reason: Invalidation) {
         if self.until == Instant::ZERO {
             return;
         }
@@ -462,11 +506,12 @@ impl LeaderLease {
     }
 
     /// The clock ran backwards to `now`: no round is known to have begun when it says (A4).
-    pub(super) fn clock_went_back(&mut self, now: Instant) {
+    pub(crate) fn clock_went_back(&mut self, now: Instant) {
         // Judged by the clock as it was: whatever it says now, the lease held.
         self.void(Instant::ZERO, Invalidation::ClockWentBack);
         self.rounds = Rounds::default();
         self.held = None;
+        self.held_since = None;
         self.quorum_at = self.quorum_at.min(now);
     }
 
@@ -484,7 +529,8 @@ impl LeaderLease {
         self.cell.publish(until);
     }
 
-    fn count_lapse(&mut self, now: Instant) {
+    /// Counts a lease that ran out unrenewed, once.
+    pub(crate) fn count_lapse(&mut self, now: Instant) {
         if self.until != Instant::ZERO && !self.lapsed && !self.is_live(now) {
             self.lapsed = true;
             let expirations = &self.cell.counters.expirations;
@@ -626,6 +672,15 @@ mod tests {
         promise.extend(at(10), ms(500), NodeId(1), Term(1));
         assert!(promise.release(NodeId(1), Term(1)));
         assert!(!promise.may_support_election(at(499)));
+    }
+
+    #[test]
+    fn a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise() {
+        let mut promise = VotePromise::at_start(at(0), ms(500));
+        promise.keep_silent(at(5000), ms(2000));
+        promise.clock_went_back(at(4900), ms(500));
+        assert!(!promise.may_support_election(at(6899)), "2 s from here");
+        assert!(promise.may_support_election(at(6900)));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::raft::Append;
 use crate::raft::Appended;
+use crate::raft::Confirmed;
 use crate::raft::Consensus;
 use crate::raft::Envelope;
 use crate::raft::Heard;
@@ -14,7 +15,11 @@ use crate::raft::Invalidation;
 use crate::raft::Message;
 use crate::raft::Output;
 use crate::raft::Payload;
+use crate::raft::ReadIndex;
+use crate::raft::ReadIndexReply;
+use crate::raft::ReadMode;
 use crate::raft::ReadPermit;
+use crate::raft::ReadRefusal;
 use crate::raft::Refused;
 use crate::raft::Rejoin;
 use crate::raft::RejoinReply;
@@ -38,6 +43,9 @@ use crate::types::NodeId;
 
 /// Payload of one append; an entry that is larger travels alone.
 pub(super) const APPEND_BYTES_MAX: usize = 1 << 20;
+
+/// Questions of one follower that may wait for a quorum round; it asks again what is dropped.
+const QUESTIONS_MAX: usize = 64;
 
 /// Payload of an append that may well be refused.
 const PROBE_BYTES_MAX: usize = 4 << 10;
@@ -76,7 +84,22 @@ impl Consensus {
             uncommitted_bytes: 0,
         }));
         self.log.append(self.hard.term, Payload::Noop);
+        self.take_over_waiting_reads();
         self.begin_round();
+    }
+
+    /// Whoever waited here for a leader's word may have ours now. The round that is to come is
+    /// created after they arrived.
+    fn take_over_waiting_reads(&mut self) {
+        for (mode, read) in self.asking.take_all() {
+            if mode == ReadMode::Lease {
+                // Void yet; and whoever insists on it does not wait.
+                let refusal = Output::RefuseRead(read, ReadRefusal::LeaseVoid);
+                self.outputs.push_back(refusal);
+            } else if let RoleState::Leader(leader) = &mut self.role {
+                leader.reads.push(Reader::Local(read, mode), self.commit);
+            }
+        }
     }
 
     /// Appends a configuration, which is in force from this moment on: for replication, commitment,
@@ -124,7 +147,10 @@ impl Consensus {
         let late = |transfer: &mut Transfer| now.certainly_after(transfer.until);
         planted!(ResumeBurn => leader.lease.burned &= !leader.transfer.as_mut().is_some_and(late));
         leader.transfer.take_if(late);
-        if self.now.certainly_after(leader.heartbeat_due) {
+        self.begin_own_succession();
+        if let RoleState::Leader(leader) = &self.role
+            && self.now.certainly_after(leader.heartbeat_due)
+        {
             self.begin_round();
         }
     }
@@ -177,6 +203,7 @@ impl Consensus {
         let (now, last) = (self.now, self.log.last().index);
         let longest = self.timing.election_timeout_max;
         if let Some(progress) = self.heard(from, reply.heard) {
+            progress.name = Some(reply.name);
             if reply.verified <= last {
                 progress.heard(now, reply.heard.round, reply.verified, longest);
             } else {
@@ -218,6 +245,64 @@ impl Consensus {
                 }
             }
         }
+    }
+
+    /// A follower asks what its reads must see. The commit index is captured, and the lease judged,
+    /// now: after the question arrived (section 4.4, A11). A void lease is made good by a quorum
+    /// round that is created after this.
+    pub(super) fn handle_read_index(&mut self, from: NodeId, question: ReadIndex) {
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let Some(progress) = leader.peers.get_mut(&from) else {
+            return;
+        };
+        let ReadIndex { name, mode } = question;
+        let cell = leader.lease.cell();
+        let confirmed = match cell.check(self.now, self.commit) {
+            Some(permit) if mode != ReadMode::Quorum => Some(Confirmed {
+                index: if planted!(AnswerOfApplied) {
+                    self.applied
+                } else {
+                    permit.index()
+                },
+                lease_remaining: permit.lease_remaining(),
+            }),
+            #[cfg(leasehold_bugs)]
+            _ if planted!(AnswerUnconfirmed) && self.applied >= cell.floor => Some(Confirmed {
+                index: self.commit.max(cell.floor),
+                lease_remaining: Some(Duration::from_millis(1)),
+            }),
+            _ if mode == ReadMode::Lease => {
+                self.published.lease_counters().rejected();
+                None
+            }
+            _ => {
+                if progress.questions < QUESTIONS_MAX && !leader.reads.is_full() {
+                    progress.questions += 1;
+                    let peer = from;
+                    let reader = Reader::Follower { peer, name, mode };
+                    leader.reads.push(reader, self.commit);
+                }
+                return;
+            }
+        };
+        self.answer_question(from, name, mode, confirmed);
+    }
+
+    fn answer_question(
+        &mut self,
+        peer: NodeId,
+        name: RoundId,
+        mode: ReadMode,
+        confirmed: Option<Confirmed>,
+    ) {
+        let reply = ReadIndexReply {
+            name,
+            mode,
+            confirmed,
+        };
+        self.send(peer, Message::ReadIndexReply(reply));
     }
 
     /// A damaged follower wants to come back (A23). What it acknowledged in an earlier life is
@@ -313,6 +398,16 @@ impl Consensus {
         let tripped = self.tripped && !planted!(TrippedServes);
         let trustworthy = ready && self.timing.lease_enabled && !tripped;
         leader.lease.recompute(self.now, held, trustworthy);
+        if let Some(since) = leader.lease.held_since()
+            && ready
+        {
+            let since = if planted!(LeaderAgeIsNow) {
+                self.now
+            } else {
+                since
+            };
+            self.ages.note(since, self.commit, &self.timing);
+        }
     }
 
     /// A round that only we need answer. A lease of one is never endless: it is as old as our own
@@ -331,28 +426,54 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        let ready = self.applied >= leader.last_at_election || planted!(QuorumReadUnready);
+        let floor = leader.last_at_election;
+        let ready = self.applied >= floor || planted!(QuorumReadUnready);
         let (true, Some(held)) = (ready, leader.lease.held()) else {
             return;
         };
+        let mut permitted = Vec::new();
         while let Some((reader, index)) = leader.reads.pop_answered(held) {
             let index = if planted!(QuorumReadNoFloor) {
                 index
             } else {
-                index.max(leader.last_at_election)
+                index.max(floor)
             };
-            self.outputs.push_back(match reader {
-                Reader::Local(id) => Output::Permit(id, ReadPermit::by_quorum(index)),
-                Reader::Rejoining { peer, nonce } => Output::Send(Envelope {
-                    from: self.id,
-                    to: peer,
-                    term: self.hard.term,
-                    message: Message::RejoinReply(RejoinReply {
-                        nonce,
-                        through: index,
-                    }),
-                }),
-            });
+            permitted.push((reader, ReadPermit::by_quorum(index)));
+        }
+        if leader.reads.has_leasable()
+            && let Some(permit) = leader.lease.cell().check(self.now, self.commit)
+        {
+            let leasable = leader.reads.take_leasable().into_iter();
+            permitted.extend(leasable.map(|reader| (reader, permit)));
+        }
+        for (reader, permit) in permitted {
+            self.permit(reader, permit);
+        }
+    }
+
+    fn permit(&mut self, reader: Reader, permit: ReadPermit) {
+        let index = permit.index();
+        match reader {
+            Reader::Local(id, _) => self.outputs.push_back(Output::Permit(id, permit)),
+            Reader::Follower { peer, name, mode } => {
+                if let RoleState::Leader(leader) = &mut self.role
+                    && let Some(progress) = leader.peers.get_mut(&peer)
+                {
+                    progress.questions = progress.questions.saturating_sub(1);
+                }
+                let confirmed = Confirmed {
+                    index,
+                    lease_remaining: permit.lease_remaining(),
+                };
+                self.answer_question(peer, name, mode, Some(confirmed));
+            }
+            Reader::Rejoining { peer, nonce } => {
+                let reply = RejoinReply {
+                    nonce,
+                    through: index,
+                };
+                self.send(peer, Message::RejoinReply(reply));
+            }
         }
     }
 
@@ -408,11 +529,18 @@ impl Consensus {
         let Some(transfer) = &mut leader.transfer else {
             return;
         };
+        let done = self.commit == last.index && self.applied == last.index;
+        if transfer.target == self.id {
+            if done && leader.lease.has_quorum(self.now) {
+                debug_assert!(leader.lease.is_burned());
+                self.campaign(Some(self.hard.term));
+            }
+            return;
+        }
         let Some(progress) = leader.peers.get(&transfer.target) else {
             leader.transfer = None;
             return;
         };
-        let done = self.commit == last.index && self.applied == last.index;
         let done = done && progress.matched == last.index;
         if transfer.told.is_some() || !done && !planted!(TransferHurried) {
             return;
@@ -430,6 +558,37 @@ impl Consensus {
         self.send(target, Message::TimeoutNow(order));
     }
 
+    /// A hand-over that came to nothing leaves this term without a lease for good: the word to
+    /// campaign may still arrive (P9). A lease needs a new term, so the leader succeeds itself: it
+    /// takes no more proposals until all it holds is committed and applied, and then campaigns for
+    /// the next term as whoever it handed over to would.
+    ///
+    /// That is safe because a vote for term T + 1 may pass over promises exactly when the leader of
+    /// T has no lease any more and will have none (P10, Theorem 1 (d)), and this leader burned its
+    /// own before the first word of the transfer left, which is before this vote exists. Earlier
+    /// leaders' leases ended before T was won. Should the late word still reach its target, both
+    /// stand for the same term and a quorum elects one; or the target is in T + 1 already, and the
+    /// word is for T. The voters promise with their votes, so the lease of T + 1 begins with its
+    /// election, and no read waits longer than that takes (section 4.3).
+    ///
+    /// An acknowledged cancellation by the target would do as well, but not where it matters most:
+    /// when the target is gone.
+    fn begin_own_succession(&mut self) {
+        let votes = self.may_campaign();
+        let RoleState::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let burned = leader.lease.is_burned() && leader.transfer.is_none();
+        // Without voters that answer nothing would be won, and reads by quorum are all there is.
+        if burned && votes && !planted!(NoOwnSuccession) && leader.lease.has_quorum(self.now) {
+            leader.transfer = Some(Transfer {
+                target: self.id,
+                until: self.now + self.timing.election_timeout_max,
+                told: None,
+            });
+        }
+    }
+
     // What goes out.
 
     /// Makes a new round known, and sends each follower what it lacks, as far as its window goes.
@@ -438,10 +597,12 @@ impl Consensus {
             round: self.newest_round(),
             promise: self.timing.lease_duration,
             commit: self.commit,
+            fresh: None,
         };
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
+        let confirmed = leader.lease.is_live(self.now) || planted!(FreshUnconfirmed);
         let last = self.log.last().index;
         let announce = std::mem::take(&mut leader.announce);
         for (peer, progress) in &mut leader.peers {
@@ -454,7 +615,8 @@ impl Consensus {
                 }));
             };
             if announce {
-                send(Message::Heartbeat(heartbeat));
+                let fresh = progress.name.filter(|_| confirmed);
+                send(Message::Heartbeat(Heartbeat { fresh, ..heartbeat }));
             }
             while progress.may_send(last) {
                 let base = progress.next.previous();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::raft::Entry;
+use crate::raft::ReadMode;
 use crate::raft::bounded::bounded;
 use crate::types::LogId;
 use crate::types::LogIndex;
@@ -70,6 +71,10 @@ pub enum Message {
     Rejoin(Rejoin),
     /// The answer to a [`Rejoin`].
     RejoinReply(RejoinReply),
+    /// A follower asks what its reads must see (section 4.4).
+    ReadIndex(ReadIndex),
+    /// The answer to a [`ReadIndex`].
+    ReadIndexReply(ReadIndexReply),
 }
 
 /// Names one round: a question put to all peers at one moment of its creator's clock.
@@ -167,6 +172,10 @@ pub struct Heartbeat {
     /// The leader's commit index. The receiver follows as far as it knows its log to be the
     /// leader's.
     pub commit: LogIndex,
+    /// The receiver's [`HeartbeatReply::name`] that was in when this was created, if the leader's
+    /// lease held then: `commit` covers everything acknowledged before the receiver drew that
+    /// name. So the receiver knows, by its own clock alone, how old its state can be.
+    pub fresh: Option<RoundId>,
 }
 
 /// What every answer to a leader says.
@@ -186,6 +195,10 @@ pub struct HeartbeatReply {
     /// How far this log is known to be the leader's, durable or not; 0 if nothing is known yet.
     /// It tells the leader what got lost on the way; it is not an acknowledgement.
     pub verified: LogIndex,
+    /// A name of the sender's own, drawn as this was created, for the leader to give back
+    /// ([`Heartbeat::fresh`]). Never used twice, so not even a message to an earlier life of the
+    /// sender can be taken for younger than it is.
+    pub name: RoundId,
 }
 
 /// Entries of the leader's log.
@@ -256,4 +269,35 @@ pub struct RejoinReply {
     pub nonce: u64,
     /// Hold everything up to here, durably and committed, before you vote or acknowledge.
     pub through: LogIndex,
+}
+
+/// A follower asks what its reads must see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadIndex {
+    /// Names this question; drawn when it was created. The answer serves every read that had
+    /// arrived by then.
+    pub name: RoundId,
+    /// What must confirm the answer.
+    pub mode: ReadMode,
+}
+
+/// The answer to a [`ReadIndex`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadIndexReply {
+    /// The question's name.
+    pub name: RoundId,
+    /// As it was asked.
+    pub mode: ReadMode,
+    /// What the reads must see; `None` if the lease alone was to confirm it, and is void.
+    pub confirmed: Option<Confirmed>,
+}
+
+/// What a leader says of itself, confirmed after it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    /// Its commit index, captured after the question arrived; never below what it was elected
+    /// with (A7, A11).
+    pub index: LogIndex,
+    /// What was left of the lease that confirmed it; `None` if a quorum round did.
+    pub lease_remaining: Option<Duration>,
 }

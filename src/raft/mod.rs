@@ -24,11 +24,13 @@
 //! already decide by joint configurations, and learners never count. Nothing here can notice that
 //! a machine's two clocks both lie; the tripwire can only tell afterwards (P37).
 
+mod asking;
 mod bounded;
 mod config;
 mod consensus;
 mod election;
 mod following;
+mod freshness;
 mod leader_lease;
 mod leading;
 mod log;
@@ -49,13 +51,17 @@ use arc_swap::ArcSwapOption;
 pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
 pub use consensus::{COMMAND_BYTES_MAX, Consensus};
+pub use freshness::{Freshness, StaleBound};
+pub(crate) use leader_lease::LeaderLease;
 pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
 pub use message::{
-    APPEND_WEIGHT_MAX, Append, Appended, Ballot, Conflict, Envelope, Heard, Heartbeat,
-    HeartbeatReply, Message, PreVote, PreVoteReply, Reason, Rejoin, RejoinReply, RoundId,
-    TimeoutNow, Verdict, Vote, VoteReply,
+    APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,
+    HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin,
+    RejoinReply, RoundId, TimeoutNow, Verdict, Vote, VoteReply,
 };
-pub use output::{Entry, HardState, Input, Output, Payload, ReadId, ReadRefusal, Ticket, Unsaved};
+pub use output::{
+    Entry, HardState, Input, Output, Payload, ReadId, ReadMode, ReadRefusal, Ticket, Unsaved,
+};
 pub use quorum::{Configuration, MEMBERS_MAX};
 
 use crate::types::LogId;
@@ -96,6 +102,7 @@ pub struct Published {
     leader: AtomicU64,
     role: AtomicU8,
     lease: ArcSwapOption<LeaseCell>,
+    freshness: ArcSwapOption<Freshness>,
     lease_counters: Arc<LeaseCounters>,
     messages_refused: AtomicU64,
     lost_logs: AtomicU64,
@@ -110,6 +117,12 @@ impl Published {
     /// The current leadership's lease; `None` when not leading. Load it anew for every batch (A1).
     pub fn lease(&self) -> Option<Arc<LeaseCell>> {
         self.lease.load_full()
+    }
+
+    /// What is known of how old this node's applied state can be; `None` while nothing is. Load it
+    /// before the store is read.
+    pub fn freshness(&self) -> Option<Arc<Freshness>> {
+        self.freshness.load_full()
     }
 
     /// The node's term.

@@ -21,6 +21,23 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReadId(pub u64);
 
+/// What must confirm that a linearizable read sees everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReadMode {
+    /// The leader's lease, or, while that is void, a quorum round.
+    #[default]
+    Any,
+    /// A quorum round: independent of clocks.
+    Quorum,
+    /// The leader's lease, or the read is refused.
+    Lease,
+}
+
+impl ReadMode {
+    /// Every mode.
+    pub(super) const ALL: [Self; 3] = [Self::Any, Self::Quorum, Self::Lease];
+}
+
 /// One log entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -81,8 +98,10 @@ pub enum Output {
 /// Why a waiting read was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadRefusal {
-    /// This node does not lead (any more).
+    /// This node does not lead (any more), and hears of no leader.
     NotLeader,
+    /// The lease alone was to confirm it, and is void.
+    LeaseVoid,
 }
 
 /// What consensus is told.

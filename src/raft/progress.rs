@@ -36,6 +36,10 @@ pub(super) struct Progress {
     pub(super) counts_from: RoundId,
     /// The life of the follower whose return was last adopted (A23).
     pub(super) rejoined: Option<u64>,
+    /// The name that its last heartbeat reply carried: to be given back to it.
+    pub(super) name: Option<RoundId>,
+    /// Its questions that wait for a quorum round.
+    pub(super) questions: usize,
     /// The newest round when something was last sent: who has not heard of a later one may not
     /// have got it yet.
     sent_in: RoundId,
@@ -73,6 +77,8 @@ impl Progress {
             ack: None,
             counts_from: RoundId(0),
             rejoined: None,
+            name: None,
+            questions: 0,
             sent_in: RoundId(0),
             verified: LogIndex(0),
             lacking_since: None,

@@ -1,13 +1,15 @@
-//! Reads that wait for a quorum round.
+//! Reads that wait at the leader: its own, and its followers' questions.
 //!
 //! A round that was created after a read arrived, and that a quorum answered in the same term,
 //! proves that this node was still the leader when the read arrived; no clock is involved. Reads
-//! that arrive together share one round, and while a few rounds are on their way those that
-//! arrive wait for the next.
+//! that arrive together share one round, whoever they came from, and while a few rounds are on
+//! their way those that arrive wait for the next. Who does not insist on a round is let go by the
+//! lease, should it come to life before.
 
 use std::collections::VecDeque;
 
 use crate::raft::ReadId;
+use crate::raft::ReadMode;
 use crate::raft::RoundId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -22,7 +24,16 @@ const ROUNDS_UNDER_WAY_MAX: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
     /// A read of this node.
-    Local(ReadId),
+    Local(ReadId, ReadMode),
+    /// A follower's question (section 4.4).
+    Follower {
+        /// Who asks.
+        peer: NodeId,
+        /// The question's name.
+        name: RoundId,
+        /// What must confirm the answer.
+        mode: ReadMode,
+    },
     /// A damaged peer that wants to know how much it must hold (A23).
     Rejoining {
         /// Who.
@@ -38,6 +49,18 @@ pub(super) struct Reads {
     /// In order of arrival; those without a round are at the end.
     waiting: VecDeque<Waiting>,
     under_way: VecDeque<RoundId>,
+    /// How many of them the lease may serve.
+    leasable: usize,
+}
+
+impl Reader {
+    /// Whether the lease may serve it.
+    fn is_leasable(self) -> bool {
+        match self {
+            Self::Local(_, mode) | Self::Follower { mode, .. } => mode != ReadMode::Quorum,
+            Self::Rejoining { .. } => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -62,6 +85,7 @@ impl Reads {
 
     /// A read arrived; `index` is the commit index, captured since.
     pub(super) fn push(&mut self, reader: Reader, index: LogIndex) {
+        self.leasable += usize::from(reader.is_leasable());
         self.waiting.push_back(Waiting {
             reader,
             index,
@@ -102,14 +126,34 @@ impl Reads {
         if !answered {
             return None;
         }
-        self.waiting
-            .pop_front()
-            .map(|read| (read.reader, read.index))
+        let read = self.waiting.pop_front()?;
+        self.leasable -= usize::from(read.reader.is_leasable());
+        Some((read.reader, read.index))
+    }
+
+    /// Whether somebody waits whom the lease may serve.
+    pub(super) fn has_leasable(&self) -> bool {
+        self.leasable > 0
+    }
+
+    /// Whom the lease may serve; each arrived before the clock was read that it was judged by.
+    pub(super) fn take_leasable(&mut self) -> Vec<Reader> {
+        self.leasable = 0;
+        let mut taken = Vec::new();
+        self.waiting.retain(|read| {
+            let leasable = read.reader.is_leasable();
+            if leasable {
+                taken.push(read.reader);
+            }
+            !leasable
+        });
+        taken
     }
 
     /// Everybody who waits, because leadership is over.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Reader> {
         self.under_way.clear();
+        self.leasable = 0;
         self.waiting.drain(..).map(|read| read.reader)
     }
 }
@@ -119,7 +163,7 @@ mod tests {
     use super::*;
 
     fn read(id: u64) -> Reader {
-        Reader::Local(ReadId(id))
+        Reader::Local(ReadId(id), ReadMode::Any)
     }
 
     fn answered(reads: &mut Reads, held: u64) -> Vec<Reader> {
@@ -144,6 +188,21 @@ mod tests {
         assert_eq!(answered(&mut reads, 9), [], "no round was made for it yet");
         reads.assign(RoundId(10));
         assert_eq!(answered(&mut reads, 11), [read(3)]);
+    }
+
+    #[test]
+    fn the_lease_lets_go_whoever_does_not_insist_on_a_round() {
+        let mut reads = Reads::default();
+        let insists = Reader::Local(ReadId(2), ReadMode::Quorum);
+        reads.push(read(1), LogIndex(1));
+        reads.push(insists, LogIndex(1));
+        reads.push(read(3), LogIndex(1));
+        assert!(reads.has_leasable());
+        assert_eq!(reads.take_leasable(), [read(1), read(3)]);
+        assert!(!reads.has_leasable());
+        assert!(reads.want_round());
+        reads.assign(RoundId(5));
+        assert_eq!(answered(&mut reads, 5), [insists]);
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub(super) struct Leader {
 /// A hand-over under way.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    /// To whom.
+    /// To whom; ourselves, to begin a term with a lease after a hand-over failed.
     pub(super) target: NodeId,
     /// Given up at this instant.
     pub(super) until: Instant,

@@ -27,11 +27,13 @@ use crate::time::Clock;
 use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::RequestId;
-use crate::types::Term;
 
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
 /// turning the loop into a busy one.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
+/// Renewals that are closer than this count as one: where reads wait for rounds there may be
+/// thousands a second.
+const RENEWAL_MIN: Duration = Duration::from_millis(10);
 /// The longest sleep; every wake-up is otherwise for a reason.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -63,12 +65,13 @@ pub(crate) trait Sinks: Send {
     fn apply(&mut self, entries: Vec<Entry>);
     /// To the state thread.
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
-    /// The leader lease of this term, trusted until `until`, was given or prolonged.
-    fn lease_renewed(&mut self, now: Instant, term: Term, until: Instant);
-    /// The node acted so much later on what was due than it was due.
-    fn timer_delayed(&mut self, by: Duration);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
+    /// A leader lease was given, or renewed so long after the one before began. It may be trusted
+    /// for `left` from now on.
+    fn lease_renewed(&mut self, interval: Option<Duration>, left: Duration);
+    /// The node acted so much later on what was due than it was due.
+    fn timer_delayed(&mut self, by: Duration);
     /// A clock of this machine ran backwards, for the `times`th time (A4).
     fn clock_went_back(&mut self, times: u64);
     /// This member took part in the founding, or took everything anew. Called at most once.
@@ -90,8 +93,8 @@ pub(crate) struct Driver<S> {
     /// See [`crate::raft::Restored::unproven`].
     unproven: bool,
     clock_regressions: u64,
-    /// Until when the lease was trusted that the sinks were told of last.
-    lease_until: Instant,
+    /// When the lease ended, by the last look.
+    lease_until: Option<Instant>,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -108,7 +111,7 @@ impl<S: Sinks> Driver<S> {
             lease_tripped: node.consensus().lease_tripped(),
             unproven,
             clock_regressions: 0,
-            lease_until: Instant::ZERO,
+            lease_until: None,
             node,
             mailbox,
             clock,
@@ -154,8 +157,7 @@ impl<S: Sinks> Driver<S> {
             // the log and one message to each follower.
             self.node.handle(now, Input::Tick);
             self.carry_away();
-            self.publish_status();
-            self.observe_lease(now);
+            self.publish_status(now);
         }
     }
 
@@ -169,6 +171,7 @@ impl<S: Sinks> Driver<S> {
                     self.sinks.find_idle_sessions(unused_since);
                 }
                 Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
+                Output::CaughtUp(id) => self.answer(id, Delivery::CaughtUp),
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
             }
         }
@@ -180,7 +183,8 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    fn publish_status(&mut self) {
+    fn publish_status(&mut self, now: Instant) {
+        self.note_renewal(now);
         let regressions = self.node.published().lease_counters().clock_regressions();
         if regressions > self.clock_regressions {
             self.clock_regressions = regressions;
@@ -203,15 +207,21 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    fn observe_lease(&mut self, now: Instant) {
-        let Some(cell) = self.node.published().lease() else {
+    /// Says how far apart the leases of one leadership were, and what was left of each.
+    fn note_renewal(&mut self, now: Instant) {
+        let lease = self.node.published().lease();
+        let until = lease.map(|lease| lease.until());
+        let Some(until) = until.filter(|until| *until != Instant::ZERO) else {
+            self.lease_until = None;
             return;
         };
-        let until = cell.until();
-        if self.lease_until.certainly_before(until) {
-            self.sinks.lease_renewed(now, cell.term, until);
+        let interval = self.lease_until.map(|last| until.at_least_since(last));
+        if interval.is_some_and(|interval| interval < RENEWAL_MIN) {
+            return;
         }
-        self.lease_until = until;
+        self.sinks
+            .lease_renewed(interval, until.at_least_since(now));
+        self.lease_until = Some(until);
     }
 }
 
@@ -274,9 +284,9 @@ mod tests {
             self.mailbox.send(Mail::Input(Input::Applied(replies)));
         }
         fn find_idle_sessions(&mut self, _: LogIndex) {}
-        fn lease_renewed(&mut self, _: Instant, _: Term, _: Instant) {}
-        fn timer_delayed(&mut self, _: Duration) {}
         fn status_changed(&mut self, _: &Status, _: &Status) {}
+        fn lease_renewed(&mut self, _: Option<Duration>, _: Duration) {}
+        fn timer_delayed(&mut self, _: Duration) {}
         fn clock_went_back(&mut self, times: u64) {
             self.heard.store(times, Ordering::Relaxed);
             self.mailbox.send(Mail::Stop);
@@ -308,7 +318,7 @@ mod tests {
             },
             ..crate::raft::Restored::default()
         };
-        let node = Node::new(options, restored, true, clock.now());
+        let node = Node::new(options, restored, true, 1, clock.now());
         let published = node.published();
         let sinks = Echo {
             mailbox: mailbox.clone(),

@@ -112,6 +112,9 @@ impl Instruments {
         lease.expirations.absolute(counters.expirations());
         lease.rejections.absolute(counters.rejections());
         lease.clock_jumps.absolute(counters.clock_regressions());
+        lease
+            .assumption_violations
+            .absolute(counters.assumption_violations());
         for reason in Invalidation::ALL {
             lease
                 .invalidations(reason)

@@ -83,10 +83,12 @@ pub struct LeaderLeaseMetrics {
     pub rejections: Counter,
     /// Readings of a clock that ran backwards or leapt.
     pub clock_jumps: Counter,
+    /// Proofs that an assumption about clocks or members is false.
+    pub assumption_violations: Counter,
+    /// How far apart the starts of successive leases were, in seconds.
+    pub renew_interval_seconds: Histogram,
     /// What was left of the lease when a batch of reads was validated, in seconds.
     pub read_margin_seconds: Histogram,
-    /// From one renewal to the next, in seconds.
-    pub renew_interval_seconds: Histogram,
     /// From the beginning of a round until a quorum had answered it, in seconds.
     pub round_trip_seconds: Histogram,
     invalidations: [Counter; Invalidation::ALL.len()],
@@ -104,11 +106,21 @@ pub struct ReadMetrics {
     total: [Counter; READ_PATHS.len()],
     duration_seconds: [Histogram; READ_PATHS.len()],
     fallbacks: [Counter; ReadFallback::ALL.len()],
+    /// Reads that waited for consensus and were refused.
+    pub read_index_failures: Counter,
+    /// How old a state was at most that a read was served from, in seconds, where it may be old and
+    /// that is known.
+    pub staleness_seconds: Histogram,
 }
 
-const READ_PATHS: [ReadPath; 3] = [ReadPath::Lease, ReadPath::ReadIndex, ReadPath::Serializable];
+const READ_PATHS: [ReadPath; 4] = [
+    ReadPath::Lease,
+    ReadPath::ReadIndex,
+    ReadPath::Follower,
+    ReadPath::Serializable,
+];
 
-/// Why a read that could have been served under the lease was not.
+/// Why a read that could have been served by the session that received it was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFallback {
     /// The lease was void.
@@ -117,16 +129,28 @@ pub enum ReadFallback {
     Behind,
     /// This node is configured not to serve under the lease.
     Disabled,
+    /// The state could not be proved to be as young as was asked.
+    TooOld,
+    /// The store had not yet reached the revision that was asked for.
+    Revision,
 }
 
 impl ReadFallback {
-    const ALL: [Self; 3] = [Self::LeaseInvalid, Self::Behind, Self::Disabled];
+    const ALL: [Self; 5] = [
+        Self::LeaseInvalid,
+        Self::Behind,
+        Self::Disabled,
+        Self::TooOld,
+        Self::Revision,
+    ];
 
     fn label(self) -> &'static str {
         match self {
             Self::LeaseInvalid => "lease_invalid",
             Self::Behind => "behind",
             Self::Disabled => "disabled",
+            Self::TooOld => "too_old",
+            Self::Revision => "revision",
         }
     }
 }
@@ -143,7 +167,7 @@ impl ReadMetrics {
         &self.duration_seconds[path_index(path)]
     }
 
-    /// Linearizable reads that needed a quorum round although a lease might have served them.
+    /// Reads that had to ask or to wait, although the session might have served them.
     pub fn fallbacks(&self, reason: ReadFallback) -> &Counter {
         &self.fallbacks[reason as usize]
     }
@@ -551,13 +575,19 @@ impl LeaderLeaseMetrics {
                 "leasehold_clock_jump_total",
                 "Readings of a clock that ran backwards or leapt.",
             ),
-            read_margin_seconds: register.histogram(
-                "leasehold_leader_lease_read_margin_seconds",
-                "What was left of the leader lease when a batch of reads was validated.",
+            assumption_violations: register.counter(
+                "leasehold_leader_lease_assumption_violations_total",
+                "Proofs that an assumption about clocks or members is false: another node led \
+                 while this one held a lease.",
             ),
             renew_interval_seconds: register.histogram(
                 "leasehold_leader_lease_renew_interval_seconds",
-                "From one renewal of the leader lease to the next.",
+                "How far apart the starts of successive leases were; renewals closer than 10 ms \
+                 count as one.",
+            ),
+            read_margin_seconds: register.histogram(
+                "leasehold_leader_lease_read_margin_seconds",
+                "What was left of the leader lease when a batch of reads was validated.",
             ),
             round_trip_seconds: register.histogram(
                 "leasehold_leader_lease_round_trip_seconds",
@@ -590,10 +620,19 @@ impl ReadMetrics {
             fallbacks: ReadFallback::ALL.map(|reason| {
                 register.labelled(&[("reason", reason.label())]).counter(
                     "leasehold_read_fallbacks_total",
-                    "Linearizable reads that needed a quorum round, by the reason why the leader \
-                     lease did not serve them.",
+                    "Reads that had to ask or to wait, by the reason why the node that received \
+                     them could not serve them alone.",
                 )
             }),
+            read_index_failures: register.counter(
+                "leasehold_raft_read_index_failures_total",
+                "Reads that waited for a quorum, a leader or the state machine, and were refused.",
+            ),
+            staleness_seconds: register.histogram(
+                "leasehold_read_staleness_seconds",
+                "Proved bound of the age of the state that one in 64 serializable or \
+                 bounded-staleness reads were served from.",
+            ),
         }
     }
 }

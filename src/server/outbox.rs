@@ -4,39 +4,53 @@
 //! takes everything that has gathered and writes it as one batch. The box needs no bound of its
 //! own: a session takes in no more requests than its limit while their answers are outstanding.
 
+use std::future::poll_fn;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
 
-use tokio::sync::Notify;
-
+use super::budget::ScanPlace;
 use crate::api::Error;
 use crate::api::Response;
 use crate::raft::ReadPermit;
 
-/// What the driver says about a request of this stream.
+/// What is said about a request of this stream.
 #[derive(Debug)]
 pub(crate) enum Delivery {
     /// It is finished.
     Reply(Result<Response, Error>),
     /// It is a read, and may look at the store now.
     Permit(ReadPermit),
+    /// It is a read that asked for nothing but a revision, which the store has reached.
+    CaughtUp,
+    /// It was a scan. Its place is free once the client has been sent what it found.
+    Scanned(Result<Response, Error>, ScanPlace),
 }
 
 /// Answers on their way to one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    gathered: Mutex<Vec<(u64, Delivery)>>,
-    arrived: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    gathered: Vec<(u64, Delivery)>,
+    taker: Option<Waker>,
 }
 
 impl Outbox {
     /// Adds an answer to the stream's request `frame`.
     pub(crate) fn deliver(&self, frame: u64, delivery: Delivery) {
-        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        gathered.push((frame, delivery));
-        if gathered.len() == 1 {
-            drop(gathered);
-            self.arrived.notify_one();
+        let mut state = self.lock();
+        state.gathered.push((frame, delivery));
+        let taker = state.taker.take();
+        drop(state);
+        if let Some(taker) = taker {
+            taker.wake();
         }
     }
 
@@ -44,20 +58,30 @@ impl Outbox {
     ///
     /// Cancel safe: what was not moved stays.
     pub(crate) async fn take(&self, into: &mut Vec<(u64, Delivery)>) {
-        loop {
-            if self.try_take(into) {
-                return;
-            }
-            self.arrived.notified().await;
-        }
+        poll_fn(|cx| match self.poll_take(cx, into) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
     }
 
-    /// Moves what is there to `into`; says whether there was anything.
-    pub(crate) fn try_take(&self, into: &mut Vec<(u64, Delivery)>) -> bool {
-        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        let some = !gathered.is_empty();
-        into.append(&mut gathered);
-        some
+    /// Moves what is there to `into` and says whether there was anything; if not, the task is woken
+    /// when there is. One task at a time.
+    pub(crate) fn poll_take(&self, cx: &Context<'_>, into: &mut Vec<(u64, Delivery)>) -> bool {
+        let mut state = self.lock();
+        if !state.gathered.is_empty() {
+            into.append(&mut state.gathered);
+            return true;
+        }
+        match &mut state.taker {
+            Some(taker) => taker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        false
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -30,10 +30,8 @@ use crate::raft::Message;
 use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
-use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::Role;
-use crate::types::Term;
 
 /// Carries the driver's outputs to the threads that do them.
 pub(crate) struct Hands {
@@ -50,8 +48,6 @@ pub(crate) struct Hands {
     /// For how long a round is trusted after it began.
     pub(crate) trusted_lease: Duration,
     pub(crate) vitals: Arc<Vitals>,
-    /// When the lease was renewed last, and in which term.
-    pub(crate) renewed: Option<(Term, Instant)>,
 }
 
 impl Sinks for Hands {
@@ -75,20 +71,17 @@ impl Sinks for Hands {
         self.state.send(Work::FindIdleSessions { unused_since });
     }
 
-    fn lease_renewed(&mut self, now: Instant, term: Term, until: Instant) {
+    fn lease_renewed(&mut self, interval: Option<Duration>, left: Duration) {
         let (metrics, vitals) = (&self.metrics.leader_lease, &self.vitals);
-        let left = until.at_least_since(now);
+        if let Some(interval) = interval {
+            let histogram = &metrics.renew_interval_seconds;
+            histogram.record(interval.as_secs_f64());
+            vitals.renew_interval.record(interval);
+        }
+        // It is counted from the beginning of its round.
         let round_trip = self.trusted_lease.saturating_sub(left);
         metrics.round_trip_seconds.record(round_trip.as_secs_f64());
         vitals.round_trip.record(round_trip);
-        if let Some((_, before)) = self.renewed.filter(|(of, _)| *of == term) {
-            let interval = now.at_most_since(before);
-            metrics
-                .renew_interval_seconds
-                .record(interval.as_secs_f64());
-            vitals.renew_interval.record(interval);
-        }
-        self.renewed = Some((term, now));
     }
 
     fn timer_delayed(&mut self, by: Duration) {

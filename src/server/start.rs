@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use super::admin::AdminError;
 use super::admin::AdminServer;
+use super::budget::ByteBudget;
 use super::config::Config;
 use super::config::TlsFiles;
 use super::directory::Directory;
@@ -54,7 +55,9 @@ use super::outbox::Outbox;
 use super::peers::Peers;
 use super::peers::PeersConfig;
 use super::peers::PeersError;
+use super::sessions::IN_FLIGHT_BYTES_MAX;
 use super::sessions::Sessions;
+use super::sessions::StorageSize;
 use super::sinks::Hands;
 use super::sinks::LogReports;
 use super::sinks::Post;
@@ -280,6 +283,7 @@ impl Server {
             },
             found.restored,
             found.founded,
+            found.store.reader().revision(),
             started,
         );
 
@@ -350,6 +354,8 @@ impl Server {
             limits,
             frame_limits,
             in_flight_max: config.inflight_max,
+            budget: ByteBudget::new(IN_FLIGHT_BYTES_MAX),
+            storage_size: StorageSize::default(),
             reader: Reader {
                 lease_margin: config.timing.max_clock_skew,
             },
@@ -427,7 +433,6 @@ impl Server {
                 unproven_mark: founding.mark(),
                 trusted_lease: config.timing.trusted_lease(),
                 vitals,
-                renewed: None,
             },
             status.clone(),
             founding.unproven,
@@ -542,16 +547,18 @@ impl Server {
         }
     }
 
-    /// Stops gracefully: takes no more work, hands leadership over, releases promises, finishes
-    /// what it holds, makes everything durable.
+    /// Stops gracefully: hands leadership over, takes no more work, finishes what it holds,
+    /// releases promises, makes everything durable.
     ///
     /// # Cancel safety
     /// Not cancel safe; dropping the server instead is like a crash, which it survives.
     pub async fn shutdown(mut self) {
-        tracing::info!(node = %self.name, "stopping: no new work is taken");
+        tracing::info!(node = %self.name, "stopping");
+        // Leadership first, while everything is still served: reads wait no longer than the
+        // exchange takes, and writes are sent on to whoever leads next. Only then is work refused.
+        self.hand_over().await;
         self.sessions.stopping.store(true, Ordering::Relaxed);
         self.drain().await;
-        self.hand_over().await;
         self.mailbox.send(Mail::Input(Input::Retire));
         // The release of promises must leave before the peers' connections close.
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -597,6 +604,7 @@ impl Server {
             call: Call {
                 timeout_ms: patience,
                 consistency: Consistency::default(),
+                min_revision: 0,
                 session: None,
                 request: Request::MoveLeader { target: None },
             },

@@ -5,8 +5,18 @@
 //! a factor of three to five (performance.md).
 
 use std::fmt;
+use std::future::Future;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::pin::pin;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
+use tokio::time::Sleep;
 
 use crate::transport::Connection;
 use crate::transport::Lost;
@@ -19,6 +29,12 @@ use crate::wire::WireError;
 
 /// Packets taken from a stream at one time; a batch is about this many packets long at most.
 const CHUNKS_MAX: usize = 64;
+/// How long a client's frame may take from its first byte to its last, and how many bytes earn it
+/// a second more: nobody has to be fast, but nobody may hold memory of ours by a thread of bytes.
+const FRAME_PATIENCE: Duration = Duration::from_secs(5);
+const FRAME_BYTES_PER_SECOND: usize = 64 << 10;
+/// The code of a stream that was given up; the only one so far.
+const GIVEN_UP: u32 = 1;
 
 /// Why a stream gives or takes nothing more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +45,9 @@ pub enum StreamError {
     /// The other side gave the stream up.
     #[error("the other side gave the stream up")]
     Stopped,
+    /// A frame began to arrive and took too long about the rest. The stream has been given up.
+    #[error("a frame was begun and not finished in time")]
+    TooSlow,
     /// What came is no frame. The connection has been closed for it, and the frame counted.
     #[error("{0}")]
     Malformed(#[from] WireError),
@@ -105,6 +124,12 @@ impl FrameSender {
             })
     }
 
+    /// Gives the stream up, with what was written and has not arrived.
+    pub(crate) fn reset(&mut self) {
+        // Fails only if the stream is already over, which is what was wanted.
+        let _ = self.stream.reset(quinn::VarInt::from_u32(GIVEN_UP));
+    }
+
     /// Says that nothing more will come. What was written is still delivered.
     pub fn finish(&mut self) {
         // Fails only if the stream is already over, which is what was wanted.
@@ -124,6 +149,44 @@ pub struct FrameReceiver {
     connection: Connection,
     reader: FrameReader,
     chunks: Box<[Bytes; CHUNKS_MAX]>,
+    /// Of whom frames are not waited for without end.
+    patience: Option<Patience>,
+}
+
+/// How long the frame that is arriving has taken.
+#[derive(Default)]
+struct Patience {
+    begun: Option<Instant>,
+    /// Kept from frame to frame: to arm a timer costs more than to read a small frame. It may go
+    /// off too early, never too late.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Patience {
+    /// Ready when a frame of `bytes`, of which some have arrived, has taken too long.
+    fn poll(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "how long a frame takes is no lease: plain elapsed time is enough"
+        )]
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let whole_seconds = u64::try_from(bytes / FRAME_BYTES_PER_SECOND).unwrap_or(u64::MAX);
+        let limit = begun + FRAME_PATIENCE + Duration::from_secs(whole_seconds);
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(limit)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if timer.deadline() >= limit {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(limit);
+        }
+        if timer.deadline() > limit {
+            timer.as_mut().reset(limit);
+            return self.poll(cx, bytes);
+        }
+        Poll::Pending
+    }
 }
 
 impl FrameReceiver {
@@ -138,6 +201,7 @@ impl FrameReceiver {
             connection,
             reader: FrameReader::new(door, limits),
             chunks: Box::new([const { Bytes::new() }; CHUNKS_MAX]),
+            patience: (door == Door::Server).then(Patience::default),
         }
     }
 
@@ -152,22 +216,31 @@ impl FrameReceiver {
     /// # Cancel safety
     /// Safe: nothing that has arrived is lost.
     pub async fn read_batch(&mut self, into: &mut Vec<Frame>) -> Result<(), StreamError> {
+        poll_fn(|cx| self.poll_read_batch(cx, into)).await
+    }
+
+    /// As [`FrameReceiver::read_batch`], for a task that waits for other things as well.
+    pub(crate) fn poll_read_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<Frame>,
+    ) -> Poll<Result<(), StreamError>> {
         let before = into.len();
         loop {
-            let arrived = self
-                .stream
-                .read_chunks(self.chunks.as_mut_slice())
-                .await
-                .map_err(|error| match error {
-                    quinn::ReadError::Reset(_) => StreamError::Stopped,
-                    quinn::ReadError::ConnectionLost(lost) => StreamError::Lost(Lost::of(&lost)),
-                    other => StreamError::Lost(Lost::Other(other.to_string())),
-                })?;
+            let arrived = pin!(self.stream.read_chunks(self.chunks.as_mut_slice())).poll(cx);
+            let Poll::Ready(arrived) = arrived else {
+                return self.poll_patience(cx);
+            };
+            let arrived = arrived.map_err(|error| match error {
+                quinn::ReadError::Reset(_) => StreamError::Stopped,
+                quinn::ReadError::ConnectionLost(lost) => StreamError::Lost(Lost::of(&lost)),
+                other => StreamError::Lost(Lost::Other(other.to_string())),
+            })?;
             let Some(count) = arrived else {
                 self.reader
                     .finish()
                     .map_err(|error| self.malformed(error))?;
-                return Err(StreamError::Finished);
+                return Poll::Ready(Err(StreamError::Finished));
             };
             for at in 0..count {
                 let chunk = std::mem::take(&mut self.chunks[at]);
@@ -181,9 +254,27 @@ impl FrameReceiver {
                 }
             }
             if into.len() > before {
-                return Ok(());
+                self.excuse();
+                return Poll::Ready(Ok(()));
             }
         }
+    }
+
+    /// Takes the time of the frame that is arriving anew: its sender was made to wait.
+    pub(crate) fn excuse(&mut self) {
+        if let Some(patience) = &mut self.patience {
+            patience.begun = None;
+        }
+    }
+
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
+        let (Some(patience), Some(bytes)) = (&mut self.patience, self.reader.begun_bytes()) else {
+            return Poll::Pending;
+        };
+        ready!(patience.poll(cx, bytes));
+        // Fails only if the stream is already over, which is what was wanted.
+        let _ = self.stream.stop(quinn::VarInt::from_u32(GIVEN_UP));
+        Poll::Ready(Err(StreamError::TooSlow))
     }
 
     /// Decodes a frame that came from here.
@@ -200,7 +291,8 @@ impl FrameReceiver {
         &self.connection
     }
 
-    fn malformed(&self, error: WireError) -> StreamError {
+    /// Counts what came from here and is not what it should be, and closes the connection for it.
+    pub(crate) fn malformed(&self, error: WireError) -> StreamError {
         self.connection.close_malformed(&error);
         StreamError::Malformed(error)
     }

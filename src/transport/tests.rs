@@ -695,6 +695,7 @@ fn call(request_id: u64) -> ClientFrame {
         call: Call {
             timeout_ms: 1000,
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             session: None,
             request: Request::Status,
         },

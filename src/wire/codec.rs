@@ -274,13 +274,24 @@ pub fn encode<T: Body>(
     limits: &FrameLimits,
     out: &mut BytesMut,
 ) -> Result<(), WireError> {
+    append_frame::<T>(limits, out, |out| {
+        postcard::serialize_with_flavor(body, Append(out)).is_ok()
+    })
+}
+
+/// Appends a frame whose body `write` appends; false if it could not.
+pub(super) fn append_frame<T: Body>(
+    limits: &FrameLimits,
+    out: &mut BytesMut,
+    write: impl FnOnce(&mut BytesMut) -> bool,
+) -> Result<(), WireError> {
     let start = out.len();
     let body_start = start + HEADER_BYTES;
     out.extend_from_slice(&[0; HEADER_BYTES]);
-    let written = postcard::serialize_with_flavor(body, Append(out));
+    let written = write(out);
     let bytes = out.len() - body_start;
     let bytes_max = T::KIND.body_bytes_max(limits);
-    if written.is_err() || bytes > bytes_max {
+    if !written || bytes > bytes_max {
         out.truncate(start);
         // Our bodies hold nothing that postcard cannot write, so size is the one way to fail.
         return Err(WireError::TooLong {
@@ -376,6 +387,15 @@ impl FrameReader {
     /// Memory held for a frame that has not arrived whole, in bytes.
     pub fn buffered_bytes(&self) -> usize {
         self.partial.capacity()
+    }
+
+    /// Of a frame that has begun to arrive, how long it will be, in bytes: at least a header.
+    pub fn begun_bytes(&self) -> Option<usize> {
+        if self.partial.is_empty() {
+            return None;
+        }
+        let header = self.check_header(&self.partial).ok().flatten();
+        Some(header.map_or(HEADER_BYTES, |checked| checked.frame_bytes))
     }
 
     fn find(&mut self) -> Result<Option<Frame>, WireError> {

@@ -18,6 +18,7 @@ mod codec;
 
 pub mod client;
 pub mod peer;
+pub mod point;
 
 #[cfg(test)]
 mod tests;

@@ -75,6 +75,7 @@ fn put_frame(request_id: u64, value_bytes: usize) -> ClientFrame {
         call: Call {
             timeout_ms: 2000,
             consistency: Consistency::Linearizable,
+            min_revision: 0,
             session: Some(SessionCall {
                 id: SessionId(300),
                 sequence: 2,
@@ -95,6 +96,7 @@ fn get_frame() -> ClientFrame {
         call: Call {
             timeout_ms: 1000,
             consistency: Consistency::LeaseOnly,
+            min_revision: 0,
             session: None,
             request: Request::Range(RangeRequest {
                 key: Bytes::from_static(b"k"),
@@ -121,6 +123,7 @@ fn reply_frame() -> ServerFrame {
                     lease_margin: Duration::from_millis(50),
                     read_index: LogIndex(8),
                     applied_index: LogIndex(9),
+                    staleness: None,
                 }),
             },
             body: ResponseBody::Range(RangeResponse {
@@ -206,15 +209,15 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (encoded(&welcome()), "070000000201004ff372bd00017702026e32"),
         (
             encoded(&put_frame(1, 3)),
-            "130000000301003add191301d00f0001ac02020101036b65790376767601",
+            "1400000003010020ddb67a01d00f000001ac02020101036b65790376767601",
         ),
         (
             encoded(&get_frame()),
-            "0c0000000301005b358bb707e807020000016b00010000",
+            "140000000301003ad67c0307e80702000000016b0001000000000000000000",
         ),
         (
             encoded(&reply_frame()),
-            "230000000401001bbb913b07000501120301010100008088debe010080e1eb1708090001016b0176020404000001",
+            "24000000040100babbee4b07000501120301010100008088debe010080e1eb170809000001016b0176020404000001",
         ),
         (
             encoded(&refusal),
@@ -446,6 +449,7 @@ fn append(count: usize, payload: impl Fn() -> Payload) -> Message {
             round: RoundId(1),
             promise: Duration::from_millis(500),
             commit: LogIndex(0),
+            fresh: None,
         },
         base: LogId::default(),
         entries: entries.collect(),

@@ -14,4 +14,5 @@ mod embedded;
 mod harness;
 mod hostile;
 mod life;
+mod reads;
 mod verify;

@@ -52,8 +52,8 @@ struct Hand {
 
 impl MachineClock {
     /// Clocks whose better hand is wrong by at most `drift_ppm`, extremes favoured; the other one
-    /// is as good, or, once in a while, slewed by far more.
-    pub(crate) fn draw(dice: &mut Dice, drift_ppm: u32, now: Nanos) -> Self {
+    /// is as good, or, once in a while or if `slewed`, wrong by far more.
+    pub(crate) fn draw(dice: &mut Dice, drift_ppm: u32, slewed: bool, now: Nanos) -> Self {
         let bound = i64::from(drift_ppm);
         let rate = |dice: &mut Dice| match dice.between(0, 3) {
             0 => bound,
@@ -62,7 +62,7 @@ impl MachineClock {
             _ => dice.between(0, 2 * u64::from(drift_ppm)) as i64 - bound,
         };
         let good = rate(dice);
-        let other = match dice.between(0, 5) {
+        let other = match dice.between(0, if slewed { 1 } else { 5 }) {
             0 => *dice.pick(&[80_000, 250_000]),
             1 => *dice.pick(&[-80_000, -250_000]),
             2 => rate(dice),
@@ -181,8 +181,15 @@ impl Hand {
         if self.stopped {
             return self.reading;
         }
-        let gained = i128::from(passed) * i128::from(self.ppm) / 1_000_000;
-        self.reading + passed.saturating_add_signed(gained as i64)
+        if self.ppm == 0 {
+            return self.reading + passed;
+        }
+        // Rates are below a million, so what cannot overflow is hours long.
+        let gained = match i64::try_from(passed) {
+            Ok(passed) if passed < 1 << 43 => passed * self.ppm / 1_000_000,
+            _ => (i128::from(passed) * i128::from(self.ppm) / 1_000_000) as i64,
+        };
+        self.reading + passed.saturating_add_signed(gained)
     }
 }
 

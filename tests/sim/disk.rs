@@ -57,7 +57,7 @@ pub(crate) struct SimDisk {
     /// What is durable: of a plain log, all there is; of a real one, what it has reported.
     hard: HardState,
     entries: Vec<Entry>,
-    /// Everything that was ever written here.
+    /// Everything that was ever written to a real log.
     written: BTreeSet<LogId>,
     real: Option<RealLog>,
     /// Written, and not known to be synced.
@@ -111,8 +111,10 @@ impl SimDisk {
     pub(crate) fn write(&mut self, now: Nanos, batch: Vec<Unsaved>) -> Nanos {
         assert!(self.under_way.is_empty(), "one batch at a time");
         let votes = batch.iter().filter(|u| u.hard_state.is_some()).count() as u64;
-        let entries = batch.iter().flat_map(|unsaved| &unsaved.entries);
-        self.written.extend(entries.map(|entry| entry.id));
+        if self.real.is_some() {
+            let entries = batch.iter().flat_map(|unsaved| &unsaved.entries);
+            self.written.extend(entries.map(|entry| entry.id));
+        }
         self.under_way = batch;
         let usual = self.dice.between(self.latency_min, self.latency_max) * (1 + votes);
         if now < self.slow_until {

@@ -22,6 +22,7 @@ use crate::disk::Ending;
 use crate::disk::Sync;
 use crate::machine::Delivery;
 use crate::machine::Mail;
+use crate::network::Copies;
 use crate::world::Event;
 use crate::world::Work;
 use crate::world::World;
@@ -39,7 +40,7 @@ impl World {
         let Some(process) = self.machines[node].process.as_mut() else {
             return;
         };
-        process.driver.mails.push(mail);
+        process.driver.mails.push_back(mail);
         if process.driver.asleep {
             process.driver.asleep = false;
             self.schedule_work(latency, node, Work::DriverWakes);
@@ -51,8 +52,8 @@ impl World {
         let preempted = self.preempted();
         let process = self.process(node);
         process.driver.asleep = false;
-        let mails = std::mem::take(&mut process.driver.mails);
-        process.driver.batch = mails.into();
+        let driver = &mut process.driver;
+        std::mem::swap(&mut driver.mails, &mut driver.batch);
         match preempted {
             Some(delay) => self.schedule_work(delay, node, Work::DriverReads),
             None => {
@@ -145,7 +146,7 @@ impl World {
             .as_mut()
             .expect("only running processes are given work");
         let now = process.driver.now;
-        let before = process.node.status();
+        let before = process.status.clone();
         self.judge.before(node, &input);
         if let Input::Message(envelope) = &input {
             self.trace.line(real, Some(node), || {
@@ -156,11 +157,12 @@ impl World {
             });
         }
         process.node.handle(now, input);
-        let mut outputs = Vec::new();
+        let mut outputs = std::mem::take(&mut self.outputs);
         while let Some(output) = process.node.poll_output() {
             outputs.push(output);
         }
         let after = process.node.status();
+        process.status = after.clone();
         let tripped = process.node.consensus().lease_tripped();
         if before.role == Role::Quarantined && after.role != Role::Quarantined {
             self.machines[node].disk.recovered = true;
@@ -191,12 +193,12 @@ impl World {
         }
         self.judge
             .handled(real, node, now, &before, &after, &self.machines);
-        for output in outputs {
-            if self.machines[node].process.is_none() {
-                return;
+        for output in outputs.drain(..) {
+            if self.machines[node].process.is_some() {
+                self.carry_away(node, now, output);
             }
-            self.carry_away(node, now, output);
         }
+        self.outputs = outputs;
     }
 
     fn carry_away(&mut self, node: usize, now: leasehold::time::Instant, output: Output) {
@@ -222,8 +224,15 @@ impl World {
                     )
                 });
                 self.nemesis_sees_message(node, &envelope);
-                for delay in self.network.carry(&envelope) {
-                    self.schedule(delay, Event::Deliver(Box::new(envelope.clone())));
+                match self.network.carry(&envelope) {
+                    Copies::None => {}
+                    Copies::One(delay) => {
+                        self.schedule(delay, Event::Deliver(Box::new(envelope)));
+                    }
+                    Copies::Two(first, second) => {
+                        self.schedule(first, Event::Deliver(Box::new(envelope.clone())));
+                        self.schedule(second, Event::Deliver(Box::new(envelope)));
+                    }
                 }
             }
             Output::Apply(entries) => {
@@ -237,12 +246,14 @@ impl World {
                 }
             }
             Output::Read(id, permit) => self.deliver(node, id, Delivery::Permit(permit)),
+            Output::CaughtUp(id) => self.deliver(node, id, Delivery::CaughtUp),
             Output::FindIdleSessions { unused_since } => {
                 self.schedule_work(20 * US, node, Work::StateFindsIdle(unused_since));
             }
             Output::Reply(id, result) => {
+                let real = self.now;
                 if let Ok(response) = &result {
-                    self.judge.exposes(response.header.revision);
+                    self.judge.exposes(real, response.header.revision);
                 }
                 self.deliver(node, id, Delivery::Reply(result));
             }

@@ -3,6 +3,7 @@
 //! Times are the world's. A value is the number of the operation that wrote it, so each is unique
 //! and a read says by itself whose write it saw.
 
+use bytes::Bytes;
 use leasehold::api::Consistency;
 use leasehold::api::ReadPath;
 
@@ -46,6 +47,8 @@ pub(crate) enum Fate {
     Read {
         revision: i64,
         path: ReadPath,
+        /// A lease, here or at the leader, confirmed it.
+        leased: bool,
         found: Vec<Found>,
     },
 }
@@ -54,6 +57,8 @@ pub(crate) enum Fate {
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) action: Action,
+    /// The least revision that a read asks for.
+    pub(crate) min_revision: i64,
     pub(crate) invoked: Nanos,
     /// When the client learned its fate.
     pub(crate) returned: Option<Nanos>,
@@ -74,9 +79,10 @@ impl Operation {
     /// Whether its answer must be linearizable.
     pub(crate) fn is_linearizable(&self) -> bool {
         match self.action {
-            Action::Get(_, consistency) | Action::List(consistency) => {
-                consistency != Consistency::Serializable
-            }
+            Action::Get(_, consistency) | Action::List(consistency) => !matches!(
+                consistency,
+                Consistency::Serializable | Consistency::MaxStaleness(_)
+            ),
             Action::Put(_) | Action::Delete(_) => true,
         }
     }
@@ -90,14 +96,20 @@ pub(crate) struct History {
 
 impl History {
     /// Somebody begins; gives the operation's number.
-    pub(crate) fn invoke(&mut self, action: Action, now: Nanos) -> u64 {
+    pub(crate) fn invoke(&mut self, action: Action, min_revision: i64, now: Nanos) -> u64 {
         self.operations.push(Operation {
             action,
+            min_revision,
             invoked: now,
             returned: None,
             fate: Fate::Unknown,
         });
         self.operations.len() as u64
+    }
+
+    /// The least revision that operation `number` asks for.
+    pub(crate) fn least(&self, number: u64) -> i64 {
+        self.operations[number as usize - 1].min_revision
     }
 
     /// The client learned what became of operation `number`.
@@ -109,8 +121,12 @@ impl History {
 }
 
 /// The store's name of a key.
-pub(crate) fn name(key: Key) -> Vec<u8> {
-    format!("k{key}").into_bytes()
+pub(crate) fn name(key: Key) -> Bytes {
+    const NAMES: [&str; 8] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"];
+    match NAMES.get(key as usize) {
+        Some(name) => Bytes::from_static(name.as_bytes()),
+        None => format!("k{key}").into(),
+    }
 }
 
 /// The key of that name.
@@ -120,8 +136,8 @@ pub(crate) fn key(name: &[u8]) -> Option<Key> {
 }
 
 /// The bytes of a value.
-pub(crate) fn bytes(value: Value) -> Vec<u8> {
-    value.to_be_bytes().to_vec()
+pub(crate) fn bytes(value: Value) -> Bytes {
+    Bytes::copy_from_slice(&value.to_be_bytes())
 }
 
 /// The value of these bytes.

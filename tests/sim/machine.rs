@@ -19,9 +19,11 @@ use leasehold::node::Input;
 use leasehold::node::Node;
 use leasehold::node::Source;
 use leasehold::raft::Entry;
+use leasehold::raft::Freshness;
 use leasehold::raft::LeaseCell;
 use leasehold::raft::Published;
 use leasehold::raft::ReadPermit;
+use leasehold::raft::Status;
 use leasehold::raft::Ticket;
 use leasehold::raft::Unsaved;
 use leasehold::time::Instant;
@@ -85,6 +87,8 @@ impl Machine {
 /// A running process.
 pub(crate) struct Process {
     pub(crate) node: Node,
+    /// How its consensus stands: as it was after the last input.
+    pub(crate) status: Status,
     pub(crate) published: Arc<Published>,
     pub(crate) driver: Driver,
     pub(crate) log: LogThread,
@@ -101,7 +105,7 @@ pub(crate) enum Mail {
 
 /// The thread that owns the node.
 pub(crate) struct Driver {
-    pub(crate) mails: Vec<Mail>,
+    pub(crate) mails: VecDeque<Mail>,
     /// The batch in hand, and the reading it is handled with.
     pub(crate) batch: VecDeque<Mail>,
     pub(crate) now: Instant,
@@ -139,6 +143,8 @@ pub(crate) struct Session {
     pub(crate) outbox: Vec<(u64, Delivery)>,
     pub(crate) waiting: BTreeMap<u64, Handed>,
     pub(crate) batch: Option<Batch>,
+    /// Room for the next batch.
+    pub(crate) spare: Vec<Candidate>,
     pub(crate) busy: bool,
     #[cfg(leasehold_bugs)]
     pub(crate) kept: crate::planted::Kept,
@@ -156,16 +162,32 @@ pub(crate) struct Arrival {
 pub(crate) enum Delivery {
     Reply(Result<Response, Error>),
     Permit(ReadPermit),
+    CaughtUp,
 }
 
 /// A request that was handed to the driver.
 pub(crate) enum Handed {
-    Read {
-        range: RangeRequest,
-        consistency: Consistency,
-        exposed: i64,
-    },
+    Read { range: RangeRequest, asked: Asked },
     Other,
+}
+
+/// What a read asked for, and what was known when it arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) consistency: Consistency,
+    pub(crate) min_revision: i64,
+    /// The newest revision that anybody had been shown.
+    pub(crate) exposed: i64,
+}
+
+impl Arrival {
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
+            consistency: self.call.consistency,
+            min_revision: self.call.min_revision,
+            exposed: self.exposed,
+        }
+    }
 }
 
 /// A closed batch of reads on its way through the session.
@@ -173,10 +195,11 @@ pub(crate) struct Batch {
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) commit: LogIndex,
     pub(crate) lease: Option<Arc<LeaseCell>>,
+    pub(crate) freshness: Option<Arc<Freshness>>,
 }
 
 /// One of them.
 pub(crate) struct Candidate {
     pub(crate) arrival: Arrival,
-    pub(crate) source: Option<Source<RangeResponse>>,
+    pub(crate) source: Option<Source<Result<RangeResponse, Error>>>,
 }

@@ -172,7 +172,7 @@ impl Total {
 }
 
 /// How long the calling thread has had a processor; nothing where the system does not say.
-fn computed_by_this_thread() -> Duration {
+pub(crate) fn computed_by_this_thread() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|first| first.parse().ok());
     Duration::from_nanos(nanos.unwrap_or_default())

@@ -391,6 +391,7 @@ impl World {
         let call = Call {
             timeout_ms: 1_000,
             consistency: Consistency::default(),
+            min_revision: 0,
             session: None,
             request: Request::MoveLeader {
                 target: to.map(|node| NodeId(node as u64 + 1)),

@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     TimeoutNow,
     Release,
     Rejoin,
+    ReadIndex,
+    ReadIndexReply,
 }
 
 impl Kind {
@@ -43,6 +45,8 @@ impl Kind {
             Message::TimeoutNow(_) => Self::TimeoutNow,
             Message::Release => Self::Release,
             Message::Rejoin(_) | Message::RejoinReply(_) => Self::Rejoin,
+            Message::ReadIndex(_) => Self::ReadIndex,
+            Message::ReadIndexReply(_) => Self::ReadIndexReply,
         }
     }
 }
@@ -106,6 +110,14 @@ pub(crate) struct Aim {
     pub(crate) delay_max: Nanos,
 }
 
+/// How often a message arrives, and after how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    None,
+    One(Nanos),
+    Two(Nanos, Nanos),
+}
+
 /// The links between all nodes; node numbers count from 0.
 pub(crate) struct Network {
     nodes: usize,
@@ -165,16 +177,19 @@ impl Network {
         };
     }
 
-    /// How long each copy of `envelope`, sent now from `from`, is on its way; none if it is lost.
-    pub(crate) fn carry(&mut self, envelope: &Envelope) -> impl Iterator<Item = Nanos> + use<> {
-        let copies = if self.dice.chance(self.quality.loss) {
-            0
-        } else {
-            1 + usize::from(self.dice.chance(self.quality.double))
-        };
+    /// What becomes of `envelope`, sent now.
+    pub(crate) fn carry(&mut self, envelope: &Envelope) -> Copies {
+        if self.dice.chance(self.quality.loss) {
+            return Copies::None;
+        }
+        let doubled = self.dice.chance(self.quality.double);
         let kind = Kind::of(&envelope.message);
-        let delays: Vec<Nanos> = (0..copies).map(|_| self.delay(kind)).collect();
-        delays.into_iter()
+        let first = self.delay(kind);
+        if doubled {
+            Copies::Two(first, self.delay(kind))
+        } else {
+            Copies::One(first)
+        }
     }
 
     fn delay(&mut self, kind: Kind) -> Nanos {

@@ -70,8 +70,12 @@ pub(crate) struct Options {
     pub(crate) profile: Profile,
     pub(crate) nodes: usize,
     pub(crate) timing: Timing,
+    /// What some processes start with instead, as if the settings had been changed in between.
+    pub(crate) other_timing: Option<Timing>,
     /// How wrong a machine's better clock may be.
     pub(crate) drift_ppm: u32,
+    /// The worse clock of every machine is slewed far beyond that.
+    pub(crate) slewed: bool,
     /// How long faults last; then everything heals.
     pub(crate) faulty_for: Nanos,
     pub(crate) quality: Quality,
@@ -89,6 +93,8 @@ pub(crate) struct Options {
     pub(crate) sessions_idle_max: Duration,
     /// Nodes keep their logs with `log::Log`, over its own simulated disk.
     pub(crate) real_log: bool,
+    /// The one play that the schedule is made of, where it is made of plays.
+    pub(crate) play: Option<u64>,
     /// Lines of the drawn schedule that are left out.
     pub(crate) without: BTreeSet<usize>,
     /// Keep a readable trace.
@@ -104,12 +110,16 @@ impl Options {
         let nodes = *dice.pick(&[3, 3, 3, 3, 3, 3, 3, 5, 5, 5, 1, 2, 4]);
         let timing = draw_timing(&mut dice);
         let length = dice.between(8, 24);
+        let mut retimed = Dice::new(seed, "retimed", 0);
+        let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
         Self {
             seed,
             profile,
             nodes,
             timing,
+            other_timing,
             drift_ppm: timing.max_drift_ppm,
+            slewed: false,
             faulty_for: seconds.unwrap_or(length) * SECOND,
             quality: Quality::draw(&mut dice),
             preempt: *dice.pick(&[0.0, 0.0, 0.01, 0.05, 0.2]),
@@ -121,9 +131,23 @@ impl Options {
             keys: dice.between(1, 8),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
             real_log: dice.chance(0.25),
+            play: None,
             without: BTreeSet::new(),
             readable: false,
         }
+    }
+
+    /// The longest that any node waits before it campaigns.
+    pub(crate) fn election_timeout_max(&self) -> Duration {
+        let usual = self.timing.election_timeout_max;
+        let other = self.other_timing.map(|other| other.election_timeout_max);
+        other.map_or(usual, |other| usual.max(other))
+    }
+
+    /// Another timing that fits.
+    #[cfg(leasehold_bugs)]
+    pub(crate) fn retimed(&self) -> Timing {
+        retime(&self.timing, &mut Dice::new(self.seed, "retimed", 1))
     }
 
     /// Three nodes with perfect clocks on a network without surprises: what scenarios start from.
@@ -133,7 +157,9 @@ impl Options {
             profile: Profile::Calm,
             nodes,
             timing: Timing::default(),
+            other_timing: None,
             drift_ppm: 0,
+            slewed: false,
             faulty_for: 0,
             quality: Quality::STILL,
             preempt: 0.0,
@@ -145,10 +171,19 @@ impl Options {
             keys: 3,
             sessions_idle_max: Duration::from_secs(3600),
             real_log: true,
+            play: None,
             without: BTreeSet::new(),
             readable: true,
         }
     }
+}
+
+/// The same with a longer or shorter promise, and what follows from it.
+fn retime(timing: &Timing, dice: &mut Dice) -> Timing {
+    let (numerator, denominator) = *dice.pick(&[(1, 3), (1, 2), (2, 1), (3, 1)]);
+    let lease = timing.lease_duration.as_millis() as u64 * numerator / denominator;
+    let lease = Duration::from_millis(lease.clamp(150, 1_500));
+    fitting(dice, lease, timing.max_drift_ppm)
 }
 
 /// The usual timing for most; for others a longer or shorter promise, with the least margin that
@@ -157,10 +192,14 @@ fn draw_timing(dice: &mut Dice) -> Timing {
     if dice.chance(0.5) {
         return Timing::default();
     }
-    let lease = dice.between(200, 1_200);
+    let lease = Duration::from_millis(dice.between(200, 1_200));
     let drift_ppm = *dice.pick(&[500, 20_000, 20_000, 50_000, 150_000]);
+    fitting(dice, lease, drift_ppm)
+}
+
+/// A promise of this length, with the least margin that the drift allows.
+fn fitting(dice: &mut Dice, duration: Duration, drift_ppm: u32) -> Timing {
     let granularity = Duration::from_millis(1);
-    let duration = Duration::from_millis(lease);
     let skew = duration * drift_ppm * 2 / 1_000_000 + granularity * 2;
     let trusted = duration - skew;
     let options = TimingOptions {

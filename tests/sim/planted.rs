@@ -2,6 +2,7 @@
 //! `--cfg leasehold_bugs` only. Each takes a rule away that lives outside the library's pure base;
 //! `leasehold::planted` has the list, `bugs.rs` insists that each is found.
 
+use leasehold::api::Error;
 use leasehold::api::RangeRequest;
 use leasehold::api::RangeResponse;
 use leasehold::api::Request;
@@ -57,8 +58,8 @@ impl World {
         node: usize,
         connection: usize,
         range: &RangeRequest,
-        source: Source<RangeResponse>,
-    ) -> Source<RangeResponse> {
+        source: Source<Result<RangeResponse, Error>>,
+    ) -> Source<Result<RangeResponse, Error>> {
         if !planted!(OlderSnapshot) {
             return source;
         }

@@ -55,7 +55,8 @@ impl World {
     /// Liveness: within a bounded time somebody leads, a write is acknowledged, a read is answered
     /// under the lease, and all replicas become equal.
     pub(crate) fn must_be_well(&mut self) {
-        let bound = WELL_WITHIN.max(8 * nanos(self.options.timing.election_timeout_max));
+        let patience = self.options.election_timeout_max();
+        let bound = WELL_WITHIN.max(8 * nanos(patience));
         let deadline = self.now + bound;
         let node = self.leader().unwrap_or_default();
         let fate = self.ask(node, Action::Put(0), deadline - self.now);
@@ -64,7 +65,6 @@ impl World {
         }
         let mut leased = false;
         while !leased && self.now < deadline && self.judge.violation().is_none() {
-            self.renew_burned_leadership();
             let node = self.leader().unwrap_or_default();
             let action = Action::Get(0, Consistency::LeaseOnly);
             let fate = self.ask(node, action, deadline - self.now);
@@ -88,18 +88,6 @@ impl World {
                 return self.unwell("replicas did not become equal");
             }
             self.run_until(self.now + 10 * MS);
-        }
-    }
-
-    /// A leader whose transfer failed has no lease for the rest of its term, and goes on leading
-    /// by quorum rounds. An operator would hand leadership over again.
-    fn renew_burned_leadership(&mut self) {
-        let Some(leader) = self.leader() else { return };
-        let term = self.process(leader).node.status().term;
-        if self.judge.is_burned(term) {
-            self.judge.counts.left_burned += 1;
-            self.move_leader(None);
-            self.run_until(self.now + nanos(self.options.timing.election_timeout_max));
         }
     }
 

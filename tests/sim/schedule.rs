@@ -26,6 +26,7 @@ use crate::options::Profile;
 /// The schedule of a run.
 pub(crate) fn draw(options: &Options, dice: &mut Dice) -> Vec<Planned> {
     let mut plan = Plan {
+        play: options.play,
         promise: nanos(options.timing.lease_duration),
         election: nanos(options.timing.election_timeout_max),
         nodes: options.nodes,
@@ -46,6 +47,8 @@ pub(crate) fn draw(options: &Options, dice: &mut Dice) -> Vec<Planned> {
 }
 
 struct Plan {
+    /// The only play, if there is but one.
+    play: Option<u64>,
     /// P: everything about leases happens within a few of these.
     promise: Nanos,
     /// E_max.
@@ -137,7 +140,8 @@ impl Plan {
         // The time of a lease and a bit: what is decided within it decides about stale reads.
         let about = |dice: &mut Dice| p / 2 + dice.between(0, p);
         let cut_off = dice.spread(p / 2, 3 * p);
-        match dice.between(0, 17) {
+        let which = dice.between(0, PLAYS - 1);
+        match self.play.unwrap_or(which) {
             0 => {
                 // A follower's promise lapses, the others forget theirs, the leader is cut off.
                 let lapsed = p + dice.between(p / 20, p);
@@ -337,6 +341,100 @@ impl Plan {
                 }
                 next
             }
+            17 => {
+                // The leader is not heard for a while. One moves on to a new term, and its question
+                // is late; who is asked hears the leader again first, and of the new term.
+                let one = dice.number() as usize % 8;
+                let lapsed = p + dice.between(p / 20, p / 2);
+                let deaf = Target::Follower(one);
+                self.at(at, lapsed + 4 * p, Fault::Cut(Target::Leader, deaf));
+                self.at(at, lapsed + 4 * p, Fault::Cut(deaf, Target::Leader));
+                let again = lapsed + dice.spread(US, p / 2);
+                let other = Target::Follower(one + 1);
+                self.at(at, again, Fault::Cut(Target::Leader, other));
+                for (kind, by) in [(Kind::Vote, 2 * p), (Kind::PreVoteReply, p)] {
+                    let aim = Aim {
+                        kind,
+                        chance: 0.8,
+                        delay_min: p / 20,
+                        delay_max: by,
+                    };
+                    self.at(at, lapsed + 2 * p, Fault::Delay(aim));
+                }
+                at + lapsed + 4 * p
+            }
+            18 => {
+                // Nobody hears the leader for a while; who asks around hears it again before the
+                // answers.
+                let lapsed = p + dice.between(p / 20, p / 2);
+                for which in 0..self.nodes.saturating_sub(1) {
+                    let one = Target::Follower(which);
+                    let again = lapsed + dice.spread(US, p / 4);
+                    self.at(at, again, Fault::Cut(Target::Leader, one));
+                }
+                let aim = Aim {
+                    kind: Kind::PreVoteReply,
+                    chance: 0.9,
+                    delay_min: p / 50,
+                    delay_max: p,
+                };
+                self.at(at, lapsed + p, Fault::Delay(aim));
+                at + lapsed + p
+            }
+            19 => {
+                // Leadership is handed over once more before the first word of it arrives.
+                let aim = Aim {
+                    kind: Kind::TimeoutNow,
+                    chance: 0.5,
+                    delay_min: self.election,
+                    delay_max: self.election + 3 * p,
+                };
+                let end = 4 * self.election;
+                self.at(at, end, Fault::Quiet);
+                self.at(at, end, Fault::Delay(aim));
+                let mut next = at + MS;
+                while next < at + end {
+                    self.at(next, 0, Fault::Transfer(self.to(dice)));
+                    next += self.election + dice.spread(MS, p);
+                }
+                at + end
+            }
+            20 => {
+                // The leader is the last to apply what others show already.
+                let lasts = dice.between(p, 4 * p);
+                let by = dice.spread(MS, p);
+                self.at(at, lasts, Fault::SlowApply(Target::Leader, by));
+                at + lasts
+            }
+            21 => {
+                // Whoever is elected by a transfer is cut off as soon as it has the votes.
+                self.at(at, 4 * p, Fault::Quiet);
+                self.at(at, 0, Fault::Transfer(self.to(dice)));
+                let after = dice.spread(US, p / 10);
+                let fault = Fault::Isolate(Target::Receiver, Way::Both, false);
+                self.on(at, Kind::VoteReply, after, 3 * p, fault);
+                at + 4 * p
+            }
+            22 => {
+                // Heartbeats are late; what else the leader sends to one does not fit, and the
+                // others have not heard it for long.
+                let one = dice.number() as usize % 8;
+                let away = dice.between(p / 4, p);
+                let deaf = Target::Follower(one);
+                self.at(at, away, Fault::Cut(Target::Leader, deaf));
+                let aim = Aim {
+                    kind: Kind::Heartbeat,
+                    chance: 0.95,
+                    delay_min: 2 * p,
+                    delay_max: 4 * p,
+                };
+                self.at(at + away / 2, 3 * p, Fault::Delay(aim));
+                for which in 1..self.nodes.saturating_sub(1) {
+                    let other = Target::Follower(one + which);
+                    self.at(at + away / 2, 3 * p, Fault::Cut(Target::Leader, other));
+                }
+                at + away + 3 * p
+            }
             _ => {
                 // Two of anything, together.
                 for _ in 0..2 {
@@ -379,10 +477,12 @@ impl Plan {
     }
 }
 
+/// How many plays there are.
+const PLAYS: u64 = 24;
 /// How many kinds `Plan::any` knows.
 const KINDS: u64 = 19;
 const THREADS: [Thread; 4] = [Thread::Driver, Thread::Log, Thread::State, Thread::Sessions];
-const AIMED: [Kind; 9] = [
+const AIMED: [Kind; 11] = [
     Kind::PreVote,
     Kind::PreVoteReply,
     Kind::Vote,
@@ -392,6 +492,8 @@ const AIMED: [Kind; 9] = [
     Kind::Append,
     Kind::Appended,
     Kind::TimeoutNow,
+    Kind::ReadIndex,
+    Kind::ReadIndexReply,
 ];
 
 fn ending(dice: &mut Dice) -> Ending {

@@ -1,8 +1,9 @@
 //! A node's sessions with its clients: the leased read, step by step as in `server/sessions.rs`.
 //!
 //! The batch is closed; the commit index is captured and the lease loaded; the store is read; only
-//! then the clock, and the lease is asked; `Reader::answer` has the last word. Between any two of
-//! these steps a thread may lose the processor for as long as it likes (P20).
+//! then the clock, and the lease is asked, or how old the state can be; `Reader::answer` has the
+//! last word. Between any two of these steps a thread may lose the processor for as long as it
+//! likes (P20).
 
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use leasehold::node::Source;
 
 use crate::clock::US;
 use crate::machine::Arrival;
+use crate::machine::Asked;
 use crate::machine::Batch;
 use crate::machine::Candidate;
 use crate::machine::Delivery;
@@ -70,18 +72,15 @@ impl World {
         let commit = self.planted_in_capture(node, connection, commit);
         let process = self.process(node);
         let session = process.sessions.get_mut(&connection).expect("it was rung");
-        let mut candidates = Vec::new();
+        let mut candidates = std::mem::take(&mut session.spare);
         let mut handed = Vec::new();
-        let mut serializable = Vec::new();
-        for arrival in std::mem::take(&mut session.arrived) {
+        for arrival in session.arrived.drain(..) {
             match (&arrival.call.request, arrival.call.consistency) {
-                (Request::Range(_), Consistency::Serializable) => serializable.push(arrival),
-                (Request::Range(_), Consistency::Linearizable | Consistency::LeaseOnly) => {
-                    candidates.push(Candidate {
-                        arrival,
-                        source: None,
-                    });
-                }
+                (Request::Range(_), Consistency::LinearizableQuorum) => handed.push(arrival),
+                (Request::Range(_), _) => candidates.push(Candidate {
+                    arrival,
+                    source: None,
+                }),
                 _ => handed.push(arrival),
             }
         }
@@ -89,15 +88,9 @@ impl World {
             candidates,
             commit,
             lease,
+            freshness: published.freshness(),
         });
         self.hand_on(node, connection, handed);
-        for arrival in serializable {
-            let Request::Range(range) = &arrival.call.request else {
-                continue;
-            };
-            let source = self.read_store(node, range);
-            self.must_answer(node, arrival.frame, Authority::Serializable, source, 0);
-        }
         self.then(node, Work::SessionReads(connection));
     }
 
@@ -106,14 +99,19 @@ impl World {
         let Some(mut batch) = self.take_batch(node, connection) else {
             return;
         };
-        if batch.lease.is_some() || planted!(MemoizedCheck) {
-            for candidate in &mut batch.candidates {
-                if let Request::Range(range) = &candidate.arrival.call.request {
-                    let source = self.read_store(node, range);
-                    #[cfg(leasehold_bugs)]
-                    let source = self.planted_in_reading(node, connection, range, source);
-                    candidate.source = Some(source);
-                }
+        for candidate in &mut batch.candidates {
+            let may_be_old = matches!(
+                candidate.arrival.call.consistency,
+                Consistency::Serializable | Consistency::MaxStaleness(_)
+            );
+            let reads = batch.lease.is_some() || may_be_old || planted!(MemoizedCheck);
+            if let Request::Range(range) = &candidate.arrival.call.request
+                && reads
+            {
+                let source = self.read_store(node, range);
+                #[cfg(leasehold_bugs)]
+                let source = self.planted_in_reading(node, connection, range, source);
+                candidate.source = Some(source);
             }
         }
         #[cfg(leasehold_bugs)]
@@ -123,13 +121,15 @@ impl World {
         self.then(node, Work::SessionChecks(connection));
     }
 
-    /// The session reads the clock, asks the lease, and answers what it covers.
+    /// The session reads the clock, asks the lease, and answers what it, or the state's age, covers.
     pub(crate) fn session_checks(&mut self, node: usize, connection: usize) {
-        let Some(batch) = self.take_batch(node, connection) else {
+        let Some(mut batch) = self.take_batch(node, connection) else {
             return;
         };
         #[cfg(leasehold_bugs)]
-        let batch = self.planted_before_the_check(node, connection, batch);
+        {
+            batch = self.planted_before_the_check(node, connection, batch);
+        }
         let now = self.machines[node].clock.read(self.now);
         #[cfg(leasehold_bugs)]
         let now = self.planted_clock(node, now);
@@ -142,15 +142,16 @@ impl World {
         if let (Some(_), Some(lease)) = (permit, lease) {
             self.judge.permitted(self.now, node, lease);
         }
+        let bound = batch.freshness.as_deref().map(|fresh| fresh.bound(now));
         let mut handed = Vec::new();
-        for Candidate { arrival, source } in batch.candidates {
-            let insists = arrival.call.consistency == Consistency::LeaseOnly;
-            match (permit, source) {
-                (Some(permit), Some(source)) => {
-                    let authority = Authority::Permit(permit);
-                    let exposed = arrival.exposed;
+        for Candidate { arrival, source } in batch.candidates.drain(..) {
+            let asked = arrival.asked();
+            let authority = Authority::for_read(asked.consistency, permit, bound);
+            let insists = asked.consistency == Consistency::LeaseOnly;
+            match (authority, source) {
+                (Some(authority), Some(source)) => {
                     // Else the state machine is not there yet: wait for it at the driver.
-                    if !self.answer_read(node, arrival.frame, authority, source, exposed) {
+                    if !self.answer_read(node, arrival.frame, authority, source, asked) {
                         handed.push(arrival);
                     }
                 }
@@ -160,6 +161,8 @@ impl World {
                 _ => handed.push(arrival),
             }
         }
+        let session = self.process(node).sessions.get_mut(&connection);
+        session.expect("it is busy").spare = batch.candidates;
         self.hand_on(node, connection, handed);
         self.then(node, Work::SessionGives(connection));
     }
@@ -169,7 +172,7 @@ impl World {
         let session = self.process(node).sessions.get_mut(&connection);
         let session = session.expect("it is busy");
         let mut answers = Vec::new();
-        for (frame, delivery) in std::mem::take(&mut session.outbox) {
+        for (frame, delivery) in session.outbox.drain(..) {
             if let Some(handed) = session.waiting.remove(&frame) {
                 answers.push((frame, delivery, handed));
             }
@@ -177,22 +180,16 @@ impl World {
         for (frame, delivery, handed) in answers {
             match (delivery, handed) {
                 (Delivery::Reply(result), _) => self.reply(node, frame, result),
-                (
-                    Delivery::Permit(permit),
-                    Handed::Read {
-                        range,
-                        consistency,
-                        exposed,
-                    },
-                ) => {
-                    if consistency == Consistency::LeaseOnly && permit.lease_remaining().is_none() {
-                        self.reply(node, frame, Err(lease_invalid()));
-                        continue;
-                    }
+                (Delivery::Permit(permit), Handed::Read { range, asked }) => {
                     let source = self.read_store(node, &range);
-                    self.must_answer(node, frame, Authority::Permit(permit), source, exposed);
+                    self.must_answer(node, frame, Authority::Permit(permit), source, asked);
                 }
-                (Delivery::Permit(_), Handed::Other) => {
+                (Delivery::CaughtUp, Handed::Read { range, asked }) => {
+                    let authority = Authority::Serializable(None);
+                    let source = self.read_store(node, &range);
+                    self.must_answer(node, frame, authority, source, asked);
+                }
+                (Delivery::Permit(_) | Delivery::CaughtUp, Handed::Other) => {
                     self.judge
                         .fail("L6 permits are for reads", format!("frame {frame}"));
                 }
@@ -220,17 +217,13 @@ impl World {
     }
 
     fn hand_on(&mut self, node: usize, connection: usize, handed: Vec<Arrival>) {
-        for Arrival {
-            frame,
-            call,
-            exposed,
-        } in handed
-        {
+        for arrival in handed {
+            let asked = arrival.asked();
+            let Arrival { frame, call, .. } = arrival;
             let remembered = match &call.request {
                 Request::Range(range) => Handed::Read {
                     range: range.clone(),
-                    consistency: call.consistency,
-                    exposed,
+                    asked,
                 },
                 _ => Handed::Other,
             };
@@ -243,7 +236,11 @@ impl World {
         }
     }
 
-    fn read_store(&self, node: usize, range: &RangeRequest) -> Source<RangeResponse> {
+    fn read_store(
+        &self,
+        node: usize,
+        range: &RangeRequest,
+    ) -> Source<Result<RangeResponse, Error>> {
         read_from(&self.machines[node].disk.store, range)
     }
 
@@ -253,10 +250,10 @@ impl World {
         node: usize,
         frame: u64,
         authority: Authority,
-        source: Source<RangeResponse>,
-        exposed: i64,
+        source: Source<Result<RangeResponse, Error>>,
+        asked: Asked,
     ) {
-        if !self.answer_read(node, frame, authority, source, exposed) {
+        if !self.answer_read(node, frame, authority, source, asked) {
             let what = format!("n{}: permit beyond what is applied", node + 1);
             self.judge.fail("P21 applied covers the permit", what);
         }
@@ -268,13 +265,13 @@ impl World {
         node: usize,
         frame: u64,
         authority: Authority,
-        source: Source<RangeResponse>,
-        exposed: i64,
+        source: Source<Result<RangeResponse, Error>>,
+        asked: Asked,
     ) -> bool {
         let reader = Reader {
             lease_margin: Duration::ZERO,
         };
-        let Some(answer) = reader.answer(authority, source) else {
+        let Some(answer) = reader.answer(authority, asked.min_revision, source) else {
             return false;
         };
         #[cfg(leasehold_bugs)]
@@ -282,7 +279,7 @@ impl World {
         let read = answer.read;
         let real = self.now;
         self.judge
-            .answered(real, node, read.path, answer.revision, exposed);
+            .answered(real, node, &read, answer.revision, asked);
         self.trace.line(real, Some(node), || {
             format!("   answers by {} at {}", read.path.name(), answer.revision)
         });
@@ -291,14 +288,20 @@ impl World {
             read: Some(read),
             ..ResponseHeader::default()
         };
-        let body = ResponseBody::Range(answer.found);
-        self.reply(node, frame, Ok(Response { header, body }));
+        let result = answer.found.map(|found| Response {
+            header,
+            body: ResponseBody::Range(found),
+        });
+        self.reply(node, frame, result);
         true
     }
 }
 
 /// What `range` finds in one state of a store.
-pub(crate) fn read_from(store: &MemStore, range: &RangeRequest) -> Source<RangeResponse> {
+pub(crate) fn read_from(
+    store: &MemStore,
+    range: &RangeRequest,
+) -> Source<Result<RangeResponse, Error>> {
     let progress = kv::progress(store).expect("memory does not fail");
     let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
     Source {

@@ -5,6 +5,9 @@
 //! retried once its outcome is unknown. *Probes* keep asking one node, whatever it says: they are
 //! who would meet a deposed leader that still answers.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use leasehold::api::Call;
 use leasehold::api::Consistency;
 use leasehold::api::DeleteRangeRequest;
@@ -70,6 +73,9 @@ pub(crate) struct Client {
     session: Option<SessionId>,
     sequence: u64,
     acknowledged: u64,
+    /// The newest revision it has been shown; and whether it says so when it reads.
+    pub(crate) seen: i64,
+    pub(crate) says_what_it_has_seen: bool,
     pub(crate) node: usize,
     /// Takes no for an answer, and follows nobody's advice.
     pinned: bool,
@@ -142,6 +148,8 @@ impl Client {
             session: None,
             sequence: 0,
             acknowledged: 0,
+            seen: 0,
+            says_what_it_has_seen: kind != Kind::Puppet && dice.chance(0.4),
             node: match kind {
                 Kind::Probe(node) => node,
                 _ => dice.between(0, options.nodes as u64 - 1) as usize,
@@ -192,7 +200,24 @@ impl World {
                 _ => Action::List(*dice.pick(&READS)),
             },
         };
+        let reads = matches!(action, Action::Get(..) | Action::List(_));
+        if reads && this.kind == Kind::Worker && this.dice.chance(0.25) {
+            let nodes = self.machines.len() as u64;
+            this.node = this.dice.between(0, nodes - 1) as usize;
+        }
         self.begin(client, action);
+    }
+
+    /// What a read of `client` asks for at least: what it has seen, and now and then what nobody
+    /// has.
+    fn min_revision(&mut self, client: usize, action: Action) -> i64 {
+        let this = &mut self.workload.clients[client];
+        let reads = matches!(action, Action::Get(..) | Action::List(_));
+        if !reads || !this.says_what_it_has_seen {
+            return 0;
+        }
+        let dreams = this.kind == Kind::Worker && this.dice.chance(0.02);
+        this.seen + i64::from(dreams) * 3
     }
 
     /// The client begins `action` now.
@@ -202,7 +227,9 @@ impl World {
         if is_write && this.sessions && this.session.is_none() {
             return self.begin_current(client, None);
         }
-        let number = self.workload.history.invoke(action, self.now);
+        let least = self.min_revision(client, action);
+        let history = &mut self.workload.history;
+        let number = history.invoke(action, least, self.now);
         self.begin_current(client, Some((number, action)));
     }
 
@@ -240,6 +267,9 @@ impl World {
         let call = Call {
             timeout_ms: (timeout / MS).max(1) as u32,
             consistency: consistency(current.operation),
+            min_revision: current
+                .operation
+                .map_or(0, |(number, _)| self.workload.history.least(number)),
             session: current
                 .sequence
                 .zip(session)
@@ -369,15 +399,17 @@ impl World {
                 | ErrorKind::StaleSequence
                 | ErrorKind::Internal
                 | ErrorKind::Unsupported
+                | ErrorKind::FutureRevision
         );
         let refused = matches!(error.kind, ErrorKind::LeaseInvalid) || this.pinned;
+        self.judge.counts.early_reads += u64::from(error.kind == ErrorKind::FutureRevision);
         if now >= current.give_up || !may_repeat || hopeless || refused {
             let fate = if current.some_unknown {
                 Fate::Unknown
             } else {
                 Fate::NotApplied
             };
-            if hopeless {
+            if hopeless && is_write {
                 this.session = None;
             }
             return self.client_finishes(client, fate);
@@ -415,6 +447,7 @@ impl World {
     fn client_succeeds(&mut self, client: usize, response: Response) {
         let this = &mut self.workload.clients[client];
         let revision = response.header.revision;
+        this.seen = this.seen.max(revision);
         let fate = match response.body {
             ResponseBody::OpenSession { id } => {
                 this.session = Some(id);
@@ -440,6 +473,7 @@ impl World {
                 Fate::Read {
                     revision,
                     path: read.path,
+                    leased: !read.lease_remaining.is_zero(),
                     found: found.collect(),
                 }
             }
@@ -471,11 +505,22 @@ impl World {
     /// Has the puppet do `action`, at `node` first, and waits for it; what takes longer than
     /// `within` is given up. A read that insists on a lease is asked of that node alone.
     pub(crate) fn ask(&mut self, node: usize, action: Action, within: Nanos) -> Fate {
+        let insists = matches!(action, Action::Get(_, Consistency::LeaseOnly));
+        self.ask_only(node, action, within, insists)
+    }
+
+    /// The same, of `node` and, if `alone`, of nobody else.
+    pub(crate) fn ask_only(
+        &mut self,
+        node: usize,
+        action: Action,
+        within: Nanos,
+        alone: bool,
+    ) -> Fate {
         let deadline = self.now + within;
         let puppet = self.puppet();
         self.workload.clients[puppet].node = node;
-        self.workload.clients[puppet].pinned =
-            matches!(action, Action::Get(_, Consistency::LeaseOnly));
+        self.workload.clients[puppet].pinned = alone;
         self.workload.clients[puppet].current = None;
         let mut asked = None;
         while self.now < deadline && self.judge.violation().is_none() {
@@ -501,19 +546,25 @@ impl World {
 }
 
 /// What each read asks for.
-const READS: [Consistency; 6] = [
+const READS: [Consistency; 10] = [
     Consistency::Linearizable,
     Consistency::Linearizable,
     Consistency::Linearizable,
     Consistency::LinearizableQuorum,
     Consistency::LeaseOnly,
     Consistency::Serializable,
+    Consistency::MaxStaleness(Duration::ZERO),
+    Consistency::MaxStaleness(Duration::from_millis(60)),
+    Consistency::MaxStaleness(Duration::from_millis(400)),
+    Consistency::MaxStaleness(Duration::from_secs(3)),
 ];
-const PROBE_READS: [Consistency; 4] = [
+const PROBE_READS: [Consistency; 6] = [
     Consistency::Linearizable,
     Consistency::LinearizableQuorum,
     Consistency::LeaseOnly,
     Consistency::LeaseOnly,
+    Consistency::MaxStaleness(Duration::from_millis(120)),
+    Consistency::Serializable,
 ];
 
 fn consistency(operation: Option<(u64, Action)>) -> Consistency {
@@ -527,20 +578,20 @@ fn request(operation: Option<(u64, Action)>) -> Request {
     match operation {
         None => Request::OpenSession,
         Some((number, Action::Put(key))) => Request::Put(PutRequest {
-            key: history::name(key).into(),
-            value: history::bytes(number).into(),
+            key: history::name(key),
+            value: history::bytes(number),
             prev_kv: false,
         }),
         Some((_, Action::Delete(key))) => Request::DeleteRange(DeleteRangeRequest {
-            key: history::name(key).into(),
+            key: history::name(key),
             ..DeleteRangeRequest::default()
         }),
         Some((_, Action::Get(key, _))) => Request::Range(RangeRequest {
-            key: history::name(key).into(),
+            key: history::name(key),
             ..RangeRequest::default()
         }),
         Some((_, Action::List(_))) => Request::Range(RangeRequest {
-            key: b"k".to_vec().into(),
+            key: Bytes::from_static(b"k"),
             range: KeyRange::Prefix,
             ..RangeRequest::default()
         }),

@@ -5,6 +5,7 @@
 //! `session.rs`); what it does to it is in `nemesis.rs`; what must hold is in `checkers/`.
 
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use leasehold::api::Call;
 use leasehold::api::Error;
@@ -15,6 +16,7 @@ use leasehold::kv;
 use leasehold::node::Input;
 use leasehold::node::Node;
 use leasehold::node::NodeOptions;
+use leasehold::node::Output;
 use leasehold::raft::Configuration;
 use leasehold::raft::Envelope;
 use leasehold::raft::Restored;
@@ -114,6 +116,8 @@ pub(crate) struct World {
     pub(crate) workload: Workload,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
+    /// What a node puts out, while it is carried away.
+    pub(crate) outputs: Vec<Output>,
     /// Delays of threads.
     pub(crate) scheduling: Dice,
     lives: Dice,
@@ -131,7 +135,7 @@ impl World {
                 let clock = if options.drift_ppm == 0 {
                     MachineClock::perfect(0)
                 } else {
-                    MachineClock::draw(&mut clocks, options.drift_ppm, 0)
+                    MachineClock::draw(&mut clocks, options.drift_ppm, options.slewed, 0)
                 };
                 let dice = Dice::new(seed, "disk", node as u64);
                 Machine::new(clock, SimDisk::new(dice, node, options.real_log))
@@ -151,6 +155,7 @@ impl World {
             workload: Workload::new(&options),
             judge: Judge::new(&options),
             trace: Trace::new(options.readable),
+            outputs: Vec::new(),
             scheduling: Dice::new(seed, "scheduling", 0),
             lives: Dice::new(seed, "lives", 0),
             healed: false,
@@ -300,11 +305,13 @@ impl World {
             unproven: false,
             lease_tripped: machine.tripped,
         };
+        let other = self.options.other_timing.filter(|_| seed.is_multiple_of(2));
+        let timing = other.unwrap_or(self.options.timing);
         let options = NodeOptions {
             cluster_id: CLUSTER,
             id: NodeId(node as u64 + 1),
             members,
-            timing: self.options.timing,
+            timing,
             limits: Limits::DEFAULT,
             waiting_max: 1024,
             sessions_max: 1024,
@@ -315,15 +322,17 @@ impl World {
         let ahead = restored.applied.0 > restored.entries.len() as u64;
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
-        let node_value = Node::new(options, restored, founded.is_some(), now);
-        self.judge.started(node, now, &machine.disk);
+        let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
+        self.judge
+            .started(node, now, &machine.disk, timing.lease_duration);
         let published = node_value.published();
         machine.process = Some(Process {
             published,
+            status: node_value.status(),
             node: node_value,
             driver: Driver {
-                mails: Vec::new(),
-                batch: [].into(),
+                mails: VecDeque::new(),
+                batch: VecDeque::new(),
                 now,
                 asleep: false,
                 due: 0,
@@ -365,7 +374,7 @@ impl World {
     /// The node that leads in the highest term, if any does.
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |machine: &Machine| {
-            let status = machine.process.as_ref()?.node.status();
+            let status = &machine.process.as_ref()?.status;
             (status.role == Role::Leader).then_some(status.term)
         };
         (0..self.machines.len())

@@ -61,6 +61,8 @@ struct Read {
     lease_margin_ms: f64,
     read_index: u64,
     applied_index: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staleness_ms: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -163,6 +165,7 @@ fn read(read: ReadInfo) -> Read {
         lease_margin_ms: milliseconds(read.lease_margin),
         read_index: read.read_index.0,
         applied_index: read.applied_index.0,
+        staleness_ms: read.staleness.map(milliseconds),
     }
 }
 

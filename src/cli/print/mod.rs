@@ -20,7 +20,6 @@ use crate::api::DeleteRangeResponse;
 use crate::api::KeyValue;
 use crate::api::PutResponse;
 use crate::api::RangeResponse;
-use crate::api::ReadPath;
 use crate::api::ResponseHeader;
 
 /// How keys and values are shown.
@@ -182,9 +181,12 @@ fn header_fields(out: &mut impl Write, header: &ResponseHeader) -> io::Result<()
     writeln!(out, "\"Revision\" : {}", header.revision)?;
     if let Some(read) = header.read {
         writeln!(out, "\"ReadPath\" : \"{}\"", read.path.name())?;
-        if read.path == ReadPath::Lease {
+        if !read.lease_remaining.is_zero() {
             let left = read.lease_remaining.as_millis();
             writeln!(out, "\"LeaseRemainingMs\" : {left}")?;
+        }
+        if let Some(staleness) = read.staleness {
+            writeln!(out, "\"StalenessMs\" : {}", staleness.as_millis())?;
         }
     }
     Ok(())

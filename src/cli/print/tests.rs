@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::api::LeaderLeaseStatus;
 use crate::api::ReadInfo;
+use crate::api::ReadPath;
 use crate::api::StatusResponse;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -24,6 +25,7 @@ fn header() -> ResponseHeader {
             lease_margin: Duration::from_millis(50),
             read_index: LogIndex(8),
             applied_index: LogIndex(9),
+            staleness: None,
         }),
     }
 }

@@ -204,6 +204,10 @@ fn a_read_asks_for_the_consistency_that_was_typed() {
         ("q", api::Consistency::LinearizableQuorum),
         ("lease", api::Consistency::LeaseOnly),
         ("s", api::Consistency::Serializable),
+        (
+            "250ms",
+            api::Consistency::MaxStaleness(Duration::from_millis(250)),
+        ),
     ] {
         leasehold(&cluster, &format!("get --prefix x --consistency {typed}")).unwrap();
         assert_eq!(cluster.asked.borrow().last().unwrap().1, expected);

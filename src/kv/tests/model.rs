@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::api::SortOrder;
+use crate::api::SortTarget;
 
 /// Every key of a store with what it holds.
 type State = BTreeMap<Bytes, KeyValue>;
@@ -80,10 +82,6 @@ impl Model {
             sessions: BTreeMap::new(),
             cluster: None,
         }
-    }
-
-    pub(super) fn revision(&self) -> i64 {
-        self.revision
     }
 
     pub(super) fn compact_revision(&self) -> i64 {
@@ -215,13 +213,29 @@ impl Model {
         Ok(())
     }
 
+    /// What a range finds, replies of any size allowed.
+    pub(super) fn read(&self, request: &RangeRequest) -> Result<RangeResponse, ErrorKind> {
+        let revision = match request.revision {
+            0 => self.revision,
+            past => past,
+        };
+        if request.revision != 0 && revision < self.compact_revision {
+            let compact_revision = self.compact_revision;
+            return Err(ErrorKind::Compacted { compact_revision });
+        }
+        match self.states.range(..=revision).next_back() {
+            Some((_, state)) if revision <= self.revision => Ok(look(state, request)),
+            _ => Err(ErrorKind::FutureRevision),
+        }
+    }
+
     /// Whether `store` holds what this model holds, history aside.
     pub(super) fn check(&self, store: &MemStore) {
         let all = RangeRequest {
             range: KeyRange::Prefix,
             ..RangeRequest::default()
         };
-        let found = range(store, &all, &Limits::DEFAULT).unwrap().kvs;
+        let found = range(store, &all, &Limits::DEFAULT).unwrap().unwrap().kvs;
         let expected: Vec<KeyValue> = self.states[&self.revision].values().cloned().collect();
         assert_eq!(found, expected);
 
@@ -322,6 +336,52 @@ fn delete(
         deleted: gone.len() as u64,
         prev_kvs: if request.prev_kv { gone } else { vec![] },
     })
+}
+
+/// What `request` finds in `state`.
+fn look(state: &State, request: &RangeRequest) -> RangeResponse {
+    let mut kvs: Vec<KeyValue> = state
+        .values()
+        .filter(|kv| matches(&request.key, &request.range, &kv.key))
+        .cloned()
+        .collect();
+    let count = kvs.len() as u64;
+    if request.count_only {
+        return RangeResponse {
+            count,
+            ..RangeResponse::default()
+        };
+    }
+    kvs.retain(|kv| kv.mod_revision >= request.min_mod_revision);
+    kvs.retain(|kv| kv.create_revision >= request.min_create_revision);
+    if request.max_mod_revision != 0 {
+        kvs.retain(|kv| kv.mod_revision <= request.max_mod_revision);
+    }
+    if request.max_create_revision != 0 {
+        kvs.retain(|kv| kv.create_revision <= request.max_create_revision);
+    }
+    let descending = request.sort_order == SortOrder::Descend;
+    kvs.sort_by(|left, right| {
+        let by = match request.sort_target {
+            SortTarget::Key => left.key.cmp(&right.key),
+            SortTarget::Version => left.version.cmp(&right.version),
+            SortTarget::CreateRevision => left.create_revision.cmp(&right.create_revision),
+            SortTarget::ModRevision => left.mod_revision.cmp(&right.mod_revision),
+            SortTarget::Value => left.value.cmp(&right.value),
+        };
+        if descending { by.reverse() } else { by }
+    });
+    let mut more = false;
+    if request.limit != 0 && kvs.len() as u64 > request.limit {
+        kvs.truncate(request.limit as usize);
+        more = true;
+    }
+    if request.keys_only {
+        for kv in &mut kvs {
+            kv.value = Bytes::new();
+        }
+    }
+    RangeResponse { kvs, more, count }
 }
 
 /// Whether a request for `key` and `range` means `other`.

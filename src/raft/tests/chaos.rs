@@ -35,6 +35,8 @@ fn seeds() -> u64 {
 struct Sums {
     leased: u64,
     quorum: u64,
+    follower: u64,
+    ages: u64,
     elections: u64,
     committed: usize,
     recovered: u64,
@@ -45,6 +47,8 @@ fn random_worlds_keep_every_claim_and_recover() {
     let mut sums = Sums {
         leased: 0,
         quorum: 0,
+        follower: 0,
+        ages: 0,
         elections: 0,
         committed: 0,
         recovered: 0,
@@ -56,6 +60,8 @@ fn random_worlds_keep_every_claim_and_recover() {
         let world = played.unwrap_or_else(|_| panic!("seed {seed} broke a claim (see above)"));
         sums.leased += world.leased_reads;
         sums.quorum += world.quorum_reads;
+        sums.follower += world.follower_reads;
+        sums.ages += world.ages_judged;
         sums.elections += world.elections;
         sums.committed += world.committed();
         sums.recovered += world.recovered;
@@ -63,6 +69,12 @@ fn random_worlds_keep_every_claim_and_recover() {
     // The claims must not hold because nothing happened.
     assert!(sums.leased > seeds() * 50, "{} leased reads", sums.leased);
     assert!(sums.quorum > seeds() * 4, "{} quorum reads", sums.quorum);
+    assert!(
+        sums.follower > seeds() * 4,
+        "{} at followers",
+        sums.follower
+    );
+    assert!(sums.ages > seeds() * 100, "{} ages", sums.ages);
     assert!(sums.elections > seeds() * 2, "{} elections", sums.elections);
     assert!(sums.recovered > seeds() / 5, "{} recovered", sums.recovered);
     let entries = sums.committed as u64;
@@ -178,10 +190,14 @@ fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, habits: Habits) 
             world.start(one);
         }
         14..=19 if !runs => world.start(one),
-        20..=22 if runs && !world.sites[&one].paused => match rng.bool() {
-            true => world.pause(one),
-            false => world.suspend(one),
-        },
+        20..=22 if runs && !world.sites[&one].paused => {
+            // Who relies on the clock that stops in sleep had better not sleep (A1).
+            let sleeps_well = world.sites[&one].boot.rate().abs() <= 20_000;
+            match rng.bool() || !sleeps_well {
+                true => world.pause(one),
+                false => world.suspend(one),
+            }
+        }
         23..=28 if world.sites[&one].paused => world.resume(one),
         29..=30 => {
             let delay = rng.u64(0..20) * MS;
@@ -212,12 +228,15 @@ fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, habits: Habits) 
         41..=43 if habits.moves => change_members(world, rng, nodes),
         44..=45 if runs && !world.sites[&one].paused => world.time_out(one),
         46..=47 => nemesis(world, rng, nodes),
-        48..=60 => {
+        48..=56 => {
             for id in leaders(world) {
                 if !world.sites[&id].paused {
                     world.quorum_reads_together(id, 2);
                 }
             }
+        }
+        57..=60 if runs && !world.sites[&one].paused => {
+            world.reads_together(one, 2, ReadMode::ALL[rng.usize(0..3)]);
         }
         _ => {
             for id in leaders(world) {
@@ -233,6 +252,7 @@ fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, habits: Habits) 
     for id in 1..=nodes {
         if world.sites[&id].node.is_some() {
             let _ = world.leased_read(id);
+            world.look_at_age(id);
         }
     }
 }
@@ -429,7 +449,7 @@ fn any_message_whatever_has_a_result() {
                 let _ = node.propose(now, Bytes::from_static(b"x"));
             }
             if rng.u8(0..10) == 0 {
-                let _ = node.read(now, ReadId(waiting), rng.bool());
+                let _ = node.read(now, ReadId(waiting), ReadMode::ALL[rng.usize(0..3)]);
                 waiting += 1;
             }
             if rng.u8(0..40) == 0 {
@@ -486,6 +506,7 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
         round,
         promise,
         commit: LogIndex(absurd(rng)),
+        fresh: rng.bool().then_some(round),
     };
     let heard = Heard {
         round,
@@ -496,7 +517,8 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
         false => Ballot::Withheld(Reason::Log),
     };
     let index = LogIndex(absurd(rng));
-    let message = match rng.u8(0..13) {
+    let mode = ReadMode::ALL[rng.usize(0..3)];
+    let message = match rng.u8(0..15) {
         0 => Message::PreVote(PreVote {
             round,
             next_term: Term(absurd(rng)),
@@ -518,6 +540,7 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
         5 => Message::HeartbeatReply(HeartbeatReply {
             heard,
             verified: index,
+            name: round,
         }),
         6..=7 => {
             let mut at = base.index.0;
@@ -559,6 +582,15 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
         }),
         10 => Message::Release,
         11 => Message::Rejoin(Rejoin { nonce: absurd(rng) }),
+        12 => Message::ReadIndex(ReadIndex { name: round, mode }),
+        13 => Message::ReadIndexReply(ReadIndexReply {
+            name: round,
+            mode,
+            confirmed: rng.bool().then(|| Confirmed {
+                index,
+                lease_remaining: rng.bool().then_some(promise),
+            }),
+        }),
         _ => Message::RejoinReply(RejoinReply {
             nonce: absurd(rng),
             through: index,

@@ -12,10 +12,10 @@
 //! cut 1 2 | cut 1->2 | isolate 1 | heal
 //! hold 2->1 [kind] | drop 2->1 [kind] | release 2->1 | repeat 2->1   keep back, lose, let go,
 //!                              let go and keep
-//! crash 1 | restart 1 [damaged] [lose=2] [unapplied] | pause 1 | resume 1 | disk 1 stall|flow|5ms
+//! crash 1 | restart 1 [damaged|wiped] [lose=2] [unapplied] | pause 1 | resume 1 | disk 1 stall|flow|5ms
 //! apply 1 hold|flow
 //! clock 1 +2% | clock 1 boot +9% | clock 1 back 100ms | clock 1 freeze | suspend 1
-//! propose 1 x [count] | read 1 | read 1 quorum [count] | campaign 2 | transfer 1 2 | retire 1 | clear 1
+//! propose 1 x [count] | read 1 | read 1 any|quorum|lease [count] | age 1 | campaign 2 | transfer 1 2 | retire 1 | clear 1
 //! timing promise=250ms         how nodes are set that start from here on
 //! configure 1 voters=1,2 outgoing=1,2,3 learners=4
 //! status | log 1 | lease 1 | counters 1
@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::raft::tests::world::Disk;
 use crate::raft::tests::world::Hold;
 use crate::raft::tests::world::MS;
 use crate::raft::tests::world::World;
@@ -81,6 +82,8 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::Release => "release",
         Message::Rejoin(_) => "rejoin?",
         Message::RejoinReply(_) => "rejoin!",
+        Message::ReadIndex(_) => "read-index?",
+        Message::ReadIndexReply(_) => "read-index!",
     }
 }
 
@@ -131,6 +134,12 @@ fn describe(message: &Message) -> String {
         Message::TimeoutNow(m) => format!("with {} commit {}", m.last, m.commit),
         Message::Release | Message::Rejoin(_) => String::new(),
         Message::RejoinReply(m) => format!("through {}", m.through),
+        Message::ReadIndex(m) => format!("by {:?}", m.mode).to_lowercase(),
+        Message::ReadIndexReply(m) => match m.confirmed {
+            None => "void".to_owned(),
+            Some(m) if m.lease_remaining.is_some() => format!("{} by lease", m.index),
+            Some(m) => format!("{} by quorum", m.index),
+        },
     };
     format!("{} {text}", kind(message)).trim_end().to_owned()
 }
@@ -268,6 +277,13 @@ impl Stage {
                     let disk = &mut world.site(node()).disk;
                     match how.split_once('=') {
                         None if *how == "damaged" => disk.damaged = true,
+                        None if *how == "wiped" => {
+                            *disk = Disk {
+                                unproven: true,
+                                ..Disk::default()
+                            };
+                            world.site(node()).applied = LogIndex(0);
+                        }
                         None if *how == "unapplied" => {
                             world.site(node()).applied = LogIndex(0);
                         }
@@ -315,9 +331,29 @@ impl Stage {
                 };
                 world.say(line);
             }
-            ("read", [_, "quorum", count @ ..]) => {
+            ("read", [_, mode @ ("any" | "quorum" | "lease"), count @ ..]) => {
                 let count = count.first().map_or(1, |count| number(count));
-                world.quorum_reads_together(node(), count);
+                let mode = match *mode {
+                    "any" => ReadMode::Any,
+                    "quorum" => ReadMode::Quorum,
+                    _ => ReadMode::Lease,
+                };
+                world.reads_together(node(), count, mode);
+            }
+            ("age", [_]) => {
+                world.look_at_age(node());
+                let line = match world.age(node()) {
+                    None => format!("n{} does not know its age", node()),
+                    Some(bound) => {
+                        let (index, age) = (bound.index(), bound.staleness());
+                        format!(
+                            "n{} at {index} is at most {} ms old",
+                            node(),
+                            age.as_millis()
+                        )
+                    }
+                };
+                world.say(line);
             }
             ("campaign", [_]) => {
                 let rounds = world.site(node()).node().next_round;
@@ -496,12 +532,14 @@ fn forged(world: &mut World, from: u64, to: u64, words: &[&str]) -> Message {
         round,
         promise: Duration::from_nanos(nanos(field("promise", "500ms"))),
         commit: LogIndex(number(field("commit", "0"))),
+        fresh: None,
     };
     match words[0] {
         "heartbeat?" => Message::Heartbeat(heartbeat),
         "heartbeat!" => Message::HeartbeatReply(HeartbeatReply {
             heard,
             verified: LogIndex(number(field("verified", "0"))),
+            name: RoundId(0),
         }),
         "append?" => {
             let entries = field("entries", "").split(',').filter(|e| !e.is_empty());

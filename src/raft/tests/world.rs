@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -20,7 +21,9 @@ use crate::raft::HardState;
 use crate::raft::Input;
 use crate::raft::Output;
 use crate::raft::ReadId;
+use crate::raft::ReadMode;
 use crate::raft::Restored;
+use crate::raft::StaleBound;
 use crate::raft::Ticket;
 use crate::raft::Timing;
 use crate::raft::Unsaved;
@@ -78,6 +81,7 @@ pub(super) struct Disk {
     pub(super) hard: HardState,
     pub(super) entries: Vec<Entry>,
     pub(super) damaged: bool,
+    pub(super) unproven: bool,
     pub(super) tripped: bool,
 }
 
@@ -172,6 +176,7 @@ pub(super) struct World {
     /// Counts of what happened, so that a test can say that it was not vacuous.
     pub(super) leased_reads: u64,
     pub(super) quorum_reads: u64,
+    pub(super) follower_reads: u64,
     pub(super) elections: u64,
     pub(super) recovered: u64,
     /// Where a rule is broken by the schedule itself (a clock that lies), only this is noted.
@@ -182,6 +187,11 @@ pub(super) struct World {
     committed: BTreeMap<LogIndex, (Entry, Term)>,
     /// The highest index that anybody can have seen applied.
     exposed: LogIndex,
+    /// Since when each was exposed.
+    exposures: Vec<(u64, LogIndex)>,
+    /// How often an age was judged, and how old the youngest was.
+    pub(super) ages_judged: u64,
+    pub(super) youngest: Duration,
     reads: BTreeMap<u64, LogIndex>,
     next_read: u64,
 }
@@ -208,12 +218,16 @@ impl World {
             aloud: false,
             leased_reads: 0,
             quorum_reads: 0,
+            follower_reads: 0,
             elections: 0,
             recovered: 0,
             lies: false,
             leaders: BTreeMap::new(),
             committed: BTreeMap::new(),
             exposed: LogIndex(0),
+            exposures: Vec::new(),
+            ages_judged: 0,
+            youngest: Duration::MAX,
             reads: BTreeMap::new(),
             next_read: 0,
         };
@@ -278,7 +292,7 @@ impl World {
             entries: site.disk.entries.clone(),
             applied: site.applied,
             quarantined: site.disk.damaged,
-            unproven: false,
+            unproven: site.disk.unproven,
             lease_tripped: site.disk.tripped,
         };
         if self.aloud {
@@ -363,13 +377,18 @@ impl World {
 
     /// Reads by quorum that arrive together.
     pub(super) fn quorum_reads_together(&mut self, id: u64, count: u64) {
+        self.reads_together(id, count, ReadMode::Quorum);
+    }
+
+    /// Reads that arrive together, at a leader or elsewhere.
+    pub(super) fn reads_together(&mut self, id: u64, count: u64, mode: ReadMode) {
         let (real, exposed) = (self.real, self.exposed);
         for _ in 0..count {
             let read = self.next_read;
             self.next_read += 1;
             let site = self.site(id);
             let now = site.clock(real);
-            let line = match site.node().read(now, ReadId(read), false) {
+            let line = match site.node().read(now, ReadId(read), mode) {
                 Ok(()) => {
                     self.reads.insert(read, exposed);
                     format!("n{id} takes read {read}")
@@ -438,7 +457,10 @@ impl World {
     fn apply(&mut self, id: u64, index: LogIndex) {
         let site = self.site(id);
         site.applied = site.applied.max(index);
-        self.exposed = self.exposed.max(index);
+        if index > self.exposed {
+            self.exposed = index;
+            self.exposures.push((self.real, index));
+        }
         self.input(id, Input::Applied(index));
     }
 
@@ -597,11 +619,27 @@ impl World {
                 Output::Commit(entries) => self.handed_out(id, entries),
                 Output::Permit(read, permit) => {
                     let seen = self.reads.remove(&read.0).expect("asked once");
-                    assert!(permit.index() >= seen, "a read by quorum would miss {seen}");
-                    self.quorum_reads += 1;
+                    let misses = permit.index() < seen;
+                    let leased = permit.lease_remaining().is_some();
+                    assert!(
+                        !misses || self.lies && leased,
+                        "n{id} would serve {} when {seen} has been seen",
+                        permit.index()
+                    );
+                    match (permit.is_from_leader(), leased) {
+                        (true, _) => self.follower_reads += 1,
+                        (false, true) => self.leased_reads += 1,
+                        (false, false) => self.quorum_reads += 1,
+                    }
                     if self.show != script::Show::Nothing {
+                        let how = match (permit.is_from_leader(), leased) {
+                            (true, true) => ", by its leader's lease",
+                            (true, false) => ", by its leader's quorum",
+                            (false, true) => ", by its lease",
+                            (false, false) => "",
+                        };
                         self.say(format!(
-                            "n{id} permits read {} at {}",
+                            "n{id} permits read {} at {}{how}",
                             read.0,
                             permit.index()
                         ));
@@ -614,6 +652,11 @@ impl World {
                     }
                 }
             }
+        }
+        let site = self.site(id);
+        if site.disk.unproven && !site.node().is_unproven() && !site.node().is_quarantined() {
+            site.disk.unproven = false;
+            self.recovered += 1;
         }
         let site = self.site(id);
         if site.disk.damaged && !site.node().is_quarantined() {
@@ -684,6 +727,40 @@ impl World {
             self.say(line);
         }
         self.look_at_leases();
+        self.look_at_age(id);
+    }
+
+    /// A state that is said to be at most so old contains all that was exposed before that.
+    pub(super) fn look_at_age(&mut self, id: u64) {
+        let Some(bound) = self.age(id) else { return };
+        self.ages_judged += 1;
+        self.youngest = self.youngest.min(bound.staleness());
+        assert!(
+            self.sites[&id].applied >= bound.index(),
+            "n{id} has not applied {}",
+            bound.index()
+        );
+        let age = u64::try_from(bound.staleness().as_nanos()).expect("short");
+        let Some(before) = self.real.checked_sub(age) else {
+            return;
+        };
+        let older = self.exposures.partition_point(|(at, _)| *at < before);
+        if let Some((at, index)) = self.exposures[..older].last() {
+            assert!(
+                self.lies || *index <= bound.index(),
+                "n{id} says that {} is at most {:?} old, but {index} was exposed {} ns ago",
+                bound.index(),
+                bound.staleness(),
+                self.real - at
+            );
+        }
+    }
+
+    /// What a node can prove of the age of its state now.
+    pub(super) fn age(&self, id: u64) -> Option<StaleBound> {
+        let site = &self.sites[&id];
+        let freshness = site.node.as_ref()?.published.freshness()?;
+        Some(freshness.bound(site.clock(self.real)))
     }
 
     /// Exclusivity: where a lease is valid, nobody was elected later (O2).

@@ -60,6 +60,7 @@ use crate::kv::Span;
 use crate::kv::View;
 use crate::types::LogId;
 use crate::types::LogIndex;
+use crate::wire::point::Record;
 
 use cache::Cached;
 use cache::Lookup;
@@ -221,7 +222,7 @@ impl StateStore {
 
         for (key, record) in current {
             let cached = match record {
-                Some(record) => Cached::Present(kv::key_value(key.clone(), record)?),
+                Some(record) => Cached::Present(Record::new(&kv::key_value(key.clone(), record)?)),
                 None => Cached::Absent {
                     revision: progress.revision,
                 },
@@ -295,12 +296,19 @@ pub struct StateReader {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// The key and what it holds; `None` if there is no such key.
-    pub kv: Option<KeyValue>,
+    pub record: Option<Record>,
     /// A revision at which this was so, not older than what was applied when the read began: what
     /// belongs into the reply's header (lease-protocol A10).
     pub revision: i64,
     /// What was read contains at least this index (A7).
     pub applied: LogIndex,
+}
+
+impl Point {
+    /// The key and what it holds, decoded.
+    pub fn key_value(&self) -> Option<KeyValue> {
+        self.record.as_ref().map(Record::to_key_value)
+    }
 }
 
 impl StateReader {
@@ -333,14 +341,14 @@ impl StateReader {
             }
         };
         Ok(match cached {
-            Cached::Present(kv) => Point {
-                revision: revision.max(kv.mod_revision),
-                kv: Some(kv),
+            Cached::Present(record) => Point {
+                revision: revision.max(record.mod_revision()),
+                record: Some(record),
                 applied,
             },
             Cached::Absent { revision: absent } => Point {
                 revision: revision.max(absent),
-                kv: None,
+                record: None,
                 applied,
             },
         })
@@ -349,11 +357,10 @@ impl StateReader {
     fn read_current(&self, key: &[u8]) -> Result<Cached, StoreError> {
         let snapshot = self.shared.database.snapshot();
         match self.shared.read(&snapshot, Space::Current, key)? {
-            // Copies: what fjall hands out may keep a whole block in memory.
+            // Encoded anew, which copies: what fjall hands out may keep a whole block in memory.
             Some(record) => {
-                let record = Bytes::copy_from_slice(&record);
                 let kv = kv::key_value(Bytes::copy_from_slice(key), record)?;
-                Ok(Cached::Present(kv))
+                Ok(Cached::Present(Record::new(&kv)))
             }
             None => {
                 let snapshot = Snapshot::with(&self.shared, snapshot)?;

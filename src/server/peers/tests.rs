@@ -87,6 +87,7 @@ fn beat(round: u64) -> Heartbeat {
         round: RoundId(round),
         promise: Duration::from_millis(500),
         commit: LogIndex(0),
+        fresh: None,
     }
 }
 

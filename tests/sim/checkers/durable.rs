@@ -60,6 +60,15 @@ pub(crate) fn before_it_is_said(
         );
         violation("R9 durable before it is said", what)
     };
+    let promised = match &envelope.message {
+        Message::HeartbeatReply(reply) => reply.heard.promised,
+        Message::Appended(appended) => appended.heard.promised,
+        _ => false,
+    };
+    // Who promises a leader of one term must not follow one of an earlier term after a crash.
+    if promised && hard.term < envelope.term {
+        return object("the term in which it promises is not durable".to_owned());
+    }
     match &envelope.message {
         Message::VoteReply(reply)
             if reply.ballot == Ballot::Granted

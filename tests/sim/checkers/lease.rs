@@ -20,13 +20,36 @@ use crate::machine::Machine;
 #[derive(Default)]
 pub(crate) struct Lease {
     highest: Term,
-    /// The latest term whose leader has told another to campaign.
-    pub(crate) burned: Term,
+    /// The latest term whose leader has told another to campaign, and that leader.
+    pub(crate) burned: Option<(Term, usize)>,
     /// The newest revision that anybody outside may know of.
     pub(crate) exposed: i64,
+    /// Since when each was known that was the newest.
+    exposures: Vec<(Nanos, i64)>,
 }
 
 impl Lease {
+    /// Somebody outside may know of `revision` from now on.
+    pub(crate) fn expose(&mut self, real: Nanos, revision: i64) {
+        if revision > self.exposed {
+            self.exposed = revision;
+            self.exposures.push((real, revision));
+        }
+    }
+
+    /// Whether `node`, elected in `term`, gave the term before away in vain.
+    pub(crate) fn gave_up(&self, node: usize, term: Term) -> bool {
+        self.burned.map(|(term, node)| (term.next(), node)) == Some((term, node))
+    }
+
+    /// The newest revision that was known before `real`.
+    pub(crate) fn exposed_before(&self, real: Nanos) -> i64 {
+        let known = self.exposures.partition_point(|(at, _)| *at < real);
+        known
+            .checked_sub(1)
+            .map_or(0, |last| self.exposures[last].1)
+    }
+
     /// Somebody leads in `term`.
     pub(crate) fn elected(&mut self, term: Term) {
         self.highest = self.highest.max(term);
@@ -63,10 +86,12 @@ impl Lease {
         term: Term,
         machine: &Machine,
     ) -> Result<(), Violation> {
-        if holds(real, machine).is_none() {
+        let succeeded = term < self.highest;
+        let gave_away = self.burned == Some((term, node));
+        if !succeeded && !gave_away || holds(real, machine).is_none() {
             return Ok(());
         }
-        if term < self.highest {
+        if succeeded {
             let what = format!(
                 "{} holds a lease in {term} after {}",
                 id(node),
@@ -74,11 +99,8 @@ impl Lease {
             );
             return violation("L1 exclusivity", what);
         }
-        if term == self.burned {
-            let what = format!("{} holds a lease in {term}, which it gave away", id(node));
-            return violation("P9 a burned lease stays void", what);
-        }
-        Ok(())
+        let what = format!("{} holds a lease in {term}, which it gave away", id(node));
+        violation("P9 a burned lease stays void", what)
     }
 
     /// L1 for a permit.

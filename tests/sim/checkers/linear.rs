@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use leasehold::api::ReadPath;
+use leasehold::api::Consistency;
 
 use super::Violation;
 use super::violation;
+use crate::clock::nanos;
 use crate::history::Action;
 use crate::history::Fate;
 use crate::history::History;
@@ -24,17 +25,15 @@ type Versions = BTreeMap<(Key, i64), Option<Value>>;
 /// Checks a whole history; with `frozen`, as if leased reads had never been made.
 pub(crate) fn by_revision(history: &History, frozen: bool) -> Result<(), Violation> {
     let counts = |operation: &&Operation| {
-        let leased = matches!(
-            operation.fate,
-            Fate::Read {
-                path: ReadPath::Lease,
-                ..
-            }
-        );
+        let leased = matches!(operation.fate, Fate::Read { leased: true, .. });
         operation.revision().is_some() && !(frozen && leased)
     };
     let answered: Vec<&Operation> = history.operations.iter().filter(counts).collect();
     real_time(&answered)?;
+    monotone(&answered)?;
+    if !frozen {
+        bounded(&answered)?;
+    }
     let versions = versions(history, &answered)?;
     for operation in &answered {
         if let Fate::Read { revision, .. } = operation.fate {
@@ -68,6 +67,47 @@ fn real_time(answered: &[&Operation]) -> Result<(), Violation> {
         if !in_order {
             let what = format!("{operation:?} began after revision {floor} was answered");
             return violation("K1 linearizable", what);
+        }
+    }
+    Ok(())
+}
+
+/// C9: a read that says what its client has seen shows no less.
+fn monotone(answered: &[&Operation]) -> Result<(), Violation> {
+    for operation in answered {
+        let read = matches!(operation.fate, Fate::Read { .. });
+        if read && operation.revision() < Some(operation.min_revision) {
+            let what = format!("{operation:?}");
+            return violation("C9 nobody is shown less than he has seen", what);
+        }
+    }
+    Ok(())
+}
+
+/// L8, as clients see it: a read of bounded staleness shows everything that any of them had been
+/// told longer than that before it began.
+fn bounded(answered: &[&Operation]) -> Result<(), Violation> {
+    let mut ended: Vec<(u64, i64)> = answered
+        .iter()
+        .filter_map(|o| Some((o.returned?, o.revision()?)))
+        .collect();
+    ended.sort_unstable();
+    for place in 1..ended.len() {
+        ended[place].1 = ended[place].1.max(ended[place - 1].1);
+    }
+    for operation in answered {
+        let (Action::Get(_, consistency) | Action::List(consistency)) = operation.action else {
+            continue;
+        };
+        let Consistency::MaxStaleness(most) = consistency else {
+            continue;
+        };
+        let since = operation.invoked.saturating_sub(nanos(most));
+        let told = ended.partition_point(|(at, _)| *at < since);
+        let told = told.checked_sub(1).map_or(0, |last| ended[last].1);
+        if operation.revision() < Some(told) {
+            let what = format!("{operation:?} shows less than {told}");
+            return violation("L8 no state is older than it is said to be", what);
         }
     }
     Ok(())
@@ -172,7 +212,7 @@ fn may_be_deleted(history: &History, read: &Operation, key: Key) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::api::Consistency;
+    use leasehold::api::ReadPath;
 
     use super::*;
     use crate::history::Found;
@@ -183,6 +223,7 @@ mod tests {
             .iter()
             .map(|(action, invoked, returned, fate)| Operation {
                 action: *action,
+                min_revision: 0,
                 invoked: *invoked,
                 returned: (*fate != Fate::Unknown).then_some(*returned),
                 fate: fate.clone(),
@@ -220,6 +261,7 @@ mod tests {
         let fate = Fate::Read {
             revision,
             path: ReadPath::Lease,
+            leased: true,
             found: found.into_iter().collect(),
         };
         let action = Action::Get(1, Consistency::Linearizable);
@@ -244,6 +286,25 @@ mod tests {
             get(6, 7, 2, Some((1, 2))),
         ];
         assert_eq!(rule(&unknown), None);
+    }
+
+    #[test]
+    fn a_state_older_than_it_may_be_and_one_older_than_was_seen_are_found() {
+        let most = std::time::Duration::from_nanos(10);
+        let (_, _, _, fate) = get(0, 0, 2, Some((1, 2)));
+        let at = |invoked| {
+            let action = Action::Get(1, Consistency::MaxStaleness(most));
+            (action, invoked, invoked + 1, fate.clone())
+        };
+        let writes = [put(0, 1, 2), put(2, 20, 3)];
+        let with = |read| [writes.as_slice(), &[read]].concat();
+        assert_eq!(rule(&with(at(30))), None, "told exactly so long ago");
+        let old = "L8 no state is older than it is said to be";
+        assert_eq!(rule(&with(at(31))), Some(old));
+        let mut seen = history(&with(at(30)));
+        seen.operations[2].min_revision = 3;
+        let broken = by_revision(&seen, false).map_err(|violation| violation.rule);
+        assert_eq!(broken, Err("C9 nobody is shown less than he has seen"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use leasehold::raft::Entry;
 use leasehold::raft::Payload;
 use leasehold::raft::Status;
@@ -31,10 +32,17 @@ pub(crate) struct Seen {
 /// Every node's log as its outputs tell it, and what was committed.
 pub(crate) struct Logs {
     mirrors: Vec<Vec<Seen>>,
-    /// Every entry ever seen by its id, with the term of the one before it.
-    entries: BTreeMap<LogId, (Term, u64)>,
+    /// Every entry ever seen.
+    entries: BTreeMap<LogId, Known>,
     committed: Vec<Committed>,
-    commands: BTreeMap<LogId, Option<bytes::Bytes>>,
+}
+
+/// An entry as it was first seen.
+struct Known {
+    /// The term of the one before it.
+    before: Term,
+    hash: u64,
+    command: Option<Bytes>,
 }
 
 impl Logs {
@@ -43,7 +51,6 @@ impl Logs {
             mirrors: vec![Vec::new(); nodes],
             entries: BTreeMap::new(),
             committed: Vec::new(),
-            commands: BTreeMap::new(),
         }
     }
 
@@ -92,17 +99,18 @@ impl Logs {
             let before = mirror.last().map_or(Term(0), |last| last.term);
             let now = seen(entry);
             mirror.push(now);
-            let first = self.entries.entry(entry.id).or_insert((before, now.hash));
-            if *first != (before, now.hash) {
+            let first = self.entries.entry(entry.id).or_insert_with(|| Known {
+                before,
+                hash: now.hash,
+                command: match &entry.payload {
+                    Payload::Command(bytes) => Some(bytes.clone()),
+                    Payload::Noop | Payload::Configuration(_) => None,
+                },
+            });
+            if (first.before, first.hash) != (before, now.hash) {
                 let what = format!("{} has another {} than others", id(node), entry.id);
                 return violation("R2 log matching", what);
             }
-            self.commands
-                .entry(entry.id)
-                .or_insert_with(|| match &entry.payload {
-                    Payload::Command(bytes) => Some(bytes.clone()),
-                    Payload::Noop | Payload::Configuration(_) => None,
-                });
         }
         Ok(())
     }
@@ -148,7 +156,7 @@ impl Logs {
                 id: entry_id,
                 hash: seen.hash,
                 by: status.term,
-                command: self.commands.get(&entry_id).cloned().flatten(),
+                command: (self.entries.get(&entry_id)).and_then(|known| known.command.clone()),
                 state: None,
             });
         }

@@ -12,9 +12,14 @@ mod linear;
 mod logs;
 mod model;
 mod promises;
+mod reads;
 mod search;
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use leasehold::api::Consistency;
+use leasehold::api::ReadInfo;
 use leasehold::api::ReadPath;
 use leasehold::node::Input;
 use leasehold::raft::Entry;
@@ -32,8 +37,10 @@ use leasehold::types::Role;
 use leasehold::types::Term;
 
 use crate::clock::Nanos;
+use crate::clock::nanos;
 use crate::disk::SimDisk;
 use crate::history::History;
+use crate::machine::Asked;
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::options::Profile;
@@ -60,6 +67,11 @@ pub(crate) struct Counts {
     pub(crate) leased_reads: u64,
     pub(crate) quorum_reads: u64,
     pub(crate) stale_reads: u64,
+    pub(crate) follower_reads: u64,
+    /// Reads of a state whose age was proved, on request.
+    pub(crate) bounded_reads: u64,
+    /// Reads that said how old their state was at most.
+    pub(crate) ages: u64,
     pub(crate) promises: u64,
     pub(crate) votes: u64,
     pub(crate) transfer_votes: u64,
@@ -69,8 +81,10 @@ pub(crate) struct Counts {
     pub(crate) tripped: u64,
     /// Damaged replicas that got everything back.
     pub(crate) recoveries: u64,
-    /// Leaders that were left without a lease by a transfer that failed.
-    pub(crate) left_burned: u64,
+    /// Reads that were refused because their revision did not come.
+    pub(crate) early_reads: u64,
+    /// Leaders that succeeded themselves because a transfer had failed.
+    pub(crate) own_successions: u64,
 }
 
 impl Counts {
@@ -80,6 +94,10 @@ impl Counts {
         self.leased_reads += other.leased_reads;
         self.quorum_reads += other.quorum_reads;
         self.stale_reads += other.stale_reads;
+        self.follower_reads += other.follower_reads;
+        self.bounded_reads += other.bounded_reads;
+        self.ages += other.ages;
+        self.early_reads += other.early_reads;
         self.promises += other.promises;
         self.votes += other.votes;
         self.transfer_votes += other.transfer_votes;
@@ -87,7 +105,7 @@ impl Counts {
         self.broken_by_freeze += other.broken_by_freeze;
         self.tripped += other.tripped;
         self.recoveries += other.recoveries;
-        self.left_burned += other.left_burned;
+        self.own_successions += other.own_successions;
     }
 }
 
@@ -126,7 +144,7 @@ impl Judge {
             elections: Elections::default(),
             logs: Logs::new(options.nodes),
             lease: Lease::default(),
-            promises: Promises::new(options.nodes, options.timing.lease_duration),
+            promises: Promises::new(options.nodes),
         }
     }
 
@@ -146,11 +164,12 @@ impl Judge {
         }
     }
 
-    /// A process started on what `disk` holds; `now` is its own reading.
-    pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk) {
+    /// A process started on what `disk` holds; `now` is its own reading, and it would ask for
+    /// promises of the length `promise` itself.
+    pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk, promise: Duration) {
         self.counts.starts += 1;
         self.logs.started(node, disk);
-        self.promises.started(node, now, disk.hard());
+        self.promises.started(node, now, disk.hard(), promise);
     }
 
     /// A process ended.
@@ -200,6 +219,7 @@ impl Judge {
         let was_elected = leads && (before.role != Role::Leader || before.term != after.term);
         if was_elected {
             self.counts.elections += 1;
+            self.counts.own_successions += u64::from(self.lease.gave_up(node, after.term));
             let holds = self
                 .elections
                 .elected(node, after, &machines[node].disk, self.nodes);
@@ -243,20 +263,21 @@ impl Judge {
         machine: &Machine,
     ) {
         if matches!(envelope.message, Message::TimeoutNow(_)) {
-            self.lease.burned = self.lease.burned.max(envelope.term);
+            self.lease.burned = self.lease.burned.max(Some((envelope.term, node)));
+            self.promises.burns(node, envelope.term);
         }
         let mirror = self.logs.of(node);
         let holds = durable::before_it_is_said(node, envelope, &machine.disk, mirror);
         self.check(holds);
-        let role = machine
-            .process
-            .as_ref()
-            .map(|process| process.node.status().role);
+        let role = machine.process.as_ref().map(|process| process.status.role);
         if role == Some(Role::Quarantined) {
             let holds = durable::says_nothing_that_counts(node, envelope);
             self.check(holds);
         }
-        let holds = self.promises.says(node, now, envelope, &mut self.counts);
+        let hard = machine.disk.hard();
+        let holds = self
+            .promises
+            .says(node, now, envelope, hard, &mut self.counts);
         self.check(holds);
     }
 
@@ -273,18 +294,13 @@ impl Judge {
     }
 
     /// Somebody outside may know of `revision` from now on.
-    pub(crate) fn exposes(&mut self, revision: i64) {
-        self.lease.exposed = self.lease.exposed.max(revision);
+    pub(crate) fn exposes(&mut self, real: Nanos, revision: i64) {
+        self.lease.expose(real, revision);
     }
 
     /// The newest revision that anybody outside may know of.
     pub(crate) fn exposed(&self) -> i64 {
         self.lease.exposed
-    }
-
-    /// Whether the leader of `term` has told another to campaign, and so has no lease any more.
-    pub(crate) fn is_burned(&self, term: Term) -> bool {
-        self.lease.burned == term
     }
 
     /// A session of `node` was permitted to read by `lease`.
@@ -293,28 +309,42 @@ impl Judge {
         self.lease_broken(broken);
     }
 
-    /// A read that arrived when `exposed` was known is answered at `revision`.
+    /// A read is answered at `revision`.
     pub(crate) fn answered(
         &mut self,
         real: Nanos,
         node: usize,
-        path: ReadPath,
+        read: &ReadInfo,
         revision: i64,
-        exposed: i64,
+        asked: Asked,
     ) {
-        match path {
+        match read.path {
             ReadPath::Lease => self.counts.leased_reads += 1,
             ReadPath::ReadIndex => self.counts.quorum_reads += 1,
             ReadPath::Serializable => self.counts.stale_reads += 1,
+            ReadPath::Follower => self.counts.follower_reads += 1,
         }
-        if self.frozen && path == ReadPath::Lease {
+        let holds = reads::as_asked(node, read, revision, asked);
+        self.check(holds);
+        // What rests on clocks may be wrong where they stop unnoticed, and then proves nothing.
+        if self.frozen && (!read.lease_remaining.is_zero() || read.staleness.is_some()) {
             return;
         }
-        if path != ReadPath::Serializable {
-            let holds = lease::fresh(real, node, path, revision, exposed);
+        if read.path != ReadPath::Serializable {
+            let holds = lease::fresh(real, node, read.path, revision, asked.exposed);
             self.check(holds);
         }
-        self.exposes(revision);
+        if let Some(staleness) = read.staleness {
+            self.counts.ages += 1;
+            let bounded = matches!(asked.consistency, Consistency::MaxStaleness(_));
+            self.counts.bounded_reads += u64::from(bounded);
+            let known = self
+                .lease
+                .exposed_before(real.saturating_sub(nanos(staleness)));
+            let holds = reads::no_older(node, revision, staleness, known);
+            self.check(holds);
+        }
+        self.exposes(real, revision);
     }
 
     /// Everything that has been committed, in order.

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use leasehold::api::KeyRange;
 use leasehold::api::Limits;
 use leasehold::api::RangeRequest;
-use leasehold::api::ReadPath;
 use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::MemStore;
@@ -182,12 +181,13 @@ impl Model {
                 (
                     Fate::Read {
                         revision,
-                        path,
+                        leased,
                         found,
+                        ..
                     },
                     action,
                 ) => {
-                    if frozen && *path == ReadPath::Lease {
+                    if frozen && *leased {
                         continue;
                     }
                     let expected = match action {
@@ -215,7 +215,9 @@ impl Model {
             range: KeyRange::Prefix,
             ..RangeRequest::default()
         };
-        let held = kv::range(store, &request, &Limits::DEFAULT).expect("memory does not fail");
+        let held = kv::range(store, &request, &Limits::DEFAULT)
+            .expect("memory does not fail")
+            .expect("the current revision can be read");
         let held: Vec<Found> = held
             .kvs
             .iter()

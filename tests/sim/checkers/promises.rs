@@ -28,7 +28,6 @@ use super::violation;
 /// What every node has promised.
 pub(crate) struct Promises {
     nodes: Vec<Voter>,
-    least: Duration,
 }
 
 #[derive(Clone, Default)]
@@ -36,42 +35,68 @@ struct Voter {
     until: Instant,
     to: Option<(NodeId, Term)>,
     silent_until: Instant,
+    /// The longest promise that it can have made.
+    longest: Duration,
     /// What a leader's message asks for, until it is known whether it was accepted.
     asked: Option<(NodeId, Term, RoundId, Duration)>,
     /// What was accepted, by round.
-    offered: BTreeMap<RoundId, (Instant, NodeId, Term)>,
+    offered: BTreeMap<RoundId, Promise>,
+    /// What an authorised vote asks for, and what it was given.
+    asked_by_vote: Option<Duration>,
+    offered_by_vote: Option<Promise>,
     released: Option<(NodeId, Term)>,
     /// The message being handled hands leadership over, or asks for a vote because it was.
     authorised: bool,
+    /// As leader of this term it has told another to campaign, so it has no lease any more, and may
+    /// campaign for the next term itself.
+    burned: Option<Term>,
     vote: Option<(Term, NodeId)>,
     read: Instant,
 }
 
+#[derive(Clone, Copy)]
+struct Promise {
+    length: Duration,
+    until: Instant,
+    to: (NodeId, Term),
+}
+
 impl Promises {
-    pub(crate) fn new(nodes: usize, least: Duration) -> Self {
+    pub(crate) fn new(nodes: usize) -> Self {
         Self {
             nodes: vec![Voter::default(); nodes],
-            least,
         }
     }
 
-    /// A process started, and remembers no promise but the longest it can have made.
-    pub(crate) fn started(&mut self, node: usize, now: Instant, hard: HardState) {
+    /// A process started, and remembers no promise but the longest it can have made; where it has
+    /// made none, as long as it would ask for itself.
+    pub(crate) fn started(&mut self, node: usize, now: Instant, hard: HardState, own: Duration) {
+        let longest = hard.promise_floor.max(own);
         self.nodes[node] = Voter {
-            silent_until: now + hard.promise_floor.max(self.least),
+            silent_until: now + longest,
+            longest,
             vote: hard.vote.map(|candidate| (hard.term, candidate)),
             read: now,
             ..Voter::default()
         };
     }
 
+    /// The leader of `term` tells another to campaign.
+    pub(crate) fn burns(&mut self, node: usize, term: Term) {
+        self.nodes[node].burned = Some(term);
+    }
+
     /// A message is about to be handled.
     pub(crate) fn hears(&mut self, node: usize, envelope: &Envelope) {
         let voter = &mut self.nodes[node];
+        voter.asked_by_vote = None;
         voter.authorised = match &envelope.message {
             Message::TimeoutNow(_) => true,
             // P10: good for the very next term only.
-            Message::Vote(vote) => vote.transfer_from.map(Term::next) == Some(envelope.term),
+            Message::Vote(vote) if vote.transfer_from.map(Term::next) == Some(envelope.term) => {
+                voter.asked_by_vote = Some(vote.promise);
+                true
+            }
             _ => false,
         };
         let heartbeat = match &envelope.message {
@@ -90,6 +115,7 @@ impl Promises {
     /// Something other than a message is about to be handled.
     pub(crate) fn hears_nothing(&mut self, node: usize) {
         self.nodes[node].authorised = false;
+        self.nodes[node].asked_by_vote = None;
     }
 
     /// A vote was decided upon with the reading `now`. (It is said later, when it is durable, and
@@ -106,7 +132,17 @@ impl Promises {
             return Ok(());
         }
         voter.vote = vote;
-        if voter.authorised {
+        if let Some(length) = voter.asked_by_vote.take()
+            && let Some((term, candidate)) = vote
+        {
+            voter.offered_by_vote = Some(Promise {
+                length,
+                until: now + length,
+                to: (candidate, term),
+            });
+        }
+        let succeeds_itself = vote == voter.burned.map(|term| (term.next(), id(node)));
+        if voter.authorised || succeeds_itself {
             return Ok(());
         }
         self.is_free(node, now, &vote)
@@ -117,17 +153,21 @@ impl Promises {
         let voter = &mut self.nodes[node];
         if now.went_back_since(voter.read) {
             // A4: no promise need outlast the longest one, counted from the clock as it is now.
-            voter.until = voter.until.min(now + self.least);
-            voter.silent_until = voter.silent_until.min(now + self.least);
+            voter.until = voter.until.min(now + voter.longest);
+            voter.silent_until = voter.silent_until.min(now + voter.longest);
             voter.offered.clear();
+            voter.offered_by_vote = None;
         }
         voter.read = now;
-        if let Some((from, term, round, promise)) = voter.asked.take()
+        if let Some((from, term, round, length)) = voter.asked.take()
             && after.leader == Some(from)
             && after.term == term
         {
-            let until = now + promise;
-            voter.offered.entry(round).or_insert((until, from, term));
+            voter.offered.entry(round).or_insert(Promise {
+                length,
+                until: now + length,
+                to: (from, term),
+            });
             while voter.offered.len() > 64 {
                 voter.offered.pop_first();
             }
@@ -143,21 +183,31 @@ impl Promises {
         }
     }
 
-    /// A message is sent, handled with the reading `now`.
+    /// A message is sent, handled with the reading `now`; `hard` is on disk.
     pub(crate) fn says(
         &mut self,
         node: usize,
         now: Instant,
         envelope: &Envelope,
+        hard: HardState,
         counts: &mut Counts,
     ) -> Result<(), Violation> {
         match &envelope.message {
-            Message::HeartbeatReply(reply) => self.promise(node, reply.heard, counts),
-            Message::Appended(appended) => self.promise(node, appended.heard, counts),
+            Message::HeartbeatReply(reply) => {
+                self.promise_on_round(node, reply.heard, hard, counts)
+            }
+            Message::Appended(appended) => {
+                self.promise_on_round(node, appended.heard, hard, counts)
+            }
             Message::VoteReply(reply) if reply.ballot == Ballot::Granted => {
                 counts.votes += 1;
-                counts.transfer_votes += u64::from(reply.promised);
-                Ok(())
+                if !reply.promised {
+                    return Ok(());
+                }
+                counts.transfer_votes += 1;
+                let offered = self.nodes[node].offered_by_vote.take();
+                let its = offered.filter(|o| o.to == (envelope.to, envelope.term));
+                its.map_or(Ok(()), |promise| self.promise(node, promise, hard))
             }
             Message::PreVoteReply(reply) if reply.ballot == Ballot::Granted => {
                 self.is_free(node, now, envelope)
@@ -170,15 +220,36 @@ impl Promises {
         }
     }
 
-    fn promise(&mut self, node: usize, heard: Heard, counts: &mut Counts) -> Result<(), Violation> {
+    fn promise_on_round(
+        &mut self,
+        node: usize,
+        heard: Heard,
+        hard: HardState,
+        counts: &mut Counts,
+    ) -> Result<(), Violation> {
         if !heard.promised {
             return Ok(());
         }
         counts.promises += 1;
+        let offered = self.nodes[node].offered.get(&heard.round).copied();
+        offered.map_or(Ok(()), |promise| self.promise(node, promise, hard))
+    }
+
+    /// The promise is told: it holds, and the next life of the process must know how long one can
+    /// be (P3).
+    fn promise(&mut self, node: usize, promise: Promise, hard: HardState) -> Result<(), Violation> {
         let voter = &mut self.nodes[node];
-        if let Some((until, from, term)) = voter.offered.get(&heard.round).copied() {
-            voter.until = voter.until.max(until);
-            voter.to = Some((from, term));
+        voter.until = voter.until.max(promise.until);
+        voter.to = Some(promise.to);
+        voter.longest = voter.longest.max(promise.length);
+        if promise.length > hard.promise_floor {
+            let what = format!(
+                "{} promises {:?}, and its disk says that it never promised more than {:?}",
+                id(node),
+                promise.length,
+                hard.promise_floor
+            );
+            return violation("P34 the longest promise is durable", what);
         }
         Ok(())
     }

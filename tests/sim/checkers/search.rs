@@ -11,8 +11,10 @@
 )]
 
 use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+use std::hash::Hasher;
 
-use leasehold::api::ReadPath;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::Violation;
 use super::violation;
@@ -52,13 +54,13 @@ pub(crate) fn of_key(history: &History, key: Key, frozen: bool) -> Vec<Step> {
             (_, Fate::NotApplied) => continue,
             (Action::Put(written), _) if written == key => What::Write(Some(place as u64 + 1)),
             (Action::Delete(written), _) if written == key => What::Write(None),
-            (Action::Get(read, _), Fate::Read { found, path, .. })
-                if read == key && operation.is_linearizable() && !leased(*path, frozen) =>
+            (Action::Get(read, _), Fate::Read { found, leased, .. })
+                if read == key && operation.is_linearizable() && !(frozen && *leased) =>
             {
                 What::Read(found.first().map(|found| found.value))
             }
-            (Action::List(_), Fate::Read { found, path, .. })
-                if operation.is_linearizable() && !leased(*path, frozen) =>
+            (Action::List(_), Fate::Read { found, leased, .. })
+                if operation.is_linearizable() && !(frozen && *leased) =>
             {
                 let found = found.iter().find(|found| found.key == key);
                 What::Read(found.map(|found| found.value))
@@ -80,20 +82,17 @@ pub(crate) fn of_key(history: &History, key: Key, frozen: bool) -> Vec<Step> {
     steps
 }
 
-fn leased(path: ReadPath, frozen: bool) -> bool {
-    frozen && path == ReadPath::Lease
-}
-
 /// Whether some order explains the steps.
 pub(crate) fn linearizable(steps: &[Step]) -> Result<(), Violation> {
     let mut search = Search {
         steps,
-        done: vec![0; steps.len().div_ceil(64)],
-        tried: HashSet::new(),
+        done: vec![false; steps.len()],
+        mark: 0,
+        tried: HashSet::default(),
         left: STEPS_MAX,
     };
     let must = steps.iter().filter(|step| step.end != Nanos::MAX).count();
-    match search.from(None, must) {
+    match search.from(0, None, must) {
         Some(false) => violation(
             "K1 linearizable by search",
             format!("{} steps", steps.len()),
@@ -105,30 +104,44 @@ pub(crate) fn linearizable(steps: &[Step]) -> Result<(), Violation> {
 struct Search<'a> {
     /// In order of their begin.
     steps: &'a [Step],
-    done: Vec<u64>,
-    tried: HashSet<(Vec<u64>, Option<Value>)>,
+    done: Vec<bool>,
+    /// Stands for what is done: the sum of a random number for each.
+    mark: u128,
+    /// What was tried: 128 bits for what was done and what the register held, so that no two
+    /// configurations of any run are ever taken for one.
+    tried: HashSet<u128, BuildHasherDefault<AsItIs>>,
     left: u64,
 }
 
 impl Search<'_> {
-    /// Whether the rest can follow on `value`; `must` of it has to. `None` if undecided.
-    fn from(&mut self, value: Option<Value>, must: usize) -> Option<bool> {
+    /// Whether the rest, all of it from `first` on, can follow on `value`; `must` of it has to.
+    /// `None` if undecided.
+    fn from(&mut self, first: usize, value: Option<Value>, must: usize) -> Option<bool> {
         if must == 0 {
             return Some(true);
         }
         self.left = self.left.checked_sub(1)?;
-        if !self.tried.insert((self.done.clone(), value)) {
+        let holds = value.map_or(0, |value| random(u64::MAX - value));
+        if !self.tried.insert(self.mark.wrapping_add(holds)) {
             return Some(false);
         }
+        let first = first + self.done[first..].iter().take_while(|done| **done).count();
         // Only what begins before the first end of all that is open can come next.
-        let open = (0..self.steps.len()).filter(|place| !self.is_done(*place));
-        let bound = open.map(|place| self.steps[place].end).min()?;
-        for place in 0..self.steps.len() {
+        let mut bound = Nanos::MAX;
+        for place in first..self.steps.len() {
+            if self.steps[place].begin > bound {
+                break;
+            }
+            if !self.done[place] {
+                bound = bound.min(self.steps[place].end);
+            }
+        }
+        for place in first..self.steps.len() {
             let step = self.steps[place];
             if step.begin > bound {
                 break;
             }
-            if self.is_done(place) {
+            if self.done[place] {
                 continue;
             }
             let after = match step.what {
@@ -136,19 +149,41 @@ impl Search<'_> {
                 What::Read(read) if read == value => value,
                 What::Read(_) => continue,
             };
-            self.done[place / 64] |= 1 << (place % 64);
+            let before = self.mark;
+            self.done[place] = true;
+            self.mark = before.wrapping_add(random(place as u64));
             let rest = must - usize::from(step.end != Nanos::MAX);
-            let found = self.from(after, rest)?;
-            if found {
+            if self.from(first, after, rest)? {
                 return Some(true);
             }
-            self.done[place / 64] &= !(1 << (place % 64));
+            self.done[place] = false;
+            self.mark = before;
         }
         Some(false)
     }
+}
 
-    fn is_done(&self, place: usize) -> bool {
-        self.done[place / 64] >> (place % 64) & 1 == 1
+/// A number drawn for `which`, always the same.
+fn random(which: u64) -> u128 {
+    xxh3_128(&which.to_le_bytes())
+}
+
+/// Takes what is random already for its own hash.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, bytes: &[u8]) {
+        let (first, _) = bytes.split_at(8);
+        self.0 = u64::from_le_bytes(first.try_into().expect("eight bytes"));
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        self.0 = number as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

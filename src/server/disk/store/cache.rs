@@ -27,15 +27,13 @@ use std::sync::RwLockWriteGuard;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-
-use crate::api::KeyValue;
+use crate::wire::point::Record;
 
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cached {
     /// Its current record.
-    Present(KeyValue),
+    Present(Record),
     /// There is no such key since `revision` or before.
     Absent { revision: i64 },
 }
@@ -88,16 +86,16 @@ impl RecordCache {
     pub(super) fn fill(&self, ticket: Ticket, key: &[u8], cached: Cached) {
         let mut shard = self.write(ticket.hash);
         if shard.changes == ticket.changes {
-            shard.insert(ticket.hash, Bytes::copy_from_slice(key), cached);
+            shard.insert(ticket.hash, key, cached);
         }
     }
 
     /// Notes what a committed write has made of `key`.
-    pub(super) fn change(&self, key: &Bytes, cached: Cached) {
-        let hash = self.hashing.hash_one(key.as_ref());
+    pub(super) fn change(&self, key: &[u8], cached: Cached) {
+        let hash = self.hashing.hash_one(key);
         let mut shard = self.write(hash);
         shard.changes += 1;
-        shard.insert(hash, key.clone(), cached);
+        shard.insert(hash, key, cached);
     }
 
     // A poisoned lock would mean that a thread died inside of a shard, which ends the process.
@@ -115,22 +113,23 @@ impl RecordCache {
     }
 }
 
-/// The upper bits choose the shard; the map inside uses the lower ones.
+/// The map inside of a shard uses the lower bits for a place and the uppermost seven to tell its
+/// neighbours apart: bits between choose the shard, or all neighbours would look alike.
 fn shard_of(hash: u64) -> usize {
-    (hash >> 58) as usize % SHARDS
+    (hash >> 48) as usize % SHARDS
 }
 
 #[expect(
     clippy::disallowed_types,
     reason = "only looked up by hash, never iterated"
 )]
-type Places = std::collections::HashMap<u64, usize, BuildHasherDefault<Unhashed>>;
+type Slots = std::collections::HashMap<u64, Slot, BuildHasherDefault<Unhashed>>;
 
 /// One part of the cache, under its own lock.
 struct Shard {
-    places: Places,
-    slots: Vec<Option<Slot>>,
-    free: Vec<usize>,
+    slots: Slots,
+    /// The hashes of all slots, in the order in which the hand passes them.
+    ring: Vec<u64>,
     hand: usize,
     bytes: usize,
     bytes_max: usize,
@@ -138,13 +137,26 @@ struct Shard {
     changes: u64,
 }
 
+/// Lies in the map itself, and what a record holds lies together in another piece of memory, its key
+/// first: so a lookup waits for memory twice.
 struct Slot {
-    hash: u64,
-    key: Bytes,
     cached: Cached,
+    /// The key that is absent; a record that is present has its own.
+    absent: Box<[u8]>,
     bytes: usize,
+    /// Where in the ring it is.
+    place: usize,
     /// Read since the hand last passed.
     was_read: AtomicBool,
+}
+
+impl Slot {
+    fn is_of(&self, key: &[u8]) -> bool {
+        match &self.cached {
+            Cached::Present(record) => record.is_of(key),
+            Cached::Absent { .. } => &*self.absent == key,
+        }
+    }
 }
 
 /// What a slot costs beside key and value: itself, its place, and the counts of shared memory.
@@ -153,9 +165,8 @@ const SLOT_BYTES: usize = 256;
 impl Shard {
     fn new(bytes_max: usize) -> Self {
         Self {
-            places: Places::default(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
+            ring: Vec::new(),
             hand: 0,
             bytes: 0,
             bytes_max,
@@ -164,8 +175,8 @@ impl Shard {
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<Cached> {
-        let slot = self.slots[*self.places.get(&hash)?].as_ref()?;
-        if slot.key != key {
+        let slot = self.slots.get(&hash)?;
+        if !slot.is_of(key) {
             return None;
         }
         // Readers of a hot key should not pass its cache line around for a bit that is set.
@@ -175,13 +186,13 @@ impl Shard {
         Some(slot.cached.clone())
     }
 
-    fn insert(&mut self, hash: u64, key: Bytes, cached: Cached) {
+    fn insert(&mut self, hash: u64, key: &[u8], cached: Cached) {
         let was_read = self.remove(hash);
-        let value_bytes = match &cached {
-            Cached::Present(kv) => kv.value.len(),
-            Cached::Absent { .. } => 0,
+        let (content_bytes, absent) = match &cached {
+            Cached::Present(record) => (record.encoded().len(), Box::default()),
+            Cached::Absent { .. } => (key.len(), key.into()),
         };
-        let bytes = SLOT_BYTES + key.len() + value_bytes;
+        let bytes = SLOT_BYTES + content_bytes;
         // One record must not push out everyone else's.
         if bytes > self.bytes_max / 4 {
             return;
@@ -190,33 +201,30 @@ impl Shard {
             self.evict_one();
         }
         let slot = Slot {
-            hash,
-            key,
             cached,
+            absent,
             bytes,
+            place: self.ring.len(),
             was_read: AtomicBool::new(was_read),
         };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.slots[place] = Some(slot);
-                place
-            }
-            None => {
-                self.slots.push(Some(slot));
-                self.slots.len() - 1
-            }
-        };
-        self.places.insert(hash, place);
+        self.ring.push(hash);
+        self.slots.insert(hash, slot);
         self.bytes += bytes;
     }
 
     /// Takes out what is at `hash`; says whether it was read lately.
     fn remove(&mut self, hash: u64) -> bool {
-        let Some(place) = self.places.remove(&hash) else {
+        let Some(slot) = self.slots.remove(&hash) else {
             return false;
         };
-        let slot = self.slots[place].take().expect("a place has its slot");
-        self.free.push(place);
+        self.ring.swap_remove(slot.place);
+        if let Some(moved) = self.ring.get(slot.place) {
+            let moved = self
+                .slots
+                .get_mut(moved)
+                .expect("the ring holds what is there");
+            moved.place = slot.place;
+        }
         self.bytes -= slot.bytes;
         slot.was_read.into_inner()
     }
@@ -225,12 +233,13 @@ impl Shard {
     /// There is one, after at most two rounds, as long as there is any record.
     fn evict_one(&mut self) {
         loop {
-            self.hand = (self.hand + 1) % self.slots.len();
-            let Some(slot) = &mut self.slots[self.hand] else {
-                continue;
-            };
+            self.hand = (self.hand + 1) % self.ring.len();
+            let hash = self.ring[self.hand];
+            let slot = self
+                .slots
+                .get_mut(&hash)
+                .expect("the ring holds what is there");
             if !std::mem::take(slot.was_read.get_mut()) {
-                let hash = slot.hash;
                 self.remove(hash);
                 return;
             }
@@ -261,17 +270,19 @@ impl Hasher for Unhashed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::KeyValue;
+    use bytes::Bytes;
     use std::sync::atomic::AtomicI64;
     use std::sync::atomic::AtomicU64;
     use std::thread;
 
     fn record(key: &[u8], value: &[u8], mod_revision: i64) -> Cached {
-        Cached::Present(KeyValue {
+        Cached::Present(Record::new(&KeyValue {
             key: Bytes::copy_from_slice(key),
             value: Bytes::copy_from_slice(value),
             mod_revision,
             ..KeyValue::default()
-        })
+        }))
     }
 
     fn found(cache: &RecordCache, key: &[u8]) -> Option<Cached> {
@@ -302,8 +313,12 @@ mod tests {
         else {
             panic!("it was just filled in");
         };
-        assert_eq!(one.value.as_ref(), b"v");
-        assert_eq!(one.value.as_ptr(), two.value.as_ptr(), "no copy is made");
+        assert_eq!(one.to_key_value().value.as_ref(), b"v");
+        assert_eq!(
+            one.encoded().as_ptr(),
+            two.encoded().as_ptr(),
+            "no copy is made"
+        );
         assert_eq!(found(&cache, b"other"), None);
     }
 
@@ -311,13 +326,13 @@ mod tests {
     fn a_fill_that_a_change_has_overtaken_is_refused() {
         let cache = RecordCache::new(1 << 20);
         let before = ticket(&cache, b"k");
-        cache.change(&Bytes::from_static(b"k"), record(b"k", b"new", 3));
+        cache.change(b"k", record(b"k", b"new", 3));
         cache.fill(before, b"k", record(b"k", b"old", 2));
         assert_eq!(found(&cache, b"k"), Some(record(b"k", b"new", 3)));
 
         let before = ticket(&cache, b"gone");
         let absent = Cached::Absent { revision: 4 };
-        cache.change(&Bytes::from_static(b"gone"), absent.clone());
+        cache.change(b"gone", absent.clone());
         cache.fill(before, b"gone", record(b"gone", b"old", 2));
         assert_eq!(found(&cache, b"gone"), Some(absent));
     }
@@ -326,7 +341,7 @@ mod tests {
     fn a_change_replaces_what_a_reader_has_filled_in() {
         let cache = RecordCache::new(1 << 20);
         cache.fill(ticket(&cache, b"k"), b"k", record(b"k", b"old", 2));
-        cache.change(&Bytes::from_static(b"k"), record(b"k", b"new", 3));
+        cache.change(b"k", record(b"k", b"new", 3));
         assert_eq!(found(&cache, b"k"), Some(record(b"k", b"new", 3)));
     }
 
@@ -335,7 +350,7 @@ mod tests {
         let cache = RecordCache::new(SHARDS * 4096);
         cache.fill(ticket(&cache, b"k"), b"k", record(b"k", b"old", 2));
         let large = record(b"k", &[0; 4096], 3);
-        cache.change(&Bytes::from_static(b"k"), large);
+        cache.change(b"k", large);
         assert_eq!(found(&cache, b"k"), None);
         assert_eq!(bytes(&cache), 0);
     }
@@ -351,28 +366,29 @@ mod tests {
         }
         assert!(bytes(&cache) <= bytes_max);
         assert!(bytes(&cache) > bytes_max / 2, "and it is used");
-        let slots: usize = cache
-            .shards
-            .iter()
-            .map(|s| s.read().unwrap().slots.len())
-            .sum();
-        assert!(slots <= bytes_max / SLOT_BYTES, "places are used again");
+        for shard in &cache.shards {
+            let shard = shard.read().unwrap();
+            assert_eq!(shard.slots.len(), shard.ring.len());
+            for (place, hash) in shard.ring.iter().enumerate() {
+                assert_eq!(shard.slots[hash].place, place);
+            }
+        }
     }
 
     #[test]
     fn a_cache_of_no_bytes_holds_nothing() {
         let cache = RecordCache::new(0);
         cache.fill(ticket(&cache, b"k"), b"k", record(b"k", b"v", 2));
-        cache.change(&Bytes::from_static(b"k"), record(b"k", b"v", 2));
+        cache.change(b"k", record(b"k", b"v", 2));
         assert_eq!(found(&cache, b"k"), None);
     }
 
     #[test]
     fn two_keys_with_one_hash_do_not_answer_for_each_other() {
         let mut shard = Shard::new(1 << 20);
-        shard.insert(7, Bytes::from_static(b"a"), record(b"a", b"1", 2));
+        shard.insert(7, b"a", record(b"a", b"1", 2));
         assert_eq!(shard.find(7, b"b"), None);
-        shard.insert(7, Bytes::from_static(b"b"), record(b"b", b"2", 3));
+        shard.insert(7, b"b", record(b"b", b"2", 3));
         assert_eq!(shard.find(7, b"a"), None);
         assert_eq!(shard.find(7, b"b"), Some(record(b"b", b"2", 3)));
     }
@@ -417,9 +433,9 @@ mod tests {
                             panic!("nothing is ever deleted here");
                         };
                         assert!(
-                            kv.mod_revision >= least,
+                            kv.mod_revision() >= least,
                             "key {which} at {} after {before} was published",
-                            kv.mod_revision
+                            kv.mod_revision()
                         );
                     }
                 });

@@ -1,0 +1,516 @@
+//! The state machine: whatever stands in an entry, and programs of clients against a model.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use leasehold::api::ClusterInfo;
+use leasehold::api::DeleteRangeRequest;
+use leasehold::api::ErrorKind;
+use leasehold::api::KeyRange;
+use leasehold::api::KeyValue;
+use leasehold::api::Limits;
+use leasehold::api::Outcome;
+use leasehold::api::PutRequest;
+use leasehold::api::RangeRequest;
+use leasehold::api::ResponseBody;
+use leasehold::api::SessionCall;
+use leasehold::kv;
+use leasehold::kv::Command;
+use leasehold::kv::MemStore;
+use leasehold::kv::OUTSTANDING_MAX;
+use leasehold::kv::Operation;
+use leasehold::kv::Overlay;
+use leasehold::kv::Reply;
+use leasehold::kv::Store;
+use leasehold::types::ClusterId;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::SessionId;
+use leasehold::types::Term;
+
+use super::draw::Draw;
+use super::meter;
+use super::trace::say;
+
+/// Steps of one input; what follows is not read.
+const STEPS_MAX: usize = 300;
+
+/// The bytes of an entry, whoever wrote them: they are refused or applied, on a store that holds
+/// something, and what they say is said again in the same way.
+pub fn commands(data: &[u8]) {
+    let (decoded, peak) = meter::peak(|| Command::decode(data));
+    // A list of sessions may be claimed to be long; serde sets a megabyte aside before it looks.
+    let fair = 16 * data.len() + (1 << 20) + (64 << 10);
+    assert!(peak <= fair, "{peak} bytes for a command of {}", data.len());
+    if let Ok(command) = &decoded {
+        let written = command.encode();
+        let again = Command::decode(&written).expect("what we write we can read");
+        assert_eq!(&again, command);
+        assert_eq!(again.encode(), written, "there is one way to say it");
+    }
+    let mut store = MemStore::new();
+    let (one, two) = (entry(1), entry(2));
+    let opened = Command::OpenSession { sessions_max: 2 }.encode();
+    kv::apply(&mut store, one, Some(&opened)).expect("memory does not fail");
+    let put = Command::Write {
+        session: None,
+        operation: Operation::Put(PutRequest {
+            key: Bytes::from_static(b"k"),
+            value: Bytes::from_static(b"v"),
+            prev_kv: false,
+        }),
+    };
+    kv::apply(&mut store, two, Some(&put.encode())).expect("memory does not fail");
+    let mut other = store.clone();
+    for index in 3..5 {
+        let reply = kv::apply(&mut store, entry(index), Some(data)).expect("memory does not fail");
+        let same = kv::apply(&mut other, entry(index), Some(data)).expect("memory does not fail");
+        assert_eq!(reply, same, "replicas agree");
+        if decoded.is_err() {
+            assert!(reply.result.is_err());
+        }
+    }
+    assert_eq!(kv::content_hash(&store), kv::scan(&store));
+    assert_eq!(store, other);
+}
+
+fn entry(index: u64) -> LogId {
+    LogId::new(LogIndex(index), Term(1))
+}
+
+/// Programs of clients with sessions, retries and forgotten sessions, on a store in memory and on
+/// one that is written in batches, against maps that know nothing of either.
+pub fn kv_model(data: &[u8]) {
+    let mut draw = Draw::new(data);
+    let mut world = World::default();
+    for _ in 0..STEPS_MAX {
+        if draw.is_over() {
+            break;
+        }
+        world.step(&mut draw);
+    }
+    world.compare_everything();
+}
+
+#[derive(Default)]
+struct World {
+    store: MemStore,
+    batched: Batched,
+    model: Model,
+    index: u64,
+}
+
+/// A store whose writes gather above it, as on a disk.
+#[derive(Default)]
+struct Batched {
+    below: MemStore,
+    above: Vec<(LogId, Option<Bytes>)>,
+}
+
+impl Batched {
+    /// Applies what has gathered in one piece.
+    fn settle(&mut self) -> Vec<Reply> {
+        let mut overlay = Overlay::new(std::mem::take(&mut self.below));
+        let apply = |(id, command): (LogId, Option<Bytes>)| {
+            kv::apply(&mut overlay, id, command.as_deref()).expect("memory does not fail")
+        };
+        let replies = self.above.drain(..).map(apply).collect();
+        // What is below cannot be taken out again, so it is what the overlay shows.
+        let mut below = MemStore::new();
+        for space in kv::Space::ALL {
+            for pair in kv::View::range(&overlay, space, &kv::Span::all()) {
+                let (key, record) = pair.expect("memory does not fail");
+                below.put(space, key, record);
+            }
+        }
+        self.below = below;
+        replies
+    }
+}
+
+impl World {
+    fn step(&mut self, draw: &mut Draw<'_>) {
+        match draw.byte() % 16 {
+            0..=6 => {
+                let command = Command::Write {
+                    session: self.session(draw),
+                    operation: operation(draw),
+                };
+                self.run(&command);
+            }
+            7 => self.run(&Command::OpenSession {
+                sessions_max: u32::from(draw.byte() % 4),
+            }),
+            8 => {
+                let sessions = (0..draw.below(4)).map(|_| self.some_session(draw));
+                let sessions = sessions.collect();
+                self.run(&Command::ForgetSessions {
+                    sessions,
+                    unused_since: LogIndex(draw.number(&[self.index])),
+                });
+            }
+            9 => {
+                let command = Command::Bootstrap(ClusterInfo {
+                    cluster_id: ClusterId(u128::from(draw.byte() % 2)),
+                    members: Vec::new(),
+                });
+                self.run(&command);
+            }
+            10 => self.entry(None),
+            11 => self.compare_batched(),
+            _ => self.read(draw),
+        }
+    }
+
+    fn some_session(&self, draw: &mut Draw<'_>) -> SessionId {
+        let open: Vec<u64> = self.model.sessions.keys().map(|id| id.0).collect();
+        match draw.one_in(8) {
+            false if !open.is_empty() => SessionId(open[draw.below(open.len())]),
+            _ => SessionId(draw.number(&[self.index])),
+        }
+    }
+
+    fn session(&self, draw: &mut Draw<'_>) -> Option<SessionCall> {
+        if draw.one_in(4) {
+            return None;
+        }
+        let id = self.some_session(draw);
+        let mark = self
+            .model
+            .sessions
+            .get(&id)
+            .map_or(0, |session| session.mark);
+        Some(SessionCall {
+            id,
+            sequence: draw.number(&[0, 1, 2, OUTSTANDING_MAX].map(|more| mark.wrapping_add(more))),
+            acknowledged: match draw.below(4) {
+                0 => draw.number(&[mark]),
+                _ => mark,
+            },
+        })
+    }
+
+    fn run(&mut self, command: &Command) {
+        say(format_args!("{} {command:?}", self.index + 1));
+        let bytes = command.encode();
+        self.entry(Some((command, bytes)));
+    }
+
+    fn entry(&mut self, command: Option<(&Command, Bytes)>) {
+        self.index += 1;
+        let id = entry(self.index);
+        let bytes = command.as_ref().map(|(_, bytes)| bytes.clone());
+        let reply = kv::apply(&mut self.store, id, bytes.as_deref()).expect("memory does not fail");
+        self.batched.above.push((id, bytes));
+        if let Some((command, _)) = command {
+            self.model.expect(self.index, command, &reply);
+        }
+        let progress = kv::progress(&self.store).expect("memory does not fail");
+        assert_eq!(progress.applied, id);
+        assert_eq!(progress.revision, self.model.revision());
+        assert_eq!(progress.sessions, self.model.sessions.len() as u64);
+    }
+
+    /// Any range, with any trimming, against the model.
+    fn read(&mut self, draw: &mut Draw<'_>) {
+        let request = RangeRequest {
+            key: key(draw),
+            range: range(draw),
+            limit: u64::from(draw.byte() % 4),
+            keys_only: draw.bool(),
+            count_only: draw.one_in(4),
+        };
+        let limits = Limits {
+            reply_bytes_max: [512, 600, 1000, 1 << 20][draw.below(4)],
+            ..Limits::DEFAULT
+        };
+        say(format_args!(
+            "{request:?} within {}",
+            limits.reply_bytes_max
+        ));
+        let found = kv::range(&self.store, &request, &limits).expect("memory does not fail");
+        let mut expected = self.model.within(&request.key, &request.range);
+        assert_eq!(found.count, expected.len() as u64, "the count is exact");
+        if request.count_only {
+            assert!(found.kvs.is_empty());
+            return;
+        }
+        if request.keys_only {
+            expected.iter_mut().for_each(|kv| kv.value = Bytes::new());
+        }
+        let shown = found.kvs.len();
+        assert_eq!(found.kvs, expected[..shown], "the first ones, in order");
+        assert_eq!(
+            found.more,
+            shown < expected.len(),
+            "and whether that was all"
+        );
+        let full = request.limit > 0 && shown as u64 == request.limit;
+        let bytes: usize = found
+            .kvs
+            .iter()
+            .map(|kv| kv.key.len() + kv.value.len())
+            .sum();
+        assert!(
+            request.limit == 0
+                || request.range == KeyRange::Single
+                || shown as u64 <= request.limit
+        );
+        assert!(shown <= 1 || bytes <= limits.reply_bytes_max);
+        if found.more && !full {
+            assert!(shown > 0, "whoever goes on after the last key gets on");
+        }
+    }
+
+    /// The store that is written in batches is the same store, and both are what the model says.
+    fn compare_batched(&mut self) {
+        self.batched.settle();
+        assert_eq!(self.batched.below, self.store, "batches change nothing");
+    }
+
+    fn compare_everything(&mut self) {
+        self.compare_batched();
+        assert_eq!(
+            kv::content_hash(&self.store),
+            kv::scan(&self.store),
+            "the hash is kept"
+        );
+        let all = RangeRequest {
+            range: KeyRange::From,
+            ..RangeRequest::default()
+        };
+        let held = kv::range(&self.store, &all, &Limits::DEFAULT).expect("memory does not fail");
+        let expected = self.model.within(&Bytes::new(), &KeyRange::From);
+        assert_eq!(held.kvs, expected);
+        let idle = kv::idle_sessions(&self.store, LogIndex(self.index), usize::MAX);
+        let idle: BTreeSet<SessionId> = idle.expect("memory does not fail").into_iter().collect();
+        assert_eq!(idle, self.model.sessions.keys().copied().collect());
+    }
+}
+
+/// A few short keys that are prefixes and neighbours of each other.
+fn key(draw: &mut Draw<'_>) -> Bytes {
+    const LETTERS: [u8; 4] = [0, b'a', b'b', 0xff];
+    let shape = draw.byte();
+    let length = usize::from(shape % 4);
+    let letter = |place: usize| LETTERS[usize::from(shape >> (2 + 2 * place) & 3)];
+    (0..length).map(letter).collect()
+}
+
+fn range(draw: &mut Draw<'_>) -> KeyRange {
+    match draw.below(5) {
+        0 | 1 => KeyRange::Single,
+        2 => KeyRange::Prefix,
+        3 => KeyRange::Until(key(draw)),
+        _ => KeyRange::From,
+    }
+}
+
+fn operation(draw: &mut Draw<'_>) -> Operation {
+    if draw.byte() % 4 < 3 {
+        let large = draw.one_in(16);
+        let value = draw.bytes(12);
+        return Operation::Put(PutRequest {
+            key: key(draw),
+            value: match large {
+                true => Bytes::from(vec![7; 5 << 10]),
+                false => Bytes::copy_from_slice(value),
+            },
+            prev_kv: draw.bool(),
+        });
+    }
+    Operation::DeleteRange(DeleteRangeRequest {
+        key: key(draw),
+        range: range(draw),
+        prev_kv: draw.bool(),
+    })
+}
+
+/// What the state machine should be: maps, and the rules of README and `kv/mod.rs`.
+#[derive(Default)]
+struct Model {
+    keys: BTreeMap<Bytes, KeyValue>,
+    writes: i64,
+    sessions: BTreeMap<SessionId, Session>,
+    cluster: Option<ClusterInfo>,
+}
+
+#[derive(Default)]
+struct Session {
+    mark: u64,
+    used: u64,
+    /// First replies by number, of those above the mark.
+    replies: BTreeMap<u64, Reply>,
+}
+
+impl Model {
+    fn revision(&self) -> i64 {
+        1 + self.writes
+    }
+
+    /// Applies `command` and compares what it should answer.
+    fn expect(&mut self, index: u64, command: &Command, reply: &Reply) {
+        match command {
+            Command::Write {
+                session: None,
+                operation,
+            } => {
+                let expected = self.write(operation);
+                assert_eq!(reply.revision, self.revision());
+                self.matches(expected, reply);
+            }
+            Command::Write {
+                session: Some(call),
+                operation,
+            } => self.write_once(index, *call, operation, reply),
+            Command::OpenSession { sessions_max } => {
+                let id = SessionId(index);
+                if self.sessions.len() as u64 >= u64::from(*sessions_max) {
+                    let error = reply.result.as_ref().expect_err("the table is full");
+                    assert!(matches!(error.kind, ErrorKind::SlowDown { .. }));
+                    assert_eq!(error.outcome, Outcome::NotApplied);
+                } else {
+                    assert_eq!(reply.result, Ok(Some(ResponseBody::OpenSession { id })));
+                    let session = Session {
+                        used: index,
+                        ..Session::default()
+                    };
+                    self.sessions.insert(id, session);
+                }
+            }
+            Command::Bootstrap(info) => {
+                let first = self.cluster.get_or_insert_with(|| info.clone());
+                assert_eq!(reply.result.is_ok(), first == info);
+            }
+            Command::ForgetSessions {
+                sessions,
+                unused_since,
+            } => {
+                for id in sessions {
+                    let used = self.sessions.get(id).map(|session| session.used);
+                    if used.is_some_and(|used| used <= unused_since.0) {
+                        self.sessions.remove(id);
+                    }
+                }
+                assert_eq!(reply.result, Ok(None));
+            }
+        }
+    }
+
+    fn write_once(&mut self, index: u64, call: SessionCall, operation: &Operation, reply: &Reply) {
+        let refused = |kind: fn(&ErrorKind) -> bool, outcome| {
+            let error = reply.result.as_ref().expect_err("it must be refused");
+            assert!(kind(&error.kind) && error.outcome == outcome, "{error:?}");
+        };
+        let revision = self.revision();
+        let Some(session) = self.sessions.get_mut(&call.id) else {
+            return refused(|kind| *kind == ErrorKind::SessionExpired, Outcome::Unknown);
+        };
+        let mark = session.mark.max(call.acknowledged);
+        if call.sequence <= mark {
+            return refused(|kind| *kind == ErrorKind::StaleSequence, Outcome::Unknown);
+        }
+        let first = session.replies.get(&call.sequence).cloned();
+        if first.is_none() && call.sequence - mark > OUTSTANDING_MAX {
+            assert_eq!(reply.revision, revision);
+            return refused(
+                |kind| matches!(kind, ErrorKind::SlowDown { .. }),
+                Outcome::NotApplied,
+            );
+        }
+        session.mark = mark;
+        session.used = index;
+        session.replies = session.replies.split_off(&mark.saturating_add(1));
+        let Some(first) = first else {
+            let expected = self.write(operation);
+            assert_eq!(reply.revision, self.revision());
+            self.matches(expected, reply);
+            let session = self.sessions.get_mut(&call.id).expect("it is still open");
+            session.replies.insert(call.sequence, reply.clone());
+            return;
+        };
+        assert_eq!(
+            reply.revision, first.revision,
+            "a retry is answered as the first time was"
+        );
+        match &reply.result {
+            // The values from before the write were too large to be kept.
+            Err(error) if error.kind == ErrorKind::ReplyNotKept => {
+                assert_eq!(error.outcome, Outcome::Applied);
+                assert!(
+                    previous_bytes(&first) > 0,
+                    "only what was there before may be left out"
+                );
+            }
+            _ => assert_eq!(reply, &first),
+        }
+    }
+
+    /// `None` if the write is refused.
+    fn write(&mut self, operation: &Operation) -> Option<ResponseBody> {
+        match operation {
+            Operation::Put(put) if put.key.is_empty() => None,
+            Operation::Put(put) => {
+                self.writes += 1;
+                let revision = self.revision();
+                let old = self.keys.get(&put.key).cloned();
+                let kv = KeyValue {
+                    key: put.key.clone(),
+                    value: put.value.clone(),
+                    create_revision: old.as_ref().map_or(revision, |old| old.create_revision),
+                    mod_revision: revision,
+                    version: old.as_ref().map_or(1, |old| old.version + 1),
+                    lease: 0,
+                };
+                self.keys.insert(put.key.clone(), kv);
+                let prev_kv = old.filter(|_| put.prev_kv);
+                Some(ResponseBody::Put(leasehold::api::PutResponse { prev_kv }))
+            }
+            Operation::DeleteRange(delete) => {
+                if delete.range == KeyRange::Single && delete.key.is_empty() {
+                    return None;
+                }
+                let old = self.within(&delete.key, &delete.range);
+                self.writes += i64::from(!old.is_empty());
+                for kv in &old {
+                    self.keys.remove(&kv.key);
+                }
+                let deleted = old.len() as u64;
+                let prev_kvs = if delete.prev_kv { old } else { Vec::new() };
+                Some(ResponseBody::DeleteRange(
+                    leasehold::api::DeleteRangeResponse { deleted, prev_kvs },
+                ))
+            }
+        }
+    }
+
+    fn matches(&self, expected: Option<ResponseBody>, reply: &Reply) {
+        match (expected, &reply.result) {
+            (Some(expected), Ok(Some(found))) => assert_eq!(*found, expected),
+            (None, Err(error)) => assert_eq!(error.outcome, Outcome::NotApplied),
+            (expected, found) => panic!("expected {expected:?}, found {found:?}"),
+        }
+    }
+
+    /// The keys of a range, by asking each.
+    fn within(&self, from: &Bytes, range: &KeyRange) -> Vec<KeyValue> {
+        let means = |key: &Bytes| match range {
+            KeyRange::Single => key == from,
+            KeyRange::Prefix => key.starts_with(from),
+            KeyRange::Until(end) => key >= from && key < end,
+            KeyRange::From => key >= from,
+        };
+        let keys = self.keys.values();
+        keys.filter(|kv| means(&kv.key)).cloned().collect()
+    }
+}
+
+fn previous_bytes(reply: &Reply) -> usize {
+    let bytes = |kv: &KeyValue| kv.key.len() + kv.value.len();
+    match &reply.result {
+        Ok(Some(ResponseBody::Put(put))) => put.prev_kv.as_ref().map_or(0, bytes),
+        Ok(Some(ResponseBody::DeleteRange(delete))) => delete.prev_kvs.iter().map(bytes).sum(),
+        _ => 0,
+    }
+}

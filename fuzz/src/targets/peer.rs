@@ -1,0 +1,360 @@
+//! Peers played by the input: honest ones, that answer what they are asked, and hostile ones, that
+//! know everything about the node they talk to and say whatever they like.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use leasehold::raft::Append;
+use leasehold::raft::Appended;
+use leasehold::raft::Ballot;
+use leasehold::raft::Configuration;
+use leasehold::raft::Confirmed;
+use leasehold::raft::Conflict;
+use leasehold::raft::Consensus;
+use leasehold::raft::Entry;
+use leasehold::raft::Envelope;
+use leasehold::raft::Heard;
+use leasehold::raft::Heartbeat;
+use leasehold::raft::HeartbeatReply;
+use leasehold::raft::Message;
+use leasehold::raft::Payload;
+use leasehold::raft::PreVote;
+use leasehold::raft::PreVoteReply;
+use leasehold::raft::ReadIndex;
+use leasehold::raft::ReadIndexReply;
+use leasehold::raft::ReadMode;
+use leasehold::raft::Reason;
+use leasehold::raft::Rejoin;
+use leasehold::raft::RejoinReply;
+use leasehold::raft::RoundId;
+use leasehold::raft::TimeoutNow;
+use leasehold::raft::Unsaved;
+use leasehold::raft::Verdict;
+use leasehold::raft::Vote;
+use leasehold::raft::VoteReply;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::NodeId;
+use leasehold::types::Term;
+
+use super::disk::place;
+use super::draw::Draw;
+
+/// The node that is fuzzed; its peers are 2 and 3, and whoever else claims to be one.
+pub const NODE: NodeId = NodeId(1);
+
+/// A configuration of these voters.
+pub fn voters(ids: impl IntoIterator<Item = u64>) -> Configuration {
+    Configuration {
+        voters: ids.into_iter().map(NodeId).collect(),
+        ..Configuration::default()
+    }
+}
+
+/// What the peers know of the node: what it said, and how it stands.
+#[derive(Debug, Default)]
+pub struct Peers {
+    /// Messages that the node sent and nobody has answered, oldest first.
+    unanswered: Vec<Envelope>,
+    /// The last names of rounds and nonces that it used.
+    round: u64,
+    nonce: u64,
+    /// What the node's log holds, as far as it was handed out to be written.
+    pub log: Vec<Entry>,
+}
+
+/// Messages that are remembered to be answered.
+const UNANSWERED_MAX: usize = 64;
+
+impl Peers {
+    /// The node sent this.
+    pub fn hear(&mut self, envelope: &Envelope) {
+        match &envelope.message {
+            Message::PreVote(question) => self.round = question.round.0,
+            Message::Vote(question) => self.round = question.round.0,
+            Message::Heartbeat(heartbeat) => self.round = heartbeat.round.0,
+            Message::Append(append) => self.round = append.heartbeat.round.0,
+            Message::Rejoin(question) => self.nonce = question.nonce,
+            Message::ReadIndex(question) => self.round = question.name.0,
+            _ => return,
+        }
+        if self.unanswered.len() == UNANSWERED_MAX {
+            self.unanswered.remove(0);
+        }
+        self.unanswered.push(envelope.clone());
+    }
+
+    /// The node wants this to be written.
+    pub fn write(&mut self, unsaved: &Unsaved) {
+        if let Some(first) = unsaved.entries.first() {
+            self.log.truncate(place(first.id.index));
+        }
+        self.log.extend(unsaved.entries.iter().cloned());
+    }
+
+    /// What an honest peer answers to something that the node said.
+    pub fn answer(&mut self, draw: &mut Draw<'_>) -> Option<Envelope> {
+        if self.unanswered.is_empty() {
+            return None;
+        }
+        let place = draw.below(self.unanswered.len());
+        let said = self.unanswered.remove(place);
+        let heard = |round| Heard {
+            round,
+            promised: true,
+        };
+        let message = match said.message {
+            Message::PreVote(question) => Message::PreVoteReply(PreVoteReply {
+                round: question.round,
+                ballot: Ballot::Granted,
+            }),
+            Message::Vote(question) => Message::VoteReply(VoteReply {
+                round: question.round,
+                ballot: Ballot::Granted,
+                promised: question.transfer_from.is_some(),
+            }),
+            Message::Heartbeat(heartbeat) => Message::HeartbeatReply(HeartbeatReply {
+                heard: heard(heartbeat.round),
+                verified: LogIndex(0),
+                name: heartbeat.round,
+            }),
+            Message::Append(append) => {
+                let through = append.entries.last().map_or(append.base, |entry| entry.id);
+                Message::Appended(Appended {
+                    heard: heard(append.heartbeat.round),
+                    verdict: Verdict::Durable(through.index),
+                })
+            }
+            Message::Rejoin(question) => Message::RejoinReply(RejoinReply {
+                nonce: question.nonce,
+                through: self.log.last().map_or(LogIndex(0), |entry| entry.id.index),
+            }),
+            Message::ReadIndex(question) => Message::ReadIndexReply(ReadIndexReply {
+                name: question.name,
+                mode: question.mode,
+                confirmed: Some(Confirmed {
+                    index: self.log.last().map_or(LogIndex(0), |entry| entry.id.index),
+                    lease_remaining: Some(Duration::from_millis(1)),
+                }),
+            }),
+            _ => return None,
+        };
+        Some(Envelope {
+            from: said.to,
+            to: said.from,
+            term: said.term,
+            message,
+        })
+    }
+
+    /// Anything at all, from anybody.
+    pub fn lie(&self, draw: &mut Draw<'_>, node: &Consensus) -> Envelope {
+        let from = NodeId(draw.of(&[2, 3, 2, 3, 4, 9, 1, 0]));
+        let to = if draw.one_in(16) { NodeId(2) } else { NODE };
+        let status = node.status();
+        let term = draw.number(&[status.term.0, status.last.term.0]);
+        Envelope {
+            from,
+            to,
+            term: Term(term),
+            message: self.message(draw, node, term),
+        }
+    }
+
+    fn message(&self, draw: &mut Draw<'_>, node: &Consensus, term: u64) -> Message {
+        match draw.below(15) {
+            0 => Message::PreVote(PreVote {
+                round: self.round(draw),
+                next_term: self.term(draw, node),
+                last: self.place(draw, node),
+            }),
+            1 => Message::PreVoteReply(PreVoteReply {
+                round: self.round(draw),
+                ballot: ballot(draw),
+            }),
+            2 => Message::Vote(Vote {
+                round: self.round(draw),
+                last: self.place(draw, node),
+                promise: length(draw),
+                transfer_from: draw
+                    .bool()
+                    .then(|| Term(draw.number(&[term, term.wrapping_sub(1)]))),
+            }),
+            3 => Message::VoteReply(VoteReply {
+                round: self.round(draw),
+                ballot: ballot(draw),
+                promised: draw.bool(),
+            }),
+            4 => Message::Heartbeat(self.heartbeat(draw, node)),
+            5 => Message::HeartbeatReply(HeartbeatReply {
+                heard: self.heard(draw),
+                verified: self.index(draw, node),
+                name: self.round(draw),
+            }),
+            6 | 7 => Message::Append(self.append(draw, node, term)),
+            8 => Message::Appended(Appended {
+                heard: self.heard(draw),
+                verdict: match draw.below(3) {
+                    0 => Verdict::Durable(self.index(draw, node)),
+                    1 => Verdict::Held(self.index(draw, node)),
+                    _ => Verdict::Conflict(Conflict {
+                        base: self.index(draw, node),
+                        first: self.place(draw, node),
+                    }),
+                },
+            }),
+            9 => Message::TimeoutNow(TimeoutNow {
+                last: self.place(draw, node),
+                commit: self.index(draw, node),
+                id: draw.number(&[]),
+            }),
+            10 => Message::Release,
+            12 => Message::ReadIndex(ReadIndex {
+                name: self.round(draw),
+                mode: mode(draw),
+            }),
+            13 => Message::ReadIndexReply(ReadIndexReply {
+                name: self.round(draw),
+                mode: mode(draw),
+                confirmed: draw.bool().then(|| Confirmed {
+                    index: self.index(draw, node),
+                    lease_remaining: draw.bool().then(|| length(draw)),
+                }),
+            }),
+            11 => Message::Rejoin(Rejoin {
+                nonce: draw.number(&[self.nonce]),
+            }),
+            _ => Message::RejoinReply(RejoinReply {
+                nonce: draw.number(&[self.nonce]),
+                through: self.index(draw, node),
+            }),
+        }
+    }
+
+    fn append(&self, draw: &mut Draw<'_>, node: &Consensus, term: u64) -> Append {
+        let heartbeat = self.heartbeat(draw, node);
+        let base = self.place(draw, node);
+        let mut last = base;
+        let entries = (0..draw.below(5)).map(|_| {
+            let shape = draw.byte();
+            let index = match shape {
+                0..=239 => last.index.0.wrapping_add(1),
+                _ => draw.number(&[last.index.0, node.status().last.index.0]),
+            };
+            let written = match shape % 4 {
+                0 => term,
+                1 | 2 => last.term.0,
+                _ => draw.number(&[term, last.term.0]),
+            };
+            last = LogId::new(LogIndex(index), Term(written));
+            Entry {
+                id: last,
+                payload: payload(draw),
+            }
+        });
+        let entries = entries.collect();
+        Append {
+            heartbeat,
+            base,
+            entries,
+        }
+    }
+
+    fn heartbeat(&self, draw: &mut Draw<'_>, node: &Consensus) -> Heartbeat {
+        Heartbeat {
+            round: self.round(draw),
+            promise: length(draw),
+            commit: self.index(draw, node),
+            fresh: draw.bool().then(|| self.round(draw)),
+        }
+    }
+
+    fn heard(&self, draw: &mut Draw<'_>) -> Heard {
+        Heard {
+            round: self.round(draw),
+            promised: draw.bool(),
+        }
+    }
+
+    fn round(&self, draw: &mut Draw<'_>) -> RoundId {
+        RoundId(draw.number(&[self.round]))
+    }
+
+    fn term(&self, draw: &mut Draw<'_>, node: &Consensus) -> Term {
+        let status = node.status();
+        Term(draw.number(&[status.term.0, status.last.term.0]))
+    }
+
+    fn index(&self, draw: &mut Draw<'_>, node: &Consensus) -> LogIndex {
+        let status = node.status();
+        LogIndex(draw.number(&[status.last.index.0, status.commit.0]))
+    }
+
+    /// A place in a log: mostly one of the node's own.
+    fn place(&self, draw: &mut Draw<'_>, node: &Consensus) -> LogId {
+        match draw.below(4) {
+            0 => LogId::new(self.index(draw, node), self.term(draw, node)),
+            1 => node.status().last,
+            _ if self.log.is_empty() => LogId::default(),
+            _ => self.log[draw.below(self.log.len().min(256))].id,
+        }
+    }
+}
+
+fn ballot(draw: &mut Draw<'_>) -> Ballot {
+    match draw.below(4) {
+        0 => Ballot::Withheld(draw.of(&[
+            Reason::Term,
+            Reason::Promise,
+            Reason::Leads,
+            Reason::Log,
+            Reason::Voted,
+            Reason::Quarantined,
+        ])),
+        _ => Ballot::Granted,
+    }
+}
+
+/// What must confirm a read.
+pub fn mode(draw: &mut Draw<'_>) -> ReadMode {
+    match draw.below(3) {
+        0 => ReadMode::Any,
+        1 => ReadMode::Quorum,
+        _ => ReadMode::Lease,
+    }
+}
+
+/// How long a promise is asked for.
+fn length(draw: &mut Draw<'_>) -> Duration {
+    match draw.below(8) {
+        0 => Duration::ZERO,
+        1 => Duration::MAX,
+        2 => Duration::from_secs(60),
+        3 => Duration::from_nanos(60_000_000_001),
+        _ => Duration::from_millis(500),
+    }
+}
+
+fn payload(draw: &mut Draw<'_>) -> Payload {
+    match draw.below(8) {
+        0 | 1 => Payload::Noop,
+        2 => Payload::Configuration(configuration(draw)),
+        _ => Payload::Command(Bytes::copy_from_slice(draw.bytes(8))),
+    }
+}
+
+fn configuration(draw: &mut Draw<'_>) -> Configuration {
+    let mut set = || {
+        let members = draw.byte();
+        (0..8)
+            .filter(move |bit| members >> bit & 1 == 1)
+            .map(NodeId)
+            .collect()
+    };
+    let (voters, learners, outgoing) = (set(), set(), set());
+    Configuration {
+        voters,
+        outgoing: draw.bool().then_some(outgoing),
+        learners,
+    }
+}

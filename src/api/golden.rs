@@ -1,0 +1,154 @@
+//! The bytes of every request, reply and error, for ever: variants are only appended.
+
+use super::*;
+
+fn hex<T: Serialize>(value: &T) -> String {
+    let bytes = postcard::to_stdvec(value).unwrap();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn text(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+/// Compares all at once, so that one run shows everything that has changed.
+fn check<T: Serialize>(golden: &[(T, &str)]) {
+    let found: Vec<String> = golden.iter().map(|(value, _)| hex(value)).collect();
+    let expected: Vec<String> = golden.iter().map(|(_, hex)| hex.replace(' ', "")).collect();
+    assert_eq!(found, expected);
+}
+
+fn key_value() -> KeyValue {
+    KeyValue {
+        key: text("k"),
+        value: text("v"),
+        create_revision: 1,
+        mod_revision: 2,
+        version: 3,
+        lease: 4,
+    }
+}
+
+#[test]
+fn the_bytes_of_every_request_are_pinned() {
+    let range = RangeRequest {
+        key: text("k"),
+        range: KeyRange::Until(text("m")),
+        limit: 7,
+        keys_only: true,
+        count_only: false,
+        revision: 10,
+        sort_target: SortTarget::Value,
+        sort_order: SortOrder::Descend,
+        min_mod_revision: 1,
+        max_mod_revision: 2,
+        min_create_revision: 3,
+        max_create_revision: 4,
+    };
+    let put = PutRequest {
+        key: text("k"),
+        value: text("v"),
+        prev_kv: true,
+    };
+    let delete = DeleteRangeRequest {
+        key: text("k"),
+        range: KeyRange::From,
+        prev_kv: true,
+    };
+    check(&[
+        (
+            Request::Range(range),
+            "00 016b 02016d 07 01 00 14 04 02 02 04 06 08",
+        ),
+        (Request::Put(put), "01 016b 0176 01"),
+        (Request::DeleteRange(delete), "02 016b 03 01"),
+        (Request::OpenSession, "03"),
+        (Request::Status, "04"),
+        (
+            Request::MoveLeader {
+                target: Some(NodeId(3)),
+            },
+            "05 0103",
+        ),
+        (Request::Compact(CompactionRequest { revision: 5 }), "06 0a"),
+    ]);
+}
+
+#[test]
+fn the_bytes_of_every_reply_are_pinned() {
+    let range = RangeResponse {
+        kvs: vec![key_value()],
+        more: true,
+        count: 9,
+    };
+    let put = PutResponse {
+        prev_kv: Some(key_value()),
+    };
+    let delete = DeleteRangeResponse {
+        deleted: 2,
+        prev_kvs: vec![key_value()],
+    };
+    let status = Box::new(StatusResponse::default());
+    check(&[
+        (ResponseBody::Range(range), "00 01 016b 0176 02040608 01 09"),
+        (ResponseBody::Put(put), "01 01 016b 0176 02040608"),
+        (
+            ResponseBody::DeleteRange(delete),
+            "02 02 01 016b 0176 02040608",
+        ),
+        (ResponseBody::OpenSession { id: SessionId(6) }, "03 06"),
+        (
+            ResponseBody::Status(status),
+            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00",
+        ),
+        (ResponseBody::MoveLeader, "05"),
+        (ResponseBody::Compact, "06"),
+    ]);
+}
+
+#[test]
+fn the_bytes_of_every_error_are_pinned() {
+    let not_leader = ErrorKind::NotLeader {
+        leader: None,
+        address: None,
+    };
+    let too_large = ErrorKind::RequestTooLarge {
+        limit: 1,
+        actual: 2,
+    };
+    check(&[
+        (ErrorKind::InvalidArgument, "00"),
+        (too_large, "01 01 02"),
+        (not_leader, "02 00 00"),
+        (ErrorKind::NoLeader, "03"),
+        (ErrorKind::LeaderChanged, "04"),
+        (ErrorKind::LeaseInvalid, "05"),
+        (ErrorKind::QuorumTimeout, "06"),
+        (ErrorKind::DeadlineExceeded, "07"),
+        (ErrorKind::SlowDown { retry_after_ms: 5 }, "08 05"),
+        (ErrorKind::SessionExpired, "09"),
+        (ErrorKind::StaleSequence, "0a"),
+        (ErrorKind::NoSpace, "0b"),
+        (ErrorKind::Corrupt, "0c"),
+        (ErrorKind::Unavailable, "0d"),
+        (ErrorKind::ClusterMismatch, "0e"),
+        (ErrorKind::TlsHandshake, "0f"),
+        (ErrorKind::ConnectionLost, "10"),
+        (ErrorKind::ConnectFailed, "11"),
+        (ErrorKind::Unsupported, "12"),
+        (ErrorKind::Internal, "13"),
+        (ErrorKind::ReplyNotKept, "14"),
+        (
+            ErrorKind::Compacted {
+                compact_revision: 3,
+            },
+            "15 06",
+        ),
+        (ErrorKind::FutureRevision, "16"),
+    ]);
+    check(&[
+        (Outcome::NotApplied, "00"),
+        (Outcome::Applied, "01"),
+        (Outcome::Unknown, "02"),
+    ]);
+}

@@ -1,0 +1,505 @@
+//! One stream of requests.
+//!
+//! A request is encoded into a buffer that all requests of the lane share, and one task writes
+//! whatever has gathered there: under load, many requests become one write and share their packets.
+//! Replies come back in any order and find their request by number, in the place where its caller
+//! waits; the caller decodes them.
+//!
+//! *Not sent* is said of a request only if its bytes can leave no more. So a request that is given
+//! up before it was written is taken out of the buffer, and one that was handed to the connection
+//! counts as sent for ever.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+
+use bytes::Bytes;
+use bytes::BytesMut;
+use tokio::sync::Notify;
+use tokio::sync::Semaphore;
+use tokio::sync::SemaphorePermit;
+use tokio::time::Instant;
+
+use super::Broken;
+use super::BrokenCause;
+use crate::transport::FrameReceiver;
+use crate::transport::FrameSender;
+use crate::wire::Frame;
+use crate::wire::FrameLimits;
+use crate::wire::Kind;
+use crate::wire::WireError;
+use crate::wire::point::answered_request;
+
+/// Requests under way at one time; the server takes as many from a connection.
+const IN_FLIGHT_MAX: usize = 4096;
+/// Memory for requests is taken in pieces of so many bytes.
+const PIECE_BYTES: usize = 8 << 10;
+/// Bytes of requests that were given up before they were written, from which on they are taken out
+/// at once and not only when the rest is written.
+const WITHDRAWN_BYTES_MAX: usize = 64 << 10;
+
+/// What the lanes of a link tell its tasks.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    /// Somebody waits for a reply.
+    pub(super) busy: Notify,
+    /// A deadline comes before all others.
+    pub(super) earlier: Notify,
+}
+
+/// What comes of a request: a reply, which is not decoded yet.
+pub(super) type Outcome = Result<Frame, Broken>;
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    state: Mutex<State>,
+    /// As `State::over` says, for who only wants to know whether.
+    is_over: AtomicBool,
+    /// There is something to write.
+    filled: Notify,
+    signals: Arc<Signals>,
+    room: Semaphore,
+    limits: FrameLimits,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    waiting: usize,
+    out: Out,
+    /// When the first of the deadlines may be that are kept.
+    first_deadline: Option<Instant>,
+    over: Option<BrokenCause>,
+}
+
+/// Where a request waits. Its number on the wire is its place here, with the count of requests
+/// that the place has had above it: a late reply to a request that was given up finds nobody.
+#[derive(Debug, Default)]
+struct Slot {
+    turn: u32,
+    content: Content,
+}
+
+#[derive(Debug, Default)]
+enum Content {
+    #[default]
+    Free,
+    Waiting(Waiter),
+    /// It is over, and its caller has been woken to fetch this.
+    Done(Outcome),
+}
+
+#[derive(Debug)]
+struct Waiter {
+    waker: Option<Waker>,
+    movable: bool,
+    deadline: Instant,
+    /// Which of the encoded requests it is.
+    order: u64,
+}
+
+impl Lane {
+    pub(super) fn new(limits: FrameLimits, signals: Arc<Signals>) -> Self {
+        Self {
+            state: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            filled: Notify::new(),
+            signals,
+            room: Semaphore::new(IN_FLIGHT_MAX),
+            limits,
+        }
+    }
+
+    /// Makes the request that `encode` appends under the number it is given.
+    pub(super) async fn call(
+        &self,
+        movable: bool,
+        deadline: Instant,
+        encode: impl FnOnce(u64, &FrameLimits, &mut BytesMut) -> Result<(), WireError>,
+    ) -> Outcome {
+        let permit = match self.room.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => self.wait_for_room(deadline).await?,
+        };
+        let outcome = self.enter(movable, deadline, encode)?.await;
+        drop(permit);
+        outcome
+    }
+
+    async fn wait_for_room(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, Broken> {
+        let room = tokio::time::timeout_at(deadline, self.room.acquire());
+        let Ok(permit) = room.await else {
+            return Err(Broken {
+                sent: false,
+                cause: BrokenCause::OutOfTime,
+            });
+        };
+        Ok(permit.expect("the semaphore is never closed"))
+    }
+
+    /// Takes a place and encodes the request.
+    fn enter(
+        &self,
+        movable: bool,
+        deadline: Instant,
+        encode: impl FnOnce(u64, &FrameLimits, &mut BytesMut) -> Result<(), WireError>,
+    ) -> Result<Waiting<'_>, Broken> {
+        let unsent = |cause| Broken { sent: false, cause };
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if let Some(cause) = &state.over {
+            return Err(unsent(cause.clone()));
+        }
+        let place = state.free.pop().unwrap_or_else(|| {
+            state.slots.push(Slot::default());
+            u32::try_from(state.slots.len() - 1).expect("places are bounded by the semaphore")
+        });
+        let slot = &mut state.slots[place as usize];
+        slot.turn = slot.turn.wrapping_add(1);
+        let turn = slot.turn;
+        let number = number_of(place, turn);
+        let order = match state.out.append(|out| encode(number, &self.limits, out)) {
+            Ok(order) => order,
+            Err(error) => {
+                state.free.push(place);
+                return Err(unsent(BrokenCause::TooLong(error)));
+            }
+        };
+        slot.content = Content::Waiting(Waiter {
+            waker: None,
+            movable,
+            deadline,
+            order,
+        });
+        state.waiting += 1;
+        let is_first = state.waiting == 1;
+        let is_earlier = state.first_deadline.is_none_or(|first| deadline < first);
+        if is_earlier {
+            state.first_deadline = Some(deadline);
+        }
+        drop(guard);
+        self.filled.notify_one();
+        if is_first {
+            self.signals.busy.notify_one();
+        }
+        if is_earlier {
+            self.signals.earlier.notify_one();
+        }
+        Ok(Waiting {
+            lane: self,
+            place,
+            turn,
+        })
+    }
+
+    /// Hands out the replies of one batch.
+    fn answer(&self, replies: &mut Vec<(u64, Frame)>, wakers: &mut Vec<Waker>) {
+        let mut state = self.lock();
+        for (number, frame) in replies.drain(..) {
+            // Whoever gave up meanwhile does not want it.
+            let (place, turn) = place_of(number);
+            if state.slot(place, turn).is_some() {
+                wakers.extend(state.finish(place, Ok(frame)));
+            }
+        }
+        drop(state);
+        wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Ends the lane: every waiter is told.
+    fn end(&self, cause: &BrokenCause) {
+        let mut state = self.lock();
+        self.is_over.store(true, Ordering::Relaxed);
+        if state.over.is_none() {
+            state.over = Some(cause.clone());
+        }
+        let wakers = state.break_off(cause, |_| true);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        // The writer has nothing more to do.
+        self.filled.notify_one();
+    }
+
+    /// Tells those who may go elsewhere that they should.
+    pub(super) fn give_up_movable(&self) {
+        let wakers = self
+            .lock()
+            .break_off(&BrokenCause::Silent, |waiter| waiter.movable);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends the wait of those whose deadline was `now` or before.
+    pub(super) fn end_overdue(&self, now: Instant) {
+        let mut state = self.lock();
+        let wakers = state.break_off(&BrokenCause::OutOfTime, |waiter| waiter.deadline <= now);
+        let deadlines = state.slots.iter().filter_map(|slot| match &slot.content {
+            Content::Waiting(waiter) => Some(waiter.deadline),
+            Content::Free | Content::Done(_) => None,
+        });
+        state.first_deadline = deadlines.min();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Before when nobody's wait has to be ended.
+    pub(super) fn first_deadline(&self) -> Option<Instant> {
+        self.lock().first_deadline
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().waiting
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The slot at `place`, if it is still this `turn`'s.
+    fn slot(&mut self, place: u32, turn: u32) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(place as usize)?;
+        (slot.turn == turn).then_some(slot)
+    }
+
+    /// Puts the outcome where the waiter at `place` finds it, and says whom to wake.
+    fn finish(&mut self, place: u32, outcome: Outcome) -> Option<Waker> {
+        let slot = &mut self.slots[place as usize];
+        let Content::Waiting(waiter) = &mut slot.content else {
+            return None;
+        };
+        let waker = waiter.waker.take();
+        slot.content = Content::Done(outcome);
+        self.waiting -= 1;
+        waker
+    }
+
+    /// Ends the wait of those that are `wanted`, and says whom to wake. What has not left yet never
+    /// will.
+    fn break_off(&mut self, cause: &BrokenCause, wanted: impl Fn(&Waiter) -> bool) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for place in 0..self.slots.len() {
+            let Content::Waiting(waiter) = &self.slots[place].content else {
+                continue;
+            };
+            if !wanted(waiter) {
+                continue;
+            }
+            let broken = Broken {
+                sent: !self.out.withdraw(waiter.order),
+                cause: cause.clone(),
+            };
+            let place = u32::try_from(place).expect("places are bounded by the semaphore");
+            wakers.extend(self.finish(place, Err(broken)));
+        }
+        wakers
+    }
+}
+
+fn number_of(place: u32, turn: u32) -> u64 {
+    u64::from(turn) << 32 | u64::from(place)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the two halves of the number are wanted"
+)]
+fn place_of(request_id: u64) -> (u32, u32) {
+    (request_id as u32, (request_id >> 32) as u32)
+}
+
+/// A request whose outcome is awaited. Dropped before, it is given up.
+struct Waiting<'a> {
+    lane: &'a Lane,
+    place: u32,
+    turn: u32,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let mut state = self.lane.lock();
+        let slot = state
+            .slot(self.place, self.turn)
+            .expect("the place is ours until we leave it");
+        match &mut slot.content {
+            Content::Waiting(waiter) => {
+                match &mut waiter.waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+            content => {
+                let Content::Done(outcome) = std::mem::take(content) else {
+                    panic!("a future is not polled when it is over");
+                };
+                state.free.push(self.place);
+                Poll::Ready(outcome)
+            }
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut guard = self.lane.lock();
+        let state = &mut *guard;
+        let Some(slot) = state.slot(self.place, self.turn) else {
+            return;
+        };
+        match std::mem::take(&mut slot.content) {
+            // The outcome was fetched.
+            Content::Free => return,
+            Content::Waiting(waiter) => {
+                state.out.withdraw(waiter.order);
+                state.waiting -= 1;
+            }
+            Content::Done(_) => {}
+        }
+        state.free.push(self.place);
+    }
+}
+
+/// Encoded requests that wait to be written.
+#[derive(Debug, Default)]
+struct Out {
+    bytes: BytesMut,
+    /// One for each request in `bytes`, the oldest first.
+    queued: VecDeque<Queued>,
+    /// Requests that were written, withdrawn ones included.
+    taken: u64,
+    withdrawn_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Queued {
+    bytes: usize,
+    withdrawn: bool,
+}
+
+impl Out {
+    /// Has a request appended, and says which one of all it is.
+    fn append(
+        &mut self,
+        encode: impl FnOnce(&mut BytesMut) -> Result<(), WireError>,
+    ) -> Result<u64, WireError> {
+        if self.bytes.capacity() - self.bytes.len() < PIECE_BYTES / 16 {
+            self.bytes.reserve(PIECE_BYTES);
+        }
+        let before = self.bytes.len();
+        encode(&mut self.bytes)?;
+        self.queued.push_back(Queued {
+            bytes: self.bytes.len() - before,
+            withdrawn: false,
+        });
+        Ok(self.taken + self.queued.len() as u64)
+    }
+
+    /// Takes back a request that has not been taken; false if it has been. It is not written then.
+    fn withdraw(&mut self, order: u64) -> bool {
+        let Some(behind) = order.checked_sub(self.taken + 1) else {
+            return false;
+        };
+        let at = usize::try_from(behind).expect("the queue is in memory");
+        let queued = &mut self.queued[at];
+        if !std::mem::replace(&mut queued.withdrawn, true) {
+            self.withdrawn_bytes += queued.bytes;
+        }
+        let most = WITHDRAWN_BYTES_MAX.max(self.bytes.len() / 2);
+        if self.withdrawn_bytes > most {
+            self.compact();
+        }
+        true
+    }
+
+    /// Takes everything that is to be written.
+    fn take(&mut self) -> Bytes {
+        self.compact();
+        self.taken += self.queued.len() as u64;
+        self.queued.clear();
+        self.bytes.split().freeze()
+    }
+
+    /// Removes what was withdrawn.
+    fn compact(&mut self) {
+        if self.withdrawn_bytes == 0 {
+            return;
+        }
+        let mut kept = BytesMut::with_capacity(self.bytes.len() - self.withdrawn_bytes);
+        let mut rest = &self.bytes[..];
+        for queued in &mut self.queued {
+            let (request, later) = rest.split_at(queued.bytes);
+            if queued.withdrawn {
+                queued.bytes = 0;
+            } else {
+                kept.extend_from_slice(request);
+            }
+            rest = later;
+        }
+        self.bytes = kept;
+        self.withdrawn_bytes = 0;
+    }
+}
+
+pub(super) async fn send(lane: Arc<Lane>, mut sender: FrameSender) {
+    loop {
+        lane.filled.notified().await;
+        // Whoever is ready to add a request does so first: it rides along. One that is alone has
+        // nobody to wait for.
+        if lane.waiting() > 1 {
+            tokio::task::yield_now().await;
+        }
+        let batch = {
+            let mut state = lane.lock();
+            if state.over.is_some() {
+                return;
+            }
+            state.out.take()
+        };
+        if batch.is_empty() {
+            continue;
+        }
+        if let Err(error) = sender.write(batch).await {
+            lane.end(&error.into());
+            return;
+        }
+    }
+}
+
+pub(super) async fn receive(lane: Arc<Lane>, mut receiver: FrameReceiver) {
+    let mut frames = Vec::new();
+    let mut replies = Vec::new();
+    let mut wakers = Vec::new();
+    loop {
+        let mut read = receiver.read_batch(&mut frames).await;
+        for frame in frames.drain(..) {
+            match answered_request(&frame) {
+                Some(number) if frame.kind == Kind::Reply => replies.push((number, frame)),
+                _ => {
+                    read = Err(receiver.malformed(WireError::Body(frame.kind)));
+                    break;
+                }
+            }
+        }
+        lane.answer(&mut replies, &mut wakers);
+        if let Err(error) = read {
+            lane.end(&error.into());
+            return;
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! A range read in steps of bounded work, at one revision.
+//!
+//! A [`Scan`] walks over the keys of a range in key order. Each step looks at so many keys and bytes
+//! and no more, and may use another look at the store than the one before: the scan goes on behind
+//! the last key, at the revision it began with, and says so if that has been compacted meanwhile.
+//! So a range of any size can be streamed without holding anything up, a snapshot included.
+//!
+//! At the store's own revision the walk goes over `current`. At an earlier one it goes over
+//! `history`, where each key has a run of records, newest first: it takes the first that is not
+//! younger than the revision, and leaps over runs that are long.
+
+use bytes::Bytes;
+
+use crate::api::Error;
+use crate::api::KeyValue;
+use crate::api::RangeRequest;
+
+use super::compaction;
+use super::keys;
+use super::meta;
+use super::record::Record;
+use super::record::key_value;
+use super::store::Space;
+use super::store::Span;
+use super::store::View;
+
+/// How much one step of a [`Scan`] may look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanBudget {
+    /// At most this many keys; at least one.
+    pub keys: usize,
+    /// From this many bytes of keys and records on, the step ends.
+    pub bytes: usize,
+}
+
+/// A range on its way to be read.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    request: RangeRequest,
+    revision: i64,
+    source: Source,
+    rest: Span,
+    /// How many keys may still be handed out.
+    room: u64,
+    count: u64,
+    more: bool,
+}
+
+/// Where a scan finds its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Wherever they are, by the revision of the view.
+    Either,
+    /// In `current`, whatever revision that is: the reads of a transaction see what it wrote.
+    Current,
+    /// In `history`: `current` may be younger already.
+    History,
+}
+
+/// What one step of a [`Scan`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// The keys that the request asks for, in key order.
+    pub kvs: Vec<KeyValue>,
+    /// How many keys the step went through, those not asked for included.
+    pub keys: usize,
+    /// How many bytes of keys and records it went through.
+    pub bytes: usize,
+    /// The range is at its end: [`Scan::count`] and [`Scan::more`] are final.
+    pub finished: bool,
+}
+
+impl Scan {
+    /// A scan of what `request` asks for, at the revision it names or the one of `view`. It hands
+    /// out keys in their order; if they are to be sorted, the limit is for whoever sorts them.
+    ///
+    /// # Errors
+    /// Outside, the store's own; fatal for whoever reads it. Inside, the revision is compacted or
+    /// does not exist yet.
+    pub fn begin<V: View>(
+        view: &V,
+        request: &RangeRequest,
+    ) -> Result<Result<Self, Error>, V::Error> {
+        let progress = meta::progress(view)?;
+        let checked = compaction::check_readable(request.revision, &progress);
+        Ok(checked.map(|()| Self::new(request, progress.revision, Source::Either)))
+    }
+
+    /// A scan inside of a transaction whose changes `view` already shows.
+    #[expect(dead_code, reason = "transactions come next")]
+    pub(super) fn begin_inside<V: View>(
+        view: &V,
+        request: &RangeRequest,
+    ) -> Result<Result<Self, Error>, V::Error> {
+        let progress = meta::progress(view)?;
+        let checked = compaction::check_readable(request.revision, &progress);
+        let source = match request.revision {
+            0 => Source::Current,
+            _ => Source::History,
+        };
+        Ok(checked.map(|()| Self::new(request, progress.revision, source)))
+    }
+
+    fn new(request: &RangeRequest, current: i64, source: Source) -> Self {
+        let revision = match request.revision {
+            0 => current,
+            past => past,
+        };
+        let room = match request.limit {
+            // Which are the first is not known before all are seen.
+            0 => u64::MAX,
+            _ if request.sort().is_some() => u64::MAX,
+            limit => limit,
+        };
+        Self {
+            rest: keys::span(&request.key, &request.range),
+            request: request.clone(),
+            revision,
+            source,
+            room,
+            count: 0,
+            more: false,
+        }
+    }
+
+    /// The revision that is read.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// How many keys the range holds at the revision, as far as the scan is.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether some were left out that the request asks for, because of its limit.
+    pub fn more(&self) -> bool {
+        self.more
+    }
+
+    /// Hands out nothing from here on, and only counts.
+    pub fn only_count(&mut self) {
+        self.room = 0;
+    }
+
+    /// Goes on for as long as `budget` allows, looking at `view`.
+    ///
+    /// # Errors
+    /// Outside, the store's own; fatal for whoever reads it. Inside, the revision has been compacted
+    /// since the scan began, or `view` is older than its beginning; the scan is over then.
+    pub fn step<V: View>(
+        &mut self,
+        view: &V,
+        budget: &ScanBudget,
+    ) -> Result<Result<Chunk, Error>, V::Error> {
+        let progress = meta::progress(view)?;
+        if let Err(refusal) = compaction::check_readable(self.revision, &progress) {
+            return Ok(Err(refusal));
+        }
+        let is_current = match self.source {
+            Source::Either => self.revision == progress.revision,
+            Source::Current => true,
+            Source::History => false,
+        };
+        let mut chunk = Chunk::default();
+        if is_current {
+            self.walk_current(view, budget, &mut chunk)?;
+        } else {
+            self.walk_history(view, budget, &mut chunk)?;
+        }
+        Ok(Ok(chunk))
+    }
+
+    fn walk_current<V: View>(
+        &mut self,
+        view: &V,
+        budget: &ScanBudget,
+        chunk: &mut Chunk,
+    ) -> Result<(), V::Error> {
+        for pair in view.range(Space::Current, &self.rest.clone()) {
+            let (key, record) = pair?;
+            if chunk.is_full(budget) {
+                self.rest.advance(key);
+                return Ok(());
+            }
+            chunk.keys += 1;
+            chunk.bytes += key.len() + record.len();
+            self.take(chunk, key_value(key, record)?);
+        }
+        chunk.finished = true;
+        Ok(())
+    }
+
+    fn walk_history<V: View>(
+        &mut self,
+        view: &V,
+        budget: &ScanBudget,
+        chunk: &mut Chunk,
+    ) -> Result<(), V::Error> {
+        let mut span = keys::history_span(&self.rest);
+        loop {
+            match self.walk_runs(view, &span, budget, chunk)? {
+                Walked::Leap(to) => span.advance(to),
+                Walked::Full(key) => {
+                    self.rest.advance(key);
+                    return Ok(());
+                }
+                Walked::End => {
+                    chunk.finished = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Walks over the runs of records in `span`, until it is better to leap.
+    fn walk_runs<V: View>(
+        &mut self,
+        view: &V,
+        span: &Span,
+        budget: &ScanBudget,
+        chunk: &mut Chunk,
+    ) -> Result<Walked, V::Error> {
+        let mut run = Run::default();
+        for pair in view.range(Space::History, span) {
+            let (raw, record) = pair?;
+            let (prefix, place) = keys::history_run(&raw)?;
+            if run.prefix != prefix {
+                if chunk.is_full(budget) {
+                    let (key, _) = keys::history_parts(&raw)?;
+                    return Ok(Walked::Full(key));
+                }
+                run = Run {
+                    prefix: raw.slice(..prefix.len()),
+                    ..Run::default()
+                };
+                chunk.keys += 1;
+            }
+            if run.is_decided || place.main > self.revision {
+                run.skipped += 1;
+                if run.skipped > LEAP_AFTER {
+                    let (key, _) = keys::history_parts(&raw)?;
+                    return Ok(Walked::Leap(match run.is_decided {
+                        true => keys::history_end(&key),
+                        false => keys::history_at(&key, self.revision).from().clone(),
+                    }));
+                }
+                continue;
+            }
+            run.is_decided = true;
+            chunk.bytes += raw.len() + record.len();
+            if let Some(record) = Record::decode_past(record)? {
+                let (key, _) = keys::history_parts(&raw)?;
+                self.take(chunk, record.with_key(key));
+            }
+        }
+        Ok(Walked::End)
+    }
+
+    /// A key of the range, as it is at the revision.
+    fn take(&mut self, chunk: &mut Chunk, mut kv: KeyValue) {
+        self.count += 1;
+        if self.request.count_only || !self.request.admits(&kv) {
+            return;
+        }
+        if self.room == 0 {
+            self.more = true;
+            return;
+        }
+        self.room -= 1;
+        if self.request.keys_only && !self.request.sorts_by_value() {
+            kv.value = Bytes::new();
+        }
+        chunk.kvs.push(kv);
+    }
+}
+
+impl Chunk {
+    /// A step looks at one key at least, or it would never end.
+    fn is_full(&self, budget: &ScanBudget) -> bool {
+        self.keys >= budget.keys.max(1) || self.keys > 0 && self.bytes >= budget.bytes
+    }
+}
+
+/// After so many records that are of no use, it is cheaper to look for the next one that is.
+const LEAP_AFTER: usize = 16;
+
+/// The records of one key in `history`.
+#[derive(Default)]
+struct Run {
+    /// What their keys have in common: the key, escaped and terminated.
+    prefix: Bytes,
+    /// What the key was at the revision is found.
+    is_decided: bool,
+    skipped: usize,
+}
+
+/// Why a walk over `history` ended.
+enum Walked {
+    /// Records that are of use begin here.
+    Leap(Bytes),
+    /// The budget is used up; this key has not been looked at.
+    Full(Bytes),
+    /// There is nothing more.
+    End,
+}

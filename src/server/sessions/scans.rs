@@ -1,0 +1,131 @@
+//! Reads of many keys, which may take long and have to wait for the disk: on threads of their own,
+//! a few at a time, from a snapshot.
+//!
+//! A scan waits for two places: one of its connection, which it keeps until the client has been
+//! sent what it found, so that nobody can pile up results by not reading them; and one of the node
+//! while it runs. Only then, with no more waiting ahead, it takes the steps of a leased read, in the
+//! order of [`leased`](super::leased): commit index, snapshot, clock, reply.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::Sessions;
+use super::leased::Captured;
+use super::leased::behind;
+use super::leased::released_authority;
+use crate::api::Call;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::RangeRequest;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::node::Source;
+use crate::raft::ReadPermit;
+use crate::server::budget::ScanPlace;
+use crate::server::disk::store::StoreError;
+use crate::server::driver::Mail;
+use crate::server::outbox::Delivery;
+use crate::server::outbox::Outbox;
+
+/// A read of many keys, or of the past.
+pub(super) struct Scan {
+    pub(super) shared: Arc<Sessions>,
+    /// Where its answer goes, and to which request.
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) frame: u64,
+    pub(super) range: RangeRequest,
+    pub(super) min_revision: i64,
+    pub(super) on: ScanOn,
+}
+
+/// On whose word.
+pub(super) enum ScanOn {
+    /// What this node can say itself when the scan runs; if that does not do, the call goes to the
+    /// driver.
+    Own(Call),
+    /// The driver let it go: on its permit, or because the store has reached its revision.
+    Released(Option<ReadPermit>),
+}
+
+enum Scanned {
+    Done(Result<Response, Error>),
+    HandOn(Call),
+}
+
+impl Scan {
+    /// Runs it when its turn has come, and delivers what it finds.
+    pub(super) fn spawn(self, places: Arc<Semaphore>) {
+        tokio::spawn(async move {
+            let place = ScanPlace::take(places).await;
+            let slot = self.shared.scans.clone().acquire_owned().await;
+            let (shared, outbox, frame) = (self.shared.clone(), self.outbox.clone(), self.frame);
+            let scanned = tokio::task::spawn_blocking(move || {
+                let _slot = slot;
+                self.run()
+            })
+            .await;
+            let result = match scanned {
+                Ok(Ok(Scanned::HandOn(call))) => {
+                    // It comes back with a permit, and waits for a place anew.
+                    drop(place);
+                    return shared.mailbox.send(Mail::Request {
+                        call,
+                        outbox,
+                        frame,
+                    });
+                }
+                Ok(Ok(Scanned::Done(result))) => result,
+                Ok(Err(error)) => Err(shared.fail(error)),
+                Err(_) => Err(Error::not_applied(
+                    ErrorKind::Internal,
+                    "the scan was cut short",
+                )),
+            };
+            outbox.deliver(frame, Delivery::Scanned(result, place));
+        });
+    }
+
+    fn run(self) -> Result<Scanned, StoreError> {
+        let shared = &*self.shared;
+        let captured = Captured::now(shared);
+        let snapshot = shared.store.snapshot()?;
+        let (authority, call) = match self.on {
+            ScanOn::Released(permit) => (released_authority(shared, &captured, permit), None),
+            ScanOn::Own(call) => {
+                let consistency = call.consistency;
+                let wants_lease = super::leased::wants_lease(consistency);
+                let judged = captured.judge(&*shared.clock, wants_lease);
+                match judged.authority(consistency) {
+                    Some(authority) => (authority, Some(call)),
+                    None => {
+                        return Ok(match captured.fall_back(shared, consistency) {
+                            Ok(()) => Scanned::HandOn(call),
+                            Err(error) => Scanned::Done(Err(error)),
+                        });
+                    }
+                }
+            }
+        };
+        // Before the scan: whether the snapshot will do is known now.
+        let source = Source {
+            found: (),
+            applied: snapshot.applied().index,
+            revision: snapshot.revision(),
+        };
+        let reader = shared.reader;
+        let Some(answer) = reader.answer(authority, self.min_revision, source) else {
+            shared.count_behind(self.min_revision);
+            return Ok(match call {
+                Some(call) => Scanned::HandOn(call),
+                None => Scanned::Done(Err(behind())),
+            });
+        };
+        shared.metrics.reads.total(authority.path()).increment(1);
+        let found = crate::kv::range(&snapshot, &self.range, &shared.limits)?;
+        Ok(Scanned::Done(found.map(|found| Response {
+            header: shared.header_of(&answer),
+            body: ResponseBody::Range(found),
+        })))
+    }
+}

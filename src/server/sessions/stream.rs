@@ -1,0 +1,481 @@
+//! One stream of a client: what arrives is taken in, what was answered is sent.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::BytesMut;
+
+use super::Sessions;
+use super::Shares;
+use super::lease_invalid;
+use super::leased::Asked;
+use super::leased::Wish;
+use super::leased::wants_lease;
+use super::not_readable;
+use super::scans::Scan;
+use super::scans::ScanOn;
+use crate::api;
+use crate::api::Call;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Outcome;
+use crate::api::RangeRequest;
+use crate::api::ReadPath;
+use crate::api::Request;
+use crate::api::Response;
+use crate::node::path_of;
+use crate::raft::ReadPermit;
+use crate::server::budget::ScanPlace;
+use crate::server::budget::Share;
+use crate::server::disk::store::Point;
+use crate::server::driver::Mail;
+use crate::server::metrics::stopwatch;
+use crate::server::outbox::Delivery;
+use crate::server::outbox::Outbox;
+use crate::transport::FrameReceiver;
+use crate::transport::FrameStream;
+use crate::transport::StreamError;
+use crate::wire::Frame;
+use crate::wire::WireError;
+use crate::wire::client::ClientFrame;
+use crate::wire::client::ServerFrame;
+use crate::wire::point::PointRead;
+use crate::wire::point::Wanted;
+
+/// Requests in one batch: so long may those behind wait for a lookup that has to ask the disk.
+pub(super) const BATCH_MAX: usize = 128;
+/// The bytes of replies from which on they are written at once, before more is taken in: what a
+/// client that reads slowly can make a stream hold is this and one reply more.
+pub(super) const REPLIES_BYTES: usize = 256 << 10;
+/// What a request costs beside its bytes while it waits.
+const REQUEST_BYTES: usize = 512;
+/// When to ask again if the node holds too much already.
+const SLOW_DOWN_MS: u32 = 50;
+
+/// One stream of a client.
+pub(super) struct Session {
+    pub(super) shared: Arc<Sessions>,
+    pub(super) outbox: Arc<Outbox>,
+    shares: Arc<Shares>,
+    /// Requests of this stream that were handed on.
+    waiting: BTreeMap<u64, Handed>,
+    /// Requests on their way to the driver, once the batch is done.
+    leaving: Vec<Mail>,
+    /// Encoded replies that are not written yet.
+    pub(super) replies: BytesMut,
+    /// Of the scans whose results are among them.
+    places: Vec<ScanPlace>,
+    /// What the lookups of a batch have found; empty between batches.
+    pub(super) found: Vec<Option<Point>>,
+}
+
+/// A request that was handed on.
+struct Handed {
+    arrived: Instant,
+    what: What,
+    _bytes: Share,
+}
+
+/// What its answer needs of it.
+enum What {
+    Read {
+        range: RangeRequest,
+        consistency: Consistency,
+        min_revision: i64,
+    },
+    Other(&'static str),
+}
+
+/// Serves the stream until the client ends it or the connection breaks. How it ended is no news:
+/// malformed frames are counted where they are found.
+pub(super) async fn serve(shared: Arc<Sessions>, shares: Arc<Shares>, mut stream: FrameStream) {
+    let mut session = Session::new(shared, shares);
+    let Err(end) = session.run(&mut stream).await;
+    if end == StreamError::TooSlow {
+        stream.sender.reset();
+    }
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Sessions>, shares: Arc<Shares>) -> Self {
+        Self {
+            shared,
+            shares,
+            outbox: Arc::default(),
+            waiting: BTreeMap::new(),
+            leaving: Vec::new(),
+            replies: BytesMut::new(),
+            places: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    async fn run(&mut self, stream: &mut FrameStream) -> Result<Infallible, StreamError> {
+        let mut frames = Vec::new();
+        let mut deliveries = Vec::new();
+        let mut reads = Vec::new();
+        loop {
+            let receiver = &mut stream.receiver;
+            poll_fn(|cx| self.poll_work(cx, receiver, &mut frames, &mut deliveries)).await?;
+            for batch in frames.chunks(BATCH_MAX) {
+                let taken = self.take_in(batch, &mut reads);
+                taken.map_err(|error| stream.receiver.malformed(error))?;
+                self.send_off();
+                let mut rest = &reads[..];
+                while !rest.is_empty() {
+                    let done = self.read_round(batch, rest);
+                    rest = &rest[done.map_err(|error| stream.receiver.malformed(error))?..];
+                    self.send_off();
+                    self.flush(stream, REPLIES_BYTES).await?;
+                }
+            }
+            frames.clear();
+            for (frame, delivery) in deliveries.drain(..) {
+                self.give_out(frame, delivery);
+                self.flush(stream, REPLIES_BYTES).await?;
+            }
+            self.flush(stream, 1).await?;
+        }
+    }
+
+    /// Ready when requests have arrived, or answers to earlier ones; takes both.
+    fn poll_work(
+        &mut self,
+        cx: &mut Context<'_>,
+        receiver: &mut FrameReceiver,
+        frames: &mut Vec<Frame>,
+        deliveries: &mut Vec<(u64, Delivery)>,
+    ) -> Poll<Result<(), StreamError>> {
+        let mut is_ready = self.outbox.poll_take(cx, deliveries);
+        if self.shares.in_flight.poll_room(cx) {
+            if let Poll::Ready(read) = receiver.poll_read_batch(cx, frames) {
+                read?;
+                is_ready = true;
+            }
+        } else {
+            receiver.excuse();
+        }
+        match is_ready {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Writes the replies that have gathered, if they have `bytes` or more.
+    async fn flush(&mut self, stream: &mut FrameStream, bytes: usize) -> Result<(), StreamError> {
+        if self.replies.len() < bytes {
+            return Ok(());
+        }
+        stream.write(self.replies.split()).await?;
+        self.written();
+        stream.receiver.excuse();
+        Ok(())
+    }
+
+    /// The client has been sent everything: the scans among it make room for others.
+    pub(super) fn written(&mut self) {
+        self.places.clear();
+    }
+
+    /// Takes in one closed batch of requests: leaves those of one key in `reads`, and has dealt with
+    /// the others.
+    pub(super) fn take_in(
+        &mut self,
+        frames: &[Frame],
+        reads: &mut Vec<Asked>,
+    ) -> Result<(), WireError> {
+        reads.clear();
+        let stopping = self.shared.stopping.load(Ordering::Relaxed);
+        for (number, frame) in frames.iter().enumerate() {
+            match PointRead::of(frame).filter(|read| !stopping && self.takes(read, frame)) {
+                Some(read) => reads.push(Asked {
+                    frame: number,
+                    read,
+                }),
+                None => self.take_in_other(frame, stopping)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends to the driver, in one step, what was left to it.
+    pub(super) fn send_off(&mut self) {
+        if !self.leaving.is_empty() {
+            self.shared.mailbox.send_all(self.leaving.drain(..));
+        }
+    }
+
+    /// Whether a read of one key may be tried here. What is wrong with others is said where all
+    /// requests are judged.
+    fn takes(&self, read: &PointRead, frame: &Frame) -> bool {
+        let key_bytes = read.key(frame).len();
+        read.consistency != Consistency::LinearizableQuorum
+            && key_bytes > 0
+            && key_bytes <= self.shared.limits.key_bytes_max
+    }
+
+    fn take_in_other(&mut self, frame: &Frame, stopping: bool) -> Result<(), WireError> {
+        let ClientFrame { request_id, call } = frame.decode()?;
+        let method = call.request.method();
+        if stopping {
+            let error = Error::not_applied(
+                ErrorKind::Unavailable,
+                "this node is stopping: ask another one",
+            );
+            self.reply(request_id, method, Err(error));
+            return Ok(());
+        }
+        if let Err(error) = api::validate(&call.request, &self.shared.limits) {
+            self.reply(request_id, method, Err(error));
+            return Ok(());
+        }
+        match &call.request {
+            Request::Status => {
+                let response = self.shared.status_response();
+                self.reply(request_id, method, Ok(response));
+            }
+            Request::LeaderLeaseReport => {
+                let response = self.shared.lease_report_response();
+                self.reply(request_id, method, Ok(response));
+            }
+            Request::Range(range) if call.consistency != Consistency::LinearizableQuorum => {
+                if self.is_readable() {
+                    let range = range.clone();
+                    self.scan(request_id, range, call);
+                } else if wants_lease(call.consistency) {
+                    // As a read of one key.
+                    self.hand_on(request_id, call, frame.body.len());
+                } else {
+                    self.reply(request_id, method, Err(not_readable()));
+                }
+            }
+            _ => self.hand_on(request_id, call, frame.body.len()),
+        }
+        Ok(())
+    }
+
+    /// Whether the state may be served: an unverified one never is.
+    pub(super) fn is_readable(&self) -> bool {
+        self.shared.readable.load(Ordering::Acquire)
+    }
+
+    /// Has a read of many keys made.
+    fn scan(&mut self, frame: u64, range: RangeRequest, call: Call) {
+        let (consistency, min_revision) = (call.consistency, call.min_revision);
+        self.run_scan(frame, range, consistency, min_revision, ScanOn::Own(call));
+    }
+
+    fn run_scan(
+        &mut self,
+        frame: u64,
+        range: RangeRequest,
+        consistency: Consistency,
+        min_revision: i64,
+        on: ScanOn,
+    ) {
+        let scan = Scan {
+            shared: self.shared.clone(),
+            outbox: self.outbox.clone(),
+            frame,
+            range: range.clone(),
+            min_revision,
+            on,
+        };
+        let what = What::Read {
+            range,
+            consistency,
+            min_revision,
+        };
+        // What it may find is what the node may have to hold.
+        let bytes = self.shared.limits.reply_bytes_max;
+        if self.remember(frame, what, bytes) {
+            scan.spawn(self.shares.scans.clone());
+        }
+    }
+
+    /// Puts a request of `bytes` among those that go to the driver when the batch is done.
+    pub(super) fn hand_on(&mut self, frame: u64, call: Call, bytes: usize) {
+        let what = match &call.request {
+            Request::Range(range) => What::Read {
+                range: range.clone(),
+                consistency: call.consistency,
+                min_revision: call.min_revision,
+            },
+            other => What::Other(other.method()),
+        };
+        if self.remember(frame, what, bytes) {
+            let outbox = self.outbox.clone();
+            self.leaving.push(Mail::Request {
+                call,
+                outbox,
+                frame,
+            });
+        }
+    }
+
+    /// Notes a request whose answer comes later; false if nothing more is to be done. A client that
+    /// uses a number again while the first use waits gets one answer for both.
+    #[must_use = "what is asked twice is done once"]
+    fn remember(&mut self, frame: u64, what: What, bytes: usize) -> bool {
+        let share = self.shared.budget.take(bytes + REQUEST_BYTES);
+        match (self.waiting.entry(frame), share) {
+            (Entry::Occupied(_), _) => return false,
+            (Entry::Vacant(_), None) => {
+                self.reply(frame, what.method(), Err(slow_down()));
+                return false;
+            }
+            (Entry::Vacant(place), Some(share)) => place.insert(Handed {
+                arrived: stopwatch(),
+                what,
+                _bytes: share,
+            }),
+        };
+        self.shares.in_flight.enter();
+        self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// An answer came for a request that was handed on.
+    pub(super) fn give_out(&mut self, frame: u64, delivery: Delivery) {
+        let Some(Handed { arrived, what, .. }) = self.waiting.remove(&frame) else {
+            return;
+        };
+        self.shares.in_flight.leave(1);
+        self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
+        let method = what.method();
+        match delivery {
+            Delivery::Permit(permit) => self.release(arrived, frame, Some(permit), what),
+            Delivery::CaughtUp => self.release(arrived, frame, None, what),
+            Delivery::Reply(result) => {
+                if matches!(what, What::Read { .. }) {
+                    let failures = &self.shared.metrics.reads.read_index_failures;
+                    failures.increment(u64::from(result.is_err()));
+                }
+                let result = result.map_err(|error| self.shared.complete(error));
+                self.measure(arrived, method);
+                self.reply(frame, method, result);
+            }
+            Delivery::Scanned(result, place) => {
+                self.places.push(place);
+                self.measure(arrived, method);
+                self.reply(frame, method, result);
+            }
+        }
+    }
+
+    /// The driver let a read go, and the store has applied what it must see.
+    fn release(&mut self, arrived: Instant, frame: u64, permit: Option<ReadPermit>, what: What) {
+        let What::Read {
+            range,
+            consistency,
+            min_revision,
+        } = what
+        else {
+            let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
+            return self.reply(frame, what.method(), Err(error));
+        };
+        let is_leased = permit.is_some_and(|permit| permit.lease_remaining().is_some());
+        if consistency == Consistency::LeaseOnly && !is_leased {
+            return self.reply(frame, "range", Err(lease_invalid()));
+        }
+        if !self.is_readable() {
+            return self.reply(frame, "range", Err(not_readable()));
+        }
+        if !range.is_point() {
+            let on = ScanOn::Released(permit);
+            return self.run_scan(frame, range, consistency, min_revision, on);
+        }
+        let wish = Wish {
+            request_id: frame,
+            wanted: Wanted::of(range.keys_only, range.count_only),
+            min_revision,
+        };
+        self.read_released(wish, &range.key, permit);
+        let path = permit.map_or(ReadPath::Serializable, |permit| path_of(&permit));
+        let took = arrived.elapsed().as_secs_f64();
+        let reads = &self.shared.metrics.reads;
+        reads.duration_seconds(path).record(took);
+        self.measure(arrived, "range");
+    }
+
+    fn measure(&self, arrived: Instant, method: &'static str) {
+        let took = arrived.elapsed().as_secs_f64();
+        let requests = &self.shared.metrics.requests;
+        requests.duration_seconds(method).record(took);
+    }
+
+    pub(super) fn reply(
+        &mut self,
+        request_id: u64,
+        method: &'static str,
+        result: Result<Response, Error>,
+    ) {
+        let metrics = &self.shared.metrics;
+        match &result {
+            Ok(_) => metrics.requests.succeeded(method).increment(1),
+            Err(error) => metrics.request_failed(method, &error.kind),
+        }
+        let limits = &self.shared.frame_limits;
+        let frame = ServerFrame { request_id, result };
+        if let Err(error) = crate::wire::encode(&frame, limits, &mut self.replies) {
+            let applied = frame
+                .result
+                .is_ok_and(|response| response.header.read.is_none());
+            self.refuse_too_long(request_id, applied, error);
+        }
+    }
+
+    /// Says that a reply is longer than a frame may be.
+    pub(super) fn refuse_too_long(&mut self, request_id: u64, applied: bool, error: WireError) {
+        let outcome = match applied {
+            true => Outcome::Applied,
+            false => Outcome::NotApplied,
+        };
+        let refusal = Error {
+            kind: ErrorKind::Internal,
+            outcome,
+            detail: format!("the reply is larger than a client would take: {error}"),
+        };
+        let frame = ServerFrame {
+            request_id,
+            result: Err(refusal),
+        };
+        crate::wire::encode(&frame, &self.shared.frame_limits, &mut self.replies)
+            .expect("an error of one sentence fits into a frame");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shares.in_flight.leave(self.waiting.len());
+        self.shared
+            .handed_on
+            .fetch_sub(self.waiting.len(), Ordering::Relaxed);
+    }
+}
+
+impl What {
+    fn method(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "range",
+            Self::Other(method) => method,
+        }
+    }
+}
+
+fn slow_down() -> Error {
+    Error::not_applied(
+        ErrorKind::SlowDown {
+            retry_after_ms: SLOW_DOWN_MS,
+        },
+        "this node holds as much for its clients as it may: ask again a little later",
+    )
+}

@@ -1,0 +1,228 @@
+//! Reads where the leader is not: at followers, of bounded staleness, at a revision; and reads while
+//! leadership moves, or fails to.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use leasehold::api::Consistency;
+use leasehold::api::ErrorKind;
+use leasehold::api::Outcome;
+use leasehold::api::ReadInfo;
+use leasehold::api::ReadPath;
+use leasehold::client::Client;
+use leasehold::client::GetOptions;
+use leasehold::client::GetResponse;
+
+use crate::harness::Cluster;
+use crate::harness::Node;
+use crate::harness::PATIENCE;
+
+/// A client that knows one node alone.
+async fn client_of(cluster: &Cluster, node: usize) -> Client {
+    let endpoint = cluster.nodes[node].client.to_string();
+    let client = Client::connect([endpoint], Some(cluster.options())).await;
+    client.expect("the node is reachable")
+}
+
+fn how(consistency: Consistency) -> Option<GetOptions> {
+    Some(GetOptions::new().with_consistency(consistency))
+}
+
+fn read(get: &GetResponse) -> ReadInfo {
+    get.header().read.expect("a read says how it was served")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_serves_what_was_just_acknowledged_followers_by_their_leaders_word() {
+    let cluster = Cluster::start(3);
+    let everywhere = cluster.client().await;
+    let mut clients = Vec::new();
+    for node in 0..3 {
+        clients.push(client_of(&cluster, node).await);
+    }
+    for round in 0..20 {
+        let put = everywhere.put("k", format!("{round}"), None).await.unwrap();
+        for client in &clients {
+            let get = client.get("k", None).await.unwrap();
+            assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
+            assert!(get.header().revision >= put.header().revision);
+            let read = read(&get);
+            assert_ne!(read.path, ReadPath::Serializable);
+            assert!(read.applied_index >= read.read_index);
+            assert_eq!(read.staleness, None, "nothing is left out");
+        }
+    }
+    for client in &clients {
+        let quorum = client.get("k", how(Consistency::LinearizableQuorum)).await;
+        let read = read(&quorum.unwrap());
+        assert!(
+            read.lease_remaining.is_zero(),
+            "no lease took part: {read:?}"
+        );
+    }
+    // Two of three do not lead, whoever does.
+    let served = |node: &Node| node.metric("leasehold_reads_total{path=\"follower\"}");
+    let served: f64 = cluster.nodes.iter().map(served).sum();
+    assert!(served >= 40.0, "{served}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_is_served_while_it_is_young_enough_and_not_longer() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.wait_for_lease();
+    let follower = (leader + 1) % 3;
+    let client = client_of(&cluster, follower).await;
+    cluster.client().await.put("k", "v", None).await.unwrap();
+    let most = PATIENCE;
+    let started = Instant::now();
+    let first = loop {
+        let get = client.get("k", how(Consistency::MaxStaleness(most))).await;
+        let get = get.unwrap();
+        let read = read(&get);
+        // Until it has exchanged a heartbeat or two, it asks. The write is young, and may not
+        // be seen yet.
+        if read.path == ReadPath::Serializable && get.count == 1 {
+            break read;
+        }
+        assert!(started.elapsed() < PATIENCE, "{read:?}");
+    };
+    assert!(first.staleness.is_some_and(|staleness| staleness <= most));
+
+    // The others are gone: nobody tells it that its state is the newest.
+    for other in (0..3).filter(|node| *node != follower) {
+        cluster.nodes[other].kill();
+    }
+    let old = Duration::from_millis(700);
+    let started = Instant::now();
+    loop {
+        let get = client
+            .get("k", how(Consistency::Serializable))
+            .await
+            .unwrap();
+        let known = read(&get).staleness.expect("it goes on being known");
+        if known > old {
+            break;
+        }
+        assert!(started.elapsed() < PATIENCE, "{known:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let bounded = |most| {
+        let patience = Duration::from_secs(3);
+        how(Consistency::MaxStaleness(most)).map(|options| options.with_timeout(patience))
+    };
+    let error = client.get("k", bounded(old)).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+    // Refusing some is no reason to refuse all. (All of this took less than a minute.)
+    if started.elapsed() < PATIENCE / 2 {
+        let get = client.get("k", bounded(2 * PATIENCE)).await.unwrap();
+        assert_eq!(get.kvs[0].value.as_ref(), b"v");
+        let read = read(&get);
+        assert!(
+            read.staleness.is_some_and(|staleness| staleness > old),
+            "{read:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_waits_for_the_revision_that_its_caller_has_seen() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.wait_for_lease();
+    let writer = cluster.client().await;
+    let client = client_of(&cluster, (leader + 1) % 3).await;
+    for round in 0..20 {
+        let put = writer.put("k", format!("{round}"), None).await.unwrap();
+        let seen = put.header().revision;
+        let options = how(Consistency::Serializable).map(|options| options.with_min_revision(seen));
+        let get = client.get("k", options).await.unwrap();
+        assert!(get.header().revision >= seen);
+        assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
+        assert_eq!(read(&get).path, ReadPath::Serializable);
+    }
+    for consistency in [Consistency::Serializable, Consistency::Linearizable] {
+        let options = how(consistency).map(|options| {
+            let options = options.with_min_revision(1_000_000);
+            options.with_timeout(Duration::from_secs(2))
+        });
+        let error = client.get("k", options).await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::FutureRevision, "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_to_a_node_that_is_gone_leaves_a_leader_with_a_lease() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.wait_for_lease();
+    let client = cluster.client().await;
+    let put = client.put("k", "v", None).await.unwrap();
+    // All three have taken part: one that has not might be one that lost everything, and two are
+    // needed to go on without the target.
+    for node in 0..3 {
+        let options = how(Consistency::Serializable);
+        let options = options.map(|options| options.with_min_revision(put.header().revision));
+        let client = client_of(&cluster, node).await;
+        client.get("k", options).await.unwrap();
+    }
+    let target = (leader + 1) % 3;
+    let status = client
+        .status(&cluster.nodes[target].client.to_string())
+        .await;
+    let target_id = status.unwrap().header.member_id;
+    cluster.nodes[target].kill();
+    let error = client.move_leader(Some(target_id)).await.unwrap_err();
+    let logs = || cluster.nodes.iter().map(Node::log_text).collect::<String>();
+    assert!(
+        error.detail.contains("did not take over"),
+        "{error}\n{}",
+        logs()
+    );
+    cluster.wait_for_lease();
+    client.put("k", "w", None).await.unwrap();
+    let get = client.get("k", None).await.unwrap();
+    assert_eq!(get.kvs[0].value.as_ref(), b"w");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_at_every_node_go_on_while_leadership_moves_about() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let put = client.put("k", "v", None).await.unwrap();
+    let seen = put.header().revision;
+    let mut readers = Vec::new();
+    let (over, _) = tokio::sync::watch::channel(false);
+    for node in 0..3 {
+        let reader = client_of(&cluster, node).await;
+        let over = over.subscribe();
+        readers.push(tokio::spawn(async move {
+            let mut paths = Vec::new();
+            while !*over.borrow() {
+                let get = reader.get("k", None).await.expect("it waits for a leader");
+                assert!(get.header().revision >= seen);
+                paths.push(read(&get).path);
+            }
+            paths
+        }));
+    }
+    for _ in 0..5 {
+        client.move_leader(None).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    over.send(true).unwrap();
+    for reader in readers {
+        let paths = reader.await.unwrap();
+        assert!(paths.contains(&ReadPath::Follower), "{}", paths.len());
+    }
+}
+
+#[test]
+fn the_command_line_asks_for_bounded_staleness_by_a_duration() {
+    let cluster = Cluster::start(3);
+    assert_eq!(cluster.cli(&["put", "foo", "bar"]).0, 0);
+    let (code, out, _) = cluster.cli(&["get", "foo", "--consistency", "1m", "-o", "fields"]);
+    assert_eq!(code, 0, "{out}");
+    let leased = out.contains("\"ReadPath\" : \"lease\"");
+    assert!(leased || out.contains("\"StalenessMs\" : "), "{out}");
+    let (code, _, err) = cluster.cli(&["get", "foo", "--consistency", "old"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("500ms"), "{err}");
+}
