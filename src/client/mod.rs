@@ -360,6 +360,7 @@ impl Client {
         let errand = Errand {
             request: Request::LeaderLeaseReport,
             consistency: Consistency::Serializable,
+            min_revision: 0,
             ticket: None,
             timeout: self.inner.options.timeout,
             only: Some(&endpoint),

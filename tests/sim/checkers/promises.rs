@@ -45,6 +45,9 @@ struct Voter {
     asked_by_vote: Option<Duration>,
     offered_by_vote: Option<Promise>,
     released: Option<(NodeId, Term)>,
+    /// The leader and the term that gave this voter free. What was promised to it may be told only
+    /// after that, when the vote that carries it is on disk.
+    freed_by: Option<(NodeId, Term)>,
     /// The message being handled hands leadership over, or asks for a vote because it was.
     authorised: bool,
     /// As leader of this term it has told another to campaign, so it has no lease any more, and may
@@ -180,6 +183,7 @@ impl Promises {
         {
             voter.until = Instant::ZERO;
             voter.to = None;
+            voter.freed_by = Some((from, term));
         }
     }
 
@@ -239,6 +243,11 @@ impl Promises {
     /// be (P3).
     fn promise(&mut self, node: usize, promise: Promise, hard: HardState) -> Result<(), Violation> {
         let voter = &mut self.nodes[node];
+        if let Some((leader, term)) = voter.freed_by
+            && (promise.to == (leader, term) || promise.to.1 < term)
+        {
+            return Ok(());
+        }
         voter.until = voter.until.max(promise.until);
         voter.to = Some(promise.to);
         voter.longest = voter.longest.max(promise.length);
@@ -268,5 +277,98 @@ impl Promises {
             voter.silent_until
         );
         violation("L5 promises are kept", what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold::raft::Ballot;
+    use leasehold::raft::Envelope;
+    use leasehold::raft::HardState;
+    use leasehold::raft::Message;
+    use leasehold::raft::PreVote;
+    use leasehold::raft::RoundId;
+    use leasehold::raft::Status;
+    use leasehold::raft::Vote;
+    use leasehold::raft::VoteReply;
+    use leasehold::time::Instant;
+    use leasehold::types::LogId;
+    use leasehold::types::Term;
+
+    use super::Promises;
+    use crate::checkers::Counts;
+    use crate::checkers::Violation;
+    use crate::checkers::id;
+
+    const PROMISE: Duration = Duration::from_millis(500);
+
+    /// Node 0 votes for node 1, which asks by its old leader's leave, in term 3; may hear that node
+    /// 1 gives it free again; then says that it has voted; and asks for a pre-vote at once.
+    fn asks_after_a_vote_is_told(released: bool) -> Result<(), Violation> {
+        let now = Instant::from_nanos(10_000_000_000);
+        let term = Term(3);
+        let envelope = |from: usize, to: usize, message| Envelope {
+            from: id(from),
+            to: id(to),
+            term,
+            message,
+        };
+        let hard = HardState {
+            term,
+            vote: Some(id(1)),
+            promise_floor: PROMISE,
+        };
+        let round = RoundId(7);
+        let mut promises = Promises::new(2);
+        let mut counts = Counts::default();
+        promises.started(0, Instant::ZERO, HardState::default(), PROMISE);
+        let vote = Vote {
+            round,
+            last: LogId::default(),
+            promise: PROMISE,
+            transfer_from: Some(Term(2)),
+        };
+        promises.hears(0, &envelope(1, 0, Message::Vote(vote)));
+        promises.votes(0, now, &hard)?;
+        let led = Status {
+            term,
+            leader: Some(id(1)),
+            ..Status::default()
+        };
+        promises.handled(0, now, &Status::default(), &led);
+        if released {
+            promises.hears(0, &envelope(1, 0, Message::Release));
+            promises.handled(
+                0,
+                now,
+                &led,
+                &Status {
+                    leader: None,
+                    ..led
+                },
+            );
+        }
+        let reply = VoteReply {
+            round,
+            ballot: Ballot::Granted,
+            promised: true,
+        };
+        let told = envelope(0, 1, Message::VoteReply(reply));
+        promises.says(0, now, &told, hard, &mut counts)?;
+        let question = PreVote {
+            round,
+            next_term: Term(4),
+            last: LogId::default(),
+        };
+        let asked = envelope(0, 1, Message::PreVote(question));
+        promises.says(0, now, &asked, hard, &mut counts)
+    }
+
+    #[test]
+    fn a_promise_told_when_its_leader_has_given_it_back_binds_nobody() {
+        assert!(asks_after_a_vote_is_told(true).is_ok());
+        assert!(asks_after_a_vote_is_told(false).is_err());
     }
 }
