@@ -321,8 +321,9 @@ impl Measured {
             || "etcd is not installed".to_owned(),
             |version| format!("etcd {version}"),
         );
-        let busy =
-            |average: Option<f64>| average.map_or("?".to_owned(), |load| format!("{load:.1}"));
+        let busy = |average: Option<f64>| {
+            average.map_or_else(|| "?".to_owned(), |load| format!("{load:.1}"))
+        };
         let _ = writeln!(
             text,
             "leasehold {} (commit {}) and {etcd}: three nodes each, load and all nodes on {} cores, \

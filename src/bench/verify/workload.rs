@@ -336,6 +336,12 @@ impl Shared {
         true
     }
 
+    /// Counts a client's failure. A function of its own, so that nobody sleeps with the book open.
+    fn failed(&self, code: &'static str) {
+        let counts = &mut self.book.borrow_mut().counts;
+        *counts.failures.entry(code).or_default() += 1;
+    }
+
     fn record(&self, book: &mut Book, operation: impl FnOnce() -> Operation) {
         let Some(record) = &mut book.record else {
             return;
@@ -361,8 +367,7 @@ async fn ask(shared: Rc<Shared>, client: Client, seed: u64) {
             false => shared.write(&client, key).await,
         };
         if let Err(error) = asked {
-            let failures = &mut shared.book.borrow_mut().counts.failures;
-            *failures.entry(error.code()).or_default() += 1;
+            shared.failed(error.code());
             tokio::time::sleep(AFTER_FAILURE).await;
         }
     }
