@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use leasehold::bench::cluster::ClusterPlan;
 use leasehold::bench::cluster::OwnCluster;
-use leasehold::bench::command::gaps;
+use leasehold::bench::command::Turns;
 use leasehold::bench::command::one;
 use leasehold::bench::command::until_told_to_stop;
 use leasehold::bench::gap::GapReport;
@@ -186,15 +186,13 @@ async fn measure(options: &Options) -> Result<Measured, Failure> {
     let rows = loads(options, &ours, theirs.as_ref(), progress).await?;
     let cases = [GapCase::MoveLeader, GapCase::Kill];
     let rounds = options.gap_rounds;
-    gaps(
-        &mut ours,
-        theirs.as_mut(),
-        &cases,
+    let mut turns = Turns {
+        cases: &cases,
         rounds,
         progress,
-        &mut gaps_report,
-    )
-    .await?;
+        report: &mut gaps_report,
+    };
+    turns.take(&mut ours, theirs.as_mut()).await?;
     drop((ours, theirs));
 
     let mut ours = OwnCluster::start(&plan(&FAST)).await?;
@@ -203,15 +201,13 @@ async fn measure(options: &Options) -> Result<Measured, Failure> {
         false => None,
     };
     let cases = [GapCase::Kill];
-    gaps(
-        &mut ours,
-        theirs.as_mut(),
-        &cases,
+    let mut turns = Turns {
+        cases: &cases,
         rounds,
         progress,
-        &mut fast_gaps,
-    )
-    .await?;
+        report: &mut fast_gaps,
+    };
+    turns.take(&mut ours, theirs.as_mut()).await?;
     drop((ours, theirs));
 
     report.runs = rows
@@ -329,13 +325,13 @@ impl Measured {
             "leasehold {} (commit {}) and {etcd}: three nodes each, load and all nodes on {} cores, \
              values of {VALUE_BYTES} bytes, {KEYS} keys, {} rounds of {:?} in turns; load average \
              {} before and {} after.\n",
-            self.report.version,
-            self.report.commit,
-            self.report.cores,
+            self.report.heading.version,
+            self.report.heading.commit,
+            self.report.heading.cores,
             options.rounds,
             options.duration,
-            busy(self.report.load_average_before),
-            busy(self.gaps.load_average_after),
+            busy(self.report.heading.load_average_before),
+            busy(self.gaps.heading.load_average_after),
         );
         text.push_str(
             "| Load | ops/s | p50 | p99 | server CPU/op | etcd ops/s | p50 | p99 | server CPU/op \

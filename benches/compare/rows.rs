@@ -1,11 +1,11 @@
 //! What is compared, and what we aim at.
 
 use leasehold::api::Consistency;
+use leasehold::bench::figures::duration_text;
+use leasehold::bench::figures::median;
+use leasehold::bench::figures::number_text;
 use leasehold::bench::gap::GapReport;
 use leasehold::bench::report::Run;
-use leasehold::bench::report::duration_text;
-use leasehold::bench::report::median;
-use leasehold::bench::report::number_text;
 use leasehold::cli::arguments::bench::GapCase;
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use leasehold::bench::report::number_text;
+use leasehold::bench::figures::number_text;
 
 use crate::Measured;
 use crate::rows::times;
@@ -49,7 +49,7 @@ pub(crate) fn picture(measured: &Measured) -> String {
          (logarithmic)</text>\n\
          <rect x=\"10\" y=\"34\" width=\"{BAR}\" height=\"{BAR}\" fill=\"{OURS}\"/>\n\
          <text x=\"28\" y=\"45\">leasehold {}</text>",
-        escaped(measured.report.version)
+        escaped(measured.report.heading.version)
     );
     if let Some(version) = &measured.etcd {
         let _ = writeln!(

@@ -16,8 +16,10 @@
 pub mod cluster;
 pub mod command;
 pub mod cpu;
+pub mod figures;
 pub mod gap;
 pub mod generator;
+pub mod heading;
 pub mod history;
 pub mod leasehold;
 pub mod load;

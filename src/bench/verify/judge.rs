@@ -21,9 +21,9 @@ use serde::Serialize;
 use super::clocks::Rate;
 use crate::api::Distribution;
 use crate::api::LeaseTiming;
+use crate::bench::figures::duration_text;
+use crate::bench::figures::number_text;
 use crate::bench::history::Findings;
-use crate::bench::report::duration_text;
-use crate::bench::report::number_text;
 use crate::raft::Timing;
 use crate::raft::TimingOptions;
 

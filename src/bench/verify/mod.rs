@@ -41,12 +41,11 @@ use super::cluster::OwnCluster;
 use super::cluster::free_addresses;
 use super::command::own_cluster;
 use super::command::until_told_to_stop;
-use super::cpu;
+use super::figures::duration_text;
 use super::gap::ExistingCluster;
 use super::history;
 use super::history::Findings;
 use super::progress::Progress;
-use super::report::duration_text;
 use super::tally::Latencies;
 use crate::api::Distribution;
 use crate::cli::arguments::GlobalArgs;
@@ -106,7 +105,7 @@ pub fn verify_lease(
         ));
     }
     let progress = Progress::new(arguments.quiet);
-    let load_before = cpu::load_average();
+    let heading = Report::heading();
     let record = arguments.history.as_deref();
     let (measured, mut histories) = until_told_to_stop(async {
         if !is_own {
@@ -132,10 +131,9 @@ pub fn verify_lease(
         faults = reports;
         histories.push(findings);
     }
-    let mut report = Report::new(judge::judge(&measured, &histories));
+    let mut report = Report::new(heading, judge::judge(&measured, &histories));
     report.seconds = arguments.duration.as_secs_f64();
-    report.load_average_before = load_before;
-    report.load_average_after = cpu::load_average();
+    report.heading.end();
     report.faults = faults;
     report.histories = histories;
     report.suggestion = judge::suggest(&measured);
@@ -335,7 +333,8 @@ fn verify_history(
     let file = File::open(path).map_err(|error| cannot(&error))?;
     let operations = history::read(BufReader::new(file)).map_err(|error| cannot(&error))?;
     let findings = history::check(&operations);
-    let mut report = Report::new(judge::of_history(&findings));
+    let mut report = Report::new(Report::heading(), judge::of_history(&findings));
+    report.heading.end();
     let violations = findings.violations;
     report.histories = vec![findings];
     report.print(out, global.output)?;

@@ -11,12 +11,12 @@ use serde::Serialize;
 use super::faults::FaultReport;
 use super::judge::Check;
 use super::judge::Suggestion;
+use crate::bench::heading::Heading;
+use crate::bench::heading::print_for_programs;
 use crate::bench::history::Findings;
 use crate::cli::arguments::Format;
 use crate::cli::print::Align;
-use crate::cli::print::fields;
 use crate::cli::print::table;
-use crate::version;
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-verify/1";
@@ -24,22 +24,13 @@ const SCHEMA: &str = "leasehold-verify/1";
 /// A whole verification.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The shape of this document.
-    pub schema: &'static str,
-    /// The version that verified.
-    pub version: &'static str,
-    /// The commit that it was made from.
-    pub commit: &'static str,
+    /// Of what, and where.
+    #[serde(flatten)]
+    pub heading: Heading,
     /// `PASS` or `FAIL`.
     pub verdict: &'static str,
     /// How long was measured, in seconds.
     pub seconds: f64,
-    /// Cores of this machine.
-    pub cores: usize,
-    /// Its load average over the minute before.
-    pub load_average_before: Option<f64>,
-    /// The same, when all was done.
-    pub load_average_after: Option<f64>,
     /// What was looked at.
     pub checks: Vec<Check>,
     /// What was done to leaders, and what came of it.
@@ -53,18 +44,18 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of these checks, which decide the verdict.
-    pub fn new(checks: Vec<Check>) -> Self {
+    /// How verifications begin.
+    pub fn heading() -> Heading {
+        Heading::begin(SCHEMA)
+    }
+
+    /// Of these checks, which decide the verdict; all that was measured began with `heading`.
+    pub fn new(heading: Heading, checks: Vec<Check>) -> Self {
         let failed = checks.iter().any(|check| check.passed == Some(false));
         Self {
-            schema: SCHEMA,
-            version: version::VERSION,
-            commit: version::COMMIT,
+            heading,
             verdict: if failed { "FAIL" } else { "PASS" },
             seconds: 0.0,
-            cores: crate::bench::report::cores(),
-            load_average_before: None,
-            load_average_after: None,
             checks,
             faults: Vec::new(),
             histories: Vec::new(),
@@ -87,11 +78,12 @@ impl Report {
     /// # Errors
     /// Those of `out`.
     pub fn print(&self, out: &mut impl Write, format: Format) -> io::Result<()> {
+        if print_for_programs(out, self, format)? {
+            return Ok(());
+        }
         match format {
-            Format::Json => return writeln!(out, "{}", serde_json::to_string_pretty(self)?),
-            Format::Fields => return fields(out, &serde_json::to_value(self)?),
-            Format::Simple => self.print_lines(out)?,
             Format::Table => self.print_table(out)?,
+            _ => self.print_lines(out)?,
         }
         for fault in &self.faults {
             writeln!(out, "{}", fault_text(fault))?;
@@ -205,15 +197,24 @@ mod tests {
 
     #[test]
     fn one_check_that_fails_fails_the_whole() {
-        let good = Report::new(vec![check("a", Some(true)), check("b", None)]);
+        let good = Report::new(
+            Report::heading(),
+            vec![check("a", Some(true)), check("b", None)],
+        );
         assert_eq!((good.verdict, good.failed().len()), ("PASS", 0));
-        let bad = Report::new(vec![check("a", Some(true)), check("b", Some(false))]);
+        let bad = Report::new(
+            Report::heading(),
+            vec![check("a", Some(true)), check("b", Some(false))],
+        );
         assert_eq!((bad.verdict, bad.failed()), ("FAIL", vec!["b"]));
     }
 
     #[test]
     fn every_format_says_the_verdict() {
-        let report = Report::new(vec![check("clock drift (max)", Some(false))]);
+        let report = Report::new(
+            Report::heading(),
+            vec![check("clock drift (max)", Some(false))],
+        );
         for format in [Format::Simple, Format::Table, Format::Json, Format::Fields] {
             let mut out = Vec::new();
             report.print(&mut out, format).unwrap();
