@@ -11,6 +11,7 @@
     reason = "and says on standard error how far it has come"
 )]
 
+mod goals;
 mod rows;
 mod svg;
 
@@ -43,6 +44,7 @@ use leasehold::cli::failure::Failure;
 use leasehold::etcd::EtcdCluster;
 use leasehold::etcd::EtcdConnector;
 
+use crate::goals::Outcome;
 use crate::rows::ROWS;
 use crate::rows::Row;
 
@@ -69,6 +71,8 @@ struct Options {
     duration: Duration,
     out: PathBuf,
     data: PathBuf,
+    /// What other benches found.
+    figures: Vec<PathBuf>,
 }
 
 impl Options {
@@ -81,6 +85,7 @@ impl Options {
             duration: Duration::from_secs(4),
             data: target.clone(),
             out: target,
+            figures: Vec::new(),
         };
         let mut arguments = arguments.peekable();
         while let Some(argument) = arguments.next() {
@@ -94,10 +99,16 @@ impl Options {
                 }
                 "--out" => options.out = path().ok_or("--out wants a directory")?,
                 "--data" => options.data = path().ok_or("--data wants a directory")?,
+                "--figures" => {
+                    let file = path().ok_or("--figures wants a file")?;
+                    options.figures.push(file);
+                }
                 // What cargo says to every bench.
                 "--bench" => {}
                 other => {
-                    return Err(format!("{other}: only --quick, --out DIR and --data DIR"));
+                    return Err(format!(
+                        "{other}: only --quick, --out DIR, --data DIR and --figures FILE"
+                    ));
                 }
             }
         }
@@ -126,21 +137,27 @@ fn compare(options: &Options) -> Result<(), Failure> {
     for directory in [&options.out, &options.data] {
         std::fs::create_dir_all(directory)?;
     }
+    // Before anything takes time.
+    let elsewhere = goals::elsewhere(&options.figures).map_err(Failure::usage)?;
     let measured = until_told_to_stop(measure(options))?;
-    let table = measured.table(options);
+    let mut outcomes = measured.outcomes();
+    outcomes.extend(elsewhere);
+    let table = measured.table(options, &outcomes);
     let write = |name: &str, text: &str| std::fs::write(options.out.join(name), text);
     write("compare.md", &table)?;
+    write("goals.md", &goals::table(&outcomes))?;
     write("compare.svg", &svg::picture(&measured))?;
     let numbers = serde_json::json!({
         "loads": measured.report,
         "gaps": measured.gaps,
         "fast_gaps": measured.fast_gaps,
         "etcd": measured.etcd,
+        "goals": outcomes.iter().map(Outcome::json).collect::<Vec<_>>(),
     });
     write("compare.json", &format!("{numbers:#}\n"))?;
     println!("{table}");
     println!(
-        "written to {}: compare.md, compare.svg, compare.json",
+        "written to {}: compare.md, goals.md, compare.svg, compare.json",
         options.out.display()
     );
     Ok(())
@@ -311,47 +328,58 @@ fn owned(settings: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 impl Measured {
-    fn table(&self, options: &Options) -> String {
+    fn gaps_of(&self, row: &rows::GapRow) -> &GapReport {
+        if row.fast {
+            &self.fast_gaps
+        } else {
+            &self.gaps
+        }
+    }
+
+    /// Every goal that both stores are needed for, or a cluster of ours.
+    fn outcomes(&self) -> Vec<Outcome> {
+        let loads = self.rows.iter();
+        let loads = loads.flat_map(|(row, ours, theirs)| row.outcomes(ours, theirs));
+        let gaps = rows::GAPS.iter();
+        let gaps = gaps.filter_map(|row| row.outcome(self.gaps_of(row)));
+        loads.chain(gaps).collect()
+    }
+
+    fn table(&self, options: &Options, outcomes: &[Outcome]) -> String {
         let mut text = String::new();
-        let etcd = self.etcd.as_deref().map_or_else(
-            || "etcd is not installed".to_owned(),
-            |version| format!("etcd {version}"),
-        );
-        let busy = |average: Option<f64>| {
-            average.map_or_else(|| "?".to_owned(), |load| format!("{load:.1}"))
-        };
+        let etcd = self
+            .etcd
+            .as_deref()
+            .map_or_else(|| "no etcd".to_owned(), |version| format!("etcd {version}"));
+        let heading = &self.report.heading;
         let _ = writeln!(
             text,
-            "leasehold {} (commit {}) and {etcd}: three nodes each, load and all nodes on {} cores, \
-             values of {VALUE_BYTES} bytes, {KEYS} keys, {} rounds of {:?} in turns; load average \
-             {} before and {} after.\n",
-            self.report.heading.version,
-            self.report.heading.commit,
-            self.report.heading.cores,
+            "leasehold {} (commit {}) and {etcd}: three nodes each; the load and all nodes on one \
+             machine: {}. Values of {VALUE_BYTES} bytes, {KEYS} keys, {} rounds of {:?} in turns. \
+             Figures are medians of the rounds, ratios those of the medians, with the least and \
+             the greatest of any pair of neighbours.\n",
+            heading.version,
+            heading.commit,
+            heading.machine(),
             options.rounds,
             options.duration,
-            busy(self.report.heading.load_average_before),
-            busy(self.gaps.heading.load_average_after),
         );
         text.push_str(
             "| Load | ops/s | p50 | p99 | server CPU/op | etcd ops/s | p50 | p99 | server CPU/op \
-             | ratio | goal |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
+             | ops/s ratio |\n|---|---|---|---|---|---|---|---|---|---|\n",
         );
         for (row, ours, theirs) in &self.rows {
             let _ = writeln!(text, "{}", row.line(ours, theirs));
         }
         text.push_str(
-            "\n| Time without an answer | median | worst | etcd median | worst | ratio | goal |\n\
-             |---|---|---|---|---|---|---|\n",
+            "\n| Time without | median | worst | etcd median | worst | ratio |\n\
+             |---|---|---|---|---|---|\n",
         );
         for row in &rows::GAPS {
-            let report = if row.fast {
-                &self.fast_gaps
-            } else {
-                &self.gaps
-            };
-            let _ = writeln!(text, "{}", row.line(report));
+            let _ = writeln!(text, "{}", row.line(self.gaps_of(row)));
         }
+        text.push('\n');
+        text.push_str(&goals::table(outcomes));
         let failed: u64 = self.report.runs.iter().map(|run| run.failed).sum();
         if failed > 0 {
             let _ = writeln!(text, "\n{failed} requests failed: see compare.json.");

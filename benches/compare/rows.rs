@@ -4,11 +4,16 @@ use leasehold::api::Consistency;
 use leasehold::bench::figures::duration_text;
 use leasehold::bench::figures::median;
 use leasehold::bench::figures::number_text;
+use leasehold::bench::gap::Gap;
 use leasehold::bench::gap::GapReport;
 use leasehold::bench::report::Run;
 use leasehold::cli::arguments::bench::GapCase;
 
 use std::time::Duration;
+
+use crate::goals::Limit;
+use crate::goals::Outcome;
+use crate::goals::Unit;
 
 /// A load on both stores.
 pub(crate) struct Row {
@@ -119,15 +124,53 @@ fn of(runs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
     (!figures.is_empty()).then(|| median(&figures))
 }
 
-/// The median of our figure over etcd's, of neighbours.
-fn ratio(ours: &[Run], theirs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
-    let pairs: Vec<f64> = ours
-        .iter()
-        .zip(theirs)
-        .filter_map(|(ours, theirs)| Some(figure(ours)? / figure(theirs)?))
-        .filter(|ratio| ratio.is_finite())
-        .collect();
-    (!pairs.is_empty()).then(|| median(&pairs))
+/// One figure over another, over all rounds.
+#[derive(Clone, Copy)]
+pub(crate) struct Spread {
+    /// Our median over theirs; or the median of one that is a ratio already.
+    pub(crate) median: f64,
+    /// The least of any pair of neighbours.
+    pub(crate) least: f64,
+    /// The greatest.
+    pub(crate) most: f64,
+}
+
+impl Spread {
+    /// Of rounds that took turns; nothing if one side has none, or is zero.
+    pub(crate) fn of(ours: &[f64], theirs: &[f64]) -> Option<Self> {
+        let pairs = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs);
+        let pairs: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
+        let median = median(ours) / median(theirs);
+        (!pairs.is_empty() && median.is_finite()).then(|| Self::around(median, &pairs))
+    }
+
+    /// Of figures that are compared with nothing.
+    pub(crate) fn alone(figures: &[f64]) -> Option<Self> {
+        (!figures.is_empty()).then(|| Self::around(median(figures), figures))
+    }
+
+    fn around(median: f64, all: &[f64]) -> Self {
+        Self {
+            median,
+            least: all.iter().copied().fold(f64::INFINITY, f64::min),
+            most: all.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+
+    /// With its range, written by `show`.
+    pub(crate) fn text(self, show: impl Fn(f64) -> String) -> String {
+        let (median, least, most) = (show(self.median), show(self.least), show(self.most));
+        match least == most {
+            true => median,
+            false => format!("{median} ({least} to {most})"),
+        }
+    }
+}
+
+/// Our figure over etcd's.
+fn ratio(ours: &[Run], theirs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
+    let all = |runs: &[Run]| runs.iter().filter_map(&figure).collect::<Vec<f64>>();
+    Spread::of(&all(ours), &all(theirs))
 }
 
 pub(crate) fn throughput(run: &Run) -> Option<f64> {
@@ -158,7 +201,7 @@ impl Row {
         &self,
         ours: &[Run],
         theirs: &[Run],
-    ) -> (Option<f64>, Option<f64>, Option<f64>) {
+    ) -> (Option<f64>, Option<f64>, Option<Spread>) {
         (
             of(ours, throughput),
             of(theirs, throughput),
@@ -175,55 +218,44 @@ impl Row {
             cells.push(text(of(runs, p99), micros));
             cells.push(text(of(runs, cpu), micros));
         }
-        cells.push(text(ratio(ours, theirs, throughput), times));
-        let goals: Vec<String> = self
-            .goals
-            .iter()
-            .map(|goal| goal.text(ours, theirs))
-            .collect();
-        cells.push(goals.join(", "));
+        cells.push(ratio_text(ratio(ours, theirs, throughput)));
         format!("| {} |", cells.join(" | "))
     }
 }
 
-impl Goal {
-    /// The goal, what it is measured by, and whether it is reached.
-    fn text(&self, ours: &[Run], theirs: &[Run]) -> String {
-        let (goal, found, reached) = match *self {
-            Self::Throughput(least) => {
-                let found = ratio(ours, theirs, throughput);
-                (
-                    format!("ops/s ≥ {least}×"),
-                    found,
-                    found.map(|found| found >= least),
-                )
-            }
-            Self::P50(most) => {
-                let found = ratio(ours, theirs, p50);
-                (
-                    format!("p50 ≤ {most}×"),
-                    found,
-                    found.map(|found| found <= most),
-                )
-            }
-            Self::P99(most) => {
-                let found = ratio(ours, theirs, p99);
-                (
-                    format!("p99 ≤ {most}×"),
-                    found,
-                    found.map(|found| found <= most),
-                )
-            }
-            Self::Cpu(most) => {
-                let found = of(ours, cpu);
-                (
-                    format!("CPU ≤ {most} µs"),
-                    found,
-                    found.map(|found| found <= most),
+impl Row {
+    /// What is aimed at, and what came of it.
+    pub(crate) fn outcomes(&self, ours: &[Run], theirs: &[Run]) -> Vec<Outcome> {
+        let of = |goal: &Goal| match *goal {
+            Goal::Throughput(least) => Outcome::new(
+                format!("{}: throughput / etcd's", self.name),
+                Limit::AtLeast(least),
+                Unit::Times,
+                ratio(ours, theirs, throughput),
+            ),
+            Goal::P50(most) => Outcome::new(
+                format!("{}: p50 / etcd's", self.name),
+                Limit::AtMost(most),
+                Unit::Times,
+                ratio(ours, theirs, p50),
+            ),
+            Goal::P99(most) => Outcome::new(
+                format!("{}: p99 / etcd's", self.name),
+                Limit::AtMost(most),
+                Unit::Times,
+                ratio(ours, theirs, p99),
+            ),
+            Goal::Cpu(most) => {
+                let spent: Vec<f64> = ours.iter().filter_map(cpu).collect();
+                Outcome::new(
+                    format!("{}: CPU of all servers", self.name),
+                    Limit::AtMost(most),
+                    Unit::Micros,
+                    Spread::alone(&spent),
                 )
             }
         };
-        verdict(&goal, found, reached)
+        self.goals.iter().map(of).collect()
     }
 }
 
@@ -307,56 +339,60 @@ impl GapRow {
     /// The row of the table.
     pub(crate) fn line(&self, report: &GapReport) -> String {
         let mut cells = vec![self.name.to_owned()];
-        let [ours, theirs] =
-            ["leasehold", "etcd"].map(|store| report.find(store, self.case, self.probe));
-        for gap in [ours, theirs] {
+        for gap in self.of_both(report) {
             cells.push(text(gap.map(|gap| gap.median_ms), millis));
             cells.push(text(gap.map(|gap| gap.worst_ms), millis));
         }
-        let pairs: Vec<f64> = match (ours, theirs) {
-            (Some(ours), Some(theirs)) => {
-                let pairs = ours.rounds_ms.iter().zip(&theirs.rounds_ms);
-                pairs.map(|(ours, theirs)| ours / theirs).collect()
-            }
-            _ => Vec::new(),
-        };
-        let ratio = (!pairs.is_empty()).then(|| median(&pairs));
-        cells.push(text(ratio, times));
-        let median = ours.map(|gap| gap.median_ms);
-        cells.push(match self.goal {
-            GapGoal::None => String::new(),
-            GapGoal::Ratio(most) => verdict(
-                &format!("≤ {most}×"),
-                ratio,
-                ratio.map(|ratio| ratio <= most),
-            ),
-            GapGoal::Millis(most) => verdict(
-                &format!("≤ {most} ms"),
-                median,
-                median.map(|found| found <= most),
-            ),
-        });
+        cells.push(ratio_text(self.ratio(report)));
         format!("| {} |", cells.join(" | "))
+    }
+
+    fn ratio(&self, report: &GapReport) -> Option<Spread> {
+        let [ours, theirs] = self.of_both(report);
+        Spread::of(&ours?.rounds_ms, &theirs?.rounds_ms)
+    }
+
+    fn of_both<'a>(&self, report: &'a GapReport) -> [Option<&'a Gap>; 2] {
+        ["leasehold", "etcd"].map(|store| report.find(store, self.case, self.probe))
+    }
+
+    /// What is aimed at, and what came of it.
+    pub(crate) fn outcome(&self, report: &GapReport) -> Option<Outcome> {
+        let name = format!("time without {}", self.name);
+        match self.goal {
+            GapGoal::None => None,
+            GapGoal::Ratio(most) => Some(Outcome::new(
+                format!("{name} / etcd's"),
+                Limit::AtMost(most),
+                Unit::Times,
+                self.ratio(report),
+            )),
+            GapGoal::Millis(most) => {
+                let [ours, _] = self.of_both(report);
+                Some(Outcome::new(
+                    name,
+                    Limit::AtMost(most),
+                    Unit::Millis,
+                    ours.and_then(|gap| Spread::alone(&gap.rounds_ms)),
+                ))
+            }
+        }
     }
 }
 
-fn verdict(goal: &str, found: Option<f64>, reached: Option<bool>) -> String {
-    match (found, reached) {
-        (Some(found), Some(true)) => format!("{goal}: reached ({found:.2})"),
-        (Some(found), Some(false)) => format!("{goal}: missed ({found:.2})"),
-        _ => format!("{goal}: not measured"),
-    }
+fn ratio_text(ratio: Option<Spread>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.text(times))
 }
 
 fn text(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
     figure.map_or_else(|| "–".to_owned(), show)
 }
 
-fn micros(micros: f64) -> String {
+pub(crate) fn micros(micros: f64) -> String {
     duration_text(Duration::from_secs_f64(micros / 1e6))
 }
 
-fn millis(millis: f64) -> String {
+pub(crate) fn millis(millis: f64) -> String {
     duration_text(Duration::from_secs_f64(millis / 1e3))
 }
 

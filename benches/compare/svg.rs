@@ -10,7 +10,7 @@ use crate::rows::times;
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 290.0;
 const RIGHT: f64 = 130.0;
-const TOP: f64 = 70.0;
+const TOP: f64 = 84.0;
 const ROW: f64 = 38.0;
 const BAR: f64 = 13.0;
 const OURS: &str = "#2a6fb0";
@@ -47,15 +47,17 @@ pub(crate) fn picture(measured: &Measured) -> String {
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
          <text x=\"10\" y=\"22\" font-size=\"15\">Requests a second, three nodes on one machine \
          (logarithmic)</text>\n\
-         <rect x=\"10\" y=\"34\" width=\"{BAR}\" height=\"{BAR}\" fill=\"{OURS}\"/>\n\
-         <text x=\"28\" y=\"45\">leasehold {}</text>",
+         <text x=\"10\" y=\"40\" fill=\"#555555\" font-size=\"10\">{}</text>\n\
+         <rect x=\"10\" y=\"52\" width=\"{BAR}\" height=\"{BAR}\" fill=\"{OURS}\"/>\n\
+         <text x=\"28\" y=\"63\">leasehold {}</text>",
+        escaped(&measured.report.heading.machine()),
         escaped(measured.report.heading.version)
     );
     if let Some(version) = &measured.etcd {
         let _ = writeln!(
             svg,
-            "<rect x=\"150\" y=\"34\" width=\"{BAR}\" height=\"{BAR}\" fill=\"{THEIRS}\"/>\n\
-             <text x=\"168\" y=\"45\">etcd {}</text>",
+            "<rect x=\"150\" y=\"52\" width=\"{BAR}\" height=\"{BAR}\" fill=\"{THEIRS}\"/>\n\
+             <text x=\"168\" y=\"63\">etcd {}</text>",
             escaped(version)
         );
     }
@@ -100,7 +102,7 @@ pub(crate) fn picture(measured: &Measured) -> String {
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" font-weight=\"bold\">{}</text>",
                 WIDTH - 10.0,
                 y + BAR + 4.0,
-                times(*ratio)
+                times(ratio.median)
             );
         }
     }

@@ -255,7 +255,7 @@ fn gap(
             let mut ours = OwnCluster::start(&own_cluster(&arguments.own)?).await?;
             turns.take(&mut ours, theirs.as_mut()).await
         } else {
-            let target = Target::find(global, &Surroundings::default())?;
+            let target = Target::find(global, &Surroundings::of_process()?)?;
             let mut ours = ExistingCluster::find(&target).await?;
             turns.take(&mut ours, theirs.as_mut()).await
         }

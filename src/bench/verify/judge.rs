@@ -260,8 +260,11 @@ fn gaps(measured: &Measured) -> Check {
         found: match is_whole {
             true => format!("0, at most {longest} between leased reads"),
             false => format!(
-                "{} lapses, {} of {} leased reads refused, {longest} without one",
-                measured.expirations,
+                "lapsed {}, {} of {} leased reads refused, {longest} without one",
+                match measured.expirations {
+                    1 => "once".to_owned(),
+                    times => format!("{times} times"),
+                },
                 number_text(measured.probes_refused as f64),
                 number_text(asked as f64)
             ),

@@ -109,7 +109,7 @@ pub fn verify_lease(
     let record = arguments.history.as_deref();
     let (measured, mut histories) = until_told_to_stop(async {
         if !is_own {
-            let target = Target::find(global, &Surroundings::default())?;
+            let target = Target::find(global, &Surroundings::of_process()?)?;
             let cluster = ExistingCluster::find(&target).await?;
             let (measured, findings) =
                 measure(cluster.target(), false, arguments, record, progress).await?;
