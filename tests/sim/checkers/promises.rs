@@ -24,9 +24,12 @@ use super::Counts;
 use super::Violation;
 use super::id;
 use super::violation;
+use crate::marks::Mark;
+use crate::marks::Marks;
 
 /// What every node has promised.
 pub(crate) struct Promises {
+    pub(crate) marks: Marks,
     nodes: Vec<Voter>,
 }
 
@@ -35,12 +38,14 @@ struct Voter {
     until: Instant,
     to: Option<(NodeId, Term)>,
     silent_until: Instant,
+    /// The longest that it was told to be silent.
+    silence: Duration,
     /// The longest promise that it can have made.
     longest: Duration,
     /// What a leader's message asks for, until it is known whether it was accepted.
     asked: Option<(NodeId, Term, RoundId, Duration)>,
-    /// What was accepted, by round.
-    offered: BTreeMap<RoundId, Promise>,
+    /// What was accepted, by term and round: the names of another leader's rounds may be lower.
+    offered: BTreeMap<(Term, RoundId), Promise>,
     /// What an authorised vote asks for, and what it was given.
     asked_by_vote: Option<Duration>,
     offered_by_vote: Option<Promise>,
@@ -67,6 +72,7 @@ struct Promise {
 impl Promises {
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
+            marks: Marks::default(),
             nodes: vec![Voter::default(); nodes],
         }
     }
@@ -77,6 +83,7 @@ impl Promises {
         let longest = hard.promise_floor.max(own);
         self.nodes[node] = Voter {
             silent_until: now + longest,
+            silence: longest,
             longest,
             vote: hard.vote.map(|candidate| (hard.term, candidate)),
             read: now,
@@ -157,7 +164,7 @@ impl Promises {
         if now.went_back_since(voter.read) {
             // A4: no promise need outlast the longest one, counted from the clock as it is now.
             voter.until = voter.until.min(now + voter.longest);
-            voter.silent_until = voter.silent_until.min(now + voter.longest);
+            voter.silent_until = voter.silent_until.min(now + voter.silence);
             voter.offered.clear();
             voter.offered_by_vote = None;
         }
@@ -166,7 +173,7 @@ impl Promises {
             && after.leader == Some(from)
             && after.term == term
         {
-            voter.offered.entry(round).or_insert(Promise {
+            voter.offered.entry((term, round)).or_insert(Promise {
                 length,
                 until: now + length,
                 to: (from, term),
@@ -198,10 +205,10 @@ impl Promises {
     ) -> Result<(), Violation> {
         match &envelope.message {
             Message::HeartbeatReply(reply) => {
-                self.promise_on_round(node, reply.heard, hard, counts)
+                self.promise_on_round(node, envelope.term, reply.heard, hard, counts)
             }
             Message::Appended(appended) => {
-                self.promise_on_round(node, appended.heard, hard, counts)
+                self.promise_on_round(node, envelope.term, appended.heard, hard, counts)
             }
             Message::VoteReply(reply) if reply.ballot == Ballot::Granted => {
                 counts.votes += 1;
@@ -227,6 +234,7 @@ impl Promises {
     fn promise_on_round(
         &mut self,
         node: usize,
+        term: Term,
         heard: Heard,
         hard: HardState,
         counts: &mut Counts,
@@ -235,7 +243,7 @@ impl Promises {
             return Ok(());
         }
         counts.promises += 1;
-        let offered = self.nodes[node].offered.get(&heard.round).copied();
+        let offered = self.nodes[node].offered.get(&(term, heard.round)).copied();
         offered.map_or(Ok(()), |promise| self.promise(node, promise, hard))
     }
 
@@ -263,9 +271,28 @@ impl Promises {
         Ok(())
     }
 
-    /// Whether the node may support an election by the reading `now`.
-    fn is_free(&self, node: usize, now: Instant, what: &dyn Debug) -> Result<(), Violation> {
+    /// A wiped member has got everything back, and outwaits the votes that it may have forgotten.
+    pub(crate) fn returned(&mut self, node: usize, now: Instant, outwaits: Duration) {
+        let voter = &mut self.nodes[node];
+        voter.silent_until = voter.silent_until.max(now + outwaits);
+        voter.silence = voter.silence.max(outwaits);
+    }
+
+    /// Until when the node keeps what it promised, and until when it is silent after a start.
+    pub(crate) fn bound_until(&self, node: usize) -> (Instant, Instant) {
         let voter = &self.nodes[node];
+        (voter.until, voter.silent_until)
+    }
+
+    /// Whether the node may support an election by the reading `now`.
+    fn is_free(&mut self, node: usize, now: Instant, what: &dyn Debug) -> Result<(), Violation> {
+        let voter = &self.nodes[node];
+        if voter.until != Instant::ZERO {
+            self.marks.hit(Mark::PromiseGateJudged);
+        }
+        if voter.until == Instant::ZERO {
+            self.marks.hit(Mark::BlackoutGateJudged);
+        }
         let kept = now.certainly_after(voter.until) && now.certainly_after(voter.silent_until);
         if kept {
             return Ok(());
