@@ -7,12 +7,18 @@
 //! variants are only ever appended, and a struct that must grow gets a new variant of the request
 //! or reply that holds it.
 
+mod lease_report;
+
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use self::lease_report::ClockReading;
+pub use self::lease_report::Distribution;
+pub use self::lease_report::LeaderLeaseReport;
+pub use self::lease_report::LeaseTiming;
 use crate::types::ClusterId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -120,6 +126,8 @@ pub enum Request {
     },
     /// Give up history.
     Compact(CompactionRequest),
+    /// What the leader lease depends on, as this node measures it; answered by any node.
+    LeaderLeaseReport,
 }
 
 impl Request {
@@ -141,6 +149,7 @@ impl Request {
             Self::Status => "status",
             Self::MoveLeader { .. } => "move_leader",
             Self::Compact(_) => "compact",
+            Self::LeaderLeaseReport => "leader_lease_report",
         }
     }
 }
@@ -403,6 +412,8 @@ pub enum ResponseBody {
     MoveLeader,
     /// To [`Request::Compact`].
     Compact,
+    /// To [`Request::LeaderLeaseReport`].
+    LeaderLeaseReport(Box<LeaderLeaseReport>),
 }
 
 /// Keys in order, and whether that was all.
@@ -725,7 +736,10 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
             }
             Ok(())
         }
-        Request::OpenSession | Request::Status | Request::MoveLeader { .. } => Ok(()),
+        Request::OpenSession
+        | Request::Status
+        | Request::MoveLeader { .. }
+        | Request::LeaderLeaseReport => Ok(()),
     }
 }
 

@@ -67,7 +67,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "bench",
-        &["types", "time", "version", "api", "clock", "client", "cli"],
+        &[
+            "types", "time", "version", "api", "raft", "clock", "client", "cli",
+        ],
     ),
     ("etcd", &["api", "cli", "bench"]),
 ];

@@ -295,6 +295,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         })),
         Request::MoveLeader { .. } => ResponseBody::MoveLeader,
         Request::Compact(_) => ResponseBody::Compact,
+        Request::LeaderLeaseReport => ResponseBody::LeaderLeaseReport(Box::default()),
     };
     Ok(Response {
         header: ResponseHeader {

@@ -224,10 +224,10 @@ impl Node {
             | Request::Compact(_) => {
                 self.start_write(now, id, &call, deadline);
             }
-            Request::Status => self.refuse(
+            Request::Status | Request::LeaderLeaseReport => self.refuse(
                 id,
                 ErrorKind::Unsupported,
-                "status is answered by the session that received it, not by consensus",
+                "this is answered by the session that received it, not by consensus",
             ),
         }
     }

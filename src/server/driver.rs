@@ -67,8 +67,11 @@ pub(crate) trait Sinks: Send {
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
-    /// A leader lease was renewed, so long after the one before began.
-    fn lease_renewed(&mut self, interval: Duration);
+    /// A leader lease was given, or renewed so long after the one before began. It may be trusted
+    /// for `left` from now on.
+    fn lease_renewed(&mut self, interval: Option<Duration>, left: Duration);
+    /// The node acted so much later on what was due than it was due.
+    fn timer_delayed(&mut self, by: Duration);
     /// A clock of this machine ran backwards, for the `times`th time (A4).
     fn clock_went_back(&mut self, times: u64);
     /// This member took part in the founding, or took everything anew. Called at most once.
@@ -122,11 +125,18 @@ impl<S: Sinks> Driver<S> {
     /// Runs until [`Mail::Stop`].
     pub(crate) fn run(mut self) {
         let mut mails = Vec::new();
+        let mut ticked = self.clock.now();
         self.carry_away();
         loop {
-            let patience = self.patience();
+            let due = self.node.poll_timeout();
+            let patience = until(self.clock.now(), due).clamp(SLEEP_MIN, SLEEP_MAX);
             self.mailbox.take(&mut mails, patience);
             let now = self.clock.now();
+            // What was overdue at the last tick was handled then, whatever the node still says.
+            if now.certainly_after(due) && !ticked.certainly_after(due) {
+                self.sinks.timer_delayed(now.at_least_since(due));
+            }
+            ticked = now;
             for mail in mails.drain(..) {
                 match mail {
                     Mail::Input(input) => self.node.handle(now, input),
@@ -148,7 +158,7 @@ impl<S: Sinks> Driver<S> {
             self.node.handle(now, Input::Tick);
             self.prove();
             self.carry_away();
-            self.publish_status();
+            self.publish_status(now);
         }
     }
 
@@ -186,8 +196,8 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    fn publish_status(&mut self) {
-        self.note_renewal();
+    fn publish_status(&mut self, now: Instant) {
+        self.note_renewal(now);
         let regressions = self.node.published().lease_counters().clock_regressions();
         if regressions > self.clock_regressions {
             self.clock_regressions = regressions;
@@ -205,30 +215,25 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    /// Says how far apart the leases of one leadership were.
-    fn note_renewal(&mut self) {
+    /// Says how far apart the leases of one leadership were, and what was left of each.
+    fn note_renewal(&mut self, now: Instant) {
         let lease = self.node.published().lease();
         let until = lease.map(|lease| lease.until());
         let Some(until) = until.filter(|until| *until != Instant::ZERO) else {
             self.lease_until = None;
             return;
         };
-        match self.lease_until {
-            Some(last) if until.at_least_since(last) < RENEWAL_MIN => return,
-            Some(last) => self.sinks.lease_renewed(until.at_least_since(last)),
-            None => {}
+        let interval = self.lease_until.map(|last| until.at_least_since(last));
+        if interval.is_some_and(|interval| interval < RENEWAL_MIN) {
+            return;
         }
+        self.sinks
+            .lease_renewed(interval, until.at_least_since(now));
         self.lease_until = Some(until);
-    }
-
-    /// How long to sleep: until the first of the two clocks reaches the node's timeout.
-    fn patience(&self) -> Duration {
-        let timeout = self.node.poll_timeout();
-        let now = self.clock.now();
-        until(now, timeout).clamp(SLEEP_MIN, SLEEP_MAX)
     }
 }
 
+/// How long to sleep: until the first of the two clocks reaches the deadline.
 fn until(now: Instant, deadline: Instant) -> Duration {
     let boot = deadline.boot.saturating_sub(now.boot);
     let raw = deadline.raw.saturating_sub(now.raw);
@@ -302,7 +307,8 @@ mod tests {
         }
         fn find_idle_sessions(&mut self, _: LogIndex) {}
         fn status_changed(&mut self, _: &Status, _: &Status) {}
-        fn lease_renewed(&mut self, _: Duration) {}
+        fn lease_renewed(&mut self, _: Option<Duration>, _: Duration) {}
+        fn timer_delayed(&mut self, _: Duration) {}
         fn clock_went_back(&mut self, times: u64) {
             self.heard.store(times, Ordering::Relaxed);
             self.mailbox.send(Mail::Stop);

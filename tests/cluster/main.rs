@@ -15,3 +15,4 @@ mod harness;
 mod hostile;
 mod life;
 mod reads;
+mod verify;

@@ -531,9 +531,10 @@ impl World {
                     found: found.collect(),
                 }
             }
-            ResponseBody::Status(_) | ResponseBody::MoveLeader | ResponseBody::Compact => {
-                Fate::Unknown
-            }
+            ResponseBody::Status(_)
+            | ResponseBody::MoveLeader
+            | ResponseBody::Compact
+            | ResponseBody::LeaderLeaseReport(_) => Fate::Unknown,
         };
         self.client_finishes(client, fate);
     }

@@ -242,6 +242,10 @@ impl Session {
                 let response = self.shared.status_response();
                 self.reply(request_id, method, Ok(response));
             }
+            Request::LeaderLeaseReport => {
+                let response = self.shared.lease_report_response();
+                self.reply(request_id, method, Ok(response));
+            }
             Request::Range(range) if call.consistency != Consistency::LinearizableQuorum => {
                 if self.is_readable() {
                     let range = range.clone();
