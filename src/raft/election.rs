@@ -48,6 +48,7 @@ impl Consensus {
         self.reason_against_any_election()
             .filter(|_| !planted!(PreVoteUngated))
             .or_else(|| (question.last < self.log.last()).then_some(Reason::Log))
+            .filter(|reason| *reason != Reason::Log || !planted!(LogIgnored))
     }
 
     pub(super) fn handle_vote(&mut self, from: NodeId, term: Term, question: Vote) {

@@ -26,6 +26,7 @@ use crate::raft::Rejoin;
 use crate::raft::RejoinReply;
 use crate::raft::RoundId;
 use crate::raft::Verdict;
+use crate::raft::consensus::Quarantine;
 use crate::raft::role::Follower;
 use crate::raft::role::RoleState;
 use crate::time::Instant;
@@ -38,6 +39,7 @@ impl Consensus {
         if let Some(follower) = self.follow(from, term, heartbeat) {
             follower.owes_reply = true;
             if let Some(name) = heartbeat.fresh {
+                planted!(AgeOfTheAnswer => self.ages.redraw(name, self.now));
                 self.ages.heard(name, heartbeat.commit, &self.timing);
             }
         }
@@ -154,12 +156,11 @@ impl Consensus {
         if length > PROMISE_MAX || stalled && !planted!(SilentDiskPromises) {
             return false;
         }
-        // The round that confirms a leader to a replica without memory must not rest on it.
-        if self
-            .quarantine
-            .as_ref()
-            .is_some_and(|quarantine| quarantine.forgot_votes)
-        {
+        // The round that confirms a leader to a replica without memory must not rest on it. One
+        // that may have lost it does not promise either: a new leader that knows of nothing
+        // committed is no sign yet that the cluster exists already.
+        let forgot = |quarantine: &Quarantine| quarantine.forgot_votes && !planted!(WipedPromises);
+        if self.unproven || self.quarantine.as_ref().is_some_and(forgot) {
             return false;
         }
         if length > self.hard.promise_floor && !planted!(FloorNotRaised) {
@@ -309,6 +310,7 @@ impl Consensus {
         }
         let ReadIndexReply { name, mode, .. } = reply;
         if let Some(confirmed) = reply.confirmed {
+            planted!(AgeOfTheAnswer => self.ages.redraw(name, self.now));
             self.ages.heard(name, confirmed.index, &self.timing);
         }
         while let Some(read) = self.asking.pop_answered(mode, name) {

@@ -159,6 +159,21 @@ impl Published {
         self.lost_logs.load(Ordering::Relaxed)
     }
 
+    /// The same, for a copy of its replica. Counts are shared: nothing is decided by them.
+    fn fork(&self) -> Self {
+        Self {
+            commit: AtomicU64::new(self.commit.load(Ordering::Acquire)),
+            term: AtomicU64::new(self.term.load(Ordering::Acquire)),
+            leader: AtomicU64::new(self.leader.load(Ordering::Acquire)),
+            role: AtomicU8::new(self.role.load(Ordering::Acquire)),
+            lease: Slot::new(self.lease.load_full()),
+            freshness: Slot::new(self.freshness.load_full()),
+            lease_counters: self.lease_counters.clone(),
+            messages_refused: AtomicU64::new(self.messages_refused()),
+            lost_logs: AtomicU64::new(self.lost_logs()),
+        }
+    }
+
     fn count_lost_log(&self) {
         self.lost_logs.fetch_add(1, Ordering::Relaxed);
     }

@@ -146,8 +146,21 @@ impl<S: Sinks> Driver<S> {
             // Effects are carried away once for the whole batch, so that it costs one write to
             // the log and one message to each follower.
             self.node.handle(now, Input::Tick);
+            self.prove();
             self.carry_away();
             self.publish_status();
+        }
+    }
+
+    /// Has the mark of an unproven member removed. Before anything that shows it to be proven is
+    /// written or said: with the mark, an entry in its log would be taken for the rest of a lost
+    /// one at the next start, and members enough that lost their power in between would wait for
+    /// each other for ever.
+    fn prove(&mut self) {
+        let consensus = self.node.consensus();
+        if self.unproven && !consensus.is_unproven() && !consensus.is_quarantined() {
+            self.unproven = false;
+            self.sinks.proven();
         }
     }
 
@@ -179,11 +192,6 @@ impl<S: Sinks> Driver<S> {
         if regressions > self.clock_regressions {
             self.clock_regressions = regressions;
             self.sinks.clock_went_back(regressions);
-        }
-        let consensus = self.node.consensus();
-        if self.unproven && !consensus.is_unproven() && !consensus.is_quarantined() {
-            self.unproven = false;
-            self.sinks.proven();
         }
         if !self.lease_tripped && self.node.consensus().lease_tripped() {
             self.lease_tripped = true;
@@ -256,6 +264,20 @@ mod tests {
         }
     }
 
+    fn options() -> crate::node::NodeOptions {
+        crate::node::NodeOptions {
+            cluster_id: crate::types::ClusterId(1),
+            id: crate::types::NodeId(1),
+            members: Vec::new(),
+            timing: crate::raft::Timing::default(),
+            limits: crate::api::Limits::DEFAULT,
+            waiting_max: 16,
+            sessions_max: 16,
+            session_idle_max: Duration::from_secs(3600),
+            seed: 1,
+        }
+    }
+
     /// Hands everything back to the mailbox, as disks and a state machine that are done at once.
     struct Echo {
         mailbox: Arc<Mailbox>,
@@ -289,22 +311,87 @@ mod tests {
         fn lease_tripped(&mut self) {}
     }
 
+    /// Notes in which order it is told what.
+    struct Notes {
+        mailbox: Arc<Mailbox>,
+        told: Arc<std::sync::Mutex<Vec<&'static str>>>,
+    }
+
+    impl Sinks for Notes {
+        fn persist(&mut self, _: Ticket, unsaved: Unsaved) {
+            if !unsaved.entries.is_empty() {
+                self.told.lock().unwrap().push("entries to write");
+                self.mailbox.send(Mail::Stop);
+            }
+        }
+        fn send(&mut self, _: Envelope) {}
+        fn apply(&mut self, _: Vec<Entry>) {}
+        fn find_idle_sessions(&mut self, _: LogIndex) {}
+        fn status_changed(&mut self, _: &Status, _: &Status) {}
+        fn clock_went_back(&mut self, _: u64) {}
+        fn proven(&mut self) {
+            self.told.lock().unwrap().push("proven");
+        }
+        fn lease_renewed(&mut self, _: Duration) {}
+        fn lease_tripped(&mut self) {}
+    }
+
+    /// Were it the other way round, a loss of power between the two would leave entries beside the
+    /// mark, and the member would take them for the rest of a lost log.
+    #[test]
+    fn a_member_is_proven_before_its_first_entries_are_written() {
+        let ids = [1, 2, 3].map(crate::types::NodeId);
+        let clock = Arc::new(Stepping::default());
+        let mailbox = Arc::new(Mailbox::default());
+        let told = Arc::default();
+        let restored = crate::raft::Restored {
+            base_configuration: crate::raft::Configuration {
+                voters: ids.into(),
+                ..crate::raft::Configuration::default()
+            },
+            unproven: true,
+            ..crate::raft::Restored::default()
+        };
+        let options = crate::node::NodeOptions {
+            id: ids[1],
+            ..options()
+        };
+        let node = Node::new(options, restored, false, 1, clock.now());
+        let heartbeat = crate::raft::Heartbeat {
+            round: crate::raft::RoundId(1),
+            promise: Duration::from_millis(500),
+            commit: LogIndex(0),
+            fresh: None,
+        };
+        let first = Entry {
+            id: crate::types::LogId::new(LogIndex(1), crate::types::Term(1)),
+            payload: crate::raft::Payload::Noop,
+        };
+        let append = crate::raft::Append {
+            heartbeat,
+            base: crate::types::LogId::default(),
+            entries: vec![first],
+        };
+        mailbox.send(Mail::Input(Input::Message(Envelope {
+            from: ids[0],
+            to: ids[1],
+            term: crate::types::Term(1),
+            message: crate::raft::Message::Append(append),
+        })));
+        let sinks = Notes {
+            mailbox: mailbox.clone(),
+            told: Arc::clone(&told),
+        };
+        let status = Arc::new(ArcSwap::from_pointee(Status::default()));
+        Driver::new(node, mailbox, clock, sinks, status, true).run();
+        assert_eq!(*told.lock().unwrap(), ["proven", "entries to write"]);
+    }
+
     #[test]
     fn a_clock_that_steps_back_is_told_and_voids_the_lease() {
         let clock = Arc::new(Stepping::default());
         let mailbox = Arc::new(Mailbox::default());
         let heard = Arc::new(AtomicU64::new(0));
-        let options = crate::node::NodeOptions {
-            cluster_id: crate::types::ClusterId(1),
-            id: crate::types::NodeId(1),
-            members: Vec::new(),
-            timing: crate::raft::Timing::default(),
-            limits: crate::api::Limits::DEFAULT,
-            waiting_max: 16,
-            sessions_max: 16,
-            session_idle_max: Duration::from_secs(3600),
-            seed: 1,
-        };
         let restored = crate::raft::Restored {
             base_configuration: crate::raft::Configuration {
                 voters: [crate::types::NodeId(1)].into(),
@@ -312,7 +399,7 @@ mod tests {
             },
             ..crate::raft::Restored::default()
         };
-        let node = Node::new(options, restored, true, 1, clock.now());
+        let node = Node::new(options(), restored, true, 1, clock.now());
         let published = node.published();
         let sinks = Echo {
             mailbox: mailbox.clone(),

@@ -121,7 +121,7 @@ impl World {
     }
 
     /// `RevisionReadLater`: the store is asked for its revision once more.
-    pub(crate) fn planted_in_answer(&self, node: usize, mut answer: Answer) -> Answer {
+    pub(crate) fn planted_in_answer<T>(&self, node: usize, mut answer: Answer<T>) -> Answer<T> {
         planted!(RevisionReadLater => {
             let progress = kv::progress(&self.machines[node].disk.store);
             answer.revision = progress.expect("memory does not fail").revision;
@@ -153,4 +153,4 @@ impl World {
 }
 
 /// For how long a permit is believed.
-const MEMO: u128 = 20 * MS as u128;
+const MEMO: u128 = 100 * MS as u128;

@@ -123,6 +123,13 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T> Slot<T> {
+    #[allow(dead_code, reason = "for who copies what is published")]
+    pub(crate) fn new(value: Option<Arc<T>>) -> Self {
+        Self {
+            value: Mutex::new(value),
+        }
+    }
+
     pub(crate) fn store(&self, value: Option<Arc<T>>) {
         *self.value.lock().unwrap() = value;
     }

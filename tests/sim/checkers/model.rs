@@ -28,6 +28,8 @@ use crate::history::Found;
 use crate::history::History;
 use crate::history::Key;
 use crate::history::Value;
+use crate::marks::Mark;
+use crate::marks::Marks;
 
 /// What the log means.
 #[derive(Default)]
@@ -155,7 +157,12 @@ impl Model {
     }
 
     /// Whether every answer is what the log says.
-    pub(crate) fn explains(&self, history: &History, frozen: bool) -> Result<(), Violation> {
+    pub(crate) fn explains(
+        &self,
+        history: &History,
+        frozen: bool,
+        marks: &mut Marks,
+    ) -> Result<(), Violation> {
         for (place, operation) in history.operations.iter().enumerate() {
             let number = place as u64 + 1;
             let wrote: &[i64] = self.written.get(&number).map_or(&[], Vec::as_slice);
@@ -165,6 +172,15 @@ impl Model {
             };
             if wrote.len() > 1 {
                 return object("X1 exactly once", format!("written at {wrote:?}"));
+            }
+            match (&operation.fate, operation.action) {
+                (Fate::Written { .. }, Action::Put(_)) if wrote.len() == 1 => {
+                    marks.hit(Mark::WriteCheckedAgainstLog);
+                }
+                (Fate::NotApplied, Action::Put(_)) if wrote.is_empty() => {
+                    marks.hit(Mark::RefusalCheckedAgainstLog);
+                }
+                _ => {}
             }
             match (&operation.fate, operation.action) {
                 (Fate::Written { revision }, Action::Put(_)) if wrote != [*revision] => {
