@@ -169,8 +169,8 @@ impl Published {
             lease: Slot::new(self.lease.load_full()),
             freshness: Slot::new(self.freshness.load_full()),
             lease_counters: self.lease_counters.clone(),
-            messages_refused: AtomicU64::new(self.messages_refused()),
-            lost_logs: AtomicU64::new(self.lost_logs()),
+            messages_refused: Count::new(self.messages_refused()),
+            lost_logs: Count::new(self.lost_logs()),
         }
     }
 
