@@ -275,7 +275,7 @@ bugs! {
     AnswerServesLater "4.4" "the answer to a question serves reads that came after it was put"
         ["follower_read_needs_a_question_put_after_it_came"]
     AnswerToEarlierLife "P25" "the answer to an earlier process's question serves reads of this one"
-        ["raft::asking::tests::an_answer_to_a_question_that_this_process_never_put_serves_nobody"]
+        ["follower_read_is_not_answered_by_a_word_to_an_earlier_life"]
     AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
         ["age_of_a_follower_is_that_of_its_question"]
     FreshUnconfirmed "4.4" "a leader says how fresh it is whether its lease holds or not"

@@ -231,7 +231,7 @@ pub(crate) fn a2_a_follower_that_stood_still_hears_what_has_come_before_it_looks
     stage.wait(2_500);
     let since = &stage.world.trace.lines()[before..];
     assert!(
-        !since.iter().any(|line| line.contains("PreVote")),
+        !since.iter().any(|line| line.contains("pre-vote?")),
         "its election timer ran out, but the leader's messages lay there"
     );
     stage.ends_well();

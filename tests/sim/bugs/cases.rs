@@ -166,7 +166,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[AnswerOfApplied], Aim::Play(20), 300, &["L2"]),
     seeds(&[AnswerUnconfirmed], Aim::Play(1), 300, &["L2", "L7"]),
     seeds(&[AnswerServesLater], Aim::Drawn, 100, &["L2"]),
-    seeds(&[AnswerToEarlierLife], Aim::PlayRetimed(28), 200, &["L2"]),
+    witness(&[AnswerToEarlierLife]),
     seeds(&[AgeOfTheAnswer], Aim::Drawn, 100, &["L8"]),
     seeds(&[FreshUnconfirmed], Aim::Drawn, 100, &["L8"]),
     witness(&[NamesRepeat]),
