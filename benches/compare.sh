@@ -41,6 +41,9 @@ while [ $# -gt 0 ]; do
     shift
 done
 data=${data:-$out}
+# Before the build, which leaves a load of its own behind.
+load=$(cut -d ' ' -f 1 /proc/loadavg)
+say "$(nproc) cores, load average $load"
 mkdir -p "$out" "$data"
 
 if [ -n "${ETCD:-}" ] && [ ! -x "$ETCD" ]; then
@@ -86,5 +89,5 @@ run() {
 
 run leased_get "figures=$out/leased_get.json"
 run loopback ${quick:+quick} "figures=$out/loopback.json"
-run compare ${quick:+--quick} --out "$out" --data "$data" \
+run compare ${quick:+--quick} --load-before "$load" --out "$out" --data "$data" \
     --figures "$out/leased_get.json" --figures "$out/loopback.json"

@@ -342,6 +342,7 @@ impl GapRow {
         for gap in self.of_both(report) {
             cells.push(text(gap.map(|gap| gap.median_ms), millis));
             cells.push(text(gap.map(|gap| gap.worst_ms), millis));
+            cells.push(text(gap.map(|gap| gap.noise_ms), millis));
         }
         cells.push(ratio_text(self.ratio(report)));
         format!("| {} |", cells.join(" | "))

@@ -338,7 +338,8 @@ mod tests {
         fn proven(&mut self) {
             self.told.lock().unwrap().push("proven");
         }
-        fn lease_renewed(&mut self, _: Duration) {}
+        fn lease_renewed(&mut self, _: Option<Duration>, _: Duration) {}
+        fn timer_delayed(&mut self, _: Duration) {}
         fn lease_tripped(&mut self) {}
     }
 
