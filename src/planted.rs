@@ -164,9 +164,9 @@ bugs! {
     // Measuring the interval.
     AckTime "P1" "the lease counts from the acknowledgement of its round"
         ["p01_lease_counts_from_the_creation_of_its_round"]
-    RoundStampedLate "P28, R1" "a round's time is that of the next heartbeat, after its name is out"
+    RoundStampedLate "P28, 5.2 R1" "a round's time is that of the next heartbeat, after its name is out"
         ["p18_lease_ends_first_at_the_worst_drift"]
-    NoBlackout "P2" "votes at once after a start"
+    NoBlackout "P2, 5.2 R4" "votes at once after a start"
         ["p02_restarted_voter_keeps_silent"]
     HalfBlackout "P2" "keeps silent for half as long after a start"
         ["p03_silence_is_as_long_as_the_longest_promise"]
@@ -180,13 +180,13 @@ bugs! {
         ["p04_own_timer_keeps_the_own_promise"]
     PreVoteUngated "P4" "grants pre-votes whatever it has promised"
         ["p06_promise_outlives_a_change_of_term"]
-    CachedNow "P5, R2" "the driver's reading is from before it took the batch"
-    CachedCheckClock "P5, R5" "a session checks the lease with the driver's last reading"
+    CachedNow "P5, 5.2 R2" "the driver's reading is from before it took the batch"
+    CachedCheckClock "P5, 5.2 R5" "a session checks the lease with the driver's last reading"
 
     // Keeping the promise.
     PromiseDropped "P6" "a new term ends the promise"
         ["p06_promise_outlives_a_change_of_term"]
-    PreVoteOnly "P7" "the gate is asked for pre-votes only"
+    PreVoteOnly "P7, 5.2 R3" "the gate is asked for pre-votes only"
         ["p07_real_vote_is_refused_while_promised"]
     CandidacyGoesOn "P8" "a pre-candidate promises a leader and goes on asking"
     UncheckedCampaign "P8" "the gate is not asked again before the campaign"
@@ -203,9 +203,10 @@ bugs! {
         ["transfer_waits_until_the_target_has_everything"]
     TransferPostponesStepDown "P11" "every transfer counts as a quorum heard"
         ["p11_transfers_do_not_keep_a_lonely_leader_in_office"]
-    NoStepDown "P12" "a leader without a quorum stays, and goes on beating"
+    NoStepDown "P12, 5.2 R6" "a leader without a quorum stays, and goes on beating"
         ["p12_leader_that_hears_nobody_steps_down_and_falls_silent"]
     VotePromiseNotMade "4.3" "an authorised vote says that it promises, and does not"
+    VoteFloorNotRaised "4.3, P34" "an authorised vote does not write down that it promises longer"
     VotesArePromises "4.3" "every vote counts as a promise to the new leader"
         ["p26_answers_of_an_earlier_term_count_for_nothing"]
     PromiseShortened "5.4" "a shorter promise replaces a longer one"
@@ -238,6 +239,10 @@ bugs! {
         ["raft::config::tests::a_margin_of_50_ms_is_refused_for_a_lease_of_10_s_which_needs_402"]
     StepBackIgnored "A4" "a clock that ran backwards goes unnoticed"
         ["a04_step_back_of_a_clock_voids_the_lease"]
+    SilenceCutByStepBack "A4, A23" "a clock that ran backwards cuts a silence to the longest promise"
+        ["raft::leader_lease::tests::a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise"]
+    CampaignOverStepBack "A4, 4.3" "a lease counts from a campaign that a clock ran back over"
+        ["a04_lease_of_a_transfer_does_not_count_from_before_a_step_back"]
 
     // The read.
     MemoizedCheck "P20" "a permit is used again for 100 ms"
@@ -270,7 +275,7 @@ bugs! {
     AnswerServesLater "4.4" "the answer to a question serves reads that came after it was put"
         ["follower_read_needs_a_question_put_after_it_came"]
     AnswerToEarlierLife "P25" "the answer to an earlier process's question serves reads of this one"
-        ["follower_read_is_not_served_by_an_answer_to_an_earlier_life"]
+        ["raft::asking::tests::an_answer_to_a_question_that_this_process_never_put_serves_nobody"]
     AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
         ["age_of_a_follower_is_that_of_its_question"]
     FreshUnconfirmed "4.4" "a leader says how fresh it is whether its lease holds or not"
@@ -369,6 +374,8 @@ bugs! {
         ["a23_wiped_member_outwaits_a_vote_it_has_forgotten"]
     WipedPromises "A23" "a wiped replica promises before it is whole again"
         ["a23_wiped_member_promises_nothing_before_it_is_whole"]
+    UnprovenPromises "A23" "a replica that may have lost everything promises a leader that knows nothing"
+        ["a23_wiped_member_promises_nobody_who_knows_of_nothing_committed"]
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"

@@ -667,7 +667,11 @@ impl Consensus {
                     leader.clock_went_back(now, self.timing.election_timeout_max);
                 }
                 // It was asked in the future: what is promised to it bears no lease.
-                RoleState::Candidate(campaign) => campaign.transfer_from = None,
+                RoleState::Candidate(campaign) => {
+                    if !planted!(CampaignOverStepBack) {
+                        campaign.transfer_from = None;
+                    }
+                }
                 RoleState::PreCandidate(_) | RoleState::Follower(_) => {}
             }
         }

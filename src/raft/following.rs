@@ -159,8 +159,9 @@ impl Consensus {
         // The round that confirms a leader to a replica without memory must not rest on it. One
         // that may have lost it does not promise either: a new leader that knows of nothing
         // committed is no sign yet that the cluster exists already.
+        let unproven = self.unproven && !planted!(UnprovenPromises);
         let forgot = |quarantine: &Quarantine| quarantine.forgot_votes && !planted!(WipedPromises);
-        if self.unproven || self.quarantine.as_ref().is_some_and(forgot) {
+        if unproven || self.quarantine.as_ref().is_some_and(forgot) {
             return false;
         }
         if length > self.hard.promise_floor && !planted!(FloorNotRaised) {

@@ -17,12 +17,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::raft::Confirmed;
 use crate::raft::RoundId;
 use crate::raft::consensus::Digest;
+use crate::sync::AtomicU64;
+use crate::sync::Count;
+use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -109,6 +111,7 @@ impl VotePromise {
     /// longer than was told, and none began later than this, so none need last longer from here.
     pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
         self.until = self.until.min(now + longest);
+        planted!(SilenceCutByStepBack => self.silence = self.silence.min(longest));
         self.silent_until = self.silent_until.min(now + self.silence);
     }
 }
@@ -299,12 +302,12 @@ impl fmt::Display for Invalidation {
 /// What happened to this node's leader leases since it started.
 #[derive(Debug, Default)]
 pub struct LeaseCounters {
-    renewals: AtomicU64,
-    expirations: AtomicU64,
-    rejections: AtomicU64,
-    invalidations: [AtomicU64; Invalidation::ALL.len()],
-    clock_regressions: AtomicU64,
-    assumption_violations: AtomicU64,
+    renewals: Count,
+    expirations: Count,
+    rejections: Count,
+    invalidations: [Count; Invalidation::ALL.len()],
+    clock_regressions: Count,
+    assumption_violations: Count,
 }
 
 impl LeaseCounters {

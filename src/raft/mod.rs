@@ -44,9 +44,6 @@ mod role;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-use arc_swap::ArcSwapOption;
 
 pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
@@ -64,6 +61,11 @@ pub use output::{
 };
 pub use quorum::{Configuration, MEMBERS_MAX};
 
+use crate::sync::AtomicU8;
+use crate::sync::AtomicU64;
+use crate::sync::Count;
+use crate::sync::Ordering;
+use crate::sync::Slot;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -101,11 +103,11 @@ pub struct Published {
     /// 0 for nobody.
     leader: AtomicU64,
     role: AtomicU8,
-    lease: ArcSwapOption<LeaseCell>,
-    freshness: ArcSwapOption<Freshness>,
+    lease: Slot<LeaseCell>,
+    freshness: Slot<Freshness>,
     lease_counters: Arc<LeaseCounters>,
-    messages_refused: AtomicU64,
-    lost_logs: AtomicU64,
+    messages_refused: Count,
+    lost_logs: Count,
 }
 
 impl Published {
@@ -164,11 +166,11 @@ impl Published {
             term: AtomicU64::new(self.term.load(Ordering::Acquire)),
             leader: AtomicU64::new(self.leader.load(Ordering::Acquire)),
             role: AtomicU8::new(self.role.load(Ordering::Acquire)),
-            lease: ArcSwapOption::new(self.lease.load_full()),
-            freshness: ArcSwapOption::new(self.freshness.load_full()),
+            lease: Slot::new(self.lease.load_full()),
+            freshness: Slot::new(self.freshness.load_full()),
             lease_counters: self.lease_counters.clone(),
-            messages_refused: AtomicU64::new(self.messages_refused()),
-            lost_logs: AtomicU64::new(self.lost_logs()),
+            messages_refused: Count::new(self.messages_refused()),
+            lost_logs: Count::new(self.lost_logs()),
         }
     }
 

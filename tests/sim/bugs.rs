@@ -37,7 +37,9 @@ use crate::many::computed_by_this_thread;
 use crate::options::Options;
 use crate::options::Profile;
 use crate::run::run;
+use cases::BEYOND;
 use cases::CASES;
+use cases::WITHOUT;
 
 /// Which runs are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,6 +163,13 @@ struct Case {
     by: By,
 }
 
+/// Correct code with clocks worse than its margin is for.
+struct Beyond {
+    aim: Aim,
+    drift_ppm: u32,
+    within: u64,
+}
+
 /// What was found in one run.
 struct Found {
     rule: String,
@@ -268,6 +277,16 @@ fn names(bugs: &[Bug]) -> String {
     names.join(" + ")
 }
 
+fn rules(case: &Case) -> String {
+    let rules: Vec<&str> = case.bugs.iter().map(|bug| bug.rule()).collect();
+    rules.join(" + ")
+}
+
+fn whats(case: &Case) -> String {
+    let whats: Vec<&str> = case.bugs.iter().map(|bug| bug.what()).collect();
+    whats.join("; ")
+}
+
 /// `BUGS`, if it is set: which bugs to look at, some together.
 fn wanted() -> Option<Vec<Vec<Bug>>> {
     let wanted = std::env::var("BUGS").ok()?;
@@ -294,14 +313,12 @@ fn wanted() -> Option<Vec<Vec<Bug>>> {
 
 /// Looks at a case: its line of the table, or why it was not found.
 fn look(case: &Case) -> Result<String, String> {
-    let rules: Vec<&str> = case.bugs.iter().map(|bug| bug.rule()).collect();
-    let whats: Vec<&str> = case.bugs.iter().map(|bug| bug.what()).collect();
     let line = |by: String, seed: String, aim: String, drift: String, took: String| {
         format!(
             "| {} | {} | {} | {by} | {seed} | {aim} | {drift} | {took} |",
             names(case.bugs),
-            rules.join(" + "),
-            whats.join("; "),
+            rules(case),
+            whats(case),
         )
     };
     let dash = || "–".to_owned();
@@ -341,6 +358,12 @@ fn look(case: &Case) -> Result<String, String> {
                     outcome.reached
                 ));
             };
+            // Else the bug had no part in it.
+            if let Some(rule) = broken(&[], found.options.clone()) {
+                let (seed, aim) = (outcome.seeds, aim.name());
+                let what = format!("{rule} in seed {seed} of `{aim}`, without a bug");
+                return Err(format!("{}: {what}", names(case.bugs)));
+            }
             let mut by = found.rule.clone();
             if !expected.iter().any(|rule| found.rule.starts_with(rule)) {
                 let _ = write!(by, " (expected {})", expected.join(" or "));
@@ -383,19 +406,165 @@ fn every_bug_is_found() {
     assert!(missed.is_empty(), "not found:\n{}", missed.join("\n"));
 }
 
+/// Whether two bugs take something away from the same rule.
+fn share_a_rule(one: Bug, other: Bug) -> bool {
+    let mut rules = one.rule().split(", ");
+    rules.any(|rule| other.rule().split(", ").any(|its| its == rule))
+}
+
+/// Defences of one rule are those that hide each other's absence, so bugs of one rule are planted
+/// together: what finds one of the two must still find something. (Of bugs that have a witness in
+/// the library, `src/planted/tests.rs` plants the pairs.)
+#[test]
+fn pairs_of_one_rule_are_found() {
+    if crate::number("BUGS_SURVEY").is_some() || wanted().is_some() {
+        return;
+    }
+    keep_quiet_about_planted_panics();
+    let single = |case: &&Case| {
+        let runs = matches!(case.by, By::Seeds(..) | By::Schedule(..));
+        case.bugs.len() == 1 && runs
+    };
+    let single: Vec<&Case> = CASES.iter().filter(single).collect();
+    let pairs: Vec<(&Case, &Case)> = single
+        .iter()
+        .enumerate()
+        .flat_map(|(place, one)| single[place + 1..].iter().map(|other| (*one, *other)))
+        .filter(|(one, other)| share_a_rule(one.bugs[0], other.bugs[0]))
+        .collect();
+    let looks = on_all_cores(&pairs, |(one, other)| {
+        let bugs = [one.bugs[0], other.bugs[0]];
+        let by = [one, other]
+            .into_iter()
+            .find_map(|case| found_as(case, &bugs));
+        by.map(|by| format!("{}: {by}", names(&bugs)))
+            .ok_or_else(|| names(&bugs))
+    });
+    let (found, missed): (Vec<_>, Vec<_>) = looks.into_iter().partition(Result::is_ok);
+    let found: Vec<String> = found.into_iter().flatten().collect();
+    println!("{} pairs of one rule:\n{}", found.len(), found.join("\n"));
+    let missed: Vec<String> = missed.into_iter().filter_map(Result::err).collect();
+    assert!(missed.is_empty(), "not found:\n{}", missed.join("\n"));
+}
+
+/// What finds `bugs`, looked for as `case` is.
+fn found_as(case: &Case, bugs: &[Bug]) -> Option<String> {
+    match case.by {
+        By::Seeds(aim, within, _) => {
+            let outcome = search(bugs, |seed| aim.options(seed), 1, within);
+            let rule = outcome.found?.rule;
+            Some(format!("{rule}, seed {} {}", outcome.seeds, aim.name()))
+        }
+        By::Schedule(name, scenario) => {
+            let _planted = planted::plant(bugs);
+            catch_unwind(scenario).is_err().then(|| name.to_owned())
+        }
+        By::Witness | By::Hidden(_) => None,
+    }
+}
+
+/// A margin that bore any drift would be none, and checkers that bear it would be blind.
+#[test]
+fn drift_beyond_the_margin_is_found() {
+    if crate::number("BUGS_SURVEY").is_some() || wanted().is_some() {
+        return;
+    }
+    let looks = on_all_cores(BEYOND, |beyond| {
+        let options = |seed| {
+            let mut options = beyond.aim.options(seed);
+            options.drift_ppm = beyond.drift_ppm;
+            options
+        };
+        let outcome = search(&[], options, 1, beyond.within);
+        let drift = f64::from(beyond.drift_ppm) / 1e4;
+        let aim = beyond.aim.name();
+        let found = outcome.found.map(|found| found.rule);
+        println!(
+            "no bug, {aim}, clocks wrong by {drift} %: {}, seed {}",
+            found.as_deref().unwrap_or("not found"),
+            outcome.seeds
+        );
+        found.is_some_and(|rule| ["L1", "L8"].iter().any(|l| rule.starts_with(l)))
+    });
+    assert!(looks.into_iter().all(|found| found));
+}
+
 const HEAD: &str = "\
 | Bug | Rule | What it does | Found by | First seed | In runs | Drift | Seconds |
 |---|---|---|---|---|---|---|---|
 ";
 
-/// Replaces the table in the simulator's README.
+/// Replaces the tables in the simulator's README.
 fn write_down(table: &str) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sim/README.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("the README says where");
-    let (_, after) = rest.split_once(END).expect("the README says where it ends");
-    std::fs::write(path, format!("{before}{BEGIN}\n{table}{END}{after}")).unwrap();
+    let (before, _, after) = readme();
+    let text = format!("{before}{BEGIN}\n{table}\n{}{END}{after}", without());
+    std::fs::write(README, text).unwrap();
 }
+
+/// The simulator's README: what is before the tables, the tables, and what is after.
+fn readme() -> (String, String, String) {
+    let text = std::fs::read_to_string(README).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("the README says where");
+    let (tables, after) = rest.split_once(END).expect("the README says where it ends");
+    (before.to_owned(), tables.to_owned(), after.to_owned())
+}
+
+/// The rules that no bug takes away.
+fn without() -> String {
+    let mut table = String::from("| Rules without a bug | Why |\n|---|---|\n");
+    for (rules, why) in WITHOUT {
+        let _ = writeln!(table, "| {rules} | {why} |");
+    }
+    table
+}
+
+/// The table tells of the bugs that there are; what was measured for each may have changed since.
+#[test]
+fn the_table_is_that_of_the_bugs() {
+    if std::env::var_os("UPDATE_BUGS").is_some() {
+        return;
+    }
+    let (_, tables, _) = readme();
+    let cells = |line: &str| -> Vec<String> {
+        let cells = line.split('|').skip(1).take(3);
+        cells.map(|cell| cell.trim().to_owned()).collect()
+    };
+    let lines = tables
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    let written: Vec<_> = lines.skip(2).map(cells).take(CASES.len()).collect();
+    let expected: Vec<_> = CASES
+        .iter()
+        .map(|case| vec![names(case.bugs), rules(case), whats(case)])
+        .collect();
+    assert_eq!(written, expected, "UPDATE_BUGS=1 writes it anew");
+    assert!(tables.contains(&without()), "UPDATE_BUGS=1 writes it anew");
+}
+
+/// Every rule of the lease protocol can be taken away, or it is said why not.
+#[test]
+fn every_rule_has_a_bug_or_a_reason() {
+    let taken: BTreeSet<&str> = Bug::ALL
+        .iter()
+        .flat_map(|bug| bug.rule().split(", "))
+        .collect();
+    let excused: BTreeSet<&str> = WITHOUT
+        .iter()
+        .flat_map(|(rules, _)| rules.split(", "))
+        .collect();
+    let rules = [("P", 38), ("A", 24), ("T", 21), ("5.2 R", 9)];
+    for (list, last) in rules {
+        for number in 1..=last {
+            let rule = format!("{list}{number}");
+            let rule = rule.as_str();
+            let (taken, excused) = (taken.contains(rule), excused.contains(rule));
+            assert!(taken != excused, "{rule}: bug {taken}, excuse {excused}");
+        }
+    }
+}
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sim/README.md");
 
 const BEGIN: &str = "<!-- The table of bugs.rs begins. -->";
 const END: &str = "<!-- The table of bugs.rs ends. -->";

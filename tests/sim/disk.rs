@@ -206,7 +206,7 @@ impl SimDisk {
             }
         };
         match ending {
-            Ending::Kill => {}
+            Ending::Kill => self.kept = self.store.clone(),
             Ending::Power if self.dice.chance(0.5) => {
                 self.marks.hit(Mark::OlderStoreFound);
                 self.store = self.kept.clone();
@@ -214,9 +214,9 @@ impl SimDisk {
             Ending::Power => {
                 self.marks.hit(Mark::EmptyStoreFound);
                 self.store = MemStore::new();
+                self.kept = MemStore::new();
             }
         }
-        self.kept = self.store.clone();
         found
     }
 

@@ -166,7 +166,6 @@ impl World {
             self.judge.marks.hit(Mark::ClockRanBack);
         }
         process.read = now;
-        let before = process.status.clone();
         self.judge.before(node, now, &input);
         if let Input::Message(envelope) = &input {
             self.trace
@@ -178,7 +177,7 @@ impl World {
             outputs.push(output);
         }
         let after = process.node.status();
-        process.status = after.clone();
+        let before = std::mem::replace(&mut process.status, after.clone());
         if (before.role, before.term) != (after.role, after.term) {
             process.lease = process.published.lease();
         }

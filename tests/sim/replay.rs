@@ -194,3 +194,36 @@ fn write_trace(options: &Options) -> Option<PathBuf> {
     std::fs::write(&path, report.trace.lines().join("\n")).ok()?;
     Some(path)
 }
+
+/// Every pitfall of the lease protocol has its row in the README, and what the row names exists.
+#[test]
+fn what_the_readme_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = include_str!("README.md");
+    let table = readme.split("## Pitfalls").nth(1).expect("it is there");
+    let table = table.split("\n## ").next().expect("there is a first");
+    let mut tests = String::new();
+    let mut folders = vec![root.join("tests/sim"), root.join("src")];
+    while let Some(folder) = folders.pop() {
+        for file in std::fs::read_dir(folder).expect("the folder is there") {
+            let path = file.expect("it reads").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                tests += &std::fs::read_to_string(path).expect("it reads");
+            }
+        }
+    }
+    for pitfall in 1..=38 {
+        let begins = format!("| P{pitfall} ");
+        let row = table.lines().find(|line| line.starts_with(&begins));
+        let row = row.unwrap_or_else(|| panic!("P{pitfall} has no row"));
+        let names: Vec<_> = row.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty() || row.contains("not yet"), "{row}");
+        for name in names {
+            let conversation = root.join(format!("src/raft/testdata/{name}.txt"));
+            let found = conversation.exists() || tests.contains(&format!("fn {name}()"));
+            assert!(found, "there is no {name}");
+        }
+    }
+}

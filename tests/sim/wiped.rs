@@ -159,3 +159,26 @@ fn p19_clocks_that_read_in_steps_round_to_the_safe_side() {
         stage.ends_well();
     }
 }
+
+/// A log that is about to lose entries of a lost leadership to those of the next one, and the
+/// process ends in between: what is found again was written by one of the two.
+#[test]
+fn a_write_that_replaces_entries_is_cut_short_and_the_log_reads_on() {
+    let mut cut_short = 0;
+    for seed in 1..=40 {
+        let text = format!(
+            "seed {seed}\nlog real\nclients 6\nconnections 4\nthink 5ms\nfaults-last 6s\n\
+             at 1500ms for 2s: isolate n1 both\nat 1500ms for 2s: isolate n2 both\n\
+             at 3600ms for 1s: slow-disk n1 3ms\nat 3600ms for 1s: slow-disk n2 3ms\n\
+             at 3600ms for 1s: slow-disk n3 3ms\n\
+             after 3600ms on appended then 100us for 1ms: crash sender power\n\
+             after 3700ms on append then 100us for 1ms: crash receiver kill\n\
+             at 4700ms for 2ms: crash leader kill\n"
+        );
+        let script = crate::script::read(&text).expect("it is well formed");
+        let report = crate::run::run(script.options);
+        assert!(report.violation.is_none(), "{seed}: {:?}", report.violation);
+        cut_short += report.marks.count(crate::marks::Mark::LogCutShort);
+    }
+    assert!(cut_short > 0);
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use leasehold::api::ClusterInfo;
+use leasehold::api::CompactionRequest;
 use leasehold::api::DeleteRangeRequest;
 use leasehold::api::ErrorKind;
 use leasehold::api::KeyRange;
@@ -17,11 +18,13 @@ use leasehold::api::ResponseBody;
 use leasehold::api::SessionCall;
 use leasehold::kv;
 use leasehold::kv::Command;
+use leasehold::kv::CompactionBudget;
 use leasehold::kv::MemStore;
 use leasehold::kv::OUTSTANDING_MAX;
 use leasehold::kv::Operation;
 use leasehold::kv::Overlay;
 use leasehold::kv::Reply;
+use leasehold::kv::ScanBudget;
 use leasehold::kv::Store;
 use leasehold::types::ClusterId;
 use leasehold::types::LogId;
@@ -31,6 +34,9 @@ use leasehold::types::Term;
 
 use super::draw::Draw;
 use super::meter;
+use super::ranges;
+use super::ranges::Held;
+use super::ranges::History;
 use super::trace::say;
 
 /// Steps of one input; what follows is not read.
@@ -98,6 +104,7 @@ struct World {
     store: MemStore,
     batched: Batched,
     model: Model,
+    held: Option<Held>,
     index: u64,
 }
 
@@ -135,7 +142,7 @@ impl World {
             0..=6 => {
                 let command = Command::Write {
                     session: self.session(draw),
-                    operation: operation(draw),
+                    operation: operation(draw, self.model.revision()),
                 };
                 self.run(&command);
             }
@@ -159,6 +166,11 @@ impl World {
             }
             10 => self.entry(None),
             11 => self.compare_batched(),
+            // Each replica removes what is compacted at its own pace.
+            12 => {
+                sweep(&mut self.store, usize::from(draw.byte() % 4), 1);
+            }
+            13 => self.scan(draw),
             _ => self.read(draw),
         }
     }
@@ -209,18 +221,14 @@ impl World {
         let progress = kv::progress(&self.store).expect("memory does not fail");
         assert_eq!(progress.applied, id);
         assert_eq!(progress.revision, self.model.revision());
+        assert_eq!(progress.compact_revision, self.model.history.compacted);
         assert_eq!(progress.sessions, self.model.sessions.len() as u64);
     }
 
     /// Any range, with any trimming, against the model.
     fn read(&mut self, draw: &mut Draw<'_>) {
-        let request = RangeRequest {
-            key: key(draw),
-            range: range(draw),
-            limit: u64::from(draw.byte() % 4),
-            keys_only: draw.bool(),
-            count_only: draw.one_in(4),
-        };
+        let (from, to) = (key(draw), range(draw));
+        let request = ranges::request(draw, from, to, &self.model.history);
         let limits = Limits {
             reply_bytes_max: [512, 600, 1000, 1 << 20][draw.below(4)],
             ..Limits::DEFAULT
@@ -230,43 +238,35 @@ impl World {
             limits.reply_bytes_max
         ));
         let found = kv::range(&self.store, &request, &limits).expect("memory does not fail");
-        let mut expected = self.model.within(&request.key, &request.range);
-        assert_eq!(found.count, expected.len() as u64, "the count is exact");
-        if request.count_only {
-            assert!(found.kvs.is_empty());
+        self.model.history.check(&request, &limits, &found);
+    }
+
+    /// Begins a scan or takes it a step further; between its steps anything may happen.
+    fn scan(&mut self, draw: &mut Draw<'_>) {
+        let Some(held) = self.held.take() else {
+            let (from, to) = (key(draw), range(draw));
+            let request = ranges::request(draw, from, to, &self.model.history);
+            say(format_args!("scan {request:?}"));
+            self.held = Held::begin(&self.store, request, &self.model.history);
             return;
-        }
-        if request.keys_only {
-            expected.iter_mut().for_each(|kv| kv.value = Bytes::new());
-        }
-        let shown = found.kvs.len();
-        assert_eq!(found.kvs, expected[..shown], "the first ones, in order");
-        assert_eq!(
-            found.more,
-            shown < expected.len(),
-            "and whether that was all"
-        );
-        let full = request.limit > 0 && shown as u64 == request.limit;
-        let bytes: usize = found
-            .kvs
-            .iter()
-            .map(|kv| kv.key.len() + kv.value.len())
-            .sum();
-        assert!(
-            request.limit == 0
-                || request.range == KeyRange::Single
-                || shown as u64 <= request.limit
-        );
-        assert!(shown <= 1 || bytes <= limits.reply_bytes_max);
-        if found.more && !full {
-            assert!(shown > 0, "whoever goes on after the last key gets on");
-        }
+        };
+        let budget = ScanBudget {
+            keys: draw.below(4),
+            bytes: [0, 20, 1 << 20][draw.below(3)],
+        };
+        self.held = held.step(&self.store, &budget, &self.model.history);
     }
 
     /// The store that is written in batches is the same store, and both are what the model says.
     fn compare_batched(&mut self) {
         self.batched.settle();
-        assert_eq!(self.batched.below, self.store, "batches change nothing");
+        let (one, other) = (&self.store, &self.batched.below);
+        assert_eq!(
+            kv::content_hash(one),
+            kv::content_hash(other),
+            "batches change nothing"
+        );
+        assert_eq!(kv::scan(one), kv::scan(other));
     }
 
     fn compare_everything(&mut self) {
@@ -281,12 +281,19 @@ impl World {
             ..RangeRequest::default()
         };
         let held = kv::range(&self.store, &all, &Limits::DEFAULT).expect("memory does not fail");
-        let expected = self.model.within(&Bytes::new(), &KeyRange::From);
-        assert_eq!(held.kvs, expected);
+        self.model.history.check(&all, &Limits::DEFAULT, &held);
         let idle = kv::idle_sessions(&self.store, LogIndex(self.index), usize::MAX);
         let idle: BTreeSet<SessionId> = idle.expect("memory does not fail").into_iter().collect();
         assert_eq!(idle, self.model.sessions.keys().copied().collect());
     }
+}
+
+/// Removes some of what is compacted; whether all of it is gone.
+fn sweep(store: &mut MemStore, events: usize, bytes: usize) -> bool {
+    let budget = CompactionBudget { events, bytes };
+    let step = kv::compact_step(store, &budget).expect("memory does not fail");
+    assert!(step.events <= events.max(1));
+    step.finished
 }
 
 /// A few short keys that are prefixes and neighbours of each other.
@@ -307,7 +314,12 @@ fn range(draw: &mut Draw<'_>) -> KeyRange {
     }
 }
 
-fn operation(draw: &mut Draw<'_>) -> Operation {
+fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
+    if draw.one_in(8) {
+        return Operation::Compact(CompactionRequest {
+            revision: draw.number(&[0, revision as u64]) as i64,
+        });
+    }
     if draw.byte() % 4 < 3 {
         let large = draw.one_in(16);
         let value = draw.bytes(12);
@@ -330,8 +342,7 @@ fn operation(draw: &mut Draw<'_>) -> Operation {
 /// What the state machine should be: maps, and the rules of README and `kv/mod.rs`.
 #[derive(Default)]
 struct Model {
-    keys: BTreeMap<Bytes, KeyValue>,
-    writes: i64,
+    history: History,
     sessions: BTreeMap<SessionId, Session>,
     cluster: Option<ClusterInfo>,
 }
@@ -346,7 +357,7 @@ struct Session {
 
 impl Model {
     fn revision(&self) -> i64 {
-        1 + self.writes
+        self.history.revision()
     }
 
     /// Applies `command` and compares what it should answer.
@@ -450,11 +461,19 @@ impl Model {
     /// `None` if the write is refused.
     fn write(&mut self, operation: &Operation) -> Option<ResponseBody> {
         match operation {
+            Operation::Compact(request) => {
+                let possible = request.revision > self.history.compacted
+                    && request.revision <= self.revision();
+                if possible {
+                    self.history.compacted = request.revision;
+                }
+                possible.then_some(ResponseBody::Compact)
+            }
             Operation::Put(put) if put.key.is_empty() => None,
             Operation::Put(put) => {
-                self.writes += 1;
-                let revision = self.revision();
-                let old = self.keys.get(&put.key).cloned();
+                let revision = self.revision() + 1;
+                let mut state = self.history.now().clone();
+                let old = state.get(&put.key).cloned();
                 let kv = KeyValue {
                     key: put.key.clone(),
                     value: put.value.clone(),
@@ -463,7 +482,8 @@ impl Model {
                     version: old.as_ref().map_or(1, |old| old.version + 1),
                     lease: 0,
                 };
-                self.keys.insert(put.key.clone(), kv);
+                state.insert(put.key.clone(), kv);
+                self.history.push(state);
                 let prev_kv = old.filter(|_| put.prev_kv);
                 Some(ResponseBody::Put(leasehold::api::PutResponse { prev_kv }))
             }
@@ -471,10 +491,11 @@ impl Model {
                 if delete.range == KeyRange::Single && delete.key.is_empty() {
                     return None;
                 }
-                let old = self.within(&delete.key, &delete.range);
-                self.writes += i64::from(!old.is_empty());
-                for kv in &old {
-                    self.keys.remove(&kv.key);
+                let old = ranges::within(self.history.now(), &delete.key, &delete.range);
+                if !old.is_empty() {
+                    let mut state = self.history.now().clone();
+                    state.retain(|key, _| old.iter().all(|kv| kv.key != key));
+                    self.history.push(state);
                 }
                 let deleted = old.len() as u64;
                 let prev_kvs = if delete.prev_kv { old } else { Vec::new() };
@@ -491,18 +512,6 @@ impl Model {
             (None, Err(error)) => assert_eq!(error.outcome, Outcome::NotApplied),
             (expected, found) => panic!("expected {expected:?}, found {found:?}"),
         }
-    }
-
-    /// The keys of a range, by asking each.
-    fn within(&self, from: &Bytes, range: &KeyRange) -> Vec<KeyValue> {
-        let means = |key: &Bytes| match range {
-            KeyRange::Single => key == from,
-            KeyRange::Prefix => key.starts_with(from),
-            KeyRange::Until(end) => key >= from && key < end,
-            KeyRange::From => key >= from,
-        };
-        let keys = self.keys.values();
-        keys.filter(|kv| means(&kv.key)).cloned().collect()
     }
 }
 

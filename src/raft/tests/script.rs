@@ -577,14 +577,6 @@ fn forged(world: &mut World, from: u64, to: u64, words: &[&str]) -> Message {
             round,
             ballot: Ballot::Granted,
         }),
-        "read-index!" => Message::ReadIndexReply(ReadIndexReply {
-            name: round,
-            mode: ReadMode::Any,
-            confirmed: Some(Confirmed {
-                index: LogIndex(number(field("index", "0"))),
-                lease_remaining: None,
-            }),
-        }),
         "release" => Message::Release,
         other => panic!("forge {other}?"),
     }

@@ -210,7 +210,11 @@ impl Leadership {
     /// A clock that ran backwards makes every round worthless (A4).
     fn reads(&mut self, now: Instant) {
         if now.went_back_since(self.read) {
+            // What was published before stands until consensus is told the time: what it is asked
+            // that needs none, it answers without.
+            let judged = self.judged;
             self.begin(self.term);
+            self.judged = judged;
         }
         self.read = now;
     }
