@@ -55,6 +55,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// A load average from which on a machine is not quiet.
 const BUSY: f64 = 1.0;
 
+/// The share of leased gets that may be served otherwise without a word.
+const NOT_LEASED: f64 = 0.001;
+
 /// Timings as short as etcd's shortest usual ones.
 const FAST: [(&str, &str); 6] = [
     ("raft.heartbeat_interval", "10ms"),
@@ -399,6 +402,16 @@ impl Measured {
                 "\nThe machine had other work when this began: run it again when it has none, and \
                  trust no figure of this.\n",
             );
+        }
+        for (row, ours, _) in &self.rows {
+            if let Some(share) = row.not_leased(ours).filter(|share| *share > NOT_LEASED) {
+                let _ = writeln!(
+                    text,
+                    "\n{}: {:.1} % of the reads were not served under the lease.",
+                    row.name,
+                    share * 100.0
+                );
+            }
         }
         let failed: u64 = self.report.runs.iter().map(|run| run.failed).sum();
         if failed > 0 {
