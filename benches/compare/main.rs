@@ -52,6 +52,12 @@ const KEYS: u32 = 10_000;
 const VALUE_BYTES: u32 = 256;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A load average from which on a machine is not quiet.
+const BUSY: f64 = 1.0;
+
+/// The share of leased gets that may be served otherwise without a word.
+const NOT_LEASED: f64 = 0.001;
+
 /// Timings as short as etcd's shortest usual ones.
 const FAST: [(&str, &str); 6] = [
     ("raft.heartbeat_interval", "10ms"),
@@ -71,6 +77,8 @@ struct Options {
     duration: Duration,
     out: PathBuf,
     data: PathBuf,
+    /// The load average before anything of ours ran, if that was not just now.
+    load_before: Option<f64>,
     /// What other benches found.
     figures: Vec<PathBuf>,
 }
@@ -85,6 +93,7 @@ impl Options {
             duration: Duration::from_secs(4),
             data: target.clone(),
             out: target,
+            load_before: None,
             figures: Vec::new(),
         };
         let mut arguments = arguments.peekable();
@@ -99,6 +108,10 @@ impl Options {
                 }
                 "--out" => options.out = path().ok_or("--out wants a directory")?,
                 "--data" => options.data = path().ok_or("--data wants a directory")?,
+                "--load-before" => {
+                    let load = arguments.next().and_then(|load| load.parse().ok());
+                    options.load_before = Some(load.ok_or("--load-before wants a number")?);
+                }
                 "--figures" => {
                     let file = path().ok_or("--figures wants a file")?;
                     options.figures.push(file);
@@ -107,7 +120,8 @@ impl Options {
                 "--bench" => {}
                 other => {
                     return Err(format!(
-                        "{other}: only --quick, --out DIR, --data DIR and --figures FILE"
+                        "{other}: only --quick, --out DIR, --data DIR, --load-before LOAD and \
+                         --figures FILE"
                     ));
                 }
             }
@@ -182,6 +196,9 @@ async fn measure(options: &Options) -> Result<Measured, Failure> {
         eprintln!("compare: there is no etcd here: SKIPPED, leasehold is measured alone");
     }
     let mut report = Report::begin();
+    if options.load_before.is_some() {
+        report.heading.load_average_before = options.load_before;
+    }
     let mut gaps_report = GapReport::begin();
     let mut fast_gaps = GapReport::begin();
     let plan = |settings: &[(&str, &str)]| ClusterPlan {
@@ -372,14 +389,30 @@ impl Measured {
             let _ = writeln!(text, "{}", row.line(ours, theirs));
         }
         text.push_str(
-            "\n| Time without | median | worst | etcd median | worst | ratio |\n\
-             |---|---|---|---|---|---|\n",
+            "\n| Time without | median | worst | while all is well | etcd median | worst \
+             | while all is well | ratio |\n|---|---|---|---|---|---|---|---|\n",
         );
         for row in &rows::GAPS {
             let _ = writeln!(text, "{}", row.line(self.gaps_of(row)));
         }
         text.push('\n');
         text.push_str(&goals::table(outcomes));
+        if heading.load_average_before.is_some_and(|load| load > BUSY) {
+            text.push_str(
+                "\nThe machine had other work when this began: run it again when it has none, and \
+                 trust no figure of this.\n",
+            );
+        }
+        for (row, ours, _) in &self.rows {
+            if let Some(share) = row.not_leased(ours).filter(|share| *share > NOT_LEASED) {
+                let _ = writeln!(
+                    text,
+                    "\n{}: {:.1} % of the reads were not served under the lease.",
+                    row.name,
+                    share * 100.0
+                );
+            }
+        }
         let failed: u64 = self.report.runs.iter().map(|run| run.failed).sum();
         if failed > 0 {
             let _ = writeln!(text, "\n{failed} requests failed: see compare.json.");

@@ -209,6 +209,18 @@ impl Row {
         )
     }
 
+    /// Of reads that are to be served under the lease, the share that was not.
+    pub(crate) fn not_leased(&self, ours: &[Run]) -> Option<f64> {
+        if self.reads < 1.0 || self.consistency != LEASED {
+            return None;
+        }
+        let paths = || ours.iter().flat_map(|run| &run.read_paths);
+        let all: u64 = paths().map(|(_, count)| count).sum();
+        let leased = paths().filter(|(path, _)| **path == "lease");
+        let leased: u64 = leased.map(|(_, count)| count).sum();
+        (all > 0).then(|| 1.0 - leased as f64 / all as f64)
+    }
+
     /// The row of the table.
     pub(crate) fn line(&self, ours: &[Run], theirs: &[Run]) -> String {
         let mut cells = vec![self.name.to_owned()];
@@ -342,6 +354,7 @@ impl GapRow {
         for gap in self.of_both(report) {
             cells.push(text(gap.map(|gap| gap.median_ms), millis));
             cells.push(text(gap.map(|gap| gap.worst_ms), millis));
+            cells.push(text(gap.map(|gap| gap.noise_ms), millis));
         }
         cells.push(ratio_text(self.ratio(report)));
         format!("| {} |", cells.join(" | "))

@@ -57,8 +57,10 @@ pub(crate) fn picture(measured: &Measured) -> String {
         let _ = writeln!(
             svg,
             "<rect x=\"150\" y=\"52\" width=\"{BAR}\" height=\"{BAR}\" fill=\"{THEIRS}\"/>\n\
-             <text x=\"168\" y=\"63\">etcd {}</text>",
-            escaped(version)
+             <text x=\"168\" y=\"63\">etcd {}</text>\n\
+             <text x=\"{:.1}\" y=\"63\" text-anchor=\"end\">leasehold / etcd</text>",
+            escaped(version),
+            WIDTH - 10.0
         );
     }
     for decade in 0..=decades as u32 {
