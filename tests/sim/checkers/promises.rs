@@ -165,8 +165,12 @@ impl Promises {
             // A4: no promise need outlast the longest one, counted from the clock as it is now.
             voter.until = voter.until.min(now + voter.longest);
             voter.silent_until = voter.silent_until.min(now + voter.silence);
-            voter.offered.clear();
-            voter.offered_by_vote = None;
+            // What has been accepted and not been told yet binds as what has.
+            let untold = voter.offered.values_mut().chain(&mut voter.offered_by_vote);
+            for promise in untold {
+                let longest = voter.longest.max(promise.length);
+                promise.until = promise.until.min(now + longest);
+            }
         }
         voter.read = now;
         if let Some((from, term, round, length)) = voter.asked.take()
