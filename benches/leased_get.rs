@@ -1,10 +1,13 @@
 //! What a leased get costs inside the server: lease check, store read, answer; no network.
 //!
-//! `cargo bench --bench leased_get`
+//! `cargo bench --bench leased_get`; after `--`, `figures=FILE` writes them there too.
 
 #![expect(clippy::unwrap_used, reason = "a bench that meets an error is over")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 #![expect(clippy::print_stdout, reason = "a bench prints what it found")]
+
+#[path = "figures/mod.rs"]
+mod figures;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -159,8 +162,9 @@ fn leased_get(published: &Published, store: &StateReader, clock: &SystemClock, k
         .is_some_and(|answer| black_box(answer).found.is_some())
 }
 
-/// Nanoseconds a call of `work`, the median of several rounds; `alone` is ticked in between.
-fn nanos(alone: &mut Alone, mut work: impl FnMut(usize) -> bool) -> f64 {
+/// Nanoseconds a call of `work` in each of several rounds, the shortest first; `alone` is ticked in
+/// between.
+fn nanos(alone: &mut Alone, mut work: impl FnMut(usize) -> bool) -> Vec<f64> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let mut spent = Duration::ZERO;
@@ -175,10 +179,11 @@ fn nanos(alone: &mut Alone, mut work: impl FnMut(usize) -> bool) -> f64 {
         rounds.push(spent.as_secs_f64() * 1e9 / READS as f64);
     }
     rounds.sort_by(f64::total_cmp);
-    rounds[rounds.len() / 2]
+    rounds
 }
 
-fn run(keys: usize, record_cache_bytes: usize, label: &str) {
+/// What a whole get took in each round.
+fn run(keys: usize, record_cache_bytes: usize, label: &str) -> Vec<f64> {
     let folder = tempfile::tempdir().unwrap();
     let mut alone = Alone::new(&folder.path().join("state"), record_cache_bytes);
     alone.prepare(keys);
@@ -201,9 +206,18 @@ fn run(keys: usize, record_cache_bytes: usize, label: &str) {
         leased_get(&published, &store, &clock, pick(number))
     });
     println!(
-        "{keys:>8} keys, {label:<28} lease check {check:>5.0} ns, store read {read:>5.0} ns, leased get \
-         {whole:>5.0} ns"
+        "{keys:>8} keys, {label:<28} lease check {:>5.0} ns, store read {:>5.0} ns, leased get \
+         {:>5.0} ns",
+        median(&check),
+        median(&read),
+        median(&whole)
     );
+    whole
+}
+
+/// Of figures in their order.
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
 }
 
 fn main() {
@@ -212,7 +226,11 @@ fn main() {
          check is one reading of both clocks and two atomic\nloads; sessions make one check for a \
          whole batch of requests, so what a read costs there lies between the last two columns."
     );
-    run(10_000, 256 << 20, "all in the record cache");
+    let mut figures = figures::Figures::default();
+    let whole = run(10_000, 256 << 20, "all in the record cache");
+    figures.add("leased get in process", whole);
     run(10_000, 0, "without a record cache");
     run(200_000, 256 << 20, "all in the record cache");
+    let file = std::env::args().find_map(|argument| figures::file_of(&argument));
+    figures.write(file.as_deref()).unwrap();
 }

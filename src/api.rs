@@ -7,12 +7,18 @@
 //! variants are only ever appended, and a struct that must grow gets a new variant of the request
 //! or reply that holds it.
 
+mod lease_report;
+
 use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+pub use self::lease_report::ClockReading;
+pub use self::lease_report::Distribution;
+pub use self::lease_report::LeaderLeaseReport;
+pub use self::lease_report::LeaseTiming;
 use crate::types::ClusterId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -138,6 +144,8 @@ pub enum Request {
     },
     /// Give up history.
     Compact(CompactionRequest),
+    /// What the leader lease depends on, as this node measures it; answered by any node.
+    LeaderLeaseReport,
     /// Compare, and do one thing or another, in one step.
     Txn(TxnRequest),
 }
@@ -148,7 +156,9 @@ impl Request {
         match self {
             Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession | Self::Compact(_) => true,
             Self::Txn(txn) => !txn.is_read_only(),
-            Self::Range(_) | Self::Status | Self::MoveLeader { .. } => false,
+            Self::Range(_) | Self::Status | Self::MoveLeader { .. } | Self::LeaderLeaseReport => {
+                false
+            }
         }
     }
 
@@ -162,7 +172,8 @@ impl Request {
             | Self::OpenSession
             | Self::Status
             | Self::MoveLeader { .. }
-            | Self::Compact(_) => false,
+            | Self::Compact(_)
+            | Self::LeaderLeaseReport => false,
         }
     }
 
@@ -176,6 +187,7 @@ impl Request {
             Self::Status => "status",
             Self::MoveLeader { .. } => "move_leader",
             Self::Compact(_) => "compact",
+            Self::LeaderLeaseReport => "leader_lease_report",
             Self::Txn(_) => "txn",
         }
     }
@@ -475,6 +487,8 @@ pub enum ResponseBody {
     MoveLeader,
     /// To [`Request::Compact`].
     Compact,
+    /// To [`Request::LeaderLeaseReport`].
+    LeaderLeaseReport(Box<LeaderLeaseReport>),
     /// To [`Request::Txn`].
     Txn(TxnResponse),
 }
@@ -795,7 +809,10 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
             }
             Ok(())
         }
-        Request::OpenSession | Request::Status | Request::MoveLeader { .. } => Ok(()),
+        Request::OpenSession
+        | Request::Status
+        | Request::MoveLeader { .. }
+        | Request::LeaderLeaseReport => Ok(()),
     }
 }
 

@@ -46,6 +46,7 @@ pub mod node;
 pub mod raft;
 #[cfg(feature = "server")]
 pub mod server;
+mod sync;
 pub mod time;
 #[cfg(feature = "transport")]
 pub mod transport;

@@ -40,13 +40,22 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => cli::report(serve(arguments, parsed.settings)),
         Command::Dev(arguments) => cli::report(dev(&arguments)),
         Command::Bench { command } => {
-            let mut out = io::BufWriter::new(io::stdout());
-            let result = bench::command::run(command, &parsed.global, &Peers, &mut out);
-            let flushed = out.flush().map_err(Failure::from);
-            cli::report(result.and(flushed))
+            printing(|out| bench::command::run(command, &parsed.global, &Peers, out))
+        }
+        Command::Verify { command } => {
+            printing(|out| bench::verify::run(command, &parsed.global, out))
         }
         other => cli::run(other, &parsed.global, &settings, &Sdk),
     }
+}
+
+/// Runs what prints to standard output.
+fn printing(verb: impl FnOnce(&mut io::BufWriter<io::Stdout>) -> Result<(), Failure>) -> ExitCode {
+    let mut out = io::BufWriter::new(io::stdout());
+    let result = verb(&mut out);
+    // What was found comes before what is wrong with it.
+    let flushed = out.flush().map_err(Failure::from);
+    cli::report(result.and(flushed))
 }
 
 fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failure> {

@@ -32,44 +32,61 @@ macro_rules! planted {
     };
 }
 
-/// Bugs, as bits.
-type Bits = u128;
+/// A set of bugs, as bits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Set([u64; 4]);
+
+impl Set {
+    const MAX: usize = 4 * 64;
+
+    fn insert(&mut self, bug: Bug) {
+        self.0[bug as usize / 64] |= 1 << (bug as usize % 64);
+    }
+
+    fn contains(self, bug: Bug) -> bool {
+        self.0[bug as usize / 64] >> (bug as usize % 64) & 1 == 1
+    }
+}
 
 thread_local! {
-    static ON: Cell<Bits> = Cell::new(from_environment());
+    static ON: Cell<Set> = Cell::new(from_environment());
     /// Bugs whose place was come to, on or not.
-    static REACHED: Cell<Bits> = const { Cell::new(0) };
+    static REACHED: Cell<Set> = Cell::default();
 }
 
 /// Whether `bug` is switched on in this thread. Its place counts as reached.
 pub fn is_on(bug: Bug) -> bool {
-    REACHED.set(REACHED.get() | bit(bug));
-    ON.get() & bit(bug) != 0
+    let mut reached = REACHED.get();
+    reached.insert(bug);
+    REACHED.set(reached);
+    ON.get().contains(bug)
 }
 
 /// Whether anything is switched on in this thread: then a panic is no news.
 pub fn is_any_on() -> bool {
-    ON.get() != 0
+    ON.get().0 != Set::default().0
 }
 
 /// Whether this thread has come to the place of `bug` since it last planted something: what is
 /// never reached cannot be found.
 pub fn was_reached(bug: Bug) -> bool {
-    REACHED.get() & bit(bug) != 0
+    REACHED.get().contains(bug)
 }
 
 /// Switches exactly `bugs` on in this thread, until the result is dropped.
 #[must_use = "the bugs go with it"]
 pub fn plant(bugs: &[Bug]) -> Planted {
-    REACHED.set(0);
-    let before = ON.replace(bugs.iter().fold(0, |on, bug| on | bit(*bug)));
+    REACHED.set(Set::default());
+    let mut on = Set::default();
+    bugs.iter().for_each(|bug| on.insert(*bug));
+    let before = ON.replace(on);
     Planted { before }
 }
 
 /// Bugs that are switched on; see [`plant`].
 #[derive(Debug)]
 pub struct Planted {
-    before: Bits,
+    before: Set,
 }
 
 impl Drop for Planted {
@@ -78,19 +95,14 @@ impl Drop for Planted {
     }
 }
 
-fn bit(bug: Bug) -> Bits {
-    1 << bug as u32
-}
-
-fn from_environment() -> Bits {
-    let Ok(names) = std::env::var("LEASEHOLD_BUGS") else {
-        return 0;
-    };
-    let names = names.split(',').filter(|name| !name.is_empty());
-    names.fold(0, |on, name| {
-        let bug = Bug::named(name).unwrap_or_else(|| panic!("LEASEHOLD_BUGS: no bug `{name}`"));
-        on | bit(bug)
-    })
+fn from_environment() -> Set {
+    let mut on = Set::default();
+    let names = std::env::var("LEASEHOLD_BUGS").unwrap_or_default();
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        let bug = Bug::named(name);
+        on.insert(bug.unwrap_or_else(|| panic!("LEASEHOLD_BUGS: no bug `{name}`")));
+    }
+    on
 }
 
 macro_rules! bugs {
@@ -146,15 +158,15 @@ impl fmt::Display for Bug {
     }
 }
 
-const _: () = assert!(Bug::ALL.len() <= Bits::BITS as usize);
+const _: () = assert!(Bug::ALL.len() <= Set::MAX);
 
 bugs! {
     // Measuring the interval.
     AckTime "P1" "the lease counts from the acknowledgement of its round"
         ["p01_lease_counts_from_the_creation_of_its_round"]
-    RoundStampedLate "P28, R1" "a round's time is that of the next heartbeat, after its name is out"
+    RoundStampedLate "P28, 5.2 R1" "a round's time is that of the next heartbeat, after its name is out"
         ["p18_lease_ends_first_at_the_worst_drift"]
-    NoBlackout "P2" "votes at once after a start"
+    NoBlackout "P2, 5.2 R4" "votes at once after a start"
         ["p02_restarted_voter_keeps_silent"]
     HalfBlackout "P2" "keeps silent for half as long after a start"
         ["p03_silence_is_as_long_as_the_longest_promise"]
@@ -168,32 +180,33 @@ bugs! {
         ["p04_own_timer_keeps_the_own_promise"]
     PreVoteUngated "P4" "grants pre-votes whatever it has promised"
         ["p06_promise_outlives_a_change_of_term"]
-    CachedNow "P5, R2" "the driver's reading is from before it took the batch"
-    CachedCheckClock "P5, R5" "a session checks the lease with the driver's last reading"
+    CachedNow "P5, 5.2 R2" "the driver's reading is from before it took the batch"
+    CachedCheckClock "P5, 5.2 R5" "a session checks the lease with the driver's last reading"
 
     // Keeping the promise.
     PromiseDropped "P6" "a new term ends the promise"
         ["p06_promise_outlives_a_change_of_term"]
-    PreVoteOnly "P7" "the gate is asked for pre-votes only"
+    PreVoteOnly "P7, 5.2 R3" "the gate is asked for pre-votes only"
         ["p07_real_vote_is_refused_while_promised"]
     CandidacyGoesOn "P8" "a pre-candidate promises a leader and goes on asking"
     UncheckedCampaign "P8" "the gate is not asked again before the campaign"
     NoBurn "P9" "the lease survives the word to the next leader"
         ["p09_transfer_burns_the_lease_before_it_is_told"]
     ResumeBurn "P9" "the lease comes back when a transfer is given up"
-        ["p09_lease_stays_burned_after_a_transfer_was_given_up"]
+        ["p09_failed_transfer_is_followed_by_a_term_with_a_lease"]
     StickyTransferFlag "P10" "the authority of a transfer is kept, and good for any term"
         ["p10_transfer_authorises_only_the_next_term"]
     LateTransferWord "P10" "the word of an earlier term to campaign is obeyed"
     TransferUnequal "4.3" "whoever is told to campaign does not look whether it has everything"
-        ["p09_lease_stays_burned_after_a_transfer_was_given_up"]
+        ["transfer_asks_only_an_equal_to_stand"]
     TransferHurried "4.3" "the word is given before the target has everything"
         ["transfer_waits_until_the_target_has_everything"]
     TransferPostponesStepDown "P11" "every transfer counts as a quorum heard"
         ["p11_transfers_do_not_keep_a_lonely_leader_in_office"]
-    NoStepDown "P12" "a leader without a quorum stays, and goes on beating"
+    NoStepDown "P12, 5.2 R6" "a leader without a quorum stays, and goes on beating"
         ["p12_leader_that_hears_nobody_steps_down_and_falls_silent"]
     VotePromiseNotMade "4.3" "an authorised vote says that it promises, and does not"
+    VoteFloorNotRaised "4.3, P34" "an authorised vote does not write down that it promises longer"
     VotesArePromises "4.3" "every vote counts as a promise to the new leader"
         ["p26_answers_of_an_earlier_term_count_for_nothing"]
     PromiseShortened "5.4" "a shorter promise replaces a longer one"
@@ -219,16 +232,20 @@ bugs! {
     BootClockOnly "P17" "the lease is judged by the boot clock alone"
         ["p18_one_wrong_clock_of_two_is_harmless"]
     EitherClockEndsPromise "P17" "a promise is over when one clock says so"
-        ["p17_suspended_voter_keeps_its_promise_longer"]
+        ["p18_one_wrong_clock_of_two_is_harmless"]
     NoMargin "P18" "the leader trusts the promise to its end"
         ["p18_lease_ends_first_at_the_worst_drift"]
     UncheckedTiming "P18, A6" "settings without a margin for the drift are accepted"
         ["raft::config::tests::a_margin_of_50_ms_is_refused_for_a_lease_of_10_s_which_needs_402"]
     StepBackIgnored "A4" "a clock that ran backwards goes unnoticed"
         ["a04_step_back_of_a_clock_voids_the_lease"]
+    SilenceCutByStepBack "A4, A23" "a clock that ran backwards cuts a silence to the longest promise"
+        ["raft::leader_lease::tests::a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise"]
+    CampaignOverStepBack "A4, 4.3" "a lease counts from a campaign that a clock ran back over"
+        ["a04_lease_of_a_transfer_does_not_count_from_before_a_step_back"]
 
     // The read.
-    MemoizedCheck "P20" "a permit is used again for 20 ms"
+    MemoizedCheck "P20" "a permit is used again for 100 ms"
     OlderSnapshot "P20" "a read is answered from the state that the one before it saw"
     OlderCommit "P20, P21" "the commit index is from before the requests arrived"
     LateArrivals "A1" "what arrives after the batch was closed is answered with it"
@@ -254,16 +271,29 @@ bugs! {
         ["round_from_before_a_read_does_not_permit_it"]
     AnswerOfApplied "A11" "a leader tells followers what it has applied instead of what is committed"
     AnswerUnconfirmed "4.4" "a leader answers followers whether its lease holds or not"
+        ["follower_read_without_a_lease_takes_a_round"]
     AnswerServesLater "4.4" "the answer to a question serves reads that came after it was put"
+        ["follower_read_needs_a_question_put_after_it_came"]
+    AnswerToEarlierLife "P25" "the answer to an earlier process's question serves reads of this one"
+        ["follower_read_is_not_answered_by_a_word_to_an_earlier_life"]
+    AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
+        ["age_of_a_follower_is_that_of_its_question"]
     FreshUnconfirmed "4.4" "a leader says how fresh it is whether its lease holds or not"
+        ["age_is_not_told_without_a_lease"]
     NamesRepeat "4.4" "names of a follower's questions repeat after a restart"
+        ["age_is_not_told_by_a_name_that_two_lives_share"]
     AgeOfNewestName "4.4" "a state is as young as the last question, answered or not"
+        ["raft::freshness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
     AgeUnapplied "4.4" "what is committed counts for the age of a state that has not applied it"
+        ["age_counts_only_what_is_applied"]
     AgeBySlowerClock "A5" "an age is told by the slower clock, as if no clock were too slow"
+        ["raft::freshness::tests::an_age_is_that_of_the_faster_clock_stretched_by_the_drift"]
     AgeOverStepBack "A4" "ages are told on after a clock ran backwards"
+        ["age_is_forgotten_when_a_clock_runs_back"]
     LeaderAgeIsNow "5.5" "a leader's state is as old as its last look, not as its last quorum"
     MinRevisionIgnored "5.8" "a read that says what was seen is shown less"
     NoOwnSuccession "P9" "a leader that failed to hand over goes on without a lease"
+        ["p09_failed_transfer_is_followed_by_a_term_with_a_lease"]
     StepDownKeepsLease "P23" "the shared cell is not voided by stepping down"
         ["p36_retired_leader_releases_the_promises"]
     LeaderVotes "P23" "a leader whose lease holds votes for another"
@@ -311,7 +341,7 @@ bugs! {
         ["p37_leader_beside_a_valid_lease_trips_the_wire"]
     TripwireForgotten "P37" "a restart forgets that the tripwire went off"
     CandidateTrips "P37" "a candidate of a later term sets the tripwire off"
-        ["p37_higher_term_of_a_candidate_is_no_proof"]
+        ["p23_lease_is_void_before_a_vote_is_given"]
 
     // Raft.
     TwoVotes "Raft 5.2" "votes twice in a term"
@@ -341,6 +371,11 @@ bugs! {
     DamageKeepsCommit "A23" "the end of a damaged log is taken for what was applied from it"
         ["raft::consensus::tests::a_damaged_log_is_not_taken_for_committed_because_something_was_applied"]
     WipedVotesAtOnce "A23" "a wiped replica that is whole again votes at once"
+        ["a23_wiped_member_outwaits_a_vote_it_has_forgotten"]
+    WipedPromises "A23" "a wiped replica promises before it is whole again"
+        ["a23_wiped_member_promises_nothing_before_it_is_whole"]
+    UnprovenPromises "A23" "a replica that may have lost everything promises a leader that knows nothing"
+        ["a23_wiped_member_promises_nobody_who_knows_of_nothing_committed"]
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"

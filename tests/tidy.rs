@@ -18,8 +18,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("time", &[]),
     ("version", &[]),
+    ("sync", &[]),
     ("api", &["types"]),
-    ("raft", &["types", "time"]),
+    ("raft", &["types", "time", "sync"]),
     ("log", &["types", "time"]),
     ("kv", &["types", "time", "api"]),
     ("wire", &["types", "time", "api", "raft", "kv"]),
@@ -40,6 +41,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "types",
             "time",
             "version",
+            "sync",
             "api",
             "raft",
             "log",
@@ -65,7 +67,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "bench",
-        &["types", "time", "version", "api", "clock", "client", "cli"],
+        &[
+            "types", "time", "version", "api", "raft", "clock", "client", "cli",
+        ],
     ),
     ("etcd", &["api", "cli", "bench"]),
 ];

@@ -3,7 +3,7 @@
 //!
 //! `cargo bench --bench loopback`. For a closer look, after `--`: `quick` for one short round of
 //! each row, `64x1` for gets of 64 callers on one connection and nothing else, `alone` for a cluster
-//! of one, `solo` to leave the echo out; and `LEASEHOLD_BENCH_WRAPPER="valgrind --tool=callgrind"` or the like for the nodes.
+//! of one, `solo` to leave the echo out, `figures=FILE` to write them there too; and `LEASEHOLD_BENCH_WRAPPER="valgrind --tool=callgrind"` or the like for the nodes.
 //!
 //! Rows that belong together take turns, so that a busy machine spoils both sides of a ratio alike;
 //! shown are the medians of the rounds. CPU is what the leader's process used while it served,
@@ -20,10 +20,13 @@ mod echo;
     reason = "only its certificates and configurations are needed here"
 )]
 mod embedded;
+#[path = "../figures/mod.rs"]
+mod figures;
 mod load;
 mod processes;
 
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,6 +38,7 @@ use leasehold::types::NodeId;
 use leasehold::wire;
 
 use crate::echo::EchoClient;
+use crate::figures::Figures;
 use crate::load::Load;
 use crate::load::Round;
 use crate::processes::Process;
@@ -56,6 +60,8 @@ struct Plan {
     only: Option<(usize, usize)>,
     /// No echo, so that a profile of this process shows the SDK alone.
     solo: bool,
+    /// Where figures are written for other benches.
+    figures: Option<PathBuf>,
 }
 
 impl Plan {
@@ -66,8 +72,13 @@ impl Plan {
             length: Duration::from_secs(2),
             only: None,
             solo: false,
+            figures: None,
         };
         for argument in arguments {
+            if let Some(file) = figures::file_of(&argument) {
+                plan.figures = Some(file);
+                continue;
+            }
             match argument.split_once('x') {
                 _ if argument == "quick" => {
                     plan.rounds = 1;
@@ -113,6 +124,7 @@ async fn bench(folder: &Path, plan: &Plan) {
         .map(|number| Process::node(&folder.join(format!("n{number}.toml"))))
         .collect();
     let echo = Process::echo(&folder.join("pki"));
+    let mut figures = Figures::default();
     let clients = connect(folder, &nodes).await;
     fill(&clients[0]).await;
     let leader = leader(&clients[0], &nodes).await;
@@ -166,18 +178,30 @@ async fn bench(folder: &Path, plan: &Plan) {
             of(&|pair| pair.0.round.rate / pair.1.round.rate),
             of(&|pair| pair.0.round.micros(0.5) / pair.1.round.micros(0.5)),
         );
+        let mut note = |name: &str, of: &dyn Fn(&(Measured, Measured)) -> f64| {
+            let name = format!("{name} {callers}x{connections}");
+            figures.add(&name, pairs.iter().map(of));
+        };
+        if !plan.solo {
+            note("rate/echo", &|(get, echo)| get.round.rate / echo.round.rate);
+            note("p50/echo", &|(get, echo)| {
+                get.round.micros(0.5) / echo.round.micros(0.5)
+            });
+        }
+        note("server CPU", &|(get, _)| get.micros_of(get.server));
     }
 
     if plan.only.is_none() {
-        writes(plan, &clients).await;
+        writes(plan, &clients, &mut figures).await;
     }
+    figures.write(plan.figures.as_deref()).unwrap();
     println!("load at the end: {}", busyness());
     for client in clients {
         client.close().await;
     }
 }
 
-async fn writes(plan: &Plan, clients: &[Client]) {
+async fn writes(plan: &Plan, clients: &[Client], figures: &mut Figures) {
     println!("\n| Put | puts/s | p50 | p99 |\n|---|---|---|---|");
     for callers in [1, 64, 256] {
         let mut rounds = Vec::new();
@@ -208,6 +232,8 @@ async fn writes(plan: &Plan, clients: &[Client]) {
         median(pairs.iter().map(|pair| pair.1)),
         median(pairs.iter().map(|pair| pair.1 / pair.0)),
     );
+    let ratios = pairs.iter().map(|(quiet, busy)| busy / quiet);
+    figures.add("p99 beside writers/without", ratios);
 }
 
 /// A round with what it cost the process that served it, and this one.

@@ -106,9 +106,10 @@ fn the_bytes_of_every_request_are_pinned() {
             "05 0103",
         ),
         (Request::Compact(CompactionRequest { revision: 5 }), "06 0a"),
+        (Request::LeaderLeaseReport, "07"),
         (
             Request::Txn(txn),
-            "07 05 016b 00 00 00 02 016b 00 01 01 04 016b 01 02 02 06 016b 02016d 03 03 0176 \
+            "08 05 016b 00 00 00 02 016b 00 01 01 04 016b 01 02 02 06 016b 02016d 03 03 0176 \
              016b 03 00 04 08 02 01 016b 0176 00 00 00 02 016b 00 00 02 00 016b 00 00 00 00 00 00 \
              00 00 00 00 00 03 00 00 00",
         ),
@@ -158,7 +159,7 @@ fn the_bytes_of_every_reply_are_pinned() {
         (ResponseBody::Compact, "06"),
         (
             ResponseBody::Txn(txn),
-            "07 01 04 00 00 00 00 01 00 02 03 00 03 00 00",
+            "08 01 04 00 00 00 00 01 00 02 03 00 03 00 00",
         ),
     ]);
 }

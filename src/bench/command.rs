@@ -16,6 +16,7 @@ use super::gap::GapReport;
 use super::gap::Subject;
 use super::generator;
 use super::generator::Plan;
+use super::heading::cores;
 use super::leasehold::Leasehold;
 use super::load::Choice;
 use super::load::Keys;
@@ -24,7 +25,6 @@ use super::load::Zipf;
 use super::progress::Progress;
 use super::report::Report;
 use super::report::Run;
-use super::report::cores;
 use super::store::Connector;
 use crate::cli::arguments::GlobalArgs;
 use crate::cli::arguments::bench::BenchCommand;
@@ -245,30 +245,19 @@ fn gap(
             None => None,
             Some(kind) => Some(peers.start(kind, &parent, &arguments.peer_set).await?),
         };
-        let theirs = theirs.as_mut();
+        let mut turns = Turns {
+            cases: &cases,
+            rounds: arguments.rounds,
+            progress,
+            report: &mut report,
+        };
         if is_own {
             let mut ours = OwnCluster::start(&own_cluster(&arguments.own)?).await?;
-            gaps(
-                &mut ours,
-                theirs,
-                &cases,
-                arguments.rounds,
-                progress,
-                &mut report,
-            )
-            .await
+            turns.take(&mut ours, theirs.as_mut()).await
         } else {
-            let target = Target::find(global, &Surroundings::default())?;
+            let target = Target::find(global, &Surroundings::of_process()?)?;
             let mut ours = ExistingCluster::find(&target).await?;
-            gaps(
-                &mut ours,
-                theirs,
-                &cases,
-                arguments.rounds,
-                progress,
-                &mut report,
-            )
-            .await
+            turns.take(&mut ours, theirs.as_mut()).await
         }
     })?;
     report.end();
@@ -276,32 +265,43 @@ fn gap(
     Ok(())
 }
 
-/// Takes leadership away in turns, and notes what that came to.
-///
-/// # Errors
-/// A cluster did not come back to life.
-pub async fn gaps<S: Subject, T: Subject>(
-    ours: &mut S,
-    mut theirs: Option<&mut T>,
-    cases: &[GapCase],
-    rounds: u32,
-    progress: Progress,
-    report: &mut GapReport,
-) -> Result<(), Failure> {
-    for case in cases {
-        let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            of_ours.push(gap::round(ours, *case, progress).await?);
-            if let Some(theirs) = theirs.as_deref_mut() {
-                of_theirs.push(gap::round(theirs, *case, progress).await?);
+/// Changes of leadership in one store after the other.
+pub struct Turns<'a> {
+    /// What happens to leaders.
+    pub cases: &'a [GapCase],
+    /// How often each.
+    pub rounds: u32,
+    /// Where it is told as it happens.
+    pub progress: Progress,
+    /// Where it is noted.
+    pub report: &'a mut GapReport,
+}
+
+impl Turns<'_> {
+    /// Takes leadership away in turns, and notes what that came to.
+    ///
+    /// # Errors
+    /// A cluster did not come back to life.
+    pub async fn take<S: Subject, T: Subject>(
+        &mut self,
+        ours: &mut S,
+        mut theirs: Option<&mut T>,
+    ) -> Result<(), Failure> {
+        for case in self.cases {
+            let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
+            for _ in 0..self.rounds {
+                of_ours.push(gap::round(ours, *case, self.progress).await?);
+                if let Some(theirs) = theirs.as_deref_mut() {
+                    of_theirs.push(gap::round(theirs, *case, self.progress).await?);
+                }
+            }
+            self.report.add(ours.name(), *case, &of_ours);
+            if let Some(theirs) = theirs.as_deref() {
+                self.report.add(theirs.name(), *case, &of_theirs);
             }
         }
-        report.add(ours.name(), *case, &of_ours);
-        if let Some(theirs) = theirs.as_deref() {
-            report.add(theirs.name(), *case, &of_theirs);
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Runs `work` on a thread of its own runtime until it is done, or until this process is told to

@@ -26,19 +26,17 @@ pub use self::leasehold::LeaseholdProber;
 
 use super::Stopwatch;
 use super::Wall;
-use super::cpu;
+use super::figures::duration_text;
+use super::figures::median;
+use super::heading::Heading;
+use super::heading::print_for_programs;
 use super::pacemaker::Pacemaker;
 use super::progress::Progress;
-use super::report::cores;
-use super::report::duration_text;
-use super::report::median;
 use crate::cli::arguments::Format;
 use crate::cli::arguments::bench::GapCase;
 use crate::cli::failure::Failure;
 use crate::cli::print::Align;
-use crate::cli::print::fields;
 use crate::cli::print::table;
-use crate::version;
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-gap/1";
@@ -123,18 +121,9 @@ impl Kind {
 /// All that was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct GapReport {
-    /// The shape of this document.
-    pub schema: &'static str,
-    /// The version that measured.
-    pub version: &'static str,
-    /// The commit that it was made from.
-    pub commit: &'static str,
-    /// Cores of this machine.
-    pub cores: usize,
-    /// Its load average over the minute before.
-    pub load_average_before: Option<f64>,
-    /// The same, when all was done.
-    pub load_average_after: Option<f64>,
+    /// Of what, and where.
+    #[serde(flatten)]
+    pub heading: Heading,
     /// Every figure of every store.
     pub gaps: Vec<Gap>,
 }
@@ -163,12 +152,7 @@ impl GapReport {
     /// Nothing yet; notes how busy the machine is.
     pub fn begin() -> Self {
         Self {
-            schema: SCHEMA,
-            version: version::VERSION,
-            commit: version::COMMIT,
-            cores: cores(),
-            load_average_before: cpu::load_average(),
-            load_average_after: None,
+            heading: Heading::begin(SCHEMA),
             gaps: Vec::new(),
         }
     }
@@ -202,7 +186,7 @@ impl GapReport {
 
     /// All was done.
     pub fn end(&mut self) {
-        self.load_average_after = cpu::load_average();
+        self.heading.end();
     }
 
     /// The figure of this store, case and probe.
@@ -216,10 +200,8 @@ impl GapReport {
     /// # Errors
     /// Those of `out`.
     pub fn print(&self, out: &mut impl Write, format: Format) -> io::Result<()> {
-        match format {
-            Format::Json => return writeln!(out, "{}", serde_json::to_string_pretty(self)?),
-            Format::Fields => return fields(out, &serde_json::to_value(self)?),
-            Format::Simple | Format::Table => {}
+        if print_for_programs(out, self, format)? {
+            return Ok(());
         }
         let columns = [
             ("STORE", Align::Left),

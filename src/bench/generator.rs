@@ -83,6 +83,15 @@ pub struct Outcome {
     pub client_cpu: Duration,
 }
 
+impl Outcome {
+    fn note_cpu(&mut self, plan: &Plan, servers: &CpuTime, ours: &CpuTime) -> Result<(), Failure> {
+        let spent = servers.spent()?;
+        self.server_cpu = (!plan.server_pids.is_empty()).then_some(spent);
+        self.client_cpu = ours.spent()?;
+        Ok(())
+    }
+}
+
 /// What happened lately.
 #[derive(Clone, Debug)]
 pub struct Interval {
@@ -199,9 +208,7 @@ pub fn run<C: Connector>(
                 continue;
             }
             Sampling::During if now >= end => {
-                let spent = servers.spent()?;
-                outcome.server_cpu = (!plan.server_pids.is_empty()).then_some(spent);
-                outcome.client_cpu = ours.spent()?;
+                outcome.note_cpu(plan, &servers, &ours)?;
                 sampling = Sampling::After;
                 continue;
             }
@@ -235,6 +242,10 @@ pub fn run<C: Connector>(
                 return Err(Failure::refused("a thread of the load ended too early"));
             }
         }
+    }
+    if matches!(sampling, Sampling::During) {
+        // On a busy machine all threads may be done before this one wakes up.
+        outcome.note_cpu(plan, &servers, &ours)?;
     }
     for thread in threads {
         // It has said that it is done.

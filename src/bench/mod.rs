@@ -1,4 +1,4 @@
-//! Load on a cluster, and how the cluster bears it: `leasehold bench`.
+//! Load on a cluster, and how the cluster bears it: `leasehold bench` and `leasehold verify`.
 //!
 //! A [`generator`] puts a [`load`] on a [`store`] and keeps a [`tally`]; a [`report`] says what
 //! came of it. Two ways of asking: in a *closed loop* each client sends its next request when the
@@ -16,8 +16,11 @@
 pub mod cluster;
 pub mod command;
 pub mod cpu;
+pub mod figures;
 pub mod gap;
 pub mod generator;
+pub mod heading;
+pub mod history;
 pub mod leasehold;
 pub mod load;
 pub mod pace;
@@ -27,6 +30,7 @@ pub mod progress;
 pub mod report;
 pub mod store;
 pub mod tally;
+pub mod verify;
 
 use std::time::Duration;
 use std::time::Instant;

@@ -39,6 +39,7 @@ pub struct Process {
     child: Child,
     log: PathBuf,
     ended: Option<ExitStatus>,
+    told_to_end: bool,
 }
 
 /// How a process is ended.
@@ -84,6 +85,7 @@ impl Process {
             child,
             log: log.to_owned(),
             ended: None,
+            told_to_end: false,
         })
     }
 
@@ -116,7 +118,9 @@ impl Process {
         self.signal(match how {
             Ending::Stop => Signal::TERM,
             Ending::Kill => Signal::KILL,
-        })
+        })?;
+        self.told_to_end = true;
+        Ok(())
     }
 
     /// Waits until it has ended, and after a while makes it.
@@ -127,20 +131,21 @@ impl Process {
         let watch = Wall::start();
         while self.poll()?.is_none() {
             if watch.elapsed() > PATIENCE {
-                self.signal(Signal::KILL)?;
+                self.child.kill()?;
             }
             thread::sleep(POLL);
         }
         Ok(())
     }
 
-    /// Says that it has ended, if it has, with its last words.
+    /// Says that it has ended, if it has although nobody told it to, with its last words.
     ///
     /// # Errors
-    /// It has ended, or the system does not say.
+    /// That, or the system does not say.
     pub fn check(&mut self) -> Result<(), Failure> {
         match self.poll()? {
             None => Ok(()),
+            Some(_) if self.told_to_end => Ok(()),
             Some(status) => Err(Failure::refused(format!(
                 "{} ended by itself ({status}): {}",
                 self.name,
@@ -171,6 +176,9 @@ impl Process {
 
     fn signal(&mut self, signal: Signal) -> Result<(), Failure> {
         self.check()?;
+        if self.ended.is_some() {
+            return Err(Failure::refused(format!("{} has ended", self.name)));
+        }
         // It has not been waited for, so the number is still its own.
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         let sent = pid.map(|pid| rustix::process::kill_process(pid, signal));
@@ -251,16 +259,23 @@ mod tests {
             process.resume().unwrap();
             process.begin_to_end(how).unwrap();
             process.wait().unwrap();
-            let failure = process.check().unwrap_err();
-            assert!(
-                failure.message.contains("sleeper ended by itself"),
-                "{failure}"
-            );
+            process.check().expect("it was told to");
             assert!(
                 process.resume().is_err(),
                 "no signal to a number that may be another's"
             );
         }
+        let log = directory.path().join("short");
+        let line = ["-c", "echo my last words; exit 3"];
+        let mut short = Process::start("short", Path::new("/bin/sh"), line, &log).unwrap();
+        short.wait().unwrap();
+        let failure = short.check().unwrap_err();
+        assert!(
+            failure.message.contains("short ended by itself"),
+            "{failure}"
+        );
+        assert!(failure.message.contains("my last words"), "{failure}");
+
         let mut paused = sleeper(&directory);
         paused.pause().unwrap();
         let pid = paused.pid();

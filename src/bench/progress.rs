@@ -4,9 +4,9 @@ use std::io;
 use std::io::IsTerminal;
 use std::io::Write;
 
+use super::figures::duration_text;
+use super::figures::number_text;
 use super::generator::Interval;
-use super::report::duration_text;
-use super::report::number_text;
 
 /// Where lines of progress go: to standard error if that is a terminal, else nowhere.
 #[derive(Clone, Copy, Debug)]

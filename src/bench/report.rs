@@ -15,18 +15,22 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cpu;
+use super::figures::duration_text;
+use super::figures::median;
+use super::figures::micros_text;
+use super::figures::number_text;
+use super::figures::ratio_text;
 use super::generator::Outcome;
 use super::generator::Plan;
+use super::heading::Heading;
+use super::heading::print_for_programs;
 use super::load::Choice;
 use super::tally::Latencies;
 use super::tally::Series;
 use crate::api::Consistency;
 use crate::cli::arguments::Format;
 use crate::cli::print::Align;
-use crate::cli::print::fields;
 use crate::cli::print::table;
-use crate::version;
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-bench/1";
@@ -34,18 +38,9 @@ const SCHEMA: &str = "leasehold-bench/1";
 /// A whole bench.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The shape of this document.
-    pub schema: &'static str,
-    /// The version that measured.
-    pub version: &'static str,
-    /// The commit that it was made from.
-    pub commit: &'static str,
-    /// Cores of this machine.
-    pub cores: usize,
-    /// Its load average over the minute before.
-    pub load_average_before: Option<f64>,
-    /// The same, when all was done.
-    pub load_average_after: Option<f64>,
+    /// Of what, and where.
+    #[serde(flatten)]
+    pub heading: Heading,
     /// Every load, in the order in which they were put on.
     pub runs: Vec<Run>,
     /// What the stores have of each other; empty if there was only one.
@@ -164,12 +159,7 @@ impl Report {
     /// Nothing yet; notes how busy the machine is.
     pub fn begin() -> Self {
         Self {
-            schema: SCHEMA,
-            version: version::VERSION,
-            commit: version::COMMIT,
-            cores: cores(),
-            load_average_before: cpu::load_average(),
-            load_average_after: None,
+            heading: Heading::begin(SCHEMA),
             runs: Vec::new(),
             ratios: Vec::new(),
         }
@@ -177,7 +167,7 @@ impl Report {
 
     /// All was put on. Compares stores that took turns.
     pub fn end(&mut self) {
-        self.load_average_after = cpu::load_average();
+        self.heading.end();
         self.ratios = ratios(&self.runs);
     }
 
@@ -186,11 +176,12 @@ impl Report {
     /// # Errors
     /// Those of `out`.
     pub fn print(&self, out: &mut impl Write, format: Format) -> io::Result<()> {
+        if print_for_programs(out, self, format)? {
+            return Ok(());
+        }
         match format {
-            Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(self)?),
-            Format::Fields => fields(out, &serde_json::to_value(self)?),
             Format::Table => self.print_table(out),
-            Format::Simple => self.print_simple(out),
+            _ => self.print_simple(out),
         }
     }
 
@@ -563,17 +554,6 @@ fn ratios(runs: &[Run]) -> Vec<Ratio> {
     ratios
 }
 
-/// The middle one, or the mean of the middle two; zero of none.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match (sorted.len(), sorted.len() / 2) {
-        (0, _) => 0.0,
-        (count, middle) if count % 2 == 1 => sorted[middle],
-        (_, middle) => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
-}
-
 /// With three digits behind the point, beyond which nothing is known.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
@@ -629,57 +609,6 @@ fn consistency_name(consistency: Consistency) -> &'static str {
         Consistency::LeaseOnly => "lease",
         Consistency::Serializable => "serializable",
         Consistency::MaxStaleness(_) => "bounded",
-    }
-}
-
-/// How many cores this process may use.
-pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// A count, in groups of three digits.
-pub fn number_text(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A latency, with three digits at most.
-pub fn duration_text(taken: Duration) -> String {
-    micros_text(taken.as_secs_f64() * 1e6)
-}
-
-fn micros_text(micros: f64) -> String {
-    let (number, unit) = match micros {
-        micros if micros < 999.5 => (micros, "µs"),
-        micros if micros < 999_500.0 => (micros / 1e3, "ms"),
-        micros => (micros / 1e6, "s"),
-    };
-    // Three digits, no more than are known and no zeros behind the point.
-    let digits = match number {
-        number if number < 9.995 => 2,
-        number if number < 99.95 => 1,
-        _ => 0,
-    };
-    let text = format!("{number:.digits$}");
-    let text = match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.'),
-        false => &text,
-    };
-    format!("{text}{unit}")
-}
-
-fn ratio_text(ratio: f64) -> String {
-    match ratio {
-        ratio if ratio < 0.1 => format!("{ratio:.3}"),
-        ratio if ratio < 10.0 => format!("{ratio:.2}"),
-        ratio => format!("{ratio:.1}"),
     }
 }
 

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use self::bench::BenchCommand;
+use self::bench::VerifyCommand;
 use crate::api::Consistency;
 use crate::types::ClusterId;
 
@@ -149,6 +150,12 @@ pub enum Command {
         /// What to measure.
         #[command(subcommand)]
         command: BenchCommand,
+    },
+    /// Find out whether this hardware keeps what a cluster relies on
+    Verify {
+        /// What to verify.
+        #[command(subcommand)]
+        command: VerifyCommand,
     },
     /// Make and check certificates
     Cert {

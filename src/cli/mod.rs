@@ -5,7 +5,7 @@
 //! knows nothing of connections; `connection` decides whom to talk to and how.
 //!
 //! Verbs that need a server in this process (`serve`, `dev`) end in a seam here: this module knows
-//! the client side only, and `main` puts the server in; so does it `bench`, which stands beside.
+//! the client side only, and `main` puts the server in; so it does `bench` and `verify`, which stand beside.
 
 pub mod arguments;
 pub mod cert;
@@ -118,7 +118,7 @@ fn parse_from(
 }
 
 /// Runs a verb that needs no server in this process, and says how it ended. The others (`serve`,
-/// `dev`, `bench`) are `main`'s, and refused here.
+/// `dev`, `bench`, `verify`) are `main`'s, and refused here.
 pub fn run(
     command: Command,
     global: &GlobalArgs,
@@ -159,7 +159,7 @@ fn dispatch(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let verb = match command {
-        Command::Serve(_) | Command::Dev(_) | Command::Bench { .. } => {
+        Command::Serve(_) | Command::Dev(_) | Command::Bench { .. } | Command::Verify { .. } => {
             return Err(Failure::usage("this verb is carried out by `main`"));
         }
         Command::Cert { command } => return cert::run(command, out),

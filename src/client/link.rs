@@ -230,7 +230,8 @@ fn is_large(request: &Request) -> bool {
         Request::OpenSession
         | Request::Status
         | Request::MoveLeader { .. }
-        | Request::Compact(_) => false,
+        | Request::Compact(_)
+        | Request::LeaderLeaseReport => false,
     }
 }
 

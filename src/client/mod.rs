@@ -57,6 +57,7 @@ use crate::api::Consistency;
 use crate::api::DeleteRangeRequest;
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::api::LeaderLeaseReport;
 use crate::api::Outcome;
 use crate::api::PutRequest;
 use crate::api::RangeRequest;
@@ -352,6 +353,34 @@ impl Client {
         }
     }
 
+    /// Asks one node what the leader lease depends on, as that node measures it: the one at
+    /// `endpoint`, whether or not this client was given it.
+    ///
+    /// # Errors
+    /// The node cannot be reached within the default timeout.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn leader_lease_report(
+        &self,
+        endpoint: impl Into<String>,
+    ) -> Result<LeaderLeaseReport, Error> {
+        let endpoint = with_port(&endpoint.into())?;
+        let errand = Errand {
+            request: Request::LeaderLeaseReport,
+            consistency: Consistency::Serializable,
+            min_revision: 0,
+            ticket: None,
+            timeout: self.inner.options.timeout,
+            only: Some(&endpoint),
+        };
+        let (_, body) = parts(self.inner.router.run(errand).await.map_err(|f| f.error)?);
+        match body {
+            ResponseBody::LeaderLeaseReport(report) => Ok(*report),
+            other => Err(senseless(&other, Outcome::NotApplied)),
+        }
+    }
+
     /// Has the leader hand leadership over: to `target`, or to the most up to date voter.
     ///
     /// # Errors
@@ -400,11 +429,12 @@ impl Client {
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
             }
-            Request::OpenSession | Request::Status => {
+            Request::OpenSession | Request::Status | Request::LeaderLeaseReport => {
                 return Err(Error::not_applied(
                     ErrorKind::Unsupported,
                     format!(
-                        "`{}` is not asked of a cluster: see Client::status",
+                        "`{}` is not asked of a cluster: see Client::status and \
+                         Client::leader_lease_report",
                         request.method()
                     ),
                 ));
@@ -663,6 +693,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::Status(_) => "status",
         ResponseBody::MoveLeader => "move-leader",
         ResponseBody::Compact => "compact",
+        ResponseBody::LeaderLeaseReport(_) => "leader-lease-report",
         ResponseBody::Txn(_) => "transaction",
     };
     Error {

@@ -409,7 +409,7 @@ impl Router {
 
     /// Where to go: to the leader if one is known, else around, not at once to where it failed.
     fn target(&self, call: &Call, progress: &Progress) -> Target {
-        let anyone = matches!(call.request, Request::Status)
+        let anyone = matches!(call.request, Request::Status | Request::LeaderLeaseReport)
             || (call.request.is_read()
                 && matches!(
                     call.consistency,
@@ -607,7 +607,10 @@ enum Safety {
 impl Safety {
     fn of(request: &Request, numbered: bool) -> Self {
         match request {
-            Request::Range(_) | Request::Status | Request::OpenSession => Self::Repeatable,
+            Request::Range(_)
+            | Request::Status
+            | Request::LeaderLeaseReport
+            | Request::OpenSession => Self::Repeatable,
             Request::Txn(txn) if txn.is_read_only() => Self::Repeatable,
             Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) | Request::Txn(_)
                 if numbered =>

@@ -177,12 +177,7 @@ impl EtcdCluster {
                 return Ok(leader);
             }
             for member in &mut self.members {
-                if let Some(process) = &mut member.process
-                    && Some(member.name.as_str())
-                        != not.map(|not| format!("e{}", not + 1)).as_deref()
-                {
-                    process.check()?;
-                }
+                member.process.as_mut().map_or(Ok(()), Process::check)?;
             }
             if watch.elapsed() > PATIENCE {
                 return Err(Failure::refused(format!(

@@ -38,7 +38,6 @@ use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::RequestId;
-use crate::types::Role;
 use crate::types::SessionId;
 
 pub use io::Input;
@@ -227,10 +226,10 @@ impl Node {
             | Request::Txn(_) => {
                 self.start_write(now, id, &call, deadline);
             }
-            Request::Status => self.refuse(
+            Request::Status | Request::LeaderLeaseReport => self.refuse(
                 id,
                 ErrorKind::Unsupported,
-                "status is answered by the session that received it, not by consensus",
+                "this is answered by the session that received it, not by consensus",
             ),
         }
     }
@@ -238,12 +237,12 @@ impl Node {
     /// A command that founds the cluster in the log: its identity and first members. Proposed by
     /// the first leader once it is ready; applying it twice changes nothing.
     fn found_cluster(&mut self, now: Instant) {
-        if self.founded {
+        if self.founded || self.consensus.leads_in().is_none() {
             return;
         }
         let status = self.consensus.status();
         let proposed = self.founding.is_some_and(|id| id.term == status.term);
-        if status.role != Role::Leader || !status.ready || proposed {
+        if !status.ready || proposed {
             return;
         }
         let command = Command::Bootstrap(ClusterInfo {
@@ -257,8 +256,7 @@ impl Node {
     /// Asks for sessions that were not used since a sample old enough. The clock is the
     /// leader's own and starts anew with each leadership, so a session is never forgotten early.
     fn forget_idle_sessions(&mut self, now: Instant) {
-        let status = self.consensus.status();
-        if status.role != Role::Leader || !status.ready {
+        if self.consensus.leads_in().is_none() || !self.consensus.status().ready {
             self.session_samples.clear();
             return;
         }

@@ -29,7 +29,6 @@ use crate::time::Instant;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::RequestId;
-use crate::types::Role;
 use crate::types::Term;
 
 /// Everything that waits inside a node. Every operation is O(log n).
@@ -318,8 +317,7 @@ impl Node {
     /// Answers what waits on a leadership that is over. A write is answered *unknown*: its entry
     /// may still be committed by the next leader.
     pub(super) fn give_up_on_lost_leadership(&mut self) {
-        let status = self.consensus.status();
-        let leadership = (status.role == Role::Leader).then_some(status.term);
+        let leadership = self.consensus.leads_in();
         if self.waiting.leadership == leadership {
             return;
         }

@@ -16,6 +16,7 @@ use crate::kv::apply;
 use crate::raft::Configuration;
 use crate::raft::Payload;
 use crate::raft::ReadPermit;
+use crate::types::Role;
 use crate::types::SessionId;
 
 /// Nodes that hand each other messages; what they do not say stays in their hands.

@@ -10,36 +10,77 @@ use super::*;
 
 #[test]
 fn every_witness_notices_its_bug_and_nothing_else() {
-    let bugs = Bug::ALL.iter().filter(|bug| bug.witness().is_some());
-    let queue = Mutex::new(bugs);
-    let wrong = Mutex::new(Vec::new());
-    let work = || {
+    let wrong = on_two_threads(Bug::ALL, |bug| {
+        let witness = bug.witness()?;
+        let (without, with) = (passes(witness, ""), passes(witness, &bug.to_string()));
+        let line = format!("{bug}: {witness} passes without: {without:?}, with: {with:?}");
+        ((without, with) != (Some(true), Some(false))).then_some(line)
+    });
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Bugs of one rule may hide each other: whoever notices one of the two must notice both together.
+/// (Of those that have no witness, `tests/sim/bugs.rs` plants the pairs.)
+#[test]
+fn witnesses_notice_pairs_of_one_rule() {
+    let share_a_rule = |one: Bug, other: Bug| {
+        let mut rules = one.rule().split(", ");
+        rules.any(|rule| other.rule().split(", ").any(|its| its == rule))
+    };
+    let mut pairs = Vec::new();
+    for (place, one) in Bug::ALL.iter().enumerate() {
+        for other in &Bug::ALL[place + 1..] {
+            if share_a_rule(*one, *other) && one.witness().or(other.witness()).is_some() {
+                pairs.push((*one, *other));
+            }
+        }
+    }
+    let missed = on_two_threads(&pairs, |(one, other)| {
+        let both = format!("{one},{other}");
+        let mut witnesses = [one.witness(), other.witness()].into_iter().flatten();
+        let noticed = witnesses.any(|witness| passes(witness, &both) == Some(false));
+        (!noticed).then_some(both)
+    });
+    assert!(missed.is_empty(), "not noticed: {}", missed.join(" "));
+    assert!(pairs.len() > 50, "{}", pairs.len());
+}
+
+/// What `work` says of each of `all`.
+fn on_two_threads<T: Copy + Sync>(
+    all: &[T],
+    work: impl Fn(T) -> Option<String> + Sync,
+) -> Vec<String> {
+    let queue = Mutex::new(all.iter());
+    let said = Mutex::new(Vec::new());
+    let thread = || {
         loop {
             let next = queue.lock().expect("no other thread panicked").next();
-            let Some((bug, witness)) = next.and_then(|bug| Some((bug, bug.witness()?))) else {
-                return;
-            };
-            let (without, with) = (passes(witness, ""), passes(witness, &bug.to_string()));
-            if (without, with) != (Some(true), Some(false)) {
-                let line = format!("{bug}: {witness} passes without: {without:?}, with: {with:?}");
-                wrong.lock().expect("no other thread panicked").push(line);
+            let Some(next) = next else { return };
+            if let Some(line) = work(*next) {
+                said.lock().expect("no other thread panicked").push(line);
             }
         }
     };
     std::thread::scope(|scope| {
-        scope.spawn(work);
-        scope.spawn(work);
+        scope.spawn(thread);
+        scope.spawn(thread);
     });
-    let wrong = wrong.into_inner().expect("no thread panicked");
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    said.into_inner().expect("no thread panicked")
 }
 
 /// Whether `witness` passes with these bugs; `None` if there is no such test.
 fn passes(witness: &str, bugs: &str) -> Option<bool> {
-    let test = match witness.contains("::") {
-        true => witness,
-        false => "raft::tests::golden_conversations_hold",
-    };
+    let mut test = witness;
+    if !witness.contains("::") {
+        let conversation = format!("src/raft/testdata/{witness}.txt");
+        if !Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(conversation)
+            .exists()
+        {
+            return None;
+        }
+        test = "raft::tests::golden_conversations_hold";
+    }
     let output = Command::new(std::env::current_exe().expect("this process has a file"))
         .args(["--exact", test, "--test-threads", "1"])
         .env("LEASEHOLD_BUGS", bugs)

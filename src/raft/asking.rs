@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::raft::ReadId;
 use crate::raft::ReadMode;
 use crate::raft::RoundId;
+use crate::raft::consensus::Digest;
 use crate::raft::reads::READS_WAITING_MAX;
 use crate::time::Instant;
 
@@ -22,12 +23,15 @@ use crate::time::Instant;
 const QUESTIONS_UNDER_WAY_MAX: usize = 4;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Asking {
     queues: [Queue; ReadMode::ALL.len()],
+    /// The first and the last question that this process has put. The next process names its own in
+    /// another range, which may be a lower one.
+    put: Option<(RoundId, RoundId)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Queue {
     /// In order of arrival, with the question that was put after; those without are at the end.
     waiting: VecDeque<(ReadId, Option<RoundId>)>,
@@ -65,6 +69,8 @@ impl Asking {
 
     /// A question is put at `now`: everybody who waits has arrived before it.
     pub(super) fn put(&mut self, mode: ReadMode, name: RoundId, now: Instant) {
+        let (first, _) = self.put.unwrap_or((name, name));
+        self.put = Some((first, name));
         let queue = &mut self.queues[mode as usize];
         let without = queue.waiting.iter_mut().rev();
         for (_, question) in without.take_while(|(_, question)| question.is_none()) {
@@ -76,8 +82,16 @@ impl Asking {
         queue.under_way.push_back((name, now));
     }
 
-    /// The question `name` was answered: the next read that had arrived when it was put.
+    /// The question `name` was answered: the next read that had arrived when it was put. Nobody, if
+    /// this process has put no such question: the answer is to an earlier one's, and may be older
+    /// than every read that waits here, whatever the order of the names says.
     pub(super) fn pop_answered(&mut self, mode: ReadMode, name: RoundId) -> Option<ReadId> {
+        let ours = self
+            .put
+            .is_some_and(|(first, last)| first <= name && name <= last);
+        if !ours && !planted!(AnswerToEarlierLife) {
+            return None;
+        }
         let queue = &mut self.queues[mode as usize];
         while queue.under_way.front().is_some_and(|(put, _)| *put <= name) {
             queue.under_way.pop_front();
@@ -107,6 +121,19 @@ impl Asking {
             all.extend(queue.waiting.into_iter().map(|(read, _)| (mode, read)));
         }
         all
+    }
+
+    /// What of it decides over the future.
+    pub(super) fn digest(&self, digest: &mut Digest) {
+        let Self { queues, put } = self;
+        digest.value(put);
+        for Queue { waiting, under_way } in queues {
+            digest.value(&(waiting, under_way.len()));
+            for (name, asked) in under_way {
+                digest.value(name);
+                digest.since(*asked);
+            }
+        }
     }
 
     /// The clock ran backwards: whatever was waited for is waited for from now on.
@@ -148,9 +175,19 @@ mod tests {
         assert!(asking.wants_question(MODE, at(1), PATIENCE));
         asking.put(MODE, RoundId(11), at(1));
         asking.push(MODE, ReadId(3));
-        assert!(answered(&mut asking, 9).is_empty());
         assert_eq!(answered(&mut asking, 10), [1]);
-        assert_eq!(answered(&mut asking, 12), [2], "nobody asked for the third");
+        assert_eq!(answered(&mut asking, 11), [2], "nobody asked for the third");
+    }
+
+    #[test]
+    fn an_answer_to_a_question_that_this_process_never_put_serves_nobody() {
+        let mut asking = Asking::default();
+        asking.push(MODE, ReadId(1));
+        assert!(answered(&mut asking, 10).is_empty(), "it has put none");
+        asking.put(MODE, RoundId(10), at(0));
+        assert!(answered(&mut asking, 9).is_empty());
+        assert!(answered(&mut asking, 11).is_empty());
+        assert_eq!(answered(&mut asking, 10), [1]);
     }
 
     #[test]
@@ -181,7 +218,7 @@ mod tests {
         assert_eq!(asking.pop_answered(ReadMode::Quorum, RoundId(99)), None);
         asking.start_anew();
         assert!(
-            answered(&mut asking, 99).is_empty(),
+            answered(&mut asking, 3).is_empty(),
             "the old leader's word is void"
         );
         assert!(asking.wants_question(MODE, at(0), PATIENCE));

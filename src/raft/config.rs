@@ -13,11 +13,11 @@ use std::time::Duration;
 pub const PROMISE_MAX: Duration = Duration::from_secs(60);
 
 /// Checked [`TimingOptions`]; reads as them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing(TimingOptions);
 
 /// The settings of [`Timing::new`], not yet checked against each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimingOptions {
     /// H: how often the leader starts a round.
     pub heartbeat_interval: Duration,

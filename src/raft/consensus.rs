@@ -7,6 +7,8 @@
 //! after them writes down everything that follows from it. So a batch of inputs costs one write to
 //! the log, one append per follower and one round, however many inputs it had.
 
+mod explore;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +48,8 @@ use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::Role;
 use crate::types::Term;
+
+pub(super) use explore::Digest;
 
 /// The largest command that fits a message to a peer.
 pub const COMMAND_BYTES_MAX: usize = (2 << 20) - (64 << 10);
@@ -127,7 +131,7 @@ pub struct Consensus {
 ///
 /// It still promises: a promise is kept by not voting, and what it needs for that (term, vote and
 /// the longest promise) is in the vote file, which is whole.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Quarantine {
     /// Names this life of the process, so that an answer to an older one does not count.
     pub(super) nonce: u64,
@@ -409,6 +413,11 @@ impl Consensus {
         }
     }
 
+    /// The term that it leads, if it does: less than all of [`Self::status`], for whoever asks often.
+    pub(crate) fn leads_in(&self) -> Option<Term> {
+        matches!(self.role, RoleState::Leader(_)).then_some(self.hard.term)
+    }
+
     /// What other threads may look at.
     pub fn published(&self) -> Arc<Published> {
         self.published.clone()
@@ -658,7 +667,11 @@ impl Consensus {
                     leader.clock_went_back(now, self.timing.election_timeout_max);
                 }
                 // It was asked in the future: what is promised to it bears no lease.
-                RoleState::Candidate(campaign) => campaign.transfer_from = None,
+                RoleState::Candidate(campaign) => {
+                    if !planted!(CampaignOverStepBack) {
+                        campaign.transfer_from = None;
+                    }
+                }
                 RoleState::PreCandidate(_) | RoleState::Follower(_) => {}
             }
         }

@@ -48,6 +48,7 @@ impl Consensus {
         self.reason_against_any_election()
             .filter(|_| !planted!(PreVoteUngated))
             .or_else(|| (question.last < self.log.last()).then_some(Reason::Log))
+            .filter(|reason| *reason != Reason::Log || !planted!(LogIgnored))
     }
 
     pub(super) fn handle_vote(&mut self, from: NodeId, term: Term, question: Vote) {
@@ -75,7 +76,9 @@ impl Consensus {
         // needs after a crash is written with the vote, before either is known to anyone.
         let promised = is_authorised(term, &question) && question.promise <= PROMISE_MAX;
         if promised {
-            self.hard.promise_floor = self.hard.promise_floor.max(question.promise);
+            if !planted!(VoteFloorNotRaised) {
+                self.hard.promise_floor = self.hard.promise_floor.max(question.promise);
+            }
             if !planted!(VotePromiseNotMade) {
                 self.promise.extend(self.now, question.promise, from, term);
             }

@@ -26,6 +26,7 @@ use crate::raft::Rejoin;
 use crate::raft::RejoinReply;
 use crate::raft::RoundId;
 use crate::raft::Verdict;
+use crate::raft::consensus::Quarantine;
 use crate::raft::role::Follower;
 use crate::raft::role::RoleState;
 use crate::time::Instant;
@@ -38,6 +39,7 @@ impl Consensus {
         if let Some(follower) = self.follow(from, term, heartbeat) {
             follower.owes_reply = true;
             if let Some(name) = heartbeat.fresh {
+                planted!(AgeOfTheAnswer => self.ages.redraw(name, self.now));
                 self.ages.heard(name, heartbeat.commit, &self.timing);
             }
         }
@@ -154,12 +156,12 @@ impl Consensus {
         if length > PROMISE_MAX || stalled && !planted!(SilentDiskPromises) {
             return false;
         }
-        // The round that confirms a leader to a replica without memory must not rest on it.
-        if self
-            .quarantine
-            .as_ref()
-            .is_some_and(|quarantine| quarantine.forgot_votes)
-        {
+        // The round that confirms a leader to a replica without memory must not rest on it. One
+        // that may have lost it does not promise either: a new leader that knows of nothing
+        // committed is no sign yet that the cluster exists already.
+        let unproven = self.unproven && !planted!(UnprovenPromises);
+        let forgot = |quarantine: &Quarantine| quarantine.forgot_votes && !planted!(WipedPromises);
+        if unproven || self.quarantine.as_ref().is_some_and(forgot) {
             return false;
         }
         if length > self.hard.promise_floor && !planted!(FloorNotRaised) {
@@ -309,6 +311,7 @@ impl Consensus {
         }
         let ReadIndexReply { name, mode, .. } = reply;
         if let Some(confirmed) = reply.confirmed {
+            planted!(AgeOfTheAnswer => self.ages.redraw(name, self.now));
             self.ages.heard(name, confirmed.index, &self.timing);
         }
         while let Some(read) = self.asking.pop_answered(mode, name) {
@@ -358,10 +361,15 @@ impl Consensus {
             promised: true,
         };
         let verified = LogIndex(0);
-        let reply = HeartbeatReply { heard, verified };
+        let name = self.draw_name();
+        let reply = HeartbeatReply {
+            heard,
+            verified,
+            name,
+        };
         let mut envelope = self.envelope(from, Message::HeartbeatReply(reply));
         envelope.term = term;
-        self.outputs.push_back(crate::raft::Output::Send(envelope));
+        self.outputs.push_back(Output::Send(envelope));
     }
 
     /// `CandidacyGoesOn`: what others answer still counts.

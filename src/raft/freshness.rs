@@ -30,6 +30,7 @@ use std::time::Duration;
 use crate::raft::Published;
 use crate::raft::RoundId;
 use crate::raft::Timing;
+use crate::raft::consensus::Digest;
 use crate::time::Instant;
 use crate::types::LogIndex;
 
@@ -85,7 +86,7 @@ impl StaleBound {
 }
 
 /// What a node learns about the age of its state.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ages {
     /// Names that were drawn, and when, in order.
     names: VecDeque<(RoundId, Instant)>,
@@ -120,6 +121,14 @@ impl Ages {
         self.note(as_of, index, timing);
     }
 
+    /// `AgeOfTheAnswer`: `name` might as well have been drawn now.
+    #[cfg(leasehold_bugs)]
+    pub(super) fn redraw(&mut self, name: RoundId, now: Instant) {
+        if let Some(drawn) = self.names.iter_mut().find(|(drawn, _)| *drawn == name) {
+            drawn.1 = now;
+        }
+    }
+
     /// Everything acknowledged before `as_of` is at or below `index`.
     pub(super) fn note(&mut self, as_of: Instant, index: LogIndex, timing: &Timing) {
         let newest = self.next.or(self.proved);
@@ -147,6 +156,33 @@ impl Ages {
         {
             self.proved = Some(next);
             published.freshness.store(Some(Arc::new(next)));
+        }
+    }
+
+    /// What of it decides over the future, and over what it says of the past.
+    pub(super) fn digest(&self, digest: &mut Digest) {
+        let Self {
+            names,
+            proved,
+            next,
+        } = self;
+        digest.value(&names.len());
+        for (name, drawn) in names {
+            digest.value(name);
+            digest.age(*drawn);
+        }
+        for fresh in [proved, next] {
+            digest.value(&fresh.is_some());
+            if let Some(fresh) = fresh {
+                let Freshness {
+                    as_of,
+                    index,
+                    drift_ppm,
+                    granularity,
+                } = fresh;
+                digest.age(*as_of);
+                digest.value(&(index, drift_ppm, granularity));
+            }
         }
     }
 

@@ -17,11 +17,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::raft::Confirmed;
 use crate::raft::RoundId;
+use crate::raft::consensus::Digest;
+use crate::sync::AtomicU64;
+use crate::sync::Count;
+use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -32,7 +35,7 @@ pub(super) const ROUNDS_MAX: usize = 256;
 
 /// What this voter has promised. It outlives roles and terms, and ends only by time or by the
 /// word of the leader that it was made to (P6).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct VotePromise {
     until: Instant,
     to: Option<(NodeId, Term)>,
@@ -91,17 +94,31 @@ impl VotePromise {
         its
     }
 
+    /// What of it decides over the future.
+    pub(super) fn digest(&self, digest: &mut Digest) {
+        let Self {
+            until,
+            to,
+            silent_until,
+            silence,
+        } = self;
+        digest.deadline(*until);
+        digest.value(&(to, silence));
+        digest.deadline(*silent_until);
+    }
+
     /// The clock ran backwards to `now`. No promise was for longer than `longest`, no silence for
     /// longer than was told, and none began later than this, so none need last longer from here.
     pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
         self.until = self.until.min(now + longest);
+        planted!(SilenceCutByStepBack => self.silence = self.silence.min(longest));
         self.silent_until = self.silent_until.min(now + self.silence);
     }
 }
 
 /// Proof that a read at `index()` is linearizable. Made only by a live leader lease or a finished
 /// quorum round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReadPermit {
     index: LogIndex,
     lease_remaining: Option<Duration>,
@@ -198,6 +215,9 @@ impl LeaseCell {
             () if planted!(LeaseUntilStepDown) => until != Instant::ZERO,
             () => now.certainly_before(until),
         };
+        planted!(RawClockOnly => return holds.then(|| until.at_most_since(now)));
+        planted!(BootClockOnly => return holds.then(|| until.at_most_since(now)));
+        planted!(LeaseUntilStepDown => return holds.then_some(Duration::from_millis(1)));
         holds.then(|| until.at_least_since(now))
     }
 
@@ -282,12 +302,12 @@ impl fmt::Display for Invalidation {
 /// What happened to this node's leader leases since it started.
 #[derive(Debug, Default)]
 pub struct LeaseCounters {
-    renewals: AtomicU64,
-    expirations: AtomicU64,
-    rejections: AtomicU64,
-    invalidations: [AtomicU64; Invalidation::ALL.len()],
-    clock_regressions: AtomicU64,
-    assumption_violations: AtomicU64,
+    renewals: Count,
+    expirations: Count,
+    rejections: Count,
+    invalidations: [Count; Invalidation::ALL.len()],
+    clock_regressions: Count,
+    assumption_violations: Count,
 }
 
 impl LeaseCounters {
@@ -335,7 +355,7 @@ impl LeaseCounters {
 }
 
 /// The moments at which this leadership created its rounds; a bounded run of consecutive names.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Rounds {
     first: u64,
     created: VecDeque<Instant>,
@@ -356,6 +376,14 @@ impl Rounds {
         self.created.push_back(created);
     }
 
+    fn digest(&self, digest: &mut Digest) {
+        let Self { first, created } = self;
+        digest.value(&(first, created.len()));
+        for created in created {
+            digest.since(*created);
+        }
+    }
+
     /// When `round` was created; `None` for a name that is not one of ours, or too old (P25).
     fn created(&self, round: RoundId) -> Option<Instant> {
         let offset = round.0.checked_sub(self.first)?;
@@ -372,7 +400,7 @@ impl Rounds {
 }
 
 /// A leadership's own view of its lease.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LeaderLease {
     cell: Arc<LeaseCell>,
     rounds: Rounds,
@@ -442,6 +470,54 @@ impl LeaderLease {
     /// The moment of the last quorum: how stale this leadership may be.
     pub(super) fn quorum_at(&self) -> Instant {
         self.quorum_at
+    }
+
+    /// Gives this leadership, which is a copy of another, a cell of its own.
+    pub(super) fn detach(&mut self) -> &Arc<LeaseCell> {
+        let LeaseCell {
+            term,
+            floor,
+            until_boot: _,
+            until_raw: _,
+            counters,
+        } = &*self.cell;
+        let cell = LeaseCell::new(*term, *floor, counters.clone());
+        cell.publish(self.cell.until());
+        self.cell = Arc::new(cell);
+        &self.cell
+    }
+
+    /// What of it decides over the future.
+    pub(super) fn digest(&self, digest: &mut Digest) {
+        let Self {
+            cell,
+            rounds,
+            trusted,
+            held,
+            held_since,
+            quorum_at,
+            until,
+            burned,
+            lapsed,
+        } = self;
+        let LeaseCell {
+            term,
+            floor,
+            until_boot: _,
+            until_raw: _,
+            counters: _,
+        } = &**cell;
+        rounds.digest(digest);
+        digest.since(*quorum_at);
+        digest.value(&held_since.is_some());
+        if let Some(since) = held_since {
+            digest.since(*since);
+        }
+        for until in [*until, cell.until()] {
+            digest.value(&(until == Instant::ZERO));
+            digest.deadline(until);
+        }
+        digest.value(&(term, floor, trusted, held, burned, lapsed));
     }
 
     /// Whether a quorum answers: readers could trust it, were it not burned or otherwise void.

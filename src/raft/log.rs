@@ -21,12 +21,13 @@ use crate::raft::Entry;
 use crate::raft::Payload;
 use crate::raft::Ticket;
 use crate::raft::bounded::Weigh;
+use crate::raft::consensus::Digest;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::Term;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Log {
     base: LogId,
     base_configuration: Configuration,
@@ -230,6 +231,25 @@ impl Log {
             }
             self.durable = self.durable.max(*last);
             self.writing.pop_front();
+        }
+    }
+
+    /// What of it decides over the future. `issued` is the newest ticket.
+    pub(super) fn digest(&self, digest: &mut Digest, issued: Ticket) {
+        let Self {
+            base,
+            base_configuration,
+            entries,
+            // They are among the entries.
+            configurations: _,
+            durable,
+            unsaved,
+            writing,
+        } = self;
+        digest.value(&(base, base_configuration, entries, durable, unsaved));
+        digest.value(&writing.len());
+        for (ticket, last) in writing {
+            digest.value(&(issued.0 - ticket.0, last));
         }
     }
 

@@ -25,7 +25,7 @@ use crate::types::Term;
 pub const APPEND_WEIGHT_MAX: usize = 16_384;
 
 /// A message with its sender, receiver and the sender's term.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Envelope {
     /// Who says it.
     pub from: NodeId,
@@ -45,7 +45,7 @@ impl Envelope {
 }
 
 /// What is said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Would you elect me? Changes nothing at the receiver.
     PreVote(PreVote),
@@ -82,7 +82,7 @@ pub enum Message {
 /// Never used twice, not even by the next process of the same node: the upper bits are drawn at
 /// every start. Pre-votes and votes take their names from the same counter, so an answer to an
 /// older question is never mistaken for an answer to this one.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RoundId(pub u64);
 
 impl fmt::Debug for RoundId {
@@ -92,7 +92,7 @@ impl fmt::Debug for RoundId {
 }
 
 /// Would you elect me?
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PreVote {
     /// Names this question.
     pub round: RoundId,
@@ -103,7 +103,7 @@ pub struct PreVote {
 }
 
 /// Whether a (pre-)vote is given, and if not, why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Ballot {
     /// Given.
     Granted,
@@ -112,7 +112,7 @@ pub enum Ballot {
 }
 
 /// Why a (pre-)vote is not given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reason {
     /// The term asked for is over.
     Term,
@@ -129,7 +129,7 @@ pub enum Reason {
 }
 
 /// The answer to a [`PreVote`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PreVoteReply {
     /// The question's name.
     pub round: RoundId,
@@ -138,7 +138,7 @@ pub struct PreVoteReply {
 }
 
 /// Elect me.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Vote {
     /// Names this question. A candidate elected by transfer counts its lease from it.
     pub round: RoundId,
@@ -152,7 +152,7 @@ pub struct Vote {
 }
 
 /// The answer to a [`Vote`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VoteReply {
     /// The question's name.
     pub round: RoundId,
@@ -163,7 +163,7 @@ pub struct VoteReply {
 }
 
 /// I lead; go on promising.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The newest round created before this message was.
     pub round: RoundId,
@@ -179,7 +179,7 @@ pub struct Heartbeat {
 }
 
 /// What every answer to a leader says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Heard {
     /// The newest round heard from this leader in this term.
     pub round: RoundId,
@@ -188,7 +188,7 @@ pub struct Heard {
 }
 
 /// The answer to a [`Heartbeat`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HeartbeatReply {
     /// The round, and the promise.
     pub heard: Heard,
@@ -202,7 +202,7 @@ pub struct HeartbeatReply {
 }
 
 /// Entries of the leader's log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Append {
     /// Every append is a heartbeat.
     pub heartbeat: Heartbeat,
@@ -214,7 +214,7 @@ pub struct Append {
 }
 
 /// The answer to an [`Append`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Appended {
     /// The round, and the promise.
     pub heard: Heard,
@@ -223,7 +223,7 @@ pub struct Appended {
 }
 
 /// What became of an [`Append`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Verdict {
     /// Everything up to here is the leader's and durable.
     Durable(LogIndex),
@@ -235,7 +235,7 @@ pub enum Verdict {
 }
 
 /// Where two logs part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Conflict {
     /// The index of the base that was refused.
     pub base: LogIndex,
@@ -245,7 +245,7 @@ pub struct Conflict {
 }
 
 /// Campaign now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TimeoutNow {
     /// The last entry of the leader's log. It is committed.
     pub last: LogId,
@@ -256,14 +256,14 @@ pub struct TimeoutNow {
 }
 
 /// A damaged replica asks how much it must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rejoin {
     /// Names the asking process: drawn at its start.
     pub nonce: u64,
 }
 
 /// The answer to a [`Rejoin`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RejoinReply {
     /// The nonce of the question.
     pub nonce: u64,
@@ -272,7 +272,7 @@ pub struct RejoinReply {
 }
 
 /// A follower asks what its reads must see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReadIndex {
     /// Names this question; drawn when it was created. The answer serves every read that had
     /// arrived by then.
@@ -282,7 +282,7 @@ pub struct ReadIndex {
 }
 
 /// The answer to a [`ReadIndex`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReadIndexReply {
     /// The question's name.
     pub name: RoundId,
@@ -293,7 +293,7 @@ pub struct ReadIndexReply {
 }
 
 /// What a leader says of itself, confirmed after it was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Confirmed {
     /// Its commit index, captured after the question arrived; never below what it was elected
     /// with (A7, A11).

@@ -44,9 +44,6 @@ mod role;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-use arc_swap::ArcSwapOption;
 
 pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
@@ -64,6 +61,11 @@ pub use output::{
 };
 pub use quorum::{Configuration, MEMBERS_MAX};
 
+use crate::sync::AtomicU8;
+use crate::sync::AtomicU64;
+use crate::sync::Count;
+use crate::sync::Ordering;
+use crate::sync::Slot;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -101,11 +103,11 @@ pub struct Published {
     /// 0 for nobody.
     leader: AtomicU64,
     role: AtomicU8,
-    lease: ArcSwapOption<LeaseCell>,
-    freshness: ArcSwapOption<Freshness>,
+    lease: Slot<LeaseCell>,
+    freshness: Slot<Freshness>,
     lease_counters: Arc<LeaseCounters>,
-    messages_refused: AtomicU64,
-    lost_logs: AtomicU64,
+    messages_refused: Count,
+    lost_logs: Count,
 }
 
 impl Published {
@@ -155,6 +157,21 @@ impl Published {
     /// As leader: how often a follower turned out to lack what it had acknowledged.
     pub fn lost_logs(&self) -> u64 {
         self.lost_logs.load(Ordering::Relaxed)
+    }
+
+    /// The same, for a copy of its replica. Counts are shared: nothing is decided by them.
+    fn fork(&self) -> Self {
+        Self {
+            commit: AtomicU64::new(self.commit.load(Ordering::Acquire)),
+            term: AtomicU64::new(self.term.load(Ordering::Acquire)),
+            leader: AtomicU64::new(self.leader.load(Ordering::Acquire)),
+            role: AtomicU8::new(self.role.load(Ordering::Acquire)),
+            lease: Slot::new(self.lease.load_full()),
+            freshness: Slot::new(self.freshness.load_full()),
+            lease_counters: self.lease_counters.clone(),
+            messages_refused: Count::new(self.messages_refused()),
+            lost_logs: Count::new(self.lost_logs()),
+        }
     }
 
     fn count_lost_log(&self) {

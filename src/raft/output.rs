@@ -1,5 +1,8 @@
 //! What consensus wants done: effects as values, so that a test can compare all of them.
 
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::mem;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,16 +16,19 @@ use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::Term;
 
+/// How much of a command is told apart by its hash.
+const COMMAND_BYTES_HASHED: usize = 64;
+
 /// Names one [`Output::Persist`]; tickets rise by one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
 /// Names a read inside consensus; chosen by the caller, unique while the read waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
 /// What must confirm that a linearizable read sees everything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReadMode {
     /// The leader's lease, or, while that is void, a quorum round.
     #[default]
@@ -39,7 +45,7 @@ impl ReadMode {
 }
 
 /// One log entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry {
     /// Its place and term.
     pub id: LogId,
@@ -58,8 +64,23 @@ pub enum Payload {
     Configuration(Configuration),
 }
 
+impl Hash for Payload {
+    /// Of a command, only its length and its beginning: a hash need not read a megabyte.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        mem::discriminant(self).hash(state);
+        match self {
+            Self::Noop => {}
+            Self::Command(bytes) => {
+                bytes.len().hash(state);
+                bytes[..bytes.len().min(COMMAND_BYTES_HASHED)].hash(state);
+            }
+            Self::Configuration(configuration) => configuration.hash(state),
+        }
+    }
+}
+
 /// What must survive a crash besides the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
     /// The latest term this node has seen.
     pub term: Term,
@@ -70,7 +91,7 @@ pub struct HardState {
 }
 
 /// One unit of persistence. Everything in it is durable before its ticket is reported.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Unsaved {
     /// The new hard state, if it changed. Written before the entries.
     pub hard_state: Option<HardState>,
@@ -81,7 +102,7 @@ pub struct Unsaved {
 
 /// One effect. `Persist`s are carried out in the order given, `Commit`s in the order given, and
 /// nothing else has an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Make this durable, then report the ticket.
     Persist(Ticket, Unsaved),
@@ -96,7 +117,7 @@ pub enum Output {
 }
 
 /// Why a waiting read was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadRefusal {
     /// This node does not lead (any more), and hears of no leader.
     NotLeader,

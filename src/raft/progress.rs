@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::raft::RoundId;
+use crate::raft::consensus::Digest;
 use crate::time::Instant;
 use crate::types::LogIndex;
 
@@ -18,7 +19,7 @@ use crate::types::LogIndex;
 pub(super) const APPENDS_IN_FLIGHT_MAX: usize = 32;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Progress {
     /// The follower holds our log up to here, durably, and its word counts.
     pub(super) matched: LogIndex,
@@ -52,7 +53,7 @@ pub(super) struct Progress {
 }
 
 /// How we send to a follower.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) enum State {
     /// One small append at a time, until a base is found that both logs share.
     Probe {
@@ -228,6 +229,31 @@ impl Progress {
     /// The clock ran backwards: whatever was waited for is waited for from now on.
     pub(super) fn clock_went_back(&mut self) {
         self.lacking_since = None;
+    }
+
+    /// What of it decides over the future.
+    pub(super) fn digest(&self, digest: &mut Digest) {
+        let Self {
+            matched,
+            next,
+            state,
+            matched_in,
+            ack,
+            counts_from,
+            rejoined,
+            name,
+            questions,
+            sent_in,
+            verified,
+            lacking_since,
+            patience,
+        } = self;
+        digest.value(&(matched, next, state, matched_in, ack, counts_from));
+        digest.value(&(rejoined, name, questions, sent_in, verified, patience));
+        digest.value(&lacking_since.is_some());
+        if let Some(since) = lacking_since {
+            digest.since(*since);
+        }
     }
 
     fn stream_from(&mut self, next: LogIndex) {

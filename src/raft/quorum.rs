@@ -17,7 +17,7 @@ pub const MEMBERS_MAX: usize = 64;
 
 /// Who votes. While `outgoing` is present the configuration is joint and every decision needs a
 /// majority of both sets (Raft, section 6).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Configuration {
     /// Voters (of the new configuration, while joint).
     #[serde(deserialize_with = "bounded::<MEMBERS_MAX, _, _>")]

@@ -21,7 +21,7 @@ pub(super) const READS_WAITING_MAX: usize = 65_536;
 const ROUNDS_UNDER_WAY_MAX: usize = 4;
 
 /// Who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reader {
     /// A read of this node.
     Local(ReadId, ReadMode),
@@ -44,7 +44,7 @@ pub(super) enum Reader {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Reads {
     /// In order of arrival; those without a round are at the end.
     waiting: VecDeque<Waiting>,
@@ -63,7 +63,7 @@ impl Reader {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Waiting {
     reader: Reader,
     /// The commit index captured after it arrived.

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::mem;
 
 use crate::raft::Conflict;
 use crate::raft::Heard;
 use crate::raft::RoundId;
+use crate::raft::consensus::Digest;
 use crate::raft::leader_lease::LeaderLease;
 use crate::raft::progress::Progress;
 use crate::raft::reads::Reads;
@@ -19,7 +21,7 @@ use crate::types::NodeId;
 use crate::types::Term;
 
 /// A node's role and what belongs to it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum RoleState {
     /// Follows a leader, or waits for one.
     Follower(Follower),
@@ -32,7 +34,7 @@ pub(super) enum RoleState {
 }
 
 /// What a follower knows of its leader, and owes it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Follower {
     /// Who leads this term, where known.
     pub(super) leader: Option<NodeId>,
@@ -53,7 +55,7 @@ pub(super) struct Follower {
 }
 
 /// One attempt to be elected.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Campaign {
     /// Names the question that was put to the voters.
     pub(super) round: RoundId,
@@ -69,7 +71,7 @@ pub(super) struct Campaign {
 }
 
 /// What a leader knows and does.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Leader {
     /// Every other member.
     pub(super) peers: BTreeMap<NodeId, Progress>,
@@ -90,7 +92,7 @@ pub(super) struct Leader {
 }
 
 /// A hand-over under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Transfer {
     /// To whom; ourselves, to begin a term with a lease after a hand-over failed.
     pub(super) target: NodeId,
@@ -98,4 +100,63 @@ pub(super) struct Transfer {
     pub(super) until: Instant,
     /// The target was told, with this as our last entry.
     pub(super) told: Option<LogId>,
+}
+
+// What of a role decides over the future.
+
+impl RoleState {
+    pub(super) fn digest(&self, digest: &mut Digest) {
+        digest.value(&mem::discriminant(self));
+        match self {
+            Self::Follower(follower) => digest.value(follower),
+            Self::PreCandidate(campaign) | Self::Candidate(campaign) => campaign.digest(digest),
+            Self::Leader(leader) => leader.digest(digest),
+        }
+    }
+}
+
+impl Campaign {
+    pub(super) fn digest(&self, digest: &mut Digest) {
+        let Self {
+            round,
+            created,
+            granted,
+            promised,
+            transfer_from,
+        } = self;
+        digest.since(*created);
+        digest.value(&(round, granted, promised, transfer_from));
+    }
+}
+
+impl Leader {
+    fn digest(&self, digest: &mut Digest) {
+        let Self {
+            peers,
+            lease,
+            last_at_election,
+            reads,
+            transfer,
+            heartbeat_due,
+            announce,
+            uncommitted_bytes,
+        } = self;
+        for (peer, progress) in peers {
+            digest.value(peer);
+            progress.digest(digest);
+        }
+        lease.digest(digest);
+        digest.value(&(last_at_election, reads, announce, uncommitted_bytes));
+        digest.deadline(*heartbeat_due);
+        digest.value(&transfer.is_some());
+        if let Some(transfer) = transfer {
+            let Transfer {
+                target,
+                until,
+                told,
+            } = transfer;
+            digest.value(&(target, told));
+            digest.deadline(*until);
+        }
+    }
 }

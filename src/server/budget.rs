@@ -2,15 +2,16 @@
 //! scans whose results nobody reads.
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Waker;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
+
+use crate::sync::AtomicUsize;
+use crate::sync::Mutex;
+use crate::sync::Ordering;
 
 /// Scans of one connection that may be under way: running, or found and not yet taken by the
 /// client. Further ones wait.
@@ -131,7 +132,7 @@ impl ScanPlace {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::future::poll_fn;
     use std::task::Poll;

@@ -67,8 +67,11 @@ pub(crate) trait Sinks: Send {
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
-    /// A leader lease was renewed, so long after the one before began.
-    fn lease_renewed(&mut self, interval: Duration);
+    /// A leader lease was given, or renewed so long after the one before began. It may be trusted
+    /// for `left` from now on.
+    fn lease_renewed(&mut self, interval: Option<Duration>, left: Duration);
+    /// The node acted so much later on what was due than it was due.
+    fn timer_delayed(&mut self, by: Duration);
     /// A clock of this machine ran backwards, for the `times`th time (A4).
     fn clock_went_back(&mut self, times: u64);
     /// This member took part in the founding, or took everything anew. Called at most once.
@@ -122,11 +125,18 @@ impl<S: Sinks> Driver<S> {
     /// Runs until [`Mail::Stop`].
     pub(crate) fn run(mut self) {
         let mut mails = Vec::new();
+        let mut ticked = self.clock.now();
         self.carry_away();
         loop {
-            let patience = self.patience();
+            let due = self.node.poll_timeout();
+            let patience = until(self.clock.now(), due).clamp(SLEEP_MIN, SLEEP_MAX);
             self.mailbox.take(&mut mails, patience);
             let now = self.clock.now();
+            // What was overdue at the last tick was handled then, whatever the node still says.
+            if now.certainly_after(due) && !ticked.certainly_after(due) {
+                self.sinks.timer_delayed(now.at_least_since(due));
+            }
+            ticked = now;
             for mail in mails.drain(..) {
                 match mail {
                     Mail::Input(input) => self.node.handle(now, input),
@@ -146,8 +156,21 @@ impl<S: Sinks> Driver<S> {
             // Effects are carried away once for the whole batch, so that it costs one write to
             // the log and one message to each follower.
             self.node.handle(now, Input::Tick);
+            self.prove();
             self.carry_away();
-            self.publish_status();
+            self.publish_status(now);
+        }
+    }
+
+    /// Has the mark of an unproven member removed. Before anything that shows it to be proven is
+    /// written or said: with the mark, an entry in its log would be taken for the rest of a lost
+    /// one at the next start, and members enough that lost their power in between would wait for
+    /// each other for ever.
+    fn prove(&mut self) {
+        let consensus = self.node.consensus();
+        if self.unproven && !consensus.is_unproven() && !consensus.is_quarantined() {
+            self.unproven = false;
+            self.sinks.proven();
         }
     }
 
@@ -173,17 +196,12 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    fn publish_status(&mut self) {
-        self.note_renewal();
+    fn publish_status(&mut self, now: Instant) {
+        self.note_renewal(now);
         let regressions = self.node.published().lease_counters().clock_regressions();
         if regressions > self.clock_regressions {
             self.clock_regressions = regressions;
             self.sinks.clock_went_back(regressions);
-        }
-        let consensus = self.node.consensus();
-        if self.unproven && !consensus.is_unproven() && !consensus.is_quarantined() {
-            self.unproven = false;
-            self.sinks.proven();
         }
         if !self.lease_tripped && self.node.consensus().lease_tripped() {
             self.lease_tripped = true;
@@ -197,30 +215,25 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    /// Says how far apart the leases of one leadership were.
-    fn note_renewal(&mut self) {
+    /// Says how far apart the leases of one leadership were, and what was left of each.
+    fn note_renewal(&mut self, now: Instant) {
         let lease = self.node.published().lease();
         let until = lease.map(|lease| lease.until());
         let Some(until) = until.filter(|until| *until != Instant::ZERO) else {
             self.lease_until = None;
             return;
         };
-        match self.lease_until {
-            Some(last) if until.at_least_since(last) < RENEWAL_MIN => return,
-            Some(last) => self.sinks.lease_renewed(until.at_least_since(last)),
-            None => {}
+        let interval = self.lease_until.map(|last| until.at_least_since(last));
+        if interval.is_some_and(|interval| interval < RENEWAL_MIN) {
+            return;
         }
+        self.sinks
+            .lease_renewed(interval, until.at_least_since(now));
         self.lease_until = Some(until);
-    }
-
-    /// How long to sleep: until the first of the two clocks reaches the node's timeout.
-    fn patience(&self) -> Duration {
-        let timeout = self.node.poll_timeout();
-        let now = self.clock.now();
-        until(now, timeout).clamp(SLEEP_MIN, SLEEP_MAX)
     }
 }
 
+/// How long to sleep: until the first of the two clocks reaches the deadline.
 fn until(now: Instant, deadline: Instant) -> Duration {
     let boot = deadline.boot.saturating_sub(now.boot);
     let raw = deadline.raw.saturating_sub(now.raw);
@@ -256,6 +269,20 @@ mod tests {
         }
     }
 
+    fn options() -> crate::node::NodeOptions {
+        crate::node::NodeOptions {
+            cluster_id: crate::types::ClusterId(1),
+            id: crate::types::NodeId(1),
+            members: Vec::new(),
+            timing: crate::raft::Timing::default(),
+            limits: crate::api::Limits::DEFAULT,
+            waiting_max: 16,
+            sessions_max: 16,
+            session_idle_max: Duration::from_secs(3600),
+            seed: 1,
+        }
+    }
+
     /// Hands everything back to the mailbox, as disks and a state machine that are done at once.
     struct Echo {
         mailbox: Arc<Mailbox>,
@@ -280,7 +307,8 @@ mod tests {
         }
         fn find_idle_sessions(&mut self, _: LogIndex) {}
         fn status_changed(&mut self, _: &Status, _: &Status) {}
-        fn lease_renewed(&mut self, _: Duration) {}
+        fn lease_renewed(&mut self, _: Option<Duration>, _: Duration) {}
+        fn timer_delayed(&mut self, _: Duration) {}
         fn clock_went_back(&mut self, times: u64) {
             self.heard.store(times, Ordering::Relaxed);
             self.mailbox.send(Mail::Stop);
@@ -289,22 +317,88 @@ mod tests {
         fn lease_tripped(&mut self) {}
     }
 
+    /// Notes in which order it is told what.
+    struct Notes {
+        mailbox: Arc<Mailbox>,
+        told: Arc<std::sync::Mutex<Vec<&'static str>>>,
+    }
+
+    impl Sinks for Notes {
+        fn persist(&mut self, _: Ticket, unsaved: Unsaved) {
+            if !unsaved.entries.is_empty() {
+                self.told.lock().unwrap().push("entries to write");
+                self.mailbox.send(Mail::Stop);
+            }
+        }
+        fn send(&mut self, _: Envelope) {}
+        fn apply(&mut self, _: Vec<Entry>) {}
+        fn find_idle_sessions(&mut self, _: LogIndex) {}
+        fn status_changed(&mut self, _: &Status, _: &Status) {}
+        fn clock_went_back(&mut self, _: u64) {}
+        fn proven(&mut self) {
+            self.told.lock().unwrap().push("proven");
+        }
+        fn lease_renewed(&mut self, _: Option<Duration>, _: Duration) {}
+        fn timer_delayed(&mut self, _: Duration) {}
+        fn lease_tripped(&mut self) {}
+    }
+
+    /// Were it the other way round, a loss of power between the two would leave entries beside the
+    /// mark, and the member would take them for the rest of a lost log.
+    #[test]
+    fn a_member_is_proven_before_its_first_entries_are_written() {
+        let ids = [1, 2, 3].map(crate::types::NodeId);
+        let clock = Arc::new(Stepping::default());
+        let mailbox = Arc::new(Mailbox::default());
+        let told = Arc::default();
+        let restored = crate::raft::Restored {
+            base_configuration: crate::raft::Configuration {
+                voters: ids.into(),
+                ..crate::raft::Configuration::default()
+            },
+            unproven: true,
+            ..crate::raft::Restored::default()
+        };
+        let options = crate::node::NodeOptions {
+            id: ids[1],
+            ..options()
+        };
+        let node = Node::new(options, restored, false, 1, clock.now());
+        let heartbeat = crate::raft::Heartbeat {
+            round: crate::raft::RoundId(1),
+            promise: Duration::from_millis(500),
+            commit: LogIndex(0),
+            fresh: None,
+        };
+        let first = Entry {
+            id: crate::types::LogId::new(LogIndex(1), crate::types::Term(1)),
+            payload: crate::raft::Payload::Noop,
+        };
+        let append = crate::raft::Append {
+            heartbeat,
+            base: crate::types::LogId::default(),
+            entries: vec![first],
+        };
+        mailbox.send(Mail::Input(Input::Message(Envelope {
+            from: ids[0],
+            to: ids[1],
+            term: crate::types::Term(1),
+            message: crate::raft::Message::Append(append),
+        })));
+        let sinks = Notes {
+            mailbox: mailbox.clone(),
+            told: Arc::clone(&told),
+        };
+        let status = Arc::new(ArcSwap::from_pointee(Status::default()));
+        Driver::new(node, mailbox, clock, sinks, status, true).run();
+        assert_eq!(*told.lock().unwrap(), ["proven", "entries to write"]);
+    }
+
     #[test]
     fn a_clock_that_steps_back_is_told_and_voids_the_lease() {
         let clock = Arc::new(Stepping::default());
         let mailbox = Arc::new(Mailbox::default());
         let heard = Arc::new(AtomicU64::new(0));
-        let options = crate::node::NodeOptions {
-            cluster_id: crate::types::ClusterId(1),
-            id: crate::types::NodeId(1),
-            members: Vec::new(),
-            timing: crate::raft::Timing::default(),
-            limits: crate::api::Limits::DEFAULT,
-            waiting_max: 16,
-            sessions_max: 16,
-            session_idle_max: Duration::from_secs(3600),
-            seed: 1,
-        };
         let restored = crate::raft::Restored {
             base_configuration: crate::raft::Configuration {
                 voters: [crate::types::NodeId(1)].into(),
@@ -312,7 +406,7 @@ mod tests {
             },
             ..crate::raft::Restored::default()
         };
-        let node = Node::new(options, restored, true, 1, clock.now());
+        let node = Node::new(options(), restored, true, 1, clock.now());
         let published = node.published();
         let sinks = Echo {
             mailbox: mailbox.clone(),

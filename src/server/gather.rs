@@ -3,11 +3,12 @@
 //! Senders never block. What bounds it is the sender's side: client requests by their sessions'
 //! limits, peer messages by the peers' queues, entries by the window of uncommitted proposals.
 
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
+
+use crate::sync::Condvar;
+use crate::sync::Mutex;
+use crate::sync::MutexGuard;
 
 /// The queue.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl<T> Gather<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
 

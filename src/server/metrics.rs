@@ -89,6 +89,8 @@ pub struct LeaderLeaseMetrics {
     pub renew_interval_seconds: Histogram,
     /// What was left of the lease when a batch of reads was validated, in seconds.
     pub read_margin_seconds: Histogram,
+    /// From the beginning of a round until a quorum had answered it, in seconds.
+    pub round_trip_seconds: Histogram,
     invalidations: [Counter; Invalidation::ALL.len()],
 }
 
@@ -206,7 +208,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 9] = [
+const METHODS: [&str; 10] = [
     "range",
     "put",
     "delete_range",
@@ -214,6 +216,7 @@ const METHODS: [&str; 9] = [
     "status",
     "move_leader",
     "compact",
+    "leader_lease_report",
     "txn",
     "other",
 ];
@@ -248,6 +251,8 @@ pub struct RaftMetrics {
     pub term: Gauge,
     /// Changes of leader that it saw.
     pub leader_changes: Counter,
+    /// How late it acted on what was due, in seconds.
+    pub timer_delay_seconds: Histogram,
     /// Highest index known to be committed; as a counter, because it never falls.
     pub proposals_committed: Counter,
     /// Highest index applied.
@@ -585,6 +590,10 @@ impl LeaderLeaseMetrics {
                 "leasehold_leader_lease_read_margin_seconds",
                 "What was left of the leader lease when a batch of reads was validated.",
             ),
+            round_trip_seconds: register.histogram(
+                "leasehold_leader_lease_round_trip_seconds",
+                "From the beginning of a round of messages until a quorum had answered it.",
+            ),
             invalidations: Invalidation::ALL.map(|reason| {
                 register.labelled(&[("reason", reason.label())]).counter(
                     "leasehold_leader_lease_invalidations_total",
@@ -661,6 +670,10 @@ impl RaftMetrics {
             ),
             is_leader: register.gauge("leasehold_raft_is_leader", "1 while this node leads."),
             term: register.gauge("leasehold_raft_term", "This node's term."),
+            timer_delay_seconds: register.histogram(
+                "leasehold_raft_timer_delay_seconds",
+                "How late the node acted on what was due: pauses of the scheduler, and its own.",
+            ),
             leader_changes: register.counter(
                 "leasehold_raft_leader_changes_total",
                 "Changes of leader that this node saw.",
@@ -964,6 +977,7 @@ mod tests {
             Request::Status,
             Request::MoveLeader { target: None },
             Request::Compact(CompactionRequest::default()),
+            Request::LeaderLeaseReport,
             Request::Txn(TxnRequest::default()),
         ];
         let indexes = requests
@@ -971,7 +985,7 @@ mod tests {
             .map(|request| method_index(request.method()));
         assert_eq!(
             indexes,
-            [0, 1, 2, 3, 4, 5, 6, 7],
+            [0, 1, 2, 3, 4, 5, 6, 7, 8],
             "and the last is for what is not known here"
         );
     }

@@ -17,6 +17,7 @@ mod sessions;
 mod sinks;
 mod start;
 mod state_thread;
+mod vitals;
 
 pub use founding::FoundingError;
 pub use start::Server;

@@ -5,8 +5,6 @@
 //! own: a session takes in no more requests than its limit while their answers are outstanding.
 
 use std::future::poll_fn;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::task::Context;
 use std::task::Poll;
@@ -16,6 +14,8 @@ use super::budget::ScanPlace;
 use crate::api::Error;
 use crate::api::Response;
 use crate::raft::ReadPermit;
+use crate::sync::Mutex;
+use crate::sync::MutexGuard;
 
 /// What is said about a request of this stream.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Outbox {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::api::ErrorKind;

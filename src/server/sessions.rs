@@ -36,6 +36,7 @@ use super::disk::store::StoreError;
 use super::driver::Mailbox;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
+use super::vitals::Vitals;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Limits;
@@ -44,6 +45,7 @@ use crate::node::Answer;
 use crate::node::Reader;
 use crate::raft;
 use crate::raft::Published;
+use crate::raft::Timing;
 use crate::time::Clock;
 use crate::transport::ClientConnection;
 use crate::transport::ClientListener;
@@ -84,6 +86,10 @@ pub(crate) struct Sessions {
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
+    /// What the lease rests on.
+    pub(crate) timing: Timing,
+    /// How well the lease is kept alive.
+    pub(crate) vitals: Arc<Vitals>,
     pub(crate) lease_duration: Duration,
     pub(crate) lease_enabled: bool,
     /// Requests handed to the driver or to a scan and not answered yet, of all connections.

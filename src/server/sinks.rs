@@ -21,6 +21,7 @@ use super::peers::PeerHandler;
 use super::peers::PeerInfo;
 use super::peers::Peers;
 use super::state_thread::Work;
+use super::vitals::Vitals;
 use crate::log::LogError;
 use crate::node::Input;
 use crate::raft::Entry;
@@ -44,6 +45,9 @@ pub(crate) struct Hands {
     pub(crate) tripwire_mark: PathBuf,
     /// The file that says that this member may have lost everything.
     pub(crate) unproven_mark: PathBuf,
+    /// For how long a round is trusted after it began.
+    pub(crate) trusted_lease: Duration,
+    pub(crate) vitals: Arc<Vitals>,
 }
 
 impl Sinks for Hands {
@@ -65,6 +69,25 @@ impl Sinks for Hands {
 
     fn find_idle_sessions(&mut self, unused_since: LogIndex) {
         self.state.send(Work::FindIdleSessions { unused_since });
+    }
+
+    fn lease_renewed(&mut self, interval: Option<Duration>, left: Duration) {
+        let (metrics, vitals) = (&self.metrics.leader_lease, &self.vitals);
+        if let Some(interval) = interval {
+            let histogram = &metrics.renew_interval_seconds;
+            histogram.record(interval.as_secs_f64());
+            vitals.renew_interval.record(interval);
+        }
+        // It is counted from the beginning of its round.
+        let round_trip = self.trusted_lease.saturating_sub(left);
+        metrics.round_trip_seconds.record(round_trip.as_secs_f64());
+        vitals.round_trip.record(round_trip);
+    }
+
+    fn timer_delayed(&mut self, by: Duration) {
+        let metrics = &self.metrics.raft;
+        metrics.timer_delay_seconds.record(by.as_secs_f64());
+        self.vitals.timer_delay.record(by);
     }
 
     fn status_changed(&mut self, before: &Status, now: &Status) {
@@ -90,11 +113,6 @@ impl Sinks for Hands {
                 role => tracing::info!(node = %self.name, %term, %role, "role changed"),
             }
         }
-    }
-
-    fn lease_renewed(&mut self, interval: Duration) {
-        let histogram = &self.metrics.leader_lease.renew_interval_seconds;
-        histogram.record(interval.as_secs_f64());
     }
 
     fn clock_went_back(&mut self, times: u64) {

@@ -63,6 +63,7 @@ use super::sinks::LogReports;
 use super::sinks::Post;
 use super::state_thread::StateThread;
 use super::state_thread::Work;
+use super::vitals::Vitals;
 use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::MemberInfo;
@@ -261,6 +262,7 @@ impl Server {
         // After the lock is held: an earlier process of this directory can promise nothing more.
         let started = clock.now();
         let metrics = Metrics::new();
+        let vitals = Arc::new(Vitals::default());
         let mut found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
         found.restored.unproven = founding.unproven;
 
@@ -367,6 +369,8 @@ impl Server {
             metrics: metrics.clone(),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
+            timing: config.timing,
+            vitals: vitals.clone(),
             lease_duration: config.timing.lease_duration,
             lease_enabled: config.timing.lease_enabled,
             handed_on: AtomicUsize::new(0),
@@ -427,6 +431,8 @@ impl Server {
                 name: config.node.name.clone(),
                 tripwire_mark: tripwire_mark(data_dir.path()),
                 unproven_mark: founding.mark(),
+                trusted_lease: config.timing.trusted_lease(),
+                vitals,
             },
             status.clone(),
             founding.unproven,

@@ -16,3 +16,4 @@ mod hostile;
 mod life;
 mod reads;
 mod transactions;
+mod verify;

@@ -13,8 +13,11 @@
 //!
 //! A seed means something else as soon as any draw changes, so the bounds are about ten times what
 //! was needed when they were written. `UPDATE_BUGS=1` writes the table into `README.md`;
-//! `BUGS=AckTime,NoFloor+LeaseReadyAtOnce` looks at these alone; `BUGS_SURVEY=1000` tries each in
-//! as many runs as they are drawn, and `BUGS=pairs` with it each pair of those that seeds find.
+//! `BUGS=AckTime,NoFloor+LeaseReadyAtOnce` looks at these alone. `BUGS_SURVEY=1000` tries each in
+//! as many runs, as they are drawn or of the kind that `BUGS_AIM` names; `BUGS=pairs` is each pair of
+//! those that seeds find, `BUGS=none` no bug at all. `BUGS_TELL=1` tells the runs that were found.
+
+mod cases;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,7 +30,6 @@ use std::time::Duration;
 
 use leasehold::planted;
 use leasehold::planted::Bug;
-use leasehold::planted::Bug::*;
 use leasehold::raft::Timing;
 use leasehold::raft::TimingOptions;
 
@@ -35,7 +37,9 @@ use crate::many::computed_by_this_thread;
 use crate::options::Options;
 use crate::options::Profile;
 use crate::run::run;
-use crate::scenarios;
+use cases::BEYOND;
+use cases::CASES;
+use cases::WITHOUT;
 
 /// Which runs are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +52,9 @@ enum Aim {
     PlayOfFive(u64),
     /// The same, and threads often lose the processor.
     PlayPreempted(u64),
-    /// The same, and the worse clock of each machine is far too fast or slow.
+    /// The same, and the margin is the least that 2 % of drift allow.
+    PlayTight(u64),
+    /// The same as that, and the worse clock of each machine is far too fast or slow.
     PlaySlewed(u64),
     /// The same with clocks that drift by 15 %, and the margin for it.
     PlayDrifting(u64),
@@ -63,6 +69,7 @@ impl Aim {
             Self::Play(play)
             | Self::PlayOfFive(play)
             | Self::PlayPreempted(play)
+            | Self::PlayTight(play)
             | Self::PlaySlewed(play)
             | Self::PlayDrifting(play)
             | Self::PlayRetimed(play) => play,
@@ -75,17 +82,12 @@ impl Aim {
                 options.preempt = 0.2;
                 options.preempt_max = 400 * crate::clock::MS;
             }
-            Self::PlaySlewed(_) => options.slewed = true,
-            Self::PlayDrifting(_) => {
-                let timing = Timing::new(TimingOptions {
-                    max_clock_skew: Duration::from_millis(152),
-                    max_drift_ppm: 150_000,
-                    election_timeout_min: Duration::from_millis(501),
-                    ..TimingOptions::default()
-                });
-                options.timing = timing.expect("152 ms of 500 are enough for 15 %");
-                options.drift_ppm = 150_000;
+            Self::PlayTight(_) => options.keep_time(20_000, 22),
+            Self::PlaySlewed(_) => {
+                options.keep_time(20_000, 22);
+                options.slewed = true;
             }
+            Self::PlayDrifting(_) => options.keep_time(150_000, 152),
             Self::PlayRetimed(_) => {
                 let other = options.other_timing.unwrap_or_else(|| options.retimed());
                 options.other_timing = Some(other);
@@ -95,16 +97,49 @@ impl Aim {
         options
     }
 
+    /// The aim of that name.
+    fn named(name: &str) -> Option<Self> {
+        let kinds = [
+            Self::Play,
+            Self::PlayOfFive,
+            Self::PlayPreempted,
+            Self::PlayTight,
+            Self::PlaySlewed,
+            Self::PlayDrifting,
+            Self::PlayRetimed,
+        ];
+        let plays = kinds
+            .iter()
+            .flat_map(|kind| (0..crate::schedule::PLAYS).map(kind));
+        let mut all = plays.chain([Self::Drawn]);
+        all.find(|aim| aim.name() == name)
+    }
+
     fn name(self) -> String {
         match self {
             Self::Drawn => "as drawn".to_owned(),
             Self::Play(play) => format!("play {play}"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),
+            Self::PlayTight(play) => format!("play {play}, least margin"),
             Self::PlaySlewed(play) => format!("play {play}, slewed clocks"),
             Self::PlayDrifting(play) => format!("play {play}, 15 % drift"),
             Self::PlayRetimed(play) => format!("play {play}, two timings"),
         }
+    }
+}
+
+impl Options {
+    /// The usual promise, with so many milliseconds of margin: the least for this drift.
+    fn keep_time(&mut self, drift_ppm: u32, margin_ms: u64) {
+        let timing = Timing::new(TimingOptions {
+            max_clock_skew: Duration::from_millis(margin_ms),
+            max_drift_ppm: drift_ppm,
+            election_timeout_min: Duration::from_millis(501),
+            ..TimingOptions::default()
+        });
+        self.timing = timing.expect("the margin is enough for the drift");
+        self.drift_ppm = drift_ppm;
     }
 }
 
@@ -117,233 +152,23 @@ enum By {
     Schedule(&'static str, fn()),
     /// Its witness in the library, and nothing here.
     Witness,
+    /// Nothing, alone: what stands beside it does the same. Why.
+    Hidden(&'static str),
 }
 
 /// Bugs that are planted together, and what finds them.
 struct Case {
+    /// One, or some that hide each other.
     bugs: &'static [Bug],
     by: By,
 }
 
-const fn seeds(
-    bugs: &'static [Bug],
+/// Correct code with clocks worse than its margin is for.
+struct Beyond {
     aim: Aim,
+    drift_ppm: u32,
     within: u64,
-    rules: &'static [&'static str],
-) -> Case {
-    let by = By::Seeds(aim, within, rules);
-    Case { bugs, by }
 }
-
-const fn witness(bugs: &'static [Bug]) -> Case {
-    let by = By::Witness;
-    Case { bugs, by }
-}
-
-macro_rules! schedule {
-    ($bug:ident, $name:ident) => {
-        Case {
-            bugs: &[$bug],
-            by: By::Schedule(stringify!($name), scenarios::$name),
-        }
-    };
-}
-
-/// What is expected of each. Every bug is in at least one case.
-const CASES: &[Case] = &[
-    // Measuring the interval.
-    seeds(&[AckTime], Aim::Drawn, 100, &["L1"]),
-    seeds(&[RoundStampedLate], Aim::Play(1), 400, &["L1"]),
-    seeds(&[NoBlackout], Aim::Drawn, 40, &["L5"]),
-    seeds(&[HalfBlackout], Aim::Drawn, 40, &["L5"]),
-    seeds(&[OwnBlackout], Aim::PlayRetimed(0), 100, &["L5"]),
-    seeds(&[FloorNotRaised], Aim::PlayRetimed(0), 100, &["P34"]),
-    seeds(&[FirstBootSpeaks], Aim::Drawn, 40, &["L5"]),
-    seeds(&[SelfCampaign], Aim::PlayRetimed(0), 100, &["L5"]),
-    seeds(&[PreVoteUngated], Aim::Drawn, 40, &["L5"]),
-    seeds(&[CachedNow], Aim::Play(1), 300, &["L1", "P37"]),
-    seeds(&[CachedCheckClock], Aim::Play(5), 300, &["L1", "L2"]),
-    // Keeping the promise.
-    seeds(&[PromiseDropped], Aim::Play(17), 300, &["L5"]),
-    seeds(&[PreVoteOnly], Aim::Drawn, 40, &["L5"]),
-    witness(&[CandidacyGoesOn]),
-    seeds(
-        &[CandidacyGoesOn, UncheckedCampaign],
-        Aim::Play(18),
-        300,
-        &["L5"],
-    ),
-    seeds(&[NoBurn], Aim::Drawn, 100, &["P9", "L1"]),
-    seeds(&[ResumeBurn], Aim::Drawn, 100, &["P9", "L1"]),
-    seeds(&[StickyTransferFlag], Aim::Play(3), 300, &["L5"]),
-    schedule!(
-        LateTransferWord,
-        p9_the_word_of_a_transfer_that_comes_late_elects_nobody_under_a_lease
-    ),
-    seeds(
-        &[LateTransferWord, TransferUnequal],
-        Aim::Play(19),
-        300,
-        &["L1"],
-    ),
-    witness(&[TransferUnequal]),
-    witness(&[TransferHurried]),
-    witness(&[TransferPostponesStepDown]),
-    schedule!(
-        NoStepDown,
-        p12_a_leader_that_is_heard_and_hears_nobody_gives_up
-    ),
-    seeds(&[VotePromiseNotMade], Aim::PlayOfFive(21), 300, &["L5"]),
-    witness(&[VotesArePromises]),
-    seeds(&[PromiseShortened], Aim::PlayRetimed(21), 300, &["L5"]),
-    seeds(&[PromiseOwnLength], Aim::PlayRetimed(0), 100, &["L5"]),
-    // Who counts: until members change in the simulator, too.
-    witness(&[KeepExpiry]),
-    witness(&[JointHalf]),
-    witness(&[LearnersCount]),
-    witness(&[AckFromEntry]),
-    witness(&[LoneLeaseForever]),
-    // Clocks.
-    seeds(&[RawClockOnly], Aim::PlaySlewed(5), 300, &["L1"]),
-    seeds(&[BootClockOnly], Aim::PlaySlewed(1), 300, &["L1"]),
-    seeds(&[EitherClockEndsPromise], Aim::Drawn, 40, &["L5"]),
-    seeds(&[NoMargin], Aim::PlayDrifting(1), 300, &["L1"]),
-    witness(&[UncheckedTiming]),
-    schedule!(
-        StepBackIgnored,
-        a4_a_clock_that_steps_back_voids_the_lease_until_a_new_round
-    ),
-    seeds(
-        &[StepBackIgnored, BootClockOnly],
-        Aim::Play(11),
-        300,
-        &["L1"],
-    ),
-    // The read.
-    seeds(&[MemoizedCheck], Aim::Drawn, 150, &["L2"]),
-    seeds(
-        &[OlderSnapshot, PermitIndexIgnored],
-        Aim::Drawn,
-        100,
-        &["L2"],
-    ),
-    seeds(&[OlderCommit], Aim::Play(20), 300, &["L2"]),
-    seeds(&[LateArrivals], Aim::Drawn, 200, &["L2"]),
-    seeds(
-        &[AppliedReadLater],
-        Aim::PlayPreempted(20),
-        300,
-        &["L2", "K1"],
-    ),
-    seeds(&[RevisionReadLater], Aim::Drawn, 100, &["K1"]),
-    seeds(&[PermitIndexIgnored], Aim::Play(20), 300, &["L2"]),
-    seeds(&[CommitNotCaptured], Aim::Play(20), 300, &["L2"]),
-    seeds(&[ReadUnapplied], Aim::Drawn, 40, &["P21"]),
-    seeds(&[CommitPublishedLate], Aim::Play(20), 300, &["L2"]),
-    seeds(&[NoFloor, LeaseReadyAtOnce], Aim::Play(9), 100, &["L2"]),
-    seeds(&[NoFloor, LeaseReadyByCommit], Aim::Play(9), 100, &["L2"]),
-    seeds(&[NoFloor], Aim::PlayPreempted(9), 300, &["L2"]),
-    witness(&[LeaseReadyAtOnce]),
-    witness(&[LeaseReadyByCommit]),
-    seeds(
-        &[QuorumReadNoFloor, QuorumReadUnready],
-        Aim::Play(9),
-        100,
-        &["L2"],
-    ),
-    seeds(&[QuorumReadNoFloor], Aim::Play(9), 300, &["L2"]),
-    witness(&[QuorumReadUnready]),
-    seeds(&[QuorumReadOldRound], Aim::Play(1), 300, &["L2"]),
-    seeds(&[StepDownKeepsLease], Aim::Play(10), 100, &["L1"]),
-    seeds(
-        &[LeaderVotes, StepDownKeepsLease],
-        Aim::Play(13),
-        300,
-        &["L1"],
-    ),
-    witness(&[LeaderVotes]),
-    seeds(&[LeaseUntilStepDown], Aim::Drawn, 100, &["L1"]),
-    // Messages.
-    seeds(&[AnyAckIsNewest], Aim::Drawn, 100, &["L1"]),
-    seeds(&[RoundsStartOver], Aim::Play(3), 300, &["L1"]),
-    seeds(&[UnknownRoundIsNow, OldTermAck], Aim::Play(3), 300, &["L1"]),
-    seeds(&[RoundsStartOver, OldTermAck], Aim::Play(3), 300, &["L1"]),
-    witness(&[OldTermAck]),
-    witness(&[UnknownRoundIsNow]),
-    witness(&[RoundsRepeat]),
-    seeds(&[RejectUnpromised], Aim::Play(22), 300, &["L5"]),
-    witness(&[SilentDiskPromises]),
-    schedule!(
-        SilentDiskLeads,
-        p29_a_leader_whose_disk_is_silent_gives_up_and_another_goes_on
-    ),
-    schedule!(
-        TimeFirst,
-        a2_a_follower_that_stood_still_hears_what_has_come_before_it_looks_at_the_time
-    ),
-    // Lifecycle.
-    seeds(&[VoteBeforeSync], Aim::Drawn, 40, &["R9"]),
-    seeds(&[OwnVoteBeforeSync], Aim::Drawn, 40, &["R9"]),
-    seeds(&[PromiseBeforeSync], Aim::Drawn, 40, &["R9", "P34"]),
-    seeds(&[VoteForgotten], Aim::Play(2), 200, &["R6"]),
-    seeds(
-        &[VoteForgotten, NoBlackout],
-        Aim::Play(2),
-        200,
-        &["L5", "R6", "R1"],
-    ),
-    seeds(&[VoteToctou], Aim::Play(8), 300, &["L1", "L5"]),
-    seeds(&[ReleaseWhileServing], Aim::Play(10), 100, &["L1"]),
-    seeds(&[ReleaseByAnybody], Aim::Play(10), 200, &["L5"]),
-    seeds(&[ReleaseEndsBlackout], Aim::Play(10), 200, &["L5"]),
-    schedule!(
-        NoTripwire,
-        p17_clocks_that_stop_unnoticed_break_a_lease_and_the_tripwire_says_so
-    ),
-    schedule!(
-        TrippedServes,
-        p17_clocks_that_stop_unnoticed_break_a_lease_and_the_tripwire_says_so
-    ),
-    schedule!(
-        TripwireForgotten,
-        p17_clocks_that_stop_unnoticed_break_a_lease_and_the_tripwire_says_so
-    ),
-    seeds(&[CandidateTrips], Aim::Drawn, 100, &["P37"]),
-    // Raft.
-    seeds(&[TwoVotes], Aim::Drawn, 100, &["R6", "R1"]),
-    seeds(&[LogIgnored], Aim::Play(15), 200, &["R3"]),
-    seeds(&[OldTermsCounted], Aim::Play(16), 300, &["R3", "R4"]),
-    seeds(&[CommitUnverified], Aim::Drawn, 100, &["R4"]),
-    seeds(&[AckBeforeSync], Aim::Drawn, 40, &["R9"]),
-    seeds(&[LeaderCountsUnsynced], Aim::Drawn, 40, &["R7"]),
-    witness(&[AppliedUnheld]),
-    seeds(&[CutStaysDurable], Aim::Drawn, 100, &["R9"]),
-    // Damage.
-    seeds(&[QuarantineIgnored], Aim::Play(15), 300, &["R3", "S2"]),
-    seeds(&[RejoinUnconfirmed], Aim::Play(15), 300, &["R3"]),
-    seeds(&[EarlierLifeCounts], Aim::Play(15), 300, &["R7", "R3"]),
-    witness(&[DamageKeepsCommit]),
-    // Requests and exactly-once.
-    seeds(&[WaitersByIndex, WaitersKept], Aim::Drawn, 200, &["X1"]),
-    witness(&[WaitersKept]),
-    seeds(&[UnknownSaidRefused], Aim::Drawn, 100, &["X2"]),
-    seeds(&[UnknownForgotten], Aim::Drawn, 100, &["X2"]),
-    seeds(&[RetryApplied], Aim::Drawn, 40, &["X1"]),
-    witness(&[DedupByLast]),
-    witness(&[MarkIgnored]),
-    witness(&[ForgottenInUse]),
-    witness(&[FullTableEvicts]),
-    // The log and the vote file.
-    seeds(&[SyncSkipped], Aim::Drawn, 100, &["A21"]),
-    seeds(&[VoteSyncSkipped], Aim::Drawn, 200, &["A21"]),
-    witness(&[SlotsAlternate]),
-    witness(&[SyncErrorForgiven]),
-    witness(&[DamageIsTorn]),
-    witness(&[NamedIgnored]),
-    witness(&[TailTrusted]),
-    witness(&[NoSpare]),
-    witness(&[QuarantineUnwritten]),
-];
 
 /// What was found in one run.
 struct Found {
@@ -425,6 +250,18 @@ fn on_all_cores<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> V
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Runs `options` once more, and prints what happens.
+fn tell(bugs: &[Bug], options: &Options) {
+    let _planted = planted::plant(bugs);
+    let mut options = options.clone();
+    options.readable = true;
+    let report = run(options.clone());
+    for line in report.trace.lines() {
+        println!("{line}");
+    }
+    println!("{options:#?}\n{:#?}", report.violation);
+}
+
 /// A node that panics under a bug has been found out; its story is of no use to anybody.
 fn keep_quiet_about_planted_panics() {
     let usual = std::panic::take_hook();
@@ -438,6 +275,16 @@ fn keep_quiet_about_planted_panics() {
 fn names(bugs: &[Bug]) -> String {
     let names: Vec<String> = bugs.iter().map(Bug::to_string).collect();
     names.join(" + ")
+}
+
+fn rules(case: &Case) -> String {
+    let rules: Vec<&str> = case.bugs.iter().map(|bug| bug.rule()).collect();
+    rules.join(" + ")
+}
+
+fn whats(case: &Case) -> String {
+    let whats: Vec<&str> = case.bugs.iter().map(|bug| bug.what()).collect();
+    whats.join("; ")
 }
 
 /// `BUGS`, if it is set: which bugs to look at, some together.
@@ -456,6 +303,9 @@ fn wanted() -> Option<Vec<Vec<Bug>>> {
         });
         return Some(pairs.collect());
     }
+    if wanted == "none" {
+        return Some(vec![Vec::new()]);
+    }
     let bug = |name: &str| Bug::named(name).unwrap_or_else(|| panic!("BUGS: no bug `{name}`"));
     let case = |case: &str| case.split('+').map(bug).collect();
     Some(wanted.split(',').map(case).collect())
@@ -463,14 +313,12 @@ fn wanted() -> Option<Vec<Vec<Bug>>> {
 
 /// Looks at a case: its line of the table, or why it was not found.
 fn look(case: &Case) -> Result<String, String> {
-    let rules: Vec<&str> = case.bugs.iter().map(|bug| bug.rule()).collect();
-    let whats: Vec<&str> = case.bugs.iter().map(|bug| bug.what()).collect();
     let line = |by: String, seed: String, aim: String, drift: String, took: String| {
         format!(
             "| {} | {} | {} | {by} | {seed} | {aim} | {drift} | {took} |",
             names(case.bugs),
-            rules.join(" + "),
-            whats.join("; "),
+            rules(case),
+            whats(case),
         )
     };
     let dash = || "–".to_owned();
@@ -478,6 +326,10 @@ fn look(case: &Case) -> Result<String, String> {
         By::Witness => {
             let witness = case.bugs[0].witness().unwrap_or_default();
             Ok(line(format!("`{witness}`"), dash(), dash(), dash(), dash()))
+        }
+        By::Hidden(why) => {
+            let by = format!("nothing alone: {why}");
+            Ok(line(by, dash(), dash(), dash(), dash()))
         }
         By::Schedule(name, scenario) => {
             let began = computed_by_this_thread();
@@ -506,6 +358,12 @@ fn look(case: &Case) -> Result<String, String> {
                     outcome.reached
                 ));
             };
+            // Else the bug had no part in it.
+            if let Some(rule) = broken(&[], found.options.clone()) {
+                let (seed, aim) = (outcome.seeds, aim.name());
+                let what = format!("{rule} in seed {seed} of `{aim}`, without a bug");
+                return Err(format!("{}: {what}", names(case.bugs)));
+            }
             let mut by = found.rule.clone();
             if !expected.iter().any(|rule| found.rule.starts_with(rule)) {
                 let _ = write!(by, " (expected {})", expected.join(" or "));
@@ -548,19 +406,165 @@ fn every_bug_is_found() {
     assert!(missed.is_empty(), "not found:\n{}", missed.join("\n"));
 }
 
+/// Whether two bugs take something away from the same rule.
+fn share_a_rule(one: Bug, other: Bug) -> bool {
+    let mut rules = one.rule().split(", ");
+    rules.any(|rule| other.rule().split(", ").any(|its| its == rule))
+}
+
+/// Defences of one rule are those that hide each other's absence, so bugs of one rule are planted
+/// together: what finds one of the two must still find something. (Of bugs that have a witness in
+/// the library, `src/planted/tests.rs` plants the pairs.)
+#[test]
+fn pairs_of_one_rule_are_found() {
+    if crate::number("BUGS_SURVEY").is_some() || wanted().is_some() {
+        return;
+    }
+    keep_quiet_about_planted_panics();
+    let single = |case: &&Case| {
+        let runs = matches!(case.by, By::Seeds(..) | By::Schedule(..));
+        case.bugs.len() == 1 && runs
+    };
+    let single: Vec<&Case> = CASES.iter().filter(single).collect();
+    let pairs: Vec<(&Case, &Case)> = single
+        .iter()
+        .enumerate()
+        .flat_map(|(place, one)| single[place + 1..].iter().map(|other| (*one, *other)))
+        .filter(|(one, other)| share_a_rule(one.bugs[0], other.bugs[0]))
+        .collect();
+    let looks = on_all_cores(&pairs, |(one, other)| {
+        let bugs = [one.bugs[0], other.bugs[0]];
+        let by = [one, other]
+            .into_iter()
+            .find_map(|case| found_as(case, &bugs));
+        by.map(|by| format!("{}: {by}", names(&bugs)))
+            .ok_or_else(|| names(&bugs))
+    });
+    let (found, missed): (Vec<_>, Vec<_>) = looks.into_iter().partition(Result::is_ok);
+    let found: Vec<String> = found.into_iter().flatten().collect();
+    println!("{} pairs of one rule:\n{}", found.len(), found.join("\n"));
+    let missed: Vec<String> = missed.into_iter().filter_map(Result::err).collect();
+    assert!(missed.is_empty(), "not found:\n{}", missed.join("\n"));
+}
+
+/// What finds `bugs`, looked for as `case` is.
+fn found_as(case: &Case, bugs: &[Bug]) -> Option<String> {
+    match case.by {
+        By::Seeds(aim, within, _) => {
+            let outcome = search(bugs, |seed| aim.options(seed), 1, within);
+            let rule = outcome.found?.rule;
+            Some(format!("{rule}, seed {} {}", outcome.seeds, aim.name()))
+        }
+        By::Schedule(name, scenario) => {
+            let _planted = planted::plant(bugs);
+            catch_unwind(scenario).is_err().then(|| name.to_owned())
+        }
+        By::Witness | By::Hidden(_) => None,
+    }
+}
+
+/// A margin that bore any drift would be none, and checkers that bear it would be blind.
+#[test]
+fn drift_beyond_the_margin_is_found() {
+    if crate::number("BUGS_SURVEY").is_some() || wanted().is_some() {
+        return;
+    }
+    let looks = on_all_cores(BEYOND, |beyond| {
+        let options = |seed| {
+            let mut options = beyond.aim.options(seed);
+            options.drift_ppm = beyond.drift_ppm;
+            options
+        };
+        let outcome = search(&[], options, 1, beyond.within);
+        let drift = f64::from(beyond.drift_ppm) / 1e4;
+        let aim = beyond.aim.name();
+        let found = outcome.found.map(|found| found.rule);
+        println!(
+            "no bug, {aim}, clocks wrong by {drift} %: {}, seed {}",
+            found.as_deref().unwrap_or("not found"),
+            outcome.seeds
+        );
+        found.is_some_and(|rule| ["L1", "L4", "L8"].iter().any(|l| rule.starts_with(l)))
+    });
+    assert!(looks.into_iter().all(|found| found));
+}
+
 const HEAD: &str = "\
 | Bug | Rule | What it does | Found by | First seed | In runs | Drift | Seconds |
 |---|---|---|---|---|---|---|---|
 ";
 
-/// Replaces the table in the simulator's README.
+/// Replaces the tables in the simulator's README.
 fn write_down(table: &str) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sim/README.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("the README says where");
-    let (_, after) = rest.split_once(END).expect("the README says where it ends");
-    std::fs::write(path, format!("{before}{BEGIN}\n{table}{END}{after}")).unwrap();
+    let (before, _, after) = readme();
+    let text = format!("{before}{BEGIN}\n{table}\n{}{END}{after}", without());
+    std::fs::write(README, text).unwrap();
 }
+
+/// The simulator's README: what is before the tables, the tables, and what is after.
+fn readme() -> (String, String, String) {
+    let text = std::fs::read_to_string(README).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("the README says where");
+    let (tables, after) = rest.split_once(END).expect("the README says where it ends");
+    (before.to_owned(), tables.to_owned(), after.to_owned())
+}
+
+/// The rules that no bug takes away.
+fn without() -> String {
+    let mut table = String::from("| Rules without a bug | Why |\n|---|---|\n");
+    for (rules, why) in WITHOUT {
+        let _ = writeln!(table, "| {rules} | {why} |");
+    }
+    table
+}
+
+/// The table tells of the bugs that there are; what was measured for each may have changed since.
+#[test]
+fn the_table_is_that_of_the_bugs() {
+    if std::env::var_os("UPDATE_BUGS").is_some() {
+        return;
+    }
+    let (_, tables, _) = readme();
+    let cells = |line: &str| -> Vec<String> {
+        let cells = line.split('|').skip(1).take(3);
+        cells.map(|cell| cell.trim().to_owned()).collect()
+    };
+    let lines = tables
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    let written: Vec<_> = lines.skip(2).map(cells).take(CASES.len()).collect();
+    let expected: Vec<_> = CASES
+        .iter()
+        .map(|case| vec![names(case.bugs), rules(case), whats(case)])
+        .collect();
+    assert_eq!(written, expected, "UPDATE_BUGS=1 writes it anew");
+    assert!(tables.contains(&without()), "UPDATE_BUGS=1 writes it anew");
+}
+
+/// Every rule of the lease protocol can be taken away, or it is said why not.
+#[test]
+fn every_rule_has_a_bug_or_a_reason() {
+    let taken: BTreeSet<&str> = Bug::ALL
+        .iter()
+        .flat_map(|bug| bug.rule().split(", "))
+        .collect();
+    let excused: BTreeSet<&str> = WITHOUT
+        .iter()
+        .flat_map(|(rules, _)| rules.split(", "))
+        .collect();
+    let rules = [("P", 38), ("A", 24), ("T", 21), ("5.2 R", 9)];
+    for (list, last) in rules {
+        for number in 1..=last {
+            let rule = format!("{list}{number}");
+            let rule = rule.as_str();
+            let (taken, excused) = (taken.contains(rule), excused.contains(rule));
+            assert!(taken != excused, "{rule}: bug {taken}, excuse {excused}");
+        }
+    }
+}
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sim/README.md");
 
 const BEGIN: &str = "<!-- The table of bugs.rs begins. -->";
 const END: &str = "<!-- The table of bugs.rs ends. -->";
@@ -574,10 +578,19 @@ fn every_bug_has_a_case() {
         .filter(|bug| !covered.contains(bug))
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
+    let is_found_with_another = |bug: Bug| {
+        let pairs = CASES.iter().filter(|case| case.bugs.contains(&bug));
+        pairs
+            .filter(|case| matches!(case.by, By::Seeds(..)))
+            .count()
+            > 0
+    };
     for case in CASES {
-        if let By::Witness = case.by {
-            assert_eq!(case.bugs.len(), 1);
-            assert!(case.bugs[0].witness().is_some(), "{}", case.bugs[0]);
+        let bug = case.bugs[0];
+        match case.by {
+            By::Witness => assert!(bug.witness().is_some(), "{bug}"),
+            By::Hidden(_) => assert!(is_found_with_another(bug), "{bug}"),
+            By::Seeds(..) | By::Schedule(..) => {}
         }
     }
 }
@@ -614,9 +627,15 @@ fn survey() {
     keep_quiet_about_planted_panics();
     let settings = crate::Settings::read();
     let wanted = wanted().unwrap_or_else(|| Bug::ALL.iter().map(|bug| vec![*bug]).collect());
+    let aim = std::env::var("BUGS_AIM").ok();
+    let aim = aim.map(|name| Aim::named(&name).expect("BUGS_AIM is a kind of run"));
+    let options = |seed| aim.map_or_else(|| settings.options(seed), |aim| aim.options(seed));
     on_all_cores(&wanted, |bugs| {
-        let outcome = search(bugs, |seed| settings.options(seed), settings.first, seeds);
+        let outcome = search(bugs, options, settings.first, seeds);
         let found = outcome.found.map(|found| {
+            if crate::number("BUGS_TELL").is_some() {
+                tell(bugs, &found.options);
+            }
             let (profile, nodes) = (found.options.profile.name(), found.options.nodes);
             format!(
                 "{} in seed {}, {profile}, {nodes} nodes",

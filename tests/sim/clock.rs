@@ -120,6 +120,11 @@ impl MachineClock {
         self.raw.ppm = raw_ppm;
     }
 
+    /// Readings are multiples of `quantum` from now on.
+    pub(crate) fn read_in_steps_of(&mut self, quantum: u64) {
+        self.quantum = quantum;
+    }
+
     /// The machine sleeps: the raw clock stops, if the boot clock can be relied upon.
     pub(crate) fn suspend(&mut self, now: Nanos) {
         self.catch_up(now);
@@ -168,6 +173,21 @@ impl MachineClock {
         self.raw.stopped = false;
     }
 
+    /// When a lease until `until` can no longer be trusted, if the clocks go on as they do: once
+    /// either says that it is over.
+    pub(crate) fn trusted_until(&self, now: Nanos, until: Instant) -> Nanos {
+        let boot = until.boot.saturating_add(self.quantum);
+        let raw = until.raw.saturating_add(self.quantum);
+        let boot = self.boot.reaches(now, now - self.since, boot);
+        boot.min(self.raw.reaches(now, now - self.since, raw))
+    }
+
+    /// When a promise until `until` is over, if the clocks go on as they do: once both say so.
+    pub(crate) fn over_at(&self, now: Nanos, until: Instant) -> Nanos {
+        let boot = self.boot.reaches(now, now - self.since, until.boot);
+        boot.max(self.raw.reaches(now, now - self.since, until.raw))
+    }
+
     fn catch_up(&mut self, now: Nanos) {
         let passed = now - self.since;
         self.boot.reading = self.boot.after(passed);
@@ -177,6 +197,20 @@ impl MachineClock {
 }
 
 impl Hand {
+    /// When it shows `reading`, `passed` after it was brought up to date.
+    fn reaches(&self, now: Nanos, passed: Nanos, reading: u64) -> Nanos {
+        let missing = reading.saturating_sub(self.after(passed));
+        match missing {
+            0 => now,
+            _ if self.stopped => Nanos::MAX,
+            _ => {
+                let rate = u128::from(1_000_000u64.saturating_add_signed(self.ppm));
+                let wait = (u128::from(missing) * 1_000_000).div_ceil(rate);
+                u64::try_from(wait).map_or(Nanos::MAX, |wait| now.saturating_add(wait))
+            }
+        }
+    }
+
     fn after(&self, passed: Nanos) -> u64 {
         if self.stopped {
             return self.reading;
@@ -221,6 +255,24 @@ mod tests {
         clock.freeze(3 * SECOND);
         clock.resume(9 * SECOND);
         assert_eq!(clock.read(9 * SECOND), slept);
+    }
+
+    #[test]
+    fn it_is_foretold_when_a_reading_will_be_reached() {
+        let mut clock = MachineClock::perfect(0);
+        clock.set_rates(0, 20_000, -20_000);
+        let until = clock.read(SECOND) + Duration::from_millis(1);
+        let (first, last) = (
+            clock.trusted_until(SECOND, until),
+            clock.over_at(SECOND, until),
+        );
+        assert!(SECOND < first && first < SECOND + MS && SECOND + MS < last);
+        assert!(clock.read(last).certainly_after(until));
+        assert!(!clock.read(last - 2_000).certainly_after(until));
+        assert!(!clock.read(first).certainly_before(until));
+        assert!(clock.read(first - 2_000).certainly_before(until));
+        clock.suspend(SECOND);
+        assert_eq!(clock.over_at(SECOND, until), Nanos::MAX);
     }
 
     #[test]

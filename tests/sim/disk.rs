@@ -34,6 +34,9 @@ use crate::clock::MS;
 use crate::clock::Nanos;
 use crate::clock::US;
 use crate::dice::Dice;
+use crate::marks::Mark;
+use crate::marks::Marks;
+use crate::options::Options;
 use crate::world::CLUSTER;
 
 /// How a process ends.
@@ -64,6 +67,13 @@ pub(crate) struct SimDisk {
     under_way: Vec<Unsaved>,
     /// The log was damaged, and the replica has not got everything back since (A23).
     pub(crate) quarantined: bool,
+    /// It has reported syncs that it did not do: what is found after a crash is what there is.
+    lied: bool,
+    /// Everything was lost, the vote file too, and has not been got back since.
+    pub(crate) wiped: bool,
+    /// There is nothing here yet that shows that this member forgot nothing: see
+    /// [`leasehold::raft::Restored::unproven`].
+    pub(crate) unproven: bool,
     /// The replica says that it has: written with the next sync.
     pub(crate) recovered: bool,
     /// The store as the system has it: lost with the power.
@@ -79,21 +89,26 @@ pub(crate) struct SimDisk {
     pub(crate) fails: bool,
     /// Until then, there is no space.
     pub(crate) full_until: Nanos,
+    pub(crate) marks: Marks,
     dice: Dice,
 }
 
 impl SimDisk {
     /// An empty disk of its own speed, with a real log for `node` or a plain one.
-    pub(crate) fn new(mut dice: Dice, node: usize, real: bool) -> Self {
+    pub(crate) fn new(mut dice: Dice, node: usize, options: &Options) -> Self {
         let latency_min = dice.spread(20 * US, MS);
         let latency_max = latency_min + dice.spread(20 * US, 6 * MS);
         Self {
             hard: HardState::default(),
             entries: Vec::new(),
             written: BTreeSet::new(),
-            real: real.then(|| RealLog::new(node, dice.number())),
+            real: (options.real_log).then(|| RealLog::new(node, dice.number())),
             under_way: Vec::new(),
             quarantined: false,
+            lied: false,
+            wiped: false,
+            // Whoever is alone has nobody to ask.
+            unproven: options.nodes > 1,
             recovered: false,
             store: MemStore::new(),
             kept: MemStore::new(),
@@ -103,6 +118,7 @@ impl SimDisk {
             slow_by: 0,
             fails: false,
             full_until: 0,
+            marks: Marks::default(),
             dice,
         }
     }
@@ -118,6 +134,7 @@ impl SimDisk {
         self.under_way = batch;
         let usual = self.dice.between(self.latency_min, self.latency_max) * (1 + votes);
         if now < self.slow_until {
+            self.marks.hit(Mark::DiskSlow);
             usual + self.dice.between(self.slow_by / 4, self.slow_by)
         } else {
             usual
@@ -132,6 +149,11 @@ impl SimDisk {
             () => None,
         };
         self.fails = false;
+        match fault {
+            Some(sim_disk::Fault::NoSpace) => self.marks.hit(Mark::DiskFull),
+            Some(_) => self.marks.hit(Mark::SyncFailed),
+            None => {}
+        }
         if let Some(real) = &mut self.real {
             if let Some(fault) = fault {
                 let call = self.dice.between(1, 4);
@@ -149,7 +171,7 @@ impl SimDisk {
         for unsaved in std::mem::take(&mut self.under_way) {
             self.keep(unsaved, usize::MAX);
         }
-        if std::mem::take(&mut self.recovered) {
+        if std::mem::take(&mut self.recovered) && self.quarantined {
             if let Some(log) = self.real.as_mut().and_then(|real| real.log.as_mut())
                 && log.end_quarantine().is_err()
             {
@@ -170,6 +192,12 @@ impl SimDisk {
     pub(crate) fn stop(&mut self, ending: Ending) -> Result<(), String> {
         // Who comes next must find out anew what this one had.
         self.recovered = false;
+        if !self.under_way.is_empty() {
+            self.marks.hit(match ending {
+                Ending::Kill => Mark::KilledWhileWriting,
+                Ending::Power => Mark::PowerLostWhileWriting,
+            });
+        }
         let found = match self.real.is_some() {
             true => self.stop_real(ending),
             false => {
@@ -178,11 +206,17 @@ impl SimDisk {
             }
         };
         match ending {
-            Ending::Kill => {}
-            Ending::Power if self.dice.chance(0.5) => self.store = self.kept.clone(),
-            Ending::Power => self.store = MemStore::new(),
+            Ending::Kill => self.kept = self.store.clone(),
+            Ending::Power if self.dice.chance(0.5) => {
+                self.marks.hit(Mark::OlderStoreFound);
+                self.store = self.kept.clone();
+            }
+            Ending::Power => {
+                self.marks.hit(Mark::EmptyStoreFound);
+                self.store = MemStore::new();
+                self.kept = MemStore::new();
+            }
         }
-        self.kept = self.store.clone();
         found
     }
 
@@ -194,24 +228,33 @@ impl SimDisk {
     pub(crate) fn rot(&mut self) -> Result<(), String> {
         let Some(real) = &mut self.real else {
             let left = self.dice.between(0, self.entries.len() as u64) as usize;
+            self.marks.hit(Mark::LogLostItsEnd);
             self.entries.truncate(left);
             self.quarantined = true;
             return Ok(());
         };
         real.log = None;
-        real.flip_somewhere(&mut self.dice);
+        let mark = if self.dice.chance(0.7) {
+            real.flip_somewhere(&mut self.dice);
+            Mark::BitFlipped
+        } else {
+            real.misdirect_somewhere(&mut self.dice);
+            Mark::SectorMisdirected
+        };
+        self.marks.hit(mark);
         let (log, recovery) = Log::open(real.disk.clone(), real.options)
-            .map_err(|error| format!("one bit flipped: {error}"))?;
+            .map_err(|error| format!("{mark:?}: {error}"))?;
         let log = real.log.insert(log);
         let entries: Vec<Entry> = recovery.records.into_iter().map(entry).collect();
         match recovery.verdict {
             Verdict::Damaged(_) => {
                 log.repair().map_err(|error| error.to_string())?;
                 self.quarantined = true;
+                self.marks.hit(Mark::DamageNoticed);
             }
             _ if entries != self.entries => {
                 let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-                return Err(format!("one bit flipped, unnoticed; found {ids:?}"));
+                return Err(format!("{mark:?}, unnoticed; found {ids:?}"));
             }
             _ => {}
         }
@@ -220,10 +263,37 @@ impl SimDisk {
             .iter()
             .find(|entry| !self.written.contains(&entry.id))
         {
-            return Err(format!("one bit flipped, and {} was made of it", new.id));
+            return Err(format!("{mark:?}, and {} was made of it", new.id));
         }
         self.entries = entries;
         Ok(())
+    }
+
+    /// While no process runs, everything is lost: log, vote file, store, and what the data
+    /// directory remembered.
+    pub(crate) fn wipe(&mut self, node: usize) {
+        self.marks.hit(Mark::MemberWiped);
+        self.hard = HardState::default();
+        self.entries.clear();
+        self.real = (self.real.is_some()).then(|| RealLog::new(node, self.dice.number()));
+        self.store = MemStore::new();
+        self.kept = MemStore::new();
+        self.quarantined = false;
+        self.wiped = true;
+        self.unproven = true;
+    }
+
+    /// From now on (until told otherwise) syncs of a real log report success and do nothing.
+    pub(crate) fn lie(&mut self, lies: bool) {
+        if let Some(real) = &self.real {
+            real.disk.lie_about_syncs(lies);
+        }
+        self.lied |= lies;
+    }
+
+    /// Whether something that was durable is missing, and the replica knows it.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.quarantined || self.wiped
     }
 
     /// As the log thread writes a group: the newest hard state first, then all entries.
@@ -261,7 +331,8 @@ impl SimDisk {
             real.disk.fail_call(call, sim_disk::Fault::Crash);
             real.write(&under_way);
         }
-        let recovery = real.reopen(ending, self.quarantined)?;
+        let recovery = real.reopen(ending, self.quarantined, self.lied)?;
+        self.marks.hit(Mark::RealLogReopened);
         self.quarantined = recovery.quarantined;
         let hard = HardState {
             term: recovery.vote.term,
@@ -273,19 +344,22 @@ impl SimDisk {
             || under_way
                 .iter()
                 .any(|unsaved| unsaved.hard_state == Some(hard));
-        if !hard_may_be {
+        if !hard_may_be && !self.lied {
             return Err(format!("{hard:?} is found instead of {:?}", self.hard));
         }
         // What was reported durable is there, as far as nothing under way replaces it.
         let replaced = under_way.iter().flat_map(|unsaved| unsaved.entries.first());
         let kept = replaced.map(|entry| entry.id.index.0 as usize - 1).min();
         let kept = kept.unwrap_or(usize::MAX).min(self.entries.len());
-        if entries.get(..kept) != Some(&self.entries[..kept]) {
+        if entries.get(..kept) != Some(&self.entries[..kept]) && !self.lied {
             let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
             return Err(format!(
                 "{} entries were durable, found {ids:?}",
                 self.entries.len()
             ));
+        }
+        if !under_way.is_empty() && entries.len() < self.entries.len() {
+            self.marks.hit(Mark::LogCutShort);
         }
         self.hard = hard;
         self.entries = entries;
@@ -333,6 +407,9 @@ impl SimDisk {
         }
     }
 }
+
+/// What a disk writes in one piece.
+const SECTOR: usize = 512;
 
 /// `log::Log` over its own simulated disk.
 struct RealLog {
@@ -401,11 +478,38 @@ impl RealLog {
         }
     }
 
+    /// A sector in use is written over with another: as a write that went to the wrong place. (That
+    /// it is missing where it belongs is what any unsynced write may be, or beyond what can be
+    /// noticed: A24.)
+    fn misdirect_somewhere(&mut self, dice: &mut Dice) {
+        let names = self.disk.file_names();
+        let (from, to) = (dice.pick(&names), dice.pick(&names));
+        let sectors = |name: &String| {
+            let contents = self.disk.contents(name);
+            let used = contents.iter().rposition(|byte| *byte != 0);
+            (used.map_or(0, |last| last / SECTOR) as u64, contents)
+        };
+        let (last, contents) = sectors(from);
+        let meant = dice.between(0, last) as usize * SECTOR;
+        let met = dice.between(0, sectors(to).0) as usize * SECTOR;
+        let sector = contents.get(meant..meant + SECTOR);
+        if let Some(sector) = sector.filter(|sector| sector.iter().any(|byte| *byte != 0)) {
+            self.disk.rot(to, met, sector);
+        }
+    }
+
     /// The process ends, and another opens what is there.
-    fn reopen(&mut self, ending: Ending, quarantined: bool) -> Result<Recovery, String> {
+    fn reopen(
+        &mut self,
+        ending: Ending,
+        quarantined: bool,
+        lied: bool,
+    ) -> Result<Recovery, String> {
         self.log = None;
         match ending {
             Ending::Kill => self.disk.kill(),
+            // A disk that lied has an older state, and a whole one: else it would be noticed.
+            Ending::Power if lied => self.disk.crash_keeping(|_, _| false),
             Ending::Power => self.disk.crash(),
         }
         let (log, recovery) =

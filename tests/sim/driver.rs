@@ -22,7 +22,9 @@ use crate::disk::Ending;
 use crate::disk::Sync;
 use crate::machine::Delivery;
 use crate::machine::Mail;
+use crate::marks::Mark;
 use crate::network::Copies;
+use crate::tell;
 use crate::world::Event;
 use crate::world::Work;
 use crate::world::World;
@@ -95,6 +97,20 @@ impl World {
         }
     }
 
+    /// Once the replica has shown that it forgot nothing, or has got everything back, the data
+    /// directory no longer says otherwise; before anything else is written or said.
+    fn prove(&mut self, node: usize) {
+        let machine = &mut self.machines[node];
+        let Some(process) = machine.process.as_ref() else {
+            return;
+        };
+        let consensus = process.node.consensus();
+        if machine.disk.unproven && !consensus.is_unproven() && !consensus.is_quarantined() {
+            machine.disk.unproven = false;
+            machine.disk.wiped = false;
+        }
+    }
+
     fn driver_sleeps(&mut self, node: usize) {
         let real = self.now;
         let now = self.machines[node].clock.read(real);
@@ -146,15 +162,14 @@ impl World {
             .as_mut()
             .expect("only running processes are given work");
         let now = process.driver.now;
-        let before = process.status.clone();
-        self.judge.before(node, &input);
+        if now.went_back_since(process.read) {
+            self.judge.marks.hit(Mark::ClockRanBack);
+        }
+        process.read = now;
+        self.judge.before(node, now, &input);
         if let Input::Message(envelope) = &input {
-            self.trace.line(real, Some(node), || {
-                format!(
-                    "<- {} {} {:?}",
-                    envelope.from, envelope.term, envelope.message
-                )
-            });
+            self.trace
+                .line(real, Some(node), || tell::heard_message(envelope));
         }
         process.node.handle(now, input);
         let mut outputs = std::mem::take(&mut self.outputs);
@@ -162,11 +177,18 @@ impl World {
             outputs.push(output);
         }
         let after = process.node.status();
-        process.status = after.clone();
+        let before = std::mem::replace(&mut process.status, after.clone());
+        if (before.role, before.term) != (after.role, after.term) {
+            process.lease = process.published.lease();
+        }
         let tripped = process.node.consensus().lease_tripped();
         if before.role == Role::Quarantined && after.role != Role::Quarantined {
+            if self.machines[node].disk.wiped {
+                self.judge.returned(node, now);
+            }
             self.machines[node].disk.recovered = true;
             self.judge.counts.recoveries += 1;
+            self.judge.marks.hit(Mark::DamagedReturned);
         }
         if tripped && !self.machines[node].tripped {
             self.machines[node].tripped = true;
@@ -174,10 +196,7 @@ impl World {
         }
         if before != after {
             self.trace.line(real, Some(node), || {
-                format!(
-                    "   {} {} leader {:?} last {} commit {} ready {} at {now}",
-                    after.role, after.term, after.leader, after.last, after.commit, after.ready
-                )
+                format!("   {}, reads {now}", tell::status(&after))
             });
         }
         self.trace.mix([
@@ -193,6 +212,7 @@ impl World {
         }
         self.judge
             .handled(real, node, now, &before, &after, &self.machines);
+        self.prove(node);
         for output in outputs.drain(..) {
             if self.machines[node].process.is_some() {
                 self.carry_away(node, now, output);
@@ -205,8 +225,7 @@ impl World {
         match output {
             Output::Persist(ticket, unsaved) => {
                 self.trace.line(self.now, Some(node), || {
-                    let entries: Vec<_> = unsaved.entries.iter().map(|e| e.id).collect();
-                    format!("   persist {ticket:?} {:?} {entries:?}", unsaved.hard_state)
+                    format!("   writes #{}{}", ticket.0, tell::unsaved(&unsaved))
                 });
                 let log = &mut self.process(node).log;
                 log.queue.push((ticket, unsaved));
@@ -217,12 +236,8 @@ impl World {
             }
             Output::Send(envelope) => {
                 self.judge.send(node, now, &envelope, &self.machines[node]);
-                self.trace.line(self.now, Some(node), || {
-                    format!(
-                        "-> {} {} {:?}",
-                        envelope.to, envelope.term, envelope.message
-                    )
-                });
+                self.trace
+                    .line(self.now, Some(node), || tell::sent(&envelope));
                 self.nemesis_sees_message(node, &envelope);
                 match self.network.carry(&envelope) {
                     Copies::None => {}
@@ -297,7 +312,7 @@ impl World {
                 let log = &mut self.process(node).log;
                 let ticket = log.writing.take().expect("a batch was being written");
                 self.trace
-                    .line(real, Some(node), || format!("   durable {ticket:?}"));
+                    .line(real, Some(node), || format!("   has written #{}", ticket.0));
                 self.mail(node, Mail::Input(Input::Persisted(ticket)));
                 self.log_writes(node);
             }
@@ -334,7 +349,7 @@ impl World {
         }
         let applied = state.replies.last().map(|(id, _)| *id);
         self.trace.line(real, Some(node), || {
-            format!("   applied {:?}", applied.unwrap_or_default())
+            format!("   has applied {}", applied.unwrap_or_default())
         });
         let delay = self.scheduling.between(US, 30 * US);
         self.schedule_work(delay, node, Work::StateReports);
@@ -366,6 +381,7 @@ impl World {
     fn apply_delay(&mut self, node: usize) -> Nanos {
         let (slow_until, slow_by) = self.machines[node].apply_slow;
         if self.now < slow_until {
+            self.judge.marks.hit(Mark::ApplySlow);
             self.scheduling.between(slow_by / 4, slow_by)
         } else {
             self.scheduling.between(5 * US, 100 * US)

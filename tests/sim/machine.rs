@@ -87,9 +87,13 @@ impl Machine {
 /// A running process.
 pub(crate) struct Process {
     pub(crate) node: Node,
+    /// The reading with which its last input was handled.
+    pub(crate) read: Instant,
     /// How its consensus stands: as it was after the last input.
     pub(crate) status: Status,
     pub(crate) published: Arc<Published>,
+    /// The lease of the present leadership, as published.
+    pub(crate) lease: Option<Arc<LeaseCell>>,
     pub(crate) driver: Driver,
     pub(crate) log: LogThread,
     pub(crate) state: StateThread,

@@ -10,6 +10,7 @@
 //! SIM_SEEDS=20000 SIM_FIRST_SEED=1 cargo test --release --test sim seeds -- --nocapture
 //! SIM_SEED=0x1f3a cargo test --test sim replay -- --nocapture      one seed, told in full
 //! SIM_SEED=0x1f3a cargo test --test sim shrunk -- --nocapture      a failing one, made small
+//! SIM_SCRIPT=tests/sim/regressions/….sched cargo test --test sim replay -- --nocapture
 //! ```
 //!
 //! Seeds run on all cores, or on `SIM_THREADS`. A seed that fails prints the command that replays
@@ -51,35 +52,37 @@ macro_rules! planted {
 mod bugs;
 mod checkers;
 mod clock;
+mod determinism;
 mod dice;
 mod disk;
 mod driver;
 mod history;
 mod machine;
 mod many;
+mod marks;
 mod nemesis;
 mod network;
 mod options;
+mod partitions;
 #[cfg(leasehold_bugs)]
 mod planted;
 mod queue;
+mod replay;
 mod run;
 mod scenarios;
 mod schedule;
+mod script;
 mod session;
 mod shrink;
+mod tell;
 mod trace;
+mod wiped;
 mod workload;
 mod world;
-
-use std::fmt::Write as _;
-use std::time::Duration;
 
 use many::Pace;
 use options::Options;
 use options::Profile;
-use run::Report;
-use run::run;
 
 /// How many seeds a plain `cargo test` runs.
 const SEEDS: u64 = 300;
@@ -130,14 +133,17 @@ fn seeds_end_well() {
     });
     match failed {
         Some((options, Some(report))) => {
-            panic!("{}", failure(&options, &report).unwrap_or_default());
+            panic!("{}", replay::failure(&options, &report).unwrap_or_default());
         }
-        Some((options, None)) => panic!("a node panicked\n{}", replay_with(&options)),
+        Some((options, None)) => {
+            panic!("a node panicked\n{}", replay::what_next(&options));
+        }
         None => {}
     }
     let many::Total {
         seeds,
         counts: total,
+        marks,
         simulated,
         operations,
         events,
@@ -147,6 +153,12 @@ fn seeds_end_well() {
         settings.first,
         pace.tell(simulated),
     );
+    eprintln!("rarest: {:?}", marks.rarest(12));
+    // What never happens any more is not tested any more.
+    if settings.seeds >= SEEDS && settings.profile.is_none() {
+        let missing = marks.missing();
+        assert!(missing.is_empty(), "never happened: {missing:?}");
+    }
     // A run in which nothing happened proves nothing.
     if settings.seeds >= 100 && settings.profile.is_none() {
         let happened = [
@@ -168,98 +180,4 @@ fn seeds_end_well() {
         assert!(happened.iter().all(|count| *count > 0), "{total:?}");
         assert!(total.leased_reads > 20 * settings.seeds, "{total:?}");
     }
-}
-
-#[test]
-fn the_same_seed_gives_the_same_run() {
-    let settings = Settings::read();
-    for seed in settings.first..settings.first + 6 {
-        let first = run(settings.options(seed));
-        let mut options = settings.options(seed);
-        options.readable = true;
-        let second = run(options);
-        assert_eq!(first.trace.hash(), second.trace.hash(), "seed {seed:#x}");
-        assert_eq!(first.trace.events(), second.trace.events());
-        assert!(first.trace.events() > 1_000);
-    }
-}
-
-/// Runs one seed and tells everything: `SIM_SEED=… cargo test --test sim replay -- --nocapture`.
-#[test]
-fn replay() {
-    let Some(seed) = number("SIM_SEED") else {
-        return;
-    };
-    let settings = Settings::read();
-    let mut options = settings.options(seed);
-    options.readable = true;
-    println!("{options:#?}");
-    let report = run(options.clone());
-    for line in report.trace.lines() {
-        println!("{line}");
-    }
-    println!("{:?}", report.counts);
-    if let Some(failure) = failure(&options, &report) {
-        panic!("{failure}");
-    }
-}
-
-/// Leaves out of a failing seed's faults what it does not need to fail, and tells the rest:
-/// `SIM_SEED=… cargo test --test sim shrunk -- --nocapture`.
-#[test]
-fn shrunk() {
-    let Some(seed) = number("SIM_SEED") else {
-        return;
-    };
-    let Some((mut options, schedule)) = shrink::shrink(Settings::read().options(seed)) else {
-        println!("seed {seed:#x} ends well");
-        return;
-    };
-    options.readable = true;
-    let report = run(options.clone());
-    for line in report.trace.lines() {
-        println!("{line}");
-    }
-    println!("{options:#?}");
-    for planned in schedule {
-        println!("{planned:?}");
-    }
-    if let Some(failure) = failure(&options, &report) {
-        println!("{failure}");
-    }
-}
-
-/// What to say of a run that failed.
-fn failure(options: &Options, report: &Report) -> Option<String> {
-    let violation = report.violation.as_ref()?;
-    let mut text = String::new();
-    let seed = options.seed;
-    let _ = write!(
-        text,
-        "FAILED {} seed={seed:#x} profile={} nodes={} event={} at {:?}\n{}\n{}",
-        violation.rule,
-        options.profile.name(),
-        options.nodes,
-        report.trace.events(),
-        Duration::from_nanos(report.simulated),
-        violation.what,
-        replay_with(options),
-    );
-    Some(text)
-}
-
-/// The command that tells a run in full.
-fn replay_with(options: &Options) -> String {
-    let mut text = "replay: ".to_owned();
-    for name in ["SIM_PROFILE", "SIM_SECONDS"] {
-        if let Ok(value) = std::env::var(name) {
-            let _ = write!(text, "{name}={value} ");
-        }
-    }
-    let seed = options.seed;
-    let _ = write!(
-        text,
-        "SIM_SEED={seed:#x} cargo test --test sim replay -- --nocapture"
-    );
-    text
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::checkers::Counts;
 use crate::clock::Nanos;
+use crate::marks::Marks;
 use crate::options::Options;
 use crate::run::Report;
 use crate::run::run;
@@ -22,6 +23,7 @@ use crate::run::run;
 pub(crate) struct Total {
     pub(crate) seeds: u64,
     pub(crate) counts: Counts,
+    pub(crate) marks: Marks,
     pub(crate) simulated: Nanos,
     pub(crate) operations: usize,
     pub(crate) events: u64,
@@ -165,6 +167,7 @@ impl Total {
     fn add(&mut self, report: &Report) {
         self.seeds += 1;
         self.counts.add(&report.counts);
+        self.marks.add(&report.marks);
         self.simulated += report.simulated;
         self.operations += report.operations;
         self.events += report.trace.events();

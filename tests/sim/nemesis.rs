@@ -13,18 +13,20 @@ use leasehold::raft::Envelope;
 use leasehold::raft::Message;
 use leasehold::types::NodeId;
 
-use crate::clock::MS;
 use crate::clock::Nanos;
 use crate::clock::SECOND;
 use crate::dice::Dice;
 use crate::disk::Ending;
+use crate::machine::Machine;
 use crate::machine::Mail;
 use crate::machine::Thread;
+use crate::marks::Mark;
 use crate::network::Aim;
 use crate::network::Kind;
 use crate::network::Quality;
 use crate::options::Options;
 use crate::schedule;
+use crate::script;
 use crate::world::Event;
 use crate::world::Work;
 use crate::world::World;
@@ -76,6 +78,8 @@ pub(crate) enum Fault {
     Cut(Target, Target),
     /// A node is cut off from all others, and perhaps from clients.
     Isolate(Target, Way, bool),
+    /// The link between two nodes comes and goes: up for so long, then down for so long.
+    Flap(Target, Target, Nanos, Nanos),
     /// The nodes of this set are cut off from the rest, and the rest from them.
     Split(u32),
     /// Messages travel like this.
@@ -91,6 +95,10 @@ pub(crate) enum Fault {
     /// The process ends, its log rots, and it starts again. Not while another is damaged: what is
     /// committed is to be found on some whole disk.
     Rot(Target),
+    /// The process ends, all that its machine remembered is gone, and it starts again. Not while
+    /// another is damaged, or has never held anything: what is committed is to be found on some
+    /// whole disk.
+    Wipe(Target),
     /// Applying takes up to so long.
     SlowApply(Target, Nanos),
     /// Leadership is handed over.
@@ -143,7 +151,10 @@ struct UnderWay {
 impl Nemesis {
     /// The schedule that the seed draws.
     pub(crate) fn new(options: &Options) -> Self {
-        let planned = schedule::draw(options, &mut Dice::new(options.seed, "nemesis", 0));
+        let planned = match &options.schedule {
+            Some(planned) => planned.clone(),
+            None => schedule::draw(options, &mut Dice::new(options.seed, "nemesis", 0)),
+        };
         Self {
             waiting: Vec::new(),
             under_way: vec![UnderWay::default(); planned.len()],
@@ -224,11 +235,15 @@ impl World {
         let Planned { lasts, fault, .. } = self.nemesis.planned[line];
         self.nemesis.under_way[line].begun = true;
         self.trace.line(now, None, || {
-            format!("{fault:?} for {} ms", lasts as f64 / MS as f64)
+            let planned = &self.nemesis.planned[line];
+            format!("fault: {}", script::fault_line(planned))
         });
         match fault {
             Fault::Crash(who, ending) => {
                 let node = self.resolve(line, who);
+                if Some(node) == self.leader() {
+                    self.judge.marks.hit(Mark::LeaderCrashed);
+                }
                 self.stop(node, ending);
             }
             Fault::CrashFollowers(ending) => {
@@ -239,6 +254,7 @@ impl World {
                 }
             }
             Fault::CrashAll(ending) => {
+                self.judge.marks.hit(Mark::AllCrashed);
                 for node in 0..self.machines.len() {
                     self.stop(node, ending);
                     self.schedule(lasts, Event::Start(node));
@@ -258,8 +274,14 @@ impl World {
                 let machine = &mut self.machines[node];
                 machine.paused_until = machine.paused_until.max(now + lasts);
                 match fault {
-                    Fault::Suspend(_) => machine.clock.suspend(now),
-                    _ => machine.clock.freeze(now),
+                    Fault::Suspend(_) => {
+                        self.judge.marks.hit(Mark::Suspended);
+                        machine.clock.suspend(now);
+                    }
+                    _ => {
+                        self.judge.marks.hit(Mark::Frozen);
+                        machine.clock.freeze(now);
+                    }
                 }
             }
             Fault::StepClock(who, by) => {
@@ -269,6 +291,10 @@ impl World {
             Fault::Cut(from, to) => {
                 let (from, to) = (self.resolve(line, from), self.resolve(line, to));
                 self.cut_for(line, [(from, to)]);
+            }
+            Fault::Flap(from, to, up, down) => {
+                let link = (self.resolve(line, from), self.resolve(line, to));
+                self.network.flap(line as u64, now, link, up, down);
             }
             Fault::Isolate(who, way, clients) => {
                 let node = self.resolve(line, who);
@@ -307,14 +333,22 @@ impl World {
                 self.machines[node].disk.full_until = now + lasts;
             }
             Fault::Rot(who) => {
-                let damaged = self.machines.iter().any(|machine| machine.disk.quarantined);
-                if self.machines.len() > 2 && !damaged {
-                    let node = self.resolve(line, who);
+                let node = self.resolve(line, who);
+                if self.others_are_whole(node) {
                     self.stop(node, Ending::Kill);
                     if let Err(found) = self.machines[node].disk.rot() {
                         let what = format!("n{}: {found}", node + 1);
                         self.judge.fail("A21 damage is noticed", what);
                     }
+                    self.judge.stopped(node, &self.machines[node].disk);
+                }
+            }
+            Fault::Wipe(who) => {
+                let node = self.resolve(line, who);
+                if self.others_are_whole(node) {
+                    self.stop(node, Ending::Kill);
+                    self.machines[node].disk.wipe(node);
+                    self.machines[node].tripped = false;
                     self.judge.stopped(node, &self.machines[node].disk);
                 }
             }
@@ -326,6 +360,7 @@ impl World {
             Fault::Retire(who) => {
                 let node = self.resolve(line, who);
                 if self.machines[node].process.is_some() {
+                    self.judge.marks.hit(Mark::Retired);
                     self.schedule_work(0, node, Work::Retire);
                     let life = self.machines[node].life;
                     self.schedule(lasts, Event::Retired(node, life));
@@ -352,7 +387,7 @@ impl World {
             }
         }
         match (fault, node) {
-            (Fault::Crash(..) | Fault::Rot(_), Some(node)) => self.start(node),
+            (Fault::Crash(..) | Fault::Rot(_) | Fault::Wipe(_), Some(node)) => self.start(node),
             (Fault::Suspend(_) | Fault::Freeze(_), Some(node)) => {
                 self.machines[node].clock.resume(now);
             }
@@ -362,6 +397,7 @@ impl World {
             (Fault::Travel(_), _) if !self.healed => {
                 self.network.quality = self.options.quality;
             }
+            (Fault::Flap(..), _) => self.network.steady(line as u64),
             (Fault::Delay(_), _) => self.network.drop_aim(line as u64),
             _ => {}
         }
@@ -385,9 +421,21 @@ impl World {
         self.options.preempt = 0.0;
     }
 
+    /// Whether what is committed is to be found without `node`: nobody else is damaged, nor has
+    /// never held anything, which looks the same from outside.
+    fn others_are_whole(&self, node: usize) -> bool {
+        let whole = |(other, machine): (usize, &Machine)| {
+            let disk = &machine.disk;
+            let holds = other == node || !disk.entries().is_empty();
+            holds && !disk.is_damaged() && !disk.unproven
+        };
+        self.machines.len() > 2 && self.machines.iter().enumerate().all(whole)
+    }
+
     /// Asks whoever leads to hand over to `to`, or to anyone.
     pub(crate) fn move_leader(&mut self, to: Option<usize>) {
         let Some(leader) = self.leader() else { return };
+        self.judge.marks.hit(Mark::TransferAsked);
         let call = Call {
             timeout_ms: 1_000,
             consistency: Consistency::default(),

@@ -11,6 +11,8 @@ use crate::clock::MS;
 use crate::clock::Nanos;
 use crate::clock::US;
 use crate::dice::Dice;
+use crate::marks::Mark;
+use crate::marks::Marks;
 
 /// The kinds of message that an aim tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,12 +120,25 @@ pub(crate) enum Copies {
     Two(Nanos, Nanos),
 }
 
+/// A link that comes and goes.
+#[derive(Clone, Copy, Debug)]
+struct Flapping {
+    name: u64,
+    from: usize,
+    to: usize,
+    since: Nanos,
+    up: Nanos,
+    down: Nanos,
+}
+
 /// The links between all nodes; node numbers count from 0.
 pub(crate) struct Network {
     nodes: usize,
     cuts: Vec<u32>,
     pub(crate) quality: Quality,
     aims: Vec<(u64, Aim)>,
+    flapping: Vec<Flapping>,
+    pub(crate) marks: Marks,
     dice: Dice,
 }
 
@@ -135,6 +150,8 @@ impl Network {
             cuts: vec![0; nodes * nodes],
             quality,
             aims: Vec::new(),
+            flapping: Vec::new(),
+            marks: Marks::default(),
             dice,
         }
     }
@@ -150,9 +167,45 @@ impl Network {
         *cut = cut.saturating_sub(1);
     }
 
-    /// Whether messages pass.
-    pub(crate) fn passes(&self, from: usize, to: usize) -> bool {
-        self.cuts[from * self.nodes + to] == 0
+    /// Whether a message passes that arrives now.
+    pub(crate) fn passes(&mut self, now: Nanos, from: usize, to: usize) -> bool {
+        if self.cuts[from * self.nodes + to] > 0 {
+            self.marks.hit(Mark::MessageCutOff);
+            return false;
+        }
+        let down = self.flapping.iter().any(|link| {
+            let ours = (link.from, link.to) == (from, to) || (link.to, link.from) == (from, to);
+            ours && (now - link.since) % (link.up + link.down) >= link.up
+        });
+        if down {
+            self.marks.hit(Mark::MessageCutByFlapping);
+        }
+        !down
+    }
+
+    /// The link between two nodes comes and goes from now on, until [`Self::steady`] with the same
+    /// name.
+    pub(crate) fn flap(
+        &mut self,
+        name: u64,
+        now: Nanos,
+        link: (usize, usize),
+        up: Nanos,
+        down: Nanos,
+    ) {
+        self.flapping.push(Flapping {
+            name,
+            from: link.0,
+            to: link.1,
+            since: now,
+            up: up.max(1),
+            down,
+        });
+    }
+
+    /// Ends a [`Self::flap`].
+    pub(crate) fn steady(&mut self, name: u64) {
+        self.flapping.retain(|link| link.name != name);
     }
 
     /// Holds a kind of message back, until [`Self::drop_aim`] with the same name.
@@ -169,6 +222,7 @@ impl Network {
     pub(crate) fn heal(&mut self) {
         self.cuts.fill(0);
         self.aims.clear();
+        self.flapping.clear();
         self.quality = Quality {
             loss: 0.0,
             double: 0.0,
@@ -180,12 +234,14 @@ impl Network {
     /// What becomes of `envelope`, sent now.
     pub(crate) fn carry(&mut self, envelope: &Envelope) -> Copies {
         if self.dice.chance(self.quality.loss) {
+            self.marks.hit(Mark::MessageLost);
             return Copies::None;
         }
         let doubled = self.dice.chance(self.quality.double);
         let kind = Kind::of(&envelope.message);
         let first = self.delay(kind);
         if doubled {
+            self.marks.hit(Mark::MessageDoubled);
             Copies::Two(first, self.delay(kind))
         } else {
             Copies::One(first)
@@ -197,10 +253,12 @@ impl Network {
         for index in 0..self.aims.len() {
             let (_, aim) = self.aims[index];
             if aim.kind == kind && self.dice.chance(aim.chance) {
+                self.marks.hit(Mark::MessageHeldBack);
                 return self.dice.between(aim.delay_min, aim.delay_max);
             }
         }
         if self.dice.chance(quality.late) {
+            self.marks.hit(Mark::MessageLate);
             return self.dice.spread(quality.delay_max, quality.late_max);
         }
         if quality.delay_min == quality.delay_max {

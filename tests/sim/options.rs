@@ -11,6 +11,7 @@ use crate::clock::Nanos;
 use crate::clock::SECOND;
 use crate::clock::US;
 use crate::dice::Dice;
+use crate::nemesis::Planned;
 use crate::network::Quality;
 
 /// What kind of trouble a run gets.
@@ -87,18 +88,27 @@ pub(crate) struct Options {
     pub(crate) connections: usize,
     /// The pause of a client between two requests, on average.
     pub(crate) think: Nanos,
+    /// How often the idle clients of a connection speak together, so that their requests arrive in
+    /// one packet.
+    pub(crate) together: f64,
+    /// How many requests a session takes into one batch at most.
+    pub(crate) batch_max: usize,
     /// Clients that keep asking the same node, one for each, at most this often.
     pub(crate) probe_every: Option<Nanos>,
     pub(crate) keys: u64,
     pub(crate) sessions_idle_max: Duration,
     /// Nodes keep their logs with `log::Log`, over its own simulated disk.
     pub(crate) real_log: bool,
+    /// The faults, if they are not those that the seed draws.
+    pub(crate) schedule: Option<Vec<Planned>>,
     /// The one play that the schedule is made of, where it is made of plays.
     pub(crate) play: Option<u64>,
     /// Lines of the drawn schedule that are left out.
     pub(crate) without: BTreeSet<usize>,
     /// Keep a readable trace.
     pub(crate) readable: bool,
+    /// Tell it at once.
+    pub(crate) aloud: bool,
 }
 
 impl Options {
@@ -127,13 +137,17 @@ impl Options {
             clients: dice.between(1, 6) as usize,
             connections: dice.between(1, 4) as usize,
             think: dice.spread(5 * MS, 300 * MS),
+            together: *dice.pick(&[0.0, 0.1, 0.5, 1.0]),
+            batch_max: *dice.pick(&[1, 2, 3, 64, 64]),
             probe_every: dice.chance(0.8).then(|| dice.spread(2 * MS, 60 * MS)),
             keys: dice.between(1, 8),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
             real_log: dice.chance(0.25),
+            schedule: None,
             play: None,
             without: BTreeSet::new(),
             readable: false,
+            aloud: false,
         }
     }
 
@@ -167,13 +181,17 @@ impl Options {
             clients: 0,
             connections: 1,
             think: 50 * MS,
+            together: 0.0,
+            batch_max: 64,
             probe_every: None,
             keys: 3,
             sessions_idle_max: Duration::from_secs(3600),
             real_log: true,
+            schedule: None,
             play: None,
             without: BTreeSet::new(),
             readable: true,
+            aloud: false,
         }
     }
 }

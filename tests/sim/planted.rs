@@ -149,4 +149,4 @@ impl World {
 }
 
 /// For how long a permit is believed.
-const MEMO: u128 = 20 * MS as u128;
+const MEMO: u128 = 100 * MS as u128;

@@ -13,6 +13,7 @@ use crate::clock::Nanos;
 use crate::clock::nanos;
 use crate::history::Action;
 use crate::history::Fate;
+use crate::marks::Marks;
 use crate::nemesis::WELL_WITHIN;
 use crate::options::Options;
 use crate::trace::Trace;
@@ -22,6 +23,7 @@ use crate::world::World;
 pub(crate) struct Report {
     pub(crate) violation: Option<Violation>,
     pub(crate) counts: Counts,
+    pub(crate) marks: Marks,
     pub(crate) operations: usize,
     pub(crate) simulated: Nanos,
     pub(crate) trace: Trace,
@@ -43,7 +45,13 @@ impl World {
         if self.judge.violation().is_none() {
             self.judge.history(&self.workload.history, &self.machines);
         }
+        let mut marks = self.judge.all_marks();
+        marks.add(&self.network.marks);
+        for machine in &self.machines {
+            marks.add(&machine.disk.marks);
+        }
         Report {
+            marks,
             violation: self.judge.violation().cloned(),
             counts: self.judge.counts,
             operations: self.workload.history.operations.len(),

@@ -109,6 +109,13 @@ impl Plan {
             15 => (dice.spread(MS, p), Fault::Retire(who)),
             16 => (dice.spread(p, 6 * p), Fault::Quiet),
             17 => (down, Fault::Rot(who)),
+            18 => (down, Fault::Wipe(who)),
+            19 => {
+                let other = self.someone(dice);
+                let (up, off) = (dice.spread(25 * MS, SECOND), dice.spread(25 * MS, SECOND));
+                let lasts = dice.spread(p, 12 * p);
+                (lasts, Fault::Flap(other, who, up, off))
+            }
             _ => (down, Fault::CrashAll(ending(dice))),
         }
     }
@@ -435,6 +442,75 @@ impl Plan {
                 }
                 at + away + 3 * p
             }
+            23 => {
+                // Leadership goes to and fro while answers to the leader are late; then it is cut
+                // off.
+                for kind in [Kind::HeartbeatReply, Kind::Appended] {
+                    let aim = Aim {
+                        kind,
+                        chance: 0.5,
+                        delay_min: p / 20,
+                        delay_max: 2 * p,
+                    };
+                    self.at(at, 4 * p, Fault::Delay(aim));
+                }
+                self.at(at, 4 * p, Fault::Quiet);
+                let mut next = at + MS;
+                for _ in 0..dice.between(2, 8) {
+                    self.at(next, 0, Fault::Transfer(self.to(dice)));
+                    next += dice.between(p / 20, p / 3);
+                }
+                let fault = Fault::Isolate(Target::Leader, way(dice), false);
+                self.at(next, cut_off, fault);
+                next + cut_off
+            }
+            24 => {
+                // Votes take long to write down; the voter hears the old leader again meanwhile,
+                // and the candidate does not.
+                let one = dice.number() as usize % 8;
+                let (deaf, voter) = (Target::Follower(one), Target::Follower(one + 1));
+                let lapsed = p + dice.between(p / 20, p / 2);
+                let end = lapsed + 3 * p;
+                self.at(at, end, Fault::Cut(Target::Leader, deaf));
+                self.at(at, end, Fault::Cut(deaf, Target::Leader));
+                self.at(at, lapsed, Fault::Cut(Target::Leader, voter));
+                let by = dice.between(p / 20, p / 2);
+                self.at(at + p, end - p, Fault::SlowDisk(voter, by));
+                at + end
+            }
+            25 => {
+                // The cluster falls apart for about as long as an election takes.
+                let lasts = dice.between(p, 2 * self.election);
+                self.at(at, lasts, Fault::Split(dice.number() as u32));
+                at + lasts
+            }
+            26 => {
+                // A voter whose word is still on its way forgets everything, and comes back to ask.
+                let aim = Aim {
+                    kind: Kind::VoteReply,
+                    chance: 0.5,
+                    delay_min: MS,
+                    delay_max: 2 * self.election,
+                };
+                self.at(at, self.election, Fault::Delay(aim));
+                let down = dice.spread(100 * US, p / 10);
+                let after = dice.spread(US, 5 * MS);
+                let fault = Fault::Wipe(Target::Sender);
+                self.on(at, Kind::VoteReply, after, down, fault);
+                let lasts = about(dice) + p / 2;
+                self.at(at, lasts, Fault::Isolate(Target::Leader, way(dice), false));
+                at + lasts + self.election
+            }
+            27 => {
+                // Links of the leader come and go, about as fast as a lease or an election.
+                let lasts = dice.between(self.election, 4 * self.election);
+                for which in 0..dice.between(1, self.nodes.max(2) as u64 - 1) as usize {
+                    let (up, down) = (dice.spread(25 * MS, 2 * p), dice.spread(25 * MS, 2 * p));
+                    let one = Target::Follower(which);
+                    self.at(at, lasts, Fault::Flap(Target::Leader, one, up, down));
+                }
+                at + lasts
+            }
             _ => {
                 // Two of anything, together.
                 for _ in 0..2 {
@@ -477,10 +553,10 @@ impl Plan {
     }
 }
 
-/// How many plays there are.
-const PLAYS: u64 = 24;
+/// How many plays there are. `bugs.rs` aims at them by number, so new ones come last but one.
+pub(crate) const PLAYS: u64 = 29;
 /// How many kinds `Plan::any` knows.
-const KINDS: u64 = 19;
+const KINDS: u64 = 21;
 const THREADS: [Thread; 4] = [Thread::Driver, Thread::Log, Thread::State, Thread::Sessions];
 const AIMED: [Kind; 11] = [
     Kind::PreVote,

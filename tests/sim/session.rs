@@ -30,6 +30,7 @@ use crate::machine::Candidate;
 use crate::machine::Delivery;
 use crate::machine::Handed;
 use crate::machine::Mail;
+use crate::marks::Mark;
 use crate::world::Work;
 use crate::world::World;
 
@@ -68,11 +69,18 @@ impl World {
         let (commit, lease) = (published.commit(), published.lease());
         #[cfg(leasehold_bugs)]
         let commit = self.planted_in_capture(node, connection, commit);
-        let process = self.process(node);
+        let batch_max = self.options.batch_max;
+        let marks = &mut self.judge.marks;
+        let process = self.machines[node].process.as_mut().expect("it runs");
         let session = process.sessions.get_mut(&connection).expect("it was rung");
         let mut candidates = std::mem::take(&mut session.spare);
         let mut handed = Vec::new();
-        for arrival in session.arrived.drain(..) {
+        let some = session.arrived.len().min(batch_max);
+        if some < session.arrived.len() {
+            // What is not decoded yet belongs to the next batch, though it came in one packet (A1).
+            marks.hit(Mark::LeftForTheNextBatch);
+        }
+        for arrival in session.arrived.drain(..some) {
             match (arrival.call.request.is_read(), arrival.call.consistency) {
                 (true, Consistency::LinearizableQuorum) => handed.push(arrival),
                 (true, _) => candidates.push(Candidate {
@@ -81,6 +89,9 @@ impl World {
                 }),
                 _ => handed.push(arrival),
             }
+        }
+        if candidates.len() > 1 {
+            marks.hit(Mark::BatchOfSeveral);
         }
         session.batch = Some(Batch {
             candidates,
@@ -136,8 +147,10 @@ impl World {
             .and_then(|lease| lease.permit(now, batch.commit));
         #[cfg(leasehold_bugs)]
         let permit = self.planted_permit(node, connection, now, permit);
-        if let (Some(_), Some(lease)) = (permit, lease) {
-            self.judge.permitted(self.now, node, lease);
+        match (permit, lease) {
+            (Some(_), Some(lease)) => self.judge.permitted(self.now, node, lease),
+            (None, Some(_)) => self.judge.marks.hit(Mark::PermitRefused),
+            _ => {}
         }
         let bound = batch.freshness.as_deref().map(|fresh| fresh.bound(now));
         let mut handed = Vec::new();
@@ -149,10 +162,12 @@ impl World {
                 (Some(authority), Some(source)) => {
                     // Else the state machine is not there yet: wait for it at the driver.
                     if !self.answer_read(node, arrival.frame, authority, source, asked) {
+                        self.judge.marks.hit(Mark::PermitBeyondApplied);
                         handed.push(arrival);
                     }
                 }
                 (None, _) if insists && batch.lease.is_some() => {
+                    self.judge.marks.hit(Mark::LeaseInsistedInVain);
                     self.reply(node, arrival.frame, Err(lease_invalid()));
                 }
                 _ => handed.push(arrival),
@@ -218,10 +233,13 @@ impl World {
             let asked = arrival.asked();
             let Arrival { frame, call, .. } = arrival;
             let remembered = match call.request.is_read() {
-                true => Handed::Read {
-                    request: call.request.clone(),
-                    asked,
-                },
+                true => {
+                    self.judge.marks.hit(Mark::ReadHandedOn);
+                    Handed::Read {
+                        request: call.request.clone(),
+                        asked,
+                    }
+                }
                 false => Handed::Other,
             };
             let session = self.process(node).sessions.get_mut(&connection);

@@ -40,7 +40,9 @@ use crate::history::Fate;
 use crate::history::Found;
 use crate::history::History;
 use crate::history::Key;
+use crate::marks::Mark;
 use crate::options::Options;
+use crate::tell;
 use crate::world::Event;
 use crate::world::Work;
 use crate::world::World;
@@ -92,6 +94,12 @@ pub(crate) struct Client {
     /// The timer that is set, never later than what it is for; it is put off when it goes off too
     /// early.
     timer: Option<Nanos>,
+    /// When it begins something next; events of other times are off.
+    acts_at: Nanos,
+    /// How long its last request travels, and how long the one that it makes now does if it goes
+    /// along with another's.
+    travels: Nanos,
+    rides: Option<Nanos>,
     dice: Dice,
 }
 
@@ -167,6 +175,9 @@ impl Client {
             pinned: matches!(kind, Kind::Probe(_)),
             current: None,
             timer: None,
+            acts_at: Nanos::MAX,
+            travels: 0,
+            rides: None,
             dice,
         }
     }
@@ -202,8 +213,9 @@ impl World {
     pub(crate) fn clients_start(&mut self) {
         for client in 0..self.workload.clients.len() {
             if self.workload.clients[client].kind != Kind::Puppet {
-                let think = self.workload.clients[client].think;
-                let delay = self.workload.clients[client].dice.between(0, think);
+                let this = &mut self.workload.clients[client];
+                let delay = this.dice.between(0, this.think);
+                this.acts_at = self.now + delay;
                 self.schedule(delay, Event::Client(client));
             }
         }
@@ -216,6 +228,33 @@ impl World {
 
     /// A client is free to begin something.
     pub(crate) fn client_acts(&mut self, client: usize) {
+        if self.workload.clients[client].acts_at == self.now {
+            self.act(client);
+            self.ride_along(client);
+        }
+    }
+
+    /// Idle clients of the same connection may have something to say at the same moment.
+    fn ride_along(&mut self, client: usize) {
+        let together = self.options.together;
+        let this = &mut self.workload.clients[client];
+        if this.kind != Kind::Worker || this.current.is_none() || !this.dice.chance(together) {
+            return;
+        }
+        let (connection, node, travels) = (this.connection, this.node, this.travels);
+        for other in 0..self.options.clients {
+            let that = &mut self.workload.clients[other];
+            if that.connection == connection && that.current.is_none() {
+                that.acts_at = Nanos::MAX;
+                that.node = node;
+                that.rides = Some(travels);
+                self.act(other);
+                self.workload.clients[other].rides = None;
+            }
+        }
+    }
+
+    fn act(&mut self, client: usize) {
         let keys = self.options.keys;
         let quiet = self.now < self.workload.quiet_until;
         let this = &mut self.workload.clients[client];
@@ -243,7 +282,8 @@ impl World {
                 _ => Action::List(*dice.pick(&READS)),
             },
         };
-        if !action.is_write() && this.kind == Kind::Worker && this.dice.chance(0.25) {
+        let alone = this.rides.is_none();
+        if !action.is_write() && alone && this.kind == Kind::Worker && this.dice.chance(0.25) {
             let nodes = self.machines.len() as u64;
             this.node = this.dice.between(0, nodes - 1) as usize;
         }
@@ -299,6 +339,8 @@ impl World {
         self.workload.next_attempt += 1;
         let this = &mut self.workload.clients[client];
         let delay = this.dice.between(20 * US, 3 * MS);
+        let delay = this.rides.unwrap_or(delay);
+        this.travels = delay;
         let (node, connection, timeout) = (this.node, this.connection, this.attempt_max);
         let session = this.session;
         let acknowledged = this.acknowledged;
@@ -322,10 +364,7 @@ impl World {
             request: request(current.operation),
         };
         self.trace.line(self.now, Some(node), || {
-            format!(
-                "<~ c{client} a{attempt} {:?} {:?}",
-                call.request, call.session
-            )
+            format!("<~ c{client} a{attempt} {}", tell::call(&call))
         });
         self.set_timer(client);
         if self.machines[node].client_cuts > 0 {
@@ -363,6 +402,7 @@ impl World {
             };
             if this.node == node && this.dice.chance(0.5) {
                 let attempt = current.attempt;
+                self.judge.marks.hit(Mark::ConnectionLost);
                 let delay = this.dice.between(MS, 20 * MS);
                 let error = Error::unknown(ErrorKind::ConnectionLost, "the connection broke");
                 let event = Event::ClientAnswer(client, attempt, Box::new(Err(error)));
@@ -395,6 +435,7 @@ impl World {
         match &this.current {
             Some(current) if current.deadline.is_some_and(|at| at <= self.now) => {
                 let attempt = current.attempt;
+                self.judge.marks.hit(Mark::AttemptTimedOut);
                 let error = Error::unknown(ErrorKind::DeadlineExceeded, "no answer came");
                 self.client_hears(client, attempt, Err(error));
             }
@@ -417,18 +458,25 @@ impl World {
             _ => return,
         };
         self.trace.line(now, None, || {
-            format!("c{client} a{attempt} hears {}", outcome(&result))
+            format!("c{client} a{attempt} hears {}", tell::outcome(&result))
         });
         let error = match result {
             Ok(response) => return self.client_succeeds(client, response),
             Err(error) => error,
         };
+        match &error.kind {
+            ErrorKind::SessionExpired => self.judge.marks.hit(Mark::SessionForgotten),
+            ErrorKind::NotLeader { .. } => self.judge.marks.hit(Mark::SentToTheLeader),
+            ErrorKind::NoLeader => self.judge.marks.hit(Mark::NoLeaderKnown),
+            _ => {}
+        }
         let is_write = current.sequence.is_some()
             || current
                 .operation
                 .is_none_or(|(_, action)| action.is_write());
         if is_write && error.outcome != Outcome::NotApplied {
             current.some_unknown = true;
+            self.judge.marks.hit(Mark::OutcomeUnknown);
         }
         planted!(UnknownForgotten => current.some_unknown = error.outcome != Outcome::NotApplied);
         let may_repeat = !is_write || current.sequence.is_some() || !current.some_unknown;
@@ -480,6 +528,12 @@ impl World {
             .as_ref()
             .is_some_and(|current| current.attempt == attempt)
         {
+            if current
+                .as_ref()
+                .is_some_and(|current| current.sequence.is_some())
+            {
+                self.judge.marks.hit(Mark::WriteRetried);
+            }
             self.attempt(client);
         }
     }
@@ -525,9 +579,10 @@ impl World {
                     found: found_in(&txn).first().copied(),
                 },
             },
-            ResponseBody::Status(_) | ResponseBody::MoveLeader | ResponseBody::Compact => {
-                Fate::Unknown
-            }
+            ResponseBody::Status(_)
+            | ResponseBody::MoveLeader
+            | ResponseBody::Compact
+            | ResponseBody::LeaderLeaseReport(_) => Fate::Unknown,
         };
         this.remember(&fate);
         self.client_finishes(client, fate);
@@ -546,6 +601,7 @@ impl World {
             self.workload.history.finish(number, now, fate);
         }
         if this.kind != Kind::Puppet {
+            this.acts_at = now + pause;
             self.schedule(pause, Event::Client(client));
         }
     }
@@ -677,11 +733,4 @@ fn found_in(txn: &TxnResponse) -> Vec<Found> {
         TxnOpResponse::Put(_) | TxnOpResponse::DeleteRange(_) => Vec::new(),
     });
     shown.flatten().collect()
-}
-
-fn outcome(result: &Result<Response, Error>) -> String {
-    match result {
-        Ok(response) => format!("ok at {} {:?}", response.header.revision, response.body),
-        Err(error) => format!("{} {:?}", error.code(), error.outcome),
-    }
 }

@@ -42,6 +42,7 @@ use crate::machine::Mail;
 use crate::machine::Process;
 use crate::machine::StateThread;
 use crate::machine::Thread;
+use crate::marks::Mark;
 use crate::nemesis::Nemesis;
 use crate::network::Network;
 use crate::options::Options;
@@ -72,6 +73,25 @@ pub(crate) enum Event {
     Retired(usize, u64),
 }
 
+impl Event {
+    /// What and where, for the hash of everything that happened.
+    fn tag(&self) -> u64 {
+        let (kind, of) = match self {
+            Self::Deliver(envelope) => (1, envelope.from.0 << 8 | envelope.to.0),
+            Self::Work(node, life, work) => (16 + work.tag(), life << 8 | *node as u64),
+            Self::Start(node) => (2, *node as u64),
+            Self::Client(client) => (3, *client as u64),
+            Self::ClientTimeout(client, _) => (4, *client as u64),
+            Self::ClientRetries(client, attempt) => (5, attempt << 8 | *client as u64),
+            Self::ClientAnswer(client, attempt, _) => (6, attempt << 8 | *client as u64),
+            Self::FaultBegins(fault) => (7, *fault as u64),
+            Self::FaultEnds(fault) => (8, *fault as u64),
+            Self::Retired(node, life) => (9, life << 8 | *node as u64),
+        };
+        of << 8 | kind
+    }
+}
+
 /// The next step of a thread.
 pub(crate) enum Work {
     Message(Box<Envelope>),
@@ -93,6 +113,27 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    fn tag(&self) -> u64 {
+        match self {
+            Self::Message(_) => 0,
+            Self::Retire => 1,
+            Self::DriverWakes => 2,
+            Self::DriverAlarm(_) => 3,
+            Self::DriverReads => 4,
+            Self::DriverNext => 5,
+            Self::LogWrites => 6,
+            Self::LogSyncs => 7,
+            Self::StateApplies => 8,
+            Self::StateReports => 9,
+            Self::StateFindsIdle(_) => 10,
+            Self::Arrives(..) => 11,
+            Self::SessionTakes(_) => 12,
+            Self::SessionReads(_) => 13,
+            Self::SessionChecks(_) => 14,
+            Self::SessionGives(_) => 15,
+        }
+    }
+
     fn thread(&self) -> Thread {
         match self {
             Self::DriverWakes | Self::DriverAlarm(_) | Self::DriverReads | Self::DriverNext => {
@@ -138,7 +179,7 @@ impl World {
                     MachineClock::draw(&mut clocks, options.drift_ppm, options.slewed, 0)
                 };
                 let dice = Dice::new(seed, "disk", node as u64);
-                Machine::new(clock, SimDisk::new(dice, node, options.real_log))
+                Machine::new(clock, SimDisk::new(dice, node, &options))
             })
             .collect();
         let network = Network::new(
@@ -154,7 +195,7 @@ impl World {
             nemesis: Nemesis::new(&options),
             workload: Workload::new(&options),
             judge: Judge::new(&options),
-            trace: Trace::new(options.readable),
+            trace: Trace::new(options.readable, options.aloud),
             outputs: Vec::new(),
             scheduling: Dice::new(seed, "scheduling", 0),
             lives: Dice::new(seed, "lives", 0),
@@ -178,6 +219,7 @@ impl World {
                 return;
             };
             self.now = at;
+            self.trace.mix([at, event.tag()]);
             self.happen(event);
         }
     }
@@ -195,10 +237,11 @@ impl World {
 
     /// Whether, and for how long, the thread at work loses the processor.
     pub(crate) fn preempted(&mut self) -> Option<Nanos> {
-        let most = self.options.preempt_max;
-        self.scheduling
-            .chance(self.options.preempt)
-            .then(|| self.scheduling.spread(US, most))
+        if !self.scheduling.chance(self.options.preempt) {
+            return None;
+        }
+        self.judge.marks.hit(Mark::ThreadPreempted);
+        Some(self.scheduling.spread(US, self.options.preempt_max))
     }
 
     /// The process on `node`, which runs.
@@ -212,9 +255,13 @@ impl World {
             Event::Deliver(envelope) => {
                 let (from, to) = (place(envelope.from), place(envelope.to));
                 let life = self.machines[to].life;
-                if self.network.passes(from, to) && self.machines[to].process.is_some() {
-                    self.happen(Event::Work(to, life, Work::Message(envelope)));
+                if !self.network.passes(self.now, from, to) {
+                    return;
                 }
+                if self.machines[to].process.is_none() {
+                    return self.judge.marks.hit(Mark::MessageToNobody);
+                }
+                self.happen(Event::Work(to, life, Work::Message(envelope)));
             }
             Event::Work(node, life, work) => {
                 let machine = &self.machines[node];
@@ -223,6 +270,13 @@ impl World {
                 }
                 let held = machine.held_until(work.thread());
                 if held > self.now {
+                    self.judge.marks.hit(match work.thread() {
+                        _ if held == machine.paused_until => Mark::ProcessPaused,
+                        Thread::Driver => Mark::DriverStalled,
+                        Thread::Log => Mark::LogStalled,
+                        Thread::State => Mark::StateStalled,
+                        Thread::Sessions => Mark::SessionsStalled,
+                    });
                     return self.schedule(held - self.now, Event::Work(node, life, work));
                 }
                 self.work(node, work);
@@ -302,7 +356,7 @@ impl World {
             entries: machine.disk.entries().to_vec(),
             applied: progress.applied.index,
             quarantined: machine.disk.quarantined,
-            unproven: false,
+            unproven: machine.disk.unproven,
             lease_tripped: machine.tripped,
         };
         let other = self.options.other_timing.filter(|_| seed.is_multiple_of(2));
@@ -323,11 +377,12 @@ impl World {
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
         let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
-        self.judge
-            .started(node, now, &machine.disk, timing.lease_duration);
+        self.judge.started(node, now, &machine.disk, &timing);
         let published = node_value.published();
         machine.process = Some(Process {
+            lease: published.lease(),
             published,
+            read: now,
             status: node_value.status(),
             node: node_value,
             driver: Driver {

@@ -5,23 +5,36 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use leasehold::api::ClusterInfo;
+use leasehold::api::CompactionRequest;
+use leasehold::api::Compare;
+use leasehold::api::CompareOp;
+use leasehold::api::CompareTarget;
 use leasehold::api::DeleteRangeRequest;
+use leasehold::api::DeleteRangeResponse;
 use leasehold::api::ErrorKind;
 use leasehold::api::KeyRange;
 use leasehold::api::KeyValue;
 use leasehold::api::Limits;
 use leasehold::api::Outcome;
 use leasehold::api::PutRequest;
+use leasehold::api::PutResponse;
 use leasehold::api::RangeRequest;
+use leasehold::api::RangeResponse;
 use leasehold::api::ResponseBody;
 use leasehold::api::SessionCall;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnOpResponse;
+use leasehold::api::TxnRequest;
+use leasehold::api::TxnResponse;
 use leasehold::kv;
 use leasehold::kv::Command;
+use leasehold::kv::CompactionBudget;
 use leasehold::kv::MemStore;
 use leasehold::kv::OUTSTANDING_MAX;
 use leasehold::kv::Operation;
 use leasehold::kv::Overlay;
 use leasehold::kv::Reply;
+use leasehold::kv::ScanBudget;
 use leasehold::kv::Store;
 use leasehold::types::ClusterId;
 use leasehold::types::LogId;
@@ -31,6 +44,10 @@ use leasehold::types::Term;
 
 use super::draw::Draw;
 use super::meter;
+use super::ranges;
+use super::ranges::Held;
+use super::ranges::History;
+use super::ranges::State;
 use super::trace::say;
 
 /// Steps of one input; what follows is not read.
@@ -58,7 +75,7 @@ pub fn commands(data: &[u8]) {
         operation: Operation::Put(PutRequest {
             key: Bytes::from_static(b"k"),
             value: Bytes::from_static(b"v"),
-            prev_kv: false,
+            ..PutRequest::default()
         }),
     };
     kv::apply(&mut store, two, Some(&put.encode())).expect("memory does not fail");
@@ -98,6 +115,7 @@ struct World {
     store: MemStore,
     batched: Batched,
     model: Model,
+    held: Option<Held>,
     index: u64,
 }
 
@@ -135,7 +153,7 @@ impl World {
             0..=6 => {
                 let command = Command::Write {
                     session: self.session(draw),
-                    operation: operation(draw),
+                    operation: operation(draw, self.model.revision()),
                 };
                 self.run(&command);
             }
@@ -159,6 +177,11 @@ impl World {
             }
             10 => self.entry(None),
             11 => self.compare_batched(),
+            // Each replica removes what is compacted at its own pace.
+            12 => {
+                sweep(&mut self.store, usize::from(draw.byte() % 4), 1);
+            }
+            13 => self.scan(draw),
             _ => self.read(draw),
         }
     }
@@ -209,18 +232,14 @@ impl World {
         let progress = kv::progress(&self.store).expect("memory does not fail");
         assert_eq!(progress.applied, id);
         assert_eq!(progress.revision, self.model.revision());
+        assert_eq!(progress.compact_revision, self.model.history.compacted);
         assert_eq!(progress.sessions, self.model.sessions.len() as u64);
     }
 
     /// Any range, with any trimming, against the model.
     fn read(&mut self, draw: &mut Draw<'_>) {
-        let request = RangeRequest {
-            key: key(draw),
-            range: range(draw),
-            limit: u64::from(draw.byte() % 4),
-            keys_only: draw.bool(),
-            count_only: draw.one_in(4),
-        };
+        let (from, to) = (key(draw), range(draw));
+        let request = ranges::request(draw, from, to, &self.model.history);
         let limits = Limits {
             reply_bytes_max: [512, 600, 1000, 1 << 20][draw.below(4)],
             ..Limits::DEFAULT
@@ -230,43 +249,35 @@ impl World {
             limits.reply_bytes_max
         ));
         let found = kv::range(&self.store, &request, &limits).expect("memory does not fail");
-        let mut expected = self.model.within(&request.key, &request.range);
-        assert_eq!(found.count, expected.len() as u64, "the count is exact");
-        if request.count_only {
-            assert!(found.kvs.is_empty());
+        self.model.history.check(&request, &limits, &found);
+    }
+
+    /// Begins a scan or takes it a step further; between its steps anything may happen.
+    fn scan(&mut self, draw: &mut Draw<'_>) {
+        let Some(held) = self.held.take() else {
+            let (from, to) = (key(draw), range(draw));
+            let request = ranges::request(draw, from, to, &self.model.history);
+            say(format_args!("scan {request:?}"));
+            self.held = Held::begin(&self.store, request, &self.model.history);
             return;
-        }
-        if request.keys_only {
-            expected.iter_mut().for_each(|kv| kv.value = Bytes::new());
-        }
-        let shown = found.kvs.len();
-        assert_eq!(found.kvs, expected[..shown], "the first ones, in order");
-        assert_eq!(
-            found.more,
-            shown < expected.len(),
-            "and whether that was all"
-        );
-        let full = request.limit > 0 && shown as u64 == request.limit;
-        let bytes: usize = found
-            .kvs
-            .iter()
-            .map(|kv| kv.key.len() + kv.value.len())
-            .sum();
-        assert!(
-            request.limit == 0
-                || request.range == KeyRange::Single
-                || shown as u64 <= request.limit
-        );
-        assert!(shown <= 1 || bytes <= limits.reply_bytes_max);
-        if found.more && !full {
-            assert!(shown > 0, "whoever goes on after the last key gets on");
-        }
+        };
+        let budget = ScanBudget {
+            keys: draw.below(4),
+            bytes: [0, 20, 1 << 20][draw.below(3)],
+        };
+        self.held = held.step(&self.store, &budget, &self.model.history);
     }
 
     /// The store that is written in batches is the same store, and both are what the model says.
     fn compare_batched(&mut self) {
         self.batched.settle();
-        assert_eq!(self.batched.below, self.store, "batches change nothing");
+        let (one, other) = (&self.store, &self.batched.below);
+        assert_eq!(
+            kv::content_hash(one),
+            kv::content_hash(other),
+            "batches change nothing"
+        );
+        assert_eq!(kv::scan(one), kv::scan(other));
     }
 
     fn compare_everything(&mut self) {
@@ -281,12 +292,19 @@ impl World {
             ..RangeRequest::default()
         };
         let held = kv::range(&self.store, &all, &Limits::DEFAULT).expect("memory does not fail");
-        let expected = self.model.within(&Bytes::new(), &KeyRange::From);
-        assert_eq!(held.kvs, expected);
+        self.model.history.check(&all, &Limits::DEFAULT, &held);
         let idle = kv::idle_sessions(&self.store, LogIndex(self.index), usize::MAX);
         let idle: BTreeSet<SessionId> = idle.expect("memory does not fail").into_iter().collect();
         assert_eq!(idle, self.model.sessions.keys().copied().collect());
     }
+}
+
+/// Removes some of what is compacted; whether all of it is gone.
+fn sweep(store: &mut MemStore, events: usize, bytes: usize) -> bool {
+    let budget = CompactionBudget { events, bytes };
+    let step = kv::compact_step(store, &budget).expect("memory does not fail");
+    assert!(step.events <= events.max(1));
+    step.finished
 }
 
 /// A few short keys that are prefixes and neighbours of each other.
@@ -307,8 +325,17 @@ fn range(draw: &mut Draw<'_>) -> KeyRange {
     }
 }
 
-fn operation(draw: &mut Draw<'_>) -> Operation {
-    if draw.byte() % 4 < 3 {
+fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
+    if draw.one_in(8) {
+        return Operation::Compact(CompactionRequest {
+            revision: draw.number(&[0, revision as u64]) as i64,
+        });
+    }
+    let kind = draw.byte() % 8;
+    if kind == 7 {
+        return Operation::Txn(txn(draw, revision));
+    }
+    if kind % 4 < 3 {
         let large = draw.one_in(16);
         let value = draw.bytes(12);
         return Operation::Put(PutRequest {
@@ -318,6 +345,7 @@ fn operation(draw: &mut Draw<'_>) -> Operation {
                 false => Bytes::copy_from_slice(value),
             },
             prev_kv: draw.bool(),
+            ..PutRequest::default()
         });
     }
     Operation::DeleteRange(DeleteRangeRequest {
@@ -327,11 +355,44 @@ fn operation(draw: &mut Draw<'_>) -> Operation {
     })
 }
 
+/// A transaction of single keys, many of them the same; nested ones are for the unit tests.
+fn txn(draw: &mut Draw<'_>, revision: i64) -> TxnRequest {
+    let compares = draw.below(3);
+    let compare = |draw: &mut Draw<'_>| {
+        let (key, version) = (key(draw), draw.bool());
+        let given = draw.number(&[0, 1, revision as u64]) as i64;
+        let op = draw.of(&[
+            CompareOp::Equal,
+            CompareOp::NotEqual,
+            CompareOp::Less,
+            CompareOp::Greater,
+        ]);
+        match version {
+            true => Compare::version(key, op, given),
+            false => Compare::mod_revision(key, op, given),
+        }
+    };
+    let compare = (0..compares).map(|_| compare(draw)).collect();
+    TxnRequest {
+        compare,
+        success: ops(draw),
+        failure: ops(draw),
+    }
+}
+
+fn ops(draw: &mut Draw<'_>) -> Vec<TxnOp> {
+    let op = |draw: &mut Draw<'_>| match draw.below(4) {
+        0 => TxnOp::put(key(draw), Bytes::copy_from_slice(draw.bytes(12))),
+        1 => TxnOp::delete(key(draw)),
+        _ => TxnOp::get(key(draw)),
+    };
+    (0..draw.below(4)).map(|_| op(draw)).collect()
+}
+
 /// What the state machine should be: maps, and the rules of README and `kv/mod.rs`.
 #[derive(Default)]
 struct Model {
-    keys: BTreeMap<Bytes, KeyValue>,
-    writes: i64,
+    history: History,
     sessions: BTreeMap<SessionId, Session>,
     cluster: Option<ClusterInfo>,
 }
@@ -346,7 +407,7 @@ struct Session {
 
 impl Model {
     fn revision(&self) -> i64 {
-        1 + self.writes
+        self.history.revision()
     }
 
     /// Applies `command` and compares what it should answer.
@@ -450,39 +511,73 @@ impl Model {
     /// `None` if the write is refused.
     fn write(&mut self, operation: &Operation) -> Option<ResponseBody> {
         match operation {
-            Operation::Put(put) if put.key.is_empty() => None,
-            Operation::Put(put) => {
-                self.writes += 1;
-                let revision = self.revision();
-                let old = self.keys.get(&put.key).cloned();
-                let kv = KeyValue {
-                    key: put.key.clone(),
-                    value: put.value.clone(),
-                    create_revision: old.as_ref().map_or(revision, |old| old.create_revision),
-                    mod_revision: revision,
-                    version: old.as_ref().map_or(1, |old| old.version + 1),
-                    lease: 0,
-                };
-                self.keys.insert(put.key.clone(), kv);
-                let prev_kv = old.filter(|_| put.prev_kv);
-                Some(ResponseBody::Put(leasehold::api::PutResponse { prev_kv }))
-            }
-            Operation::DeleteRange(delete) => {
-                if delete.range == KeyRange::Single && delete.key.is_empty() {
-                    return None;
+            Operation::Compact(request) => {
+                let possible = request.revision > self.history.compacted
+                    && request.revision <= self.revision();
+                if possible {
+                    self.history.compacted = request.revision;
                 }
-                let old = self.within(&delete.key, &delete.range);
-                self.writes += i64::from(!old.is_empty());
-                for kv in &old {
-                    self.keys.remove(&kv.key);
-                }
-                let deleted = old.len() as u64;
-                let prev_kvs = if delete.prev_kv { old } else { Vec::new() };
-                Some(ResponseBody::DeleteRange(
-                    leasehold::api::DeleteRangeResponse { deleted, prev_kvs },
-                ))
+                possible.then_some(ResponseBody::Compact)
             }
+            Operation::Put(request) => {
+                let mut state = self.history.now().clone();
+                let answer = put(&mut state, self.revision() + 1, request)?;
+                self.history.push(state);
+                Some(ResponseBody::Put(answer))
+            }
+            Operation::DeleteRange(request) => {
+                let mut state = self.history.now().clone();
+                let answer = delete(&mut state, request)?;
+                if answer.deleted > 0 {
+                    self.history.push(state);
+                }
+                Some(ResponseBody::DeleteRange(answer))
+            }
+            Operation::Txn(txn) => self.transact(txn).map(ResponseBody::Txn),
         }
+    }
+
+    fn transact(&mut self, txn: &TxnRequest) -> Option<TxnResponse> {
+        if writes_twice(&txn.success) || writes_twice(&txn.failure) {
+            return None;
+        }
+        let mut state = self.history.now().clone();
+        let succeeded = txn.compare.iter().all(|compare| holds(&state, compare));
+        let branch = match succeeded {
+            true => &txn.success,
+            false => &txn.failure,
+        };
+        let mut changes = false;
+        let mut responses = Vec::new();
+        for op in branch {
+            responses.push(match op {
+                TxnOp::Put(request) => {
+                    changes = true;
+                    TxnOpResponse::Put(put(&mut state, self.revision() + 1, request)?)
+                }
+                TxnOp::DeleteRange(request) => {
+                    let answer = delete(&mut state, request)?;
+                    changes |= answer.deleted > 0;
+                    TxnOpResponse::DeleteRange(answer)
+                }
+                TxnOp::Range(request) => {
+                    let kvs = ranges::within(&state, &request.key, &request.range);
+                    TxnOpResponse::Range(RangeResponse {
+                        count: kvs.len() as u64,
+                        more: false,
+                        kvs,
+                    })
+                }
+                TxnOp::Txn(_) => unreachable!("none are drawn"),
+            });
+        }
+        if changes {
+            self.history.push(state);
+        }
+        Some(TxnResponse {
+            succeeded,
+            responses,
+        })
     }
 
     fn matches(&self, expected: Option<ResponseBody>, reply: &Reply) {
@@ -492,25 +587,80 @@ impl Model {
             (expected, found) => panic!("expected {expected:?}, found {found:?}"),
         }
     }
+}
 
-    /// The keys of a range, by asking each.
-    fn within(&self, from: &Bytes, range: &KeyRange) -> Vec<KeyValue> {
-        let means = |key: &Bytes| match range {
-            KeyRange::Single => key == from,
-            KeyRange::Prefix => key.starts_with(from),
-            KeyRange::Until(end) => key >= from && key < end,
-            KeyRange::From => key >= from,
-        };
-        let keys = self.keys.values();
-        keys.filter(|kv| means(&kv.key)).cloned().collect()
+/// `None` if the put is refused.
+fn put(state: &mut State, revision: i64, put: &PutRequest) -> Option<PutResponse> {
+    if put.key.is_empty() {
+        return None;
+    }
+    let old = state.get(&put.key).cloned();
+    let kv = KeyValue {
+        key: put.key.clone(),
+        value: put.value.clone(),
+        create_revision: old.as_ref().map_or(revision, |old| old.create_revision),
+        mod_revision: revision,
+        version: old.as_ref().map_or(1, |old| old.version + 1),
+        lease: 0,
+    };
+    state.insert(put.key.clone(), kv);
+    let prev_kv = old.filter(|_| put.prev_kv);
+    Some(PutResponse { prev_kv })
+}
+
+/// `None` if the delete is refused.
+fn delete(state: &mut State, delete: &DeleteRangeRequest) -> Option<DeleteRangeResponse> {
+    if delete.range == KeyRange::Single && delete.key.is_empty() {
+        return None;
+    }
+    let old = ranges::within(state, &delete.key, &delete.range);
+    state.retain(|key, _| old.iter().all(|kv| kv.key != key));
+    let deleted = old.len() as u64;
+    let prev_kvs = if delete.prev_kv { old } else { Vec::new() };
+    Some(DeleteRangeResponse { deleted, prev_kvs })
+}
+
+fn holds(state: &State, compare: &Compare) -> bool {
+    let found = state.get(&compare.key);
+    let (there, given) = match &compare.target {
+        CompareTarget::Version(given) => (found.map_or(0, |kv| kv.version), *given),
+        CompareTarget::ModRevision(given) => (found.map_or(0, |kv| kv.mod_revision), *given),
+        _ => unreachable!("none are drawn"),
+    };
+    match compare.op {
+        CompareOp::Equal => there == given,
+        CompareOp::NotEqual => there != given,
+        CompareOp::Less => there < given,
+        CompareOp::Greater => there > given,
     }
 }
 
+/// Whether two puts of a branch, or a put and a delete, are of one key.
+fn writes_twice(ops: &[TxnOp]) -> bool {
+    let puts = |key: &Bytes| {
+        let same = |op: &&TxnOp| matches!(op, TxnOp::Put(put) if put.key == key);
+        ops.iter().filter(same).count()
+    };
+    ops.iter().any(|op| match op {
+        TxnOp::Put(put) => puts(&put.key) > 1,
+        TxnOp::DeleteRange(delete) => puts(&delete.key) > 0,
+        TxnOp::Range(_) | TxnOp::Txn(_) => false,
+    })
+}
+
+/// What of a reply may be too large to be kept for a retry.
 fn previous_bytes(reply: &Reply) -> usize {
     let bytes = |kv: &KeyValue| kv.key.len() + kv.value.len();
     match &reply.result {
         Ok(Some(ResponseBody::Put(put))) => put.prev_kv.as_ref().map_or(0, bytes),
         Ok(Some(ResponseBody::DeleteRange(delete))) => delete.prev_kvs.iter().map(bytes).sum(),
+        Ok(Some(ResponseBody::Txn(txn))) => {
+            let shown = txn.responses.iter().map(|response| match response {
+                TxnOpResponse::Range(range) => range.kvs.iter().map(bytes).sum(),
+                _ => 0,
+            });
+            shown.sum()
+        }
         _ => 0,
     }
 }

@@ -4,6 +4,12 @@
 //! for memory follows what came, never what it claims; and what was understood is what was meant,
 //! by a round trip or by a model.
 
+#[cfg(feature = "cli")]
+pub mod certificate;
+#[cfg(feature = "cli")]
+pub mod command_line;
+#[cfg(feature = "cli")]
+pub mod config;
 pub mod disk;
 pub mod draw;
 pub mod meter;
@@ -14,6 +20,9 @@ pub mod log;
 pub mod node;
 pub mod peer;
 pub mod raft;
+pub mod ranges;
+#[cfg(feature = "cli")]
+pub mod scratch;
 pub mod wire;
 
 /// A target by its name: that of its binary and of its folder of seeds.
@@ -59,5 +68,20 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "log_files",
         run: log::log_files,
+    },
+    #[cfg(feature = "cli")]
+    Target {
+        name: "config_file",
+        run: config::config_file,
+    },
+    #[cfg(feature = "cli")]
+    Target {
+        name: "certificates",
+        run: certificate::certificates,
+    },
+    #[cfg(feature = "cli")]
+    Target {
+        name: "command_line",
+        run: command_line::command_line,
     },
 ];

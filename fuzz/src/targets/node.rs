@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::api::Call;
+use leasehold::api::CompactionRequest;
 use leasehold::api::Consistency;
 use leasehold::api::DeleteRangeRequest;
 use leasehold::api::Error;
@@ -20,7 +21,10 @@ use leasehold::api::PutRequest;
 use leasehold::api::RangeRequest;
 use leasehold::api::Request;
 use leasehold::api::Response;
+use leasehold::api::ResponseBody;
 use leasehold::api::SessionCall;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnRequest;
 use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::Fault;
@@ -166,11 +170,12 @@ impl World {
     fn call(&self, draw: &mut Draw<'_>) -> Call {
         let mine = Bytes::copy_from_slice(&self.requests.to_be_bytes());
         let key = Bytes::copy_from_slice(draw.of(&[b"a", b"b"]));
-        let request = match draw.below(8) {
+        let request = match draw.below(10) {
             0..=2 => Request::Put(PutRequest {
                 key,
                 value: mine,
                 prev_kv: draw.bool(),
+                ..PutRequest::default()
             }),
             3 => Request::DeleteRange(DeleteRangeRequest {
                 key,
@@ -182,6 +187,13 @@ impl World {
                 target: draw.of(&[None, Some(NodeId(2)), Some(NODE), Some(NodeId(9))]),
             },
             6 => Request::Status,
+            7 => Request::Compact(CompactionRequest {
+                revision: draw.of(&[2, 1, i64::MAX]),
+            }),
+            8 => {
+                let expected = draw.of(&[0, 2, 3]);
+                Request::Txn(TxnRequest::compare_and_swap(key, expected, mine))
+            }
             _ => Request::Range(RangeRequest {
                 key,
                 ..RangeRequest::default()
@@ -189,14 +201,14 @@ impl World {
         };
         Call {
             timeout_ms: draw.of(&[5_000, 500, 0, u32::MAX]),
+            min_revision: draw.of(&[0, 0, 2, 3, i64::MAX, i64::MIN]),
             consistency: draw.of(&[
                 Consistency::Linearizable,
                 Consistency::LinearizableQuorum,
                 Consistency::LeaseOnly,
                 Consistency::Serializable,
-                Consistency::MaxStaleness(Duration::from_millis(100)),
+                Consistency::MaxStaleness(Duration::MAX),
             ]),
-            min_revision: draw.of(&[0, 0, 2, i64::MAX]),
             session: draw.bool().then(|| SessionCall {
                 id: SessionId(draw.number(&[2, 3])),
                 sequence: draw.number(&[1, 2]),
@@ -219,8 +231,8 @@ impl World {
             };
             match kv::apply(&mut self.store, entry.id, command) {
                 Ok(reply) => {
-                    if reply.result.is_ok() {
-                        self.note_applied(command);
+                    if let Ok(body) = &reply.result {
+                        self.note_applied(command, body.as_ref());
                     }
                     replies.push((entry.id, reply));
                 }
@@ -234,12 +246,21 @@ impl World {
         self.handle(Input::Applied(replies));
     }
 
-    fn note_applied(&mut self, command: Option<&[u8]>) {
-        let put = command.map(Command::decode);
-        if let Some(Ok(Command::Write {
-            operation: Operation::Put(put),
-            ..
-        })) = put
+    fn note_applied(&mut self, command: Option<&[u8]>, body: Option<&ResponseBody>) {
+        let Some(Ok(Command::Write { operation, .. })) = command.map(Command::decode) else {
+            return;
+        };
+        let put = match (&operation, body) {
+            (Operation::Put(put), _) => Some(put),
+            (Operation::Txn(txn), Some(ResponseBody::Txn(done))) if done.succeeded => {
+                txn.success.iter().find_map(|op| match op {
+                    TxnOp::Put(put) => Some(put),
+                    _ => None,
+                })
+            }
+            _ => None,
+        };
+        if let Some(put) = put
             && let Ok(number) = <[u8; 8]>::try_from(put.value.as_ref())
         {
             let number = u64::from_be_bytes(number);
@@ -274,24 +295,25 @@ impl World {
         self.lives += 1;
         let quarantined = draw.one_in(8);
         self.was_damaged |= quarantined;
-        let applied = kv::progress(&self.store)
-            .expect("memory does not fail")
-            .applied;
+        let progress = kv::progress(&self.store).expect("memory does not fail");
         let restored = Restored {
             hard_state: self.disk.hard_state,
             base_configuration: voters(1..=self.members),
             entries: self.disk.entries.clone(),
-            applied: applied.index,
+            applied: progress.applied.index,
             quarantined,
             ..Restored::default()
         };
         let founded = kv::cluster_info(&self.store).expect("memory does not fail");
         self.peers.log.clone_from(&self.disk.entries);
         say(format_args!("{} starts with {restored:?}", self.now));
-        let revision = kv::progress(&self.store).expect("memory does not fail");
-        let revision = revision.revision;
-        let founded = founded.is_some();
-        self.node = Node::new(options(self.lives), restored, founded, revision, self.now);
+        self.node = Node::new(
+            options(self.lives),
+            restored,
+            founded.is_some(),
+            progress.revision,
+            self.now,
+        );
     }
 
     fn drain(&mut self) {

@@ -56,8 +56,9 @@ pub fn voters(ids: impl IntoIterator<Item = u64>) -> Configuration {
 pub struct Peers {
     /// Messages that the node sent and nobody has answered, oldest first.
     unanswered: Vec<Envelope>,
-    /// The last names of rounds and nonces that it used.
+    /// The last names that it gave to rounds, questions and lives.
     round: u64,
+    name: u64,
     nonce: u64,
     /// What the node's log holds, as far as it was handed out to be written.
     pub log: Vec<Entry>,
@@ -75,7 +76,11 @@ impl Peers {
             Message::Heartbeat(heartbeat) => self.round = heartbeat.round.0,
             Message::Append(append) => self.round = append.heartbeat.round.0,
             Message::Rejoin(question) => self.nonce = question.nonce,
-            Message::ReadIndex(question) => self.round = question.name.0,
+            Message::ReadIndex(question) => self.name = question.name.0,
+            Message::HeartbeatReply(reply) => {
+                self.name = reply.name.0;
+                return;
+            }
             _ => return,
         }
         if self.unanswered.len() == UNANSWERED_MAX {
@@ -118,6 +123,14 @@ impl Peers {
                 verified: LogIndex(0),
                 name: heartbeat.round,
             }),
+            Message::ReadIndex(question) => Message::ReadIndexReply(ReadIndexReply {
+                name: question.name,
+                mode: question.mode,
+                confirmed: Some(Confirmed {
+                    index: self.log.last().map_or(LogIndex(0), |entry| entry.id.index),
+                    lease_remaining: draw.bool().then_some(Duration::from_millis(400)),
+                }),
+            }),
             Message::Append(append) => {
                 let through = append.entries.last().map_or(append.base, |entry| entry.id);
                 Message::Appended(Appended {
@@ -128,14 +141,6 @@ impl Peers {
             Message::Rejoin(question) => Message::RejoinReply(RejoinReply {
                 nonce: question.nonce,
                 through: self.log.last().map_or(LogIndex(0), |entry| entry.id.index),
-            }),
-            Message::ReadIndex(question) => Message::ReadIndexReply(ReadIndexReply {
-                name: question.name,
-                mode: question.mode,
-                confirmed: Some(Confirmed {
-                    index: self.log.last().map_or(LogIndex(0), |entry| entry.id.index),
-                    lease_remaining: Some(Duration::from_millis(1)),
-                }),
             }),
             _ => return None,
         };
@@ -189,7 +194,7 @@ impl Peers {
             5 => Message::HeartbeatReply(HeartbeatReply {
                 heard: self.heard(draw),
                 verified: self.index(draw, node),
-                name: self.round(draw),
+                name: RoundId(draw.number(&[self.name])),
             }),
             6 | 7 => Message::Append(self.append(draw, node, term)),
             8 => Message::Appended(Appended {
@@ -209,20 +214,20 @@ impl Peers {
                 id: draw.number(&[]),
             }),
             10 => Message::Release,
+            11 => Message::Rejoin(Rejoin {
+                nonce: draw.number(&[self.nonce]),
+            }),
             12 => Message::ReadIndex(ReadIndex {
-                name: self.round(draw),
+                name: RoundId(draw.number(&[self.name])),
                 mode: mode(draw),
             }),
             13 => Message::ReadIndexReply(ReadIndexReply {
-                name: self.round(draw),
+                name: RoundId(draw.number(&[self.name])),
                 mode: mode(draw),
                 confirmed: draw.bool().then(|| Confirmed {
                     index: self.index(draw, node),
                     lease_remaining: draw.bool().then(|| length(draw)),
                 }),
-            }),
-            11 => Message::Rejoin(Rejoin {
-                nonce: draw.number(&[self.nonce]),
             }),
             _ => Message::RejoinReply(RejoinReply {
                 nonce: draw.number(&[self.nonce]),
@@ -265,7 +270,7 @@ impl Peers {
             round: self.round(draw),
             promise: length(draw),
             commit: self.index(draw, node),
-            fresh: draw.bool().then(|| self.round(draw)),
+            fresh: draw.bool().then(|| RoundId(draw.number(&[self.name]))),
         }
     }
 
@@ -301,6 +306,10 @@ impl Peers {
     }
 }
 
+pub fn mode(draw: &mut Draw<'_>) -> ReadMode {
+    draw.of(&[ReadMode::Any, ReadMode::Quorum, ReadMode::Lease])
+}
+
 fn ballot(draw: &mut Draw<'_>) -> Ballot {
     match draw.below(4) {
         0 => Ballot::Withheld(draw.of(&[
@@ -312,15 +321,6 @@ fn ballot(draw: &mut Draw<'_>) -> Ballot {
             Reason::Quarantined,
         ])),
         _ => Ballot::Granted,
-    }
-}
-
-/// What must confirm a read.
-pub fn mode(draw: &mut Draw<'_>) -> ReadMode {
-    match draw.below(3) {
-        0 => ReadMode::Any,
-        1 => ReadMode::Quorum,
-        _ => ReadMode::Lease,
     }
 }
 

@@ -256,9 +256,9 @@ impl World {
                 Output::Send(envelope) => self.send(&envelope),
                 Output::Commit(entries) => self.commit(entries),
                 // A leader may know of more than we do, and be believed: the read waits for it.
-                Output::Permit(_, permit) => assert!(
-                    permit.is_from_leader() || permit.index() <= self.node.status().commit
-                ),
+                Output::Permit(_, permit) => {
+                    assert!(permit.is_from_leader() || permit.index() <= self.node.status().commit)
+                }
                 Output::RefuseRead(..) => {}
             }
         }

@@ -167,6 +167,11 @@ impl ExistingCluster {
         Ok(Self { target, client })
     }
 
+    /// How clients reach it, every member named.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
     async fn leader(&self) -> Option<usize> {
         for (number, endpoint) in self.target.endpoints.iter().enumerate() {
             let answer = self.client.status(endpoint).await;

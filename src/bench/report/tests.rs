@@ -79,8 +79,8 @@ fn report(runs: Vec<Run>) -> Report {
     let mut report = Report::begin();
     report.runs = runs;
     report.end();
-    report.load_average_before = Some(0.5);
-    report.load_average_after = Some(1.5);
+    report.heading.load_average_before = Some(0.5);
+    report.heading.load_average_after = Some(1.5);
     report
 }
 

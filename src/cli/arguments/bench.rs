@@ -99,6 +99,85 @@ impl GapCase {
     }
 }
 
+/// What to verify.
+#[derive(Debug, Subcommand)]
+pub enum VerifyCommand {
+    /// Measure whether the clocks and schedulers here bear the leader lease, under load
+    #[command(after_help = "Examples:
+  leasehold verify lease
+  leasehold verify lease --duration 5m --faults pause,kill,cut
+  leasehold verify lease --set leader_lease.duration=300ms --set raft.heartbeat_interval=30ms
+  leasehold verify lease --endpoints 10.0.0.1:7400 --cacert ca.pem --cert c.pem --key c.key
+
+Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards. \
+To a cluster that runs already it does nothing but read and write keys that begin with `verify/`, \
+which stay where they are.
+
+Ends with code 0 if everything passed, 1 if something did not.")]
+    Lease(VerifyLeaseArgs),
+    /// Check a history that was recorded with --history
+    #[command(after_help = "Example:
+  leasehold verify lease --duration 10s --faults kill --history history.jsonl
+  leasehold verify history history.jsonl
+
+Ends with code 0 if the history is linearizable, 1 if it is not.")]
+    History(VerifyHistoryArgs),
+}
+
+/// How a lease is verified.
+#[derive(Clone, Debug, Args)]
+pub struct VerifyLeaseArgs {
+    /// How long is measured; the faults come after that
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_length)]
+    pub duration: Duration,
+    /// What is done to the leader afterwards, comma-separated; only to processes started here
+    #[arg(long, value_name = "FAULT", value_delimiter = ',')]
+    pub faults: Vec<FaultKind>,
+    /// Clients that read and write meanwhile, each as fast as it is answered
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub clients: u32,
+    /// How the processes are started.
+    #[command(flatten)]
+    pub own: OwnClusterArgs,
+    /// Record what clients saw in these files, an operation a line: FILE while nothing is broken,
+    /// FILE.faults after that
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
+    /// No progress on standard error
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Which history is checked.
+#[derive(Clone, Debug, Args)]
+pub struct VerifyHistoryArgs {
+    /// The file
+    pub file: PathBuf,
+}
+
+/// What is done to a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultKind {
+    /// It is stopped in its tracks, and goes on when another one leads
+    Pause,
+    /// It is killed, and started again
+    Kill,
+    /// It is cut off from the other nodes, not from clients
+    #[value(alias = "partition")]
+    Cut,
+}
+
+impl FaultKind {
+    /// As it is typed and printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Kill => "kill",
+            Self::Cut => "cut",
+        }
+    }
+}
+
 /// A load of reads and writes.
 #[derive(Clone, Debug, Args)]
 pub struct MixedArgs {

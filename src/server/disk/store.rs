@@ -14,10 +14,8 @@
 //! reads come from a bounded cache of current records where they can (decisions.md 32); whatever
 //! needs more than one record takes a [`Snapshot`].
 //!
-//! The order of publication is what makes this linearizable. A batch is committed, then the cache
-//! is changed, then the revision is published, then the applied index. A reader goes the other way:
-//! applied index, revision, lookup. So whoever sees an index applied sees everything up to it. The
-//! index lives beside the database handle it belongs to (lease-protocol A9).
+//! The order in which a batch is published is what makes this linearizable; it stands in
+//! `front.rs`. The applied index lives beside the database handle it belongs to (lease-protocol A9).
 //!
 //! Every error is fatal: the store is poisoned by it and answers nothing any more.
 //!
@@ -27,6 +25,7 @@
 mod boundary;
 mod cache;
 mod error;
+mod front;
 mod marks;
 #[cfg(test)]
 mod tests;
@@ -36,8 +35,6 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -63,8 +60,7 @@ use crate::types::LogIndex;
 use crate::wire::point::Record;
 
 use cache::Cached;
-use cache::Lookup;
-use cache::RecordCache;
+use front::Front;
 use marks::Directory;
 
 pub use boundary::contains_panic;
@@ -139,17 +135,15 @@ impl StateStore {
         // A state at entry 0 is not new for that: its journal may be lost, and its tables not.
         let is_new = directory.is_new();
         let shared = Arc::new(Shared {
+            front: Front::new(options.record_cache_bytes),
             spaces,
             database,
-            cache: RecordCache::new(options.record_cache_bytes),
-            revision: AtomicI64::new(0),
-            applied: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
             path: directory.path().to_owned(),
             _lock: directory.into_lock(),
         });
         let snapshot = Snapshot::take(&shared)?;
-        shared.publish(snapshot.progress);
+        shared.front.publish(snapshot.progress);
 
         let mark = marks::take_clean_mark(&shared.path)?;
         let is_clean = mark == Some(snapshot.mark()?);
@@ -220,16 +214,16 @@ impl StateStore {
             .commit()
             .map_err(|error| StoreError::from_fjall("writing the state", error))?;
 
-        for (key, record) in current {
+        let changes = current.into_iter().map(|(key, record)| {
             let cached = match record {
                 Some(record) => Cached::Present(Record::new(&kv::key_value(key.clone(), record)?)),
                 None => Cached::Absent {
                     revision: progress.revision,
                 },
             };
-            self.shared.cache.change(&key, cached);
-        }
-        self.shared.publish(progress);
+            Ok::<_, StoreError>((key, cached))
+        });
+        self.shared.front.advance(changes, progress)?;
         Ok(applied)
     }
 
@@ -314,12 +308,12 @@ impl Point {
 impl StateReader {
     /// The last index applied. Any read that begins later contains it.
     pub fn applied(&self) -> LogIndex {
-        LogIndex(self.shared.applied.load(Ordering::Acquire))
+        self.shared.front.applied()
     }
 
     /// The store-wide revision.
     pub fn revision(&self) -> i64 {
-        self.shared.revision.load(Ordering::Acquire)
+        self.shared.front.revision()
     }
 
     /// Reads one key: from the cache if it is there, else from disk. A key found in the cache
@@ -329,29 +323,8 @@ impl StateReader {
     /// Any is fatal.
     pub fn get(&self, key: &[u8]) -> Result<Point, StoreError> {
         self.shared.check_poison()?;
-        let applied = self.applied();
-        let revision = self.revision();
-        let cached = match self.shared.cache.get(key) {
-            Lookup::Found(cached) => cached,
-            Lookup::Missing(ticket) => {
-                let result = self.read_current(key);
-                let cached = self.shared.poison_on_error(result)?;
-                self.shared.cache.fill(ticket, key, cached.clone());
-                cached
-            }
-        };
-        Ok(match cached {
-            Cached::Present(record) => Point {
-                revision: revision.max(record.mod_revision()),
-                record: Some(record),
-                applied,
-            },
-            Cached::Absent { revision: absent } => Point {
-                revision: revision.max(absent),
-                record: None,
-                applied,
-            },
-        })
+        let result = self.shared.front.get(key, || self.read_current(key));
+        self.shared.poison_on_error(result)
     }
 
     fn read_current(&self, key: &[u8]) -> Result<Cached, StoreError> {
@@ -506,9 +479,7 @@ struct Shared {
     /// In the order of [`Space::ALL`].
     spaces: Vec<Keyspace>,
     database: Database,
-    cache: RecordCache,
-    revision: AtomicI64,
-    applied: AtomicU64,
+    front: Front,
     poisoned: AtomicBool,
     path: PathBuf,
     /// Released last, when fjall has let go of its files.
@@ -516,12 +487,6 @@ struct Shared {
 }
 
 impl Shared {
-    fn publish(&self, progress: Progress) {
-        self.revision.store(progress.revision, Ordering::Release);
-        self.applied
-            .store(progress.applied.index.0, Ordering::Release);
-    }
-
     fn read(
         &self,
         snapshot: &fjall::Snapshot,

@@ -1,13 +1,13 @@
 //! A bounded queue between a thread that must not wait and a task that may.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use tokio::sync::Notify;
 
 use crate::raft::Envelope;
+use crate::sync::Mutex;
+use crate::sync::MutexGuard;
 
 /// Which message goes when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Sessions;
-use crate::api;
+use crate::api::ClockReading;
+use crate::api::LeaderLeaseReport;
+use crate::api::LeaderLeaseStatus;
+use crate::api::LeaseTiming;
 use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::StatusResponse;
@@ -49,9 +52,7 @@ impl StorageSize {
 impl Sessions {
     pub(super) fn status_response(&self) -> Response {
         let status = self.status.load();
-        let lease = self.published.lease();
         let now = self.clock.now();
-        let counters = self.published.lease_counters();
         let body = StatusResponse {
             name: self.name.clone(),
             version: crate::version::VERSION.to_owned(),
@@ -60,24 +61,62 @@ impl Sessions {
             commit_index: self.published.commit(),
             applied_index: self.store.applied(),
             storage_bytes: self.storage_size.bytes(now, &self.store),
-            leader_lease: api::LeaderLeaseStatus {
-                is_valid: lease.as_ref().is_some_and(|cell| cell.is_valid(now)),
-                remaining: lease
-                    .as_ref()
-                    .and_then(|cell| cell.remaining(now))
-                    .unwrap_or_default(),
-                lease_duration: self.lease_duration,
-                max_clock_skew: self.reader.lease_margin,
-                renewals: counters.renewals(),
-                expirations: counters.expirations(),
-                rejections: counters.rejections(),
-            },
+            leader_lease: self.lease_status(now),
             members: self.directory.members(),
             warnings: self.all_warnings(status.role),
         };
         Response {
             header: self.header(self.store.revision()),
             body: ResponseBody::Status(Box::new(body)),
+        }
+    }
+
+    pub(super) fn lease_report_response(&self) -> Response {
+        let role = self.status.load().role;
+        let (timing, vitals) = (&self.timing, &self.vitals);
+        let mut body = LeaderLeaseReport {
+            name: self.name.clone(),
+            role,
+            clock: ClockReading::default(),
+            lease: LeaderLeaseStatus::default(),
+            timing: LeaseTiming {
+                heartbeat_interval: timing.heartbeat_interval,
+                election_timeout_min: timing.election_timeout_min,
+                election_timeout_max: timing.election_timeout_max,
+                step_down_after: timing.step_down_after,
+                max_drift_ppm: timing.max_drift_ppm,
+                clock_granularity: timing.clock_granularity,
+            },
+            renew_interval: vitals.renew_interval.read(),
+            round_trip: vitals.round_trip.read(),
+            timer_delay: vitals.timer_delay.read(),
+            warnings: self.all_warnings(role),
+        };
+        // Last, so that little lies between the reading and its way out.
+        let now = self.clock.now();
+        body.lease = self.lease_status(now);
+        body.clock = ClockReading {
+            boot: now.boot,
+            raw: now.raw,
+        };
+        Response {
+            header: self.header(self.store.revision()),
+            body: ResponseBody::LeaderLeaseReport(Box::new(body)),
+        }
+    }
+
+    fn lease_status(&self, now: Instant) -> LeaderLeaseStatus {
+        let lease = self.published.lease();
+        let remaining = lease.as_ref().and_then(|cell| cell.remaining(now));
+        let counters = self.published.lease_counters();
+        LeaderLeaseStatus {
+            is_valid: remaining.is_some(),
+            remaining: remaining.unwrap_or_default(),
+            lease_duration: self.lease_duration,
+            max_clock_skew: self.reader.lease_margin,
+            renewals: counters.renewals(),
+            expirations: counters.expirations(),
+            rejections: counters.rejections(),
         }
     }
 

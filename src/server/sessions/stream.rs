@@ -237,10 +237,18 @@ impl Session {
             self.reply(request_id, method, Err(error));
             return Ok(());
         }
-        if matches!(call.request, Request::Status) {
-            let response = self.shared.status_response();
-            self.reply(request_id, method, Ok(response));
-            return Ok(());
+        match &call.request {
+            Request::Status => {
+                let response = self.shared.status_response();
+                self.reply(request_id, method, Ok(response));
+                return Ok(());
+            }
+            Request::LeaderLeaseReport => {
+                let response = self.shared.lease_report_response();
+                self.reply(request_id, method, Ok(response));
+                return Ok(());
+            }
+            _ => {}
         }
         let is_own = call.consistency != Consistency::LinearizableQuorum;
         match Query::of(&call.request).filter(|_| is_own) {

@@ -140,6 +140,8 @@ impl World {
             metrics: Metrics::new(),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
+            timing: Timing::default(),
+            vitals: Arc::default(),
             lease_duration: Duration::from_millis(500),
             lease_enabled: true,
             handed_on: AtomicUsize::new(0),

@@ -29,13 +29,21 @@ pub(crate) fn hard_state_goes_on(
     Ok(())
 }
 
-/// S2: a damaged replica neither votes, nor asks for votes, nor acknowledges.
-pub(crate) fn says_nothing_that_counts(node: usize, envelope: &Envelope) -> Result<(), Violation> {
+/// S2: a damaged replica neither votes, nor asks for votes, nor acknowledges; one that has lost its
+/// vote file as well does not even promise.
+pub(crate) fn says_nothing_that_counts(
+    node: usize,
+    envelope: &Envelope,
+    wiped: bool,
+) -> Result<(), Violation> {
     let counts = match &envelope.message {
         Message::PreVote(_) | Message::Vote(_) | Message::Heartbeat(_) | Message::Append(_) => true,
         Message::PreVoteReply(reply) => reply.ballot == Ballot::Granted,
         Message::VoteReply(reply) => reply.ballot == Ballot::Granted,
-        Message::Appended(appended) => matches!(appended.verdict, Verdict::Durable(_)),
+        Message::Appended(appended) => {
+            matches!(appended.verdict, Verdict::Durable(_)) || wiped && appended.heard.promised
+        }
+        Message::HeartbeatReply(reply) => wiped && reply.heard.promised,
         _ => false,
     };
     if counts {

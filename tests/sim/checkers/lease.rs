@@ -15,6 +15,8 @@ use super::violation;
 use crate::clock::MS;
 use crate::clock::Nanos;
 use crate::machine::Machine;
+use crate::marks::Mark;
+use crate::marks::Marks;
 
 /// See the module.
 #[derive(Default)]
@@ -62,8 +64,13 @@ impl Lease {
         node: usize,
         term: Term,
         machines: &[Machine],
+        marks: &mut Marks,
     ) -> Result<(), Violation> {
         for (other, machine) in machines.iter().enumerate() {
+            let process = machine.process.as_ref();
+            if other != node && process.is_some_and(|p| p.lease.is_some()) {
+                marks.hit(Mark::RivalLeaseJudged);
+            }
             if let Some(older) = holds(real, machine)
                 && older < term
             {
@@ -85,10 +92,19 @@ impl Lease {
         node: usize,
         term: Term,
         machine: &Machine,
+        marks: &mut Marks,
     ) -> Result<(), Violation> {
         let succeeded = term < self.highest;
         let gave_away = self.burned == Some((term, node));
-        if !succeeded && !gave_away || holds(real, machine).is_none() {
+        if !succeeded && !gave_away {
+            return Ok(());
+        }
+        marks.hit(if succeeded {
+            Mark::SucceededLeaderJudged
+        } else {
+            Mark::BurnedLeaderJudged
+        });
+        if holds(real, machine).is_none() {
             return Ok(());
         }
         if succeeded {
@@ -140,7 +156,7 @@ pub(crate) fn fresh(
 
 /// The term in which `machine` could answer a read by its lease right now.
 fn holds(real: Nanos, machine: &Machine) -> Option<Term> {
-    let lease = machine.process.as_ref()?.published.lease()?;
+    let lease = machine.process.as_ref()?.lease.as_deref()?;
     let now = machine.clock.read(real);
     lease.permit(now, LogIndex(0)).map(|_| lease.term)
 }

@@ -21,6 +21,8 @@ use super::slot;
 use super::violation;
 use crate::disk::SimDisk;
 use crate::machine::Machine;
+use crate::marks::Mark;
+use crate::marks::Marks;
 
 /// What an entry is to the checkers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,7 @@ pub(crate) struct Seen {
 
 /// Every node's log as its outputs tell it, and what was committed.
 pub(crate) struct Logs {
+    pub(crate) marks: Marks,
     mirrors: Vec<Vec<Seen>>,
     /// Every entry ever seen.
     entries: BTreeMap<LogId, Known>,
@@ -48,6 +51,7 @@ struct Known {
 impl Logs {
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
+            marks: Marks::default(),
             mirrors: vec![Vec::new(); nodes],
             entries: BTreeMap::new(),
             committed: Vec::new(),
@@ -94,6 +98,9 @@ impl Logs {
             let what = format!("{} leaves a gap before {}", id(node), first.id);
             return violation("R2 log matching", what);
         }
+        if place < mirror.len() {
+            self.marks.hit(Mark::ConflictCutJudged);
+        }
         mirror.truncate(place);
         for entry in &unsaved.entries {
             let before = mirror.last().map_or(Term(0), |last| last.term);
@@ -117,11 +124,17 @@ impl Logs {
 
     /// R3: what was committed in an earlier term is in the log of the leader of `term`. A leader
     /// of an older term that is elected late need not have it.
-    pub(crate) fn elected(&self, node: usize, term: Term) -> Result<(), Violation> {
+    pub(crate) fn elected(
+        &self,
+        node: usize,
+        term: Term,
+        marks: &mut Marks,
+    ) -> Result<(), Violation> {
         let earlier = self.committed.iter().rposition(|entry| entry.by < term);
         let Some(place) = earlier else {
             return Ok(());
         };
+        marks.hit(Mark::CompletenessJudged);
         let must = &self.committed[place];
         let has = self.mirrors[node].get(place).map(|seen| seen.term);
         if has != Some(must.id.term) {
@@ -143,6 +156,7 @@ impl Logs {
         status: &Status,
         machines: &[Machine],
         nodes: usize,
+        marks: &mut Marks,
     ) -> Result<u64, Violation> {
         let known = self.committed.len();
         let through = usize::try_from(status.commit.0).expect("logs fit in memory");
@@ -166,9 +180,10 @@ impl Logs {
             // A damaged replica may have acknowledged what its disk has lost since. It has no vote,
             // so no quorum of the others can do without one of those who have it.
             .filter(|machine| {
-                machine.disk.term_at(status.commit) == Some(last) || machine.disk.quarantined
+                machine.disk.term_at(status.commit) == Some(last) || machine.disk.is_damaged()
             })
             .count();
+        marks.hit(Mark::QuorumOnDiskJudged);
         if on_disks < majority(nodes) {
             let what = format!(
                 "{} commits {}@{} which is on {on_disks} of {nodes} disks",

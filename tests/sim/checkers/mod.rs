@@ -11,6 +11,7 @@ mod lease;
 mod linear;
 mod logs;
 mod model;
+mod outlast;
 mod promises;
 mod reads;
 mod search;
@@ -28,6 +29,7 @@ use leasehold::raft::HardState;
 use leasehold::raft::LeaseCell;
 use leasehold::raft::Message;
 use leasehold::raft::Status;
+use leasehold::raft::Timing;
 use leasehold::raft::Unsaved;
 use leasehold::time::Instant;
 use leasehold::types::LogId;
@@ -42,12 +44,15 @@ use crate::disk::SimDisk;
 use crate::history::History;
 use crate::machine::Asked;
 use crate::machine::Machine;
+use crate::marks::Mark;
+use crate::marks::Marks;
 use crate::options::Options;
 use crate::options::Profile;
 
 use elections::Elections;
 use lease::Lease;
 use logs::Logs;
+use outlast::Outlast;
 use promises::Promises;
 
 /// A rule that did not hold.
@@ -113,13 +118,17 @@ impl Counts {
 pub(crate) struct Judge {
     violation: Option<Violation>,
     pub(crate) counts: Counts,
+    pub(crate) marks: Marks,
     /// Clocks may stop unnoticed: leased reads are not judged.
     frozen: bool,
     nodes: usize,
     elections: Elections,
     logs: Logs,
     lease: Lease,
+    outlast: Outlast,
     promises: Promises,
+    /// How long a wiped member outwaits the votes that it has forgotten.
+    outwaits: Vec<Duration>,
 }
 
 /// An entry that a leader has committed.
@@ -139,12 +148,15 @@ impl Judge {
         Self {
             violation: None,
             counts: Counts::default(),
+            marks: Marks::default(),
             frozen: options.profile == Profile::Frozen,
             nodes: options.nodes,
             elections: Elections::default(),
             logs: Logs::new(options.nodes),
             lease: Lease::default(),
+            outlast: Outlast::new(options.nodes),
             promises: Promises::new(options.nodes),
+            outwaits: vec![Duration::ZERO; options.nodes],
         }
     }
 
@@ -165,11 +177,20 @@ impl Judge {
     }
 
     /// A process started on what `disk` holds; `now` is its own reading, and it would ask for
-    /// promises of the length `promise` itself.
-    pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk, promise: Duration) {
+    /// promises by `timing` itself.
+    pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk, timing: &Timing) {
         self.counts.starts += 1;
         self.logs.started(node, disk);
+        self.outwaits[node] = timing.election_timeout_max * 2;
+        let promise = timing.lease_duration;
         self.promises.started(node, now, disk.hard(), promise);
+        self.outlast.started(node, timing.trusted_lease());
+    }
+
+    /// A wiped member has got everything back, by the reading `now`.
+    pub(crate) fn returned(&mut self, node: usize, now: Instant) {
+        self.marks.hit(Mark::WipedReturned);
+        self.promises.returned(node, now, self.outwaits[node]);
     }
 
     /// A process ended.
@@ -178,9 +199,12 @@ impl Judge {
     }
 
     /// `input` is about to be handled.
-    pub(crate) fn before(&mut self, node: usize, input: &Input) {
+    pub(crate) fn before(&mut self, node: usize, now: Instant, input: &Input) {
         match input {
-            Input::Message(envelope) => self.promises.hears(node, envelope),
+            Input::Message(envelope) => {
+                self.promises.hears(node, envelope);
+                self.outlast.hears(node, now, envelope);
+            }
             _ => self.promises.hears_nothing(node),
         }
     }
@@ -219,22 +243,31 @@ impl Judge {
         let was_elected = leads && (before.role != Role::Leader || before.term != after.term);
         if was_elected {
             self.counts.elections += 1;
+            if self.outlast.was_handed_over(node, after.term) {
+                self.marks.hit(Mark::TransferWon);
+            }
             self.counts.own_successions += u64::from(self.lease.gave_up(node, after.term));
             let holds = self
                 .elections
                 .elected(node, after, &machines[node].disk, self.nodes);
             self.check(holds);
-            let holds = self.logs.elected(node, after.term);
+            let holds = self.logs.elected(node, after.term, &mut self.marks);
             self.check(holds);
             self.lease.elected(after.term);
-            let broken = self.lease.exclusive(real, node, after.term, machines);
+            let marks = &mut self.marks;
+            let broken = (self.lease).exclusive(real, node, after.term, machines, marks);
             self.lease_broken(broken);
         }
         if leads {
-            let commits = self.logs.commits(node, after, machines, self.nodes);
+            let marks = &mut self.marks;
+            let commits = (self.logs).commits(node, after, machines, self.nodes, marks);
             self.counts.commits += commits.as_ref().copied().unwrap_or_default();
             self.check(commits.map(|_| ()));
-            let broken = self.lease.silent(real, node, after.term, &machines[node]);
+            let marks = &mut self.marks;
+            let broken = (self.lease).silent(real, node, after.term, &machines[node], marks);
+            self.lease_broken(broken);
+            let (promises, marks) = (&self.promises, &mut self.marks);
+            let broken = (self.outlast).judge(real, node, now, machines, promises, marks);
             self.lease_broken(broken);
         }
     }
@@ -270,8 +303,10 @@ impl Judge {
         let holds = durable::before_it_is_said(node, envelope, &machine.disk, mirror);
         self.check(holds);
         let role = machine.process.as_ref().map(|process| process.status.role);
+        self.outlast.says(node, now, envelope);
         if role == Some(Role::Quarantined) {
-            let holds = durable::says_nothing_that_counts(node, envelope);
+            self.marks.hit(Mark::QuarantineSilenceJudged);
+            let holds = durable::says_nothing_that_counts(node, envelope, machine.disk.wiped);
             self.check(holds);
         }
         let hard = machine.disk.hard();
@@ -331,6 +366,7 @@ impl Judge {
             return;
         }
         if read.path != ReadPath::Serializable {
+            self.marks.hit(Mark::FreshnessJudged);
             let holds = lease::fresh(real, node, read.path, revision, asked.exposed);
             self.check(holds);
         }
@@ -347,6 +383,14 @@ impl Judge {
         self.exposes(real, revision);
     }
 
+    /// Everything that was marked.
+    pub(crate) fn all_marks(&self) -> Marks {
+        let mut marks = self.marks.clone();
+        marks.add(&self.promises.marks);
+        marks.add(&self.logs.marks);
+        marks
+    }
+
     /// Everything that has been committed, in order.
     pub(crate) fn committed(&self) -> &[Committed] {
         self.logs.committed()
@@ -359,14 +403,19 @@ impl Judge {
             Ok(model) => model,
             Err(violation) => return self.check(Err(violation)),
         };
-        self.check(model.explains(history, frozen));
+        let holds = model.explains(history, frozen, &mut self.marks);
+        self.check(holds);
         for (node, machine) in machines.iter().enumerate() {
             self.check(model.equals(node, &machine.disk.store));
         }
         self.check(linear::by_revision(history, frozen));
         for key in 0..2 {
             let history = search::of_key(history, key, frozen);
-            self.check(search::linearizable(&history));
+            let decided = search::linearizable(&history);
+            if decided == Ok(true) {
+                self.marks.hit(Mark::SearchDecided);
+            }
+            self.check(decided.map(|_| ()));
         }
     }
 

@@ -31,6 +31,8 @@ use crate::history::Found;
 use crate::history::History;
 use crate::history::Key;
 use crate::history::Value;
+use crate::marks::Mark;
+use crate::marks::Marks;
 
 /// What the log means.
 #[derive(Default)]
@@ -191,7 +193,12 @@ impl Model {
     }
 
     /// Whether every answer is what the log says.
-    pub(crate) fn explains(&self, history: &History, frozen: bool) -> Result<(), Violation> {
+    pub(crate) fn explains(
+        &self,
+        history: &History,
+        frozen: bool,
+        marks: &mut Marks,
+    ) -> Result<(), Violation> {
         for (place, operation) in history.operations.iter().enumerate() {
             let number = place as u64 + 1;
             let wrote: &[i64] = self.written.get(&number).map_or(&[], Vec::as_slice);
@@ -201,6 +208,15 @@ impl Model {
             };
             if wrote.len() > 1 {
                 return object("X1 exactly once", format!("written at {wrote:?}"));
+            }
+            match (&operation.fate, operation.action) {
+                (Fate::Written { .. }, _) if wrote.len() == 1 => {
+                    marks.hit(Mark::WriteCheckedAgainstLog);
+                }
+                (Fate::NotApplied, action) if action.is_write() && wrote.is_empty() => {
+                    marks.hit(Mark::RefusalCheckedAgainstLog);
+                }
+                _ => {}
             }
             match (&operation.fate, operation.action) {
                 (Fate::Written { revision }, _) if wrote != [*revision] => {
@@ -214,12 +230,14 @@ impl Model {
                     if before.map_or(0, |found| found.mod_revision) != expected {
                         return object("K2 a swap compares", format!("{before:?} before"));
                     }
+                    marks.hit(Mark::SwapCheckedAgainstLog);
                 }
                 (Fate::Written { revision }, Action::PutBoth(one, other)) => {
                     let written = |key| self.at(key, *revision).map(|found| found.value);
                     if (written(one), written(other)) != (Some(number), Some(number)) {
                         return object("K2 all or nothing", "it is not there whole".to_owned());
                     }
+                    marks.hit(Mark::PairCheckedAgainstLog);
                 }
                 (Fate::Unequal { revision, found }, Action::Swap(key, expected)) => {
                     let there = self.at(key, *revision);
@@ -227,6 +245,7 @@ impl Model {
                     if there != *found || is_equal {
                         return object("K2 a swap compares", format!("{there:?}"));
                     }
+                    marks.hit(Mark::FailedSwapCheckedAgainstLog);
                 }
                 (Fate::Deleted { revision, .. }, Action::Delete(key))
                     if self.at(key, *revision).is_some() =>
@@ -248,6 +267,7 @@ impl Model {
                     let expected = match action {
                         Action::Get(key, _) => self.at(key, *revision).into_iter().collect(),
                         Action::GetBoth(one, other, _) => {
+                            marks.hit(Mark::PairOfReadsCheckedAgainstLog);
                             let keys = [one, other].into_iter();
                             keys.filter_map(|key| self.at(key, *revision)).collect()
                         }

@@ -24,9 +24,12 @@ use super::Counts;
 use super::Violation;
 use super::id;
 use super::violation;
+use crate::marks::Mark;
+use crate::marks::Marks;
 
 /// What every node has promised.
 pub(crate) struct Promises {
+    pub(crate) marks: Marks,
     nodes: Vec<Voter>,
 }
 
@@ -35,16 +38,21 @@ struct Voter {
     until: Instant,
     to: Option<(NodeId, Term)>,
     silent_until: Instant,
+    /// The longest that it was told to be silent.
+    silence: Duration,
     /// The longest promise that it can have made.
     longest: Duration,
     /// What a leader's message asks for, until it is known whether it was accepted.
     asked: Option<(NodeId, Term, RoundId, Duration)>,
-    /// What was accepted, by round.
-    offered: BTreeMap<RoundId, Promise>,
+    /// What was accepted, by term and round: the names of another leader's rounds may be lower.
+    offered: BTreeMap<(Term, RoundId), Promise>,
     /// What an authorised vote asks for, and what it was given.
     asked_by_vote: Option<Duration>,
     offered_by_vote: Option<Promise>,
     released: Option<(NodeId, Term)>,
+    /// The leader and the term that gave this voter free. What was promised to it may be told only
+    /// after that, when the vote that carries it is on disk.
+    freed_by: Option<(NodeId, Term)>,
     /// The message being handled hands leadership over, or asks for a vote because it was.
     authorised: bool,
     /// As leader of this term it has told another to campaign, so it has no lease any more, and may
@@ -64,6 +72,7 @@ struct Promise {
 impl Promises {
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
+            marks: Marks::default(),
             nodes: vec![Voter::default(); nodes],
         }
     }
@@ -74,6 +83,7 @@ impl Promises {
         let longest = hard.promise_floor.max(own);
         self.nodes[node] = Voter {
             silent_until: now + longest,
+            silence: longest,
             longest,
             vote: hard.vote.map(|candidate| (hard.term, candidate)),
             read: now,
@@ -154,16 +164,20 @@ impl Promises {
         if now.went_back_since(voter.read) {
             // A4: no promise need outlast the longest one, counted from the clock as it is now.
             voter.until = voter.until.min(now + voter.longest);
-            voter.silent_until = voter.silent_until.min(now + voter.longest);
-            voter.offered.clear();
-            voter.offered_by_vote = None;
+            voter.silent_until = voter.silent_until.min(now + voter.silence);
+            // What has been accepted and not been told yet binds as what has.
+            let untold = voter.offered.values_mut().chain(&mut voter.offered_by_vote);
+            for promise in untold {
+                let longest = voter.longest.max(promise.length);
+                promise.until = promise.until.min(now + longest);
+            }
         }
         voter.read = now;
         if let Some((from, term, round, length)) = voter.asked.take()
             && after.leader == Some(from)
             && after.term == term
         {
-            voter.offered.entry(round).or_insert(Promise {
+            voter.offered.entry((term, round)).or_insert(Promise {
                 length,
                 until: now + length,
                 to: (from, term),
@@ -180,6 +194,7 @@ impl Promises {
         {
             voter.until = Instant::ZERO;
             voter.to = None;
+            voter.freed_by = Some((from, term));
         }
     }
 
@@ -194,10 +209,10 @@ impl Promises {
     ) -> Result<(), Violation> {
         match &envelope.message {
             Message::HeartbeatReply(reply) => {
-                self.promise_on_round(node, reply.heard, hard, counts)
+                self.promise_on_round(node, envelope.term, reply.heard, hard, counts)
             }
             Message::Appended(appended) => {
-                self.promise_on_round(node, appended.heard, hard, counts)
+                self.promise_on_round(node, envelope.term, appended.heard, hard, counts)
             }
             Message::VoteReply(reply) if reply.ballot == Ballot::Granted => {
                 counts.votes += 1;
@@ -223,6 +238,7 @@ impl Promises {
     fn promise_on_round(
         &mut self,
         node: usize,
+        term: Term,
         heard: Heard,
         hard: HardState,
         counts: &mut Counts,
@@ -231,7 +247,7 @@ impl Promises {
             return Ok(());
         }
         counts.promises += 1;
-        let offered = self.nodes[node].offered.get(&heard.round).copied();
+        let offered = self.nodes[node].offered.get(&(term, heard.round)).copied();
         offered.map_or(Ok(()), |promise| self.promise(node, promise, hard))
     }
 
@@ -239,6 +255,11 @@ impl Promises {
     /// be (P3).
     fn promise(&mut self, node: usize, promise: Promise, hard: HardState) -> Result<(), Violation> {
         let voter = &mut self.nodes[node];
+        if let Some((leader, term)) = voter.freed_by
+            && (promise.to == (leader, term) || promise.to.1 < term)
+        {
+            return Ok(());
+        }
         voter.until = voter.until.max(promise.until);
         voter.to = Some(promise.to);
         voter.longest = voter.longest.max(promise.length);
@@ -254,9 +275,28 @@ impl Promises {
         Ok(())
     }
 
-    /// Whether the node may support an election by the reading `now`.
-    fn is_free(&self, node: usize, now: Instant, what: &dyn Debug) -> Result<(), Violation> {
+    /// A wiped member has got everything back, and outwaits the votes that it may have forgotten.
+    pub(crate) fn returned(&mut self, node: usize, now: Instant, outwaits: Duration) {
+        let voter = &mut self.nodes[node];
+        voter.silent_until = voter.silent_until.max(now + outwaits);
+        voter.silence = voter.silence.max(outwaits);
+    }
+
+    /// Until when the node keeps what it promised, and until when it is silent after a start.
+    pub(crate) fn bound_until(&self, node: usize) -> (Instant, Instant) {
         let voter = &self.nodes[node];
+        (voter.until, voter.silent_until)
+    }
+
+    /// Whether the node may support an election by the reading `now`.
+    fn is_free(&mut self, node: usize, now: Instant, what: &dyn Debug) -> Result<(), Violation> {
+        let voter = &self.nodes[node];
+        if voter.until != Instant::ZERO {
+            self.marks.hit(Mark::PromiseGateJudged);
+        }
+        if voter.until == Instant::ZERO {
+            self.marks.hit(Mark::BlackoutGateJudged);
+        }
         let kept = now.certainly_after(voter.until) && now.certainly_after(voter.silent_until);
         if kept {
             return Ok(());
@@ -268,5 +308,98 @@ impl Promises {
             voter.silent_until
         );
         violation("L5 promises are kept", what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold::raft::Ballot;
+    use leasehold::raft::Envelope;
+    use leasehold::raft::HardState;
+    use leasehold::raft::Message;
+    use leasehold::raft::PreVote;
+    use leasehold::raft::RoundId;
+    use leasehold::raft::Status;
+    use leasehold::raft::Vote;
+    use leasehold::raft::VoteReply;
+    use leasehold::time::Instant;
+    use leasehold::types::LogId;
+    use leasehold::types::Term;
+
+    use super::Promises;
+    use crate::checkers::Counts;
+    use crate::checkers::Violation;
+    use crate::checkers::id;
+
+    const PROMISE: Duration = Duration::from_millis(500);
+
+    /// Node 0 votes for node 1, which asks by its old leader's leave, in term 3; may hear that node
+    /// 1 gives it free again; then says that it has voted; and asks for a pre-vote at once.
+    fn asks_after_a_vote_is_told(released: bool) -> Result<(), Violation> {
+        let now = Instant::from_nanos(10_000_000_000);
+        let term = Term(3);
+        let envelope = |from: usize, to: usize, message| Envelope {
+            from: id(from),
+            to: id(to),
+            term,
+            message,
+        };
+        let hard = HardState {
+            term,
+            vote: Some(id(1)),
+            promise_floor: PROMISE,
+        };
+        let round = RoundId(7);
+        let mut promises = Promises::new(2);
+        let mut counts = Counts::default();
+        promises.started(0, Instant::ZERO, HardState::default(), PROMISE);
+        let vote = Vote {
+            round,
+            last: LogId::default(),
+            promise: PROMISE,
+            transfer_from: Some(Term(2)),
+        };
+        promises.hears(0, &envelope(1, 0, Message::Vote(vote)));
+        promises.votes(0, now, &hard)?;
+        let led = Status {
+            term,
+            leader: Some(id(1)),
+            ..Status::default()
+        };
+        promises.handled(0, now, &Status::default(), &led);
+        if released {
+            promises.hears(0, &envelope(1, 0, Message::Release));
+            promises.handled(
+                0,
+                now,
+                &led,
+                &Status {
+                    leader: None,
+                    ..led
+                },
+            );
+        }
+        let reply = VoteReply {
+            round,
+            ballot: Ballot::Granted,
+            promised: true,
+        };
+        let told = envelope(0, 1, Message::VoteReply(reply));
+        promises.says(0, now, &told, hard, &mut counts)?;
+        let question = PreVote {
+            round,
+            next_term: Term(4),
+            last: LogId::default(),
+        };
+        let asked = envelope(0, 1, Message::PreVote(question));
+        promises.says(0, now, &asked, hard, &mut counts)
+    }
+
+    #[test]
+    fn a_promise_told_when_its_leader_has_given_it_back_binds_nobody() {
+        assert!(asks_after_a_vote_is_told(true).is_ok());
+        assert!(asks_after_a_vote_is_told(false).is_err());
     }
 }

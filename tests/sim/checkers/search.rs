@@ -17,7 +17,6 @@ use std::hash::Hasher;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Violation;
-use super::violation;
 use crate::clock::Nanos;
 use crate::history::Action;
 use crate::history::Fate;
@@ -88,8 +87,8 @@ pub(crate) fn of_key(history: &History, key: Key, frozen: bool) -> Vec<Step> {
     steps
 }
 
-/// Whether some order explains the steps.
-pub(crate) fn linearizable(steps: &[Step]) -> Result<(), Violation> {
+/// Whether some order explains the steps; false if that stays undecided.
+pub(crate) fn linearizable(steps: &[Step]) -> Result<bool, Violation> {
     let mut search = Search {
         steps,
         done: vec![false; steps.len()],
@@ -99,11 +98,11 @@ pub(crate) fn linearizable(steps: &[Step]) -> Result<(), Violation> {
     };
     let must = steps.iter().filter(|step| step.end != Nanos::MAX).count();
     match search.from(0, None, must) {
-        Some(false) => violation(
-            "K1 linearizable by search",
-            format!("{} steps", steps.len()),
-        ),
-        Some(true) | None => Ok(()),
+        Some(false) => Err(Violation {
+            rule: "K1 linearizable by search",
+            what: format!("{} steps", steps.len()),
+        }),
+        decided => Ok(decided.is_some()),
     }
 }
 

@@ -19,14 +19,14 @@
 use std::hash::BuildHasher;
 use std::hash::BuildHasherDefault;
 use std::hash::Hasher;
-use std::hash::RandomState;
 use std::sync::PoisonError;
-use std::sync::RwLock;
-use std::sync::RwLockReadGuard;
-use std::sync::RwLockWriteGuard;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+use crate::sync::Hashing;
+use crate::sync::RwLock;
+use crate::sync::RwLockReadGuard;
+use crate::sync::RwLockWriteGuard;
 use crate::wire::point::Record;
 
 /// What is known of a key.
@@ -53,7 +53,7 @@ pub(super) struct Ticket {
 /// A bounded map from keys to their current records.
 pub(super) struct RecordCache {
     shards: Vec<RwLock<Shard>>,
-    hashing: RandomState,
+    hashing: Hashing,
 }
 
 /// Enough that readers on every core seldom meet.
@@ -65,7 +65,7 @@ impl RecordCache {
         let shard = || RwLock::new(Shard::new(bytes_max / SHARDS));
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
-            hashing: RandomState::new(),
+            hashing: Hashing::default(),
         }
     }
 
@@ -267,7 +267,7 @@ impl Hasher for Unhashed {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::api::KeyValue;
@@ -300,7 +300,7 @@ mod tests {
     }
 
     fn bytes(cache: &RecordCache) -> usize {
-        let bytes = |shard: &RwLock<Shard>| shard.read().unwrap().bytes;
+        let bytes = |shard: &RwLock<Shard>| shard.read().expect("no writer has panicked").bytes;
         cache.shards.iter().map(bytes).sum()
     }
 

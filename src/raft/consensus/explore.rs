@@ -1,0 +1,270 @@
+//! What an exhaustive search needs of a replica: copies of it, a name for its state, and the hand
+//! of fate.
+//!
+//! A search (`tests/models`) steps the same replica in every way there is. So it copies the
+//! replica before each step ([`Consensus::fork`]), and asks of each result whether it has seen it
+//! before ([`Consensus::digest`]): whatever decides how a replica behaves from here on is in the
+//! digest, and what does not (counters, the age of what is over, the numbers of tickets) is not,
+//! or equal states would be told apart and the search would never end. Each `digest` in this
+//! module takes its struct to pieces by name, so a new field does not compile until it is decided
+//! on which side it falls.
+//!
+//! Chance is not searched through draw by draw: [`Consensus::time_out`] lets the election timer
+//! run out now, whatever was drawn, and [`Consensus::still`] takes back what was drawn.
+//!
+//! The server calls none of this.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::raft::Consensus;
+use crate::raft::Input;
+use crate::raft::freshness::Ages;
+use crate::raft::role::RoleState;
+use crate::time::Instant;
+
+/// Gathers what decides over the future of a replica.
+#[derive(Debug)]
+pub(in crate::raft) struct Digest {
+    hasher: DefaultHasher,
+    now: Instant,
+    /// How far the clocks may yet step back, in nanoseconds.
+    steps_back: u64,
+    /// The longest time that is ever added to an instant in the past.
+    longest: u64,
+}
+
+impl Digest {
+    /// Something without time.
+    pub(in crate::raft) fn value(&mut self, value: &(impl Hash + ?Sized)) {
+        value.hash(&mut self.hasher);
+    }
+
+    /// An instant that is only ever compared with the clock: once it is over, it does not matter
+    /// since when.
+    pub(in crate::raft) fn deadline(&mut self, at: Instant) {
+        self.instant(at, self.steps_back);
+    }
+
+    /// An instant whose age is told.
+    pub(in crate::raft) fn age(&mut self, at: Instant) {
+        self.instant(at, u64::MAX);
+    }
+
+    /// An instant from which time is counted.
+    pub(in crate::raft) fn since(&mut self, at: Instant) {
+        self.instant(at, self.steps_back.saturating_add(self.longest));
+    }
+
+    fn instant(&mut self, at: Instant, memory: u64) {
+        for (at, now) in [(at.boot, self.now.boot), (at.raw, self.now.raw)] {
+            let distance = match at {
+                u64::MAX => i128::MAX,
+                at => (i128::from(at) - i128::from(now)).max(-i128::from(memory)),
+            };
+            distance.hash(&mut self.hasher);
+        }
+    }
+}
+
+impl Consensus {
+    /// A copy that shares nothing with the original but its counters: two possible futures of one
+    /// replica. Who lets both take part in one cluster has two replicas of one identity (P35).
+    pub fn fork(&self) -> Self {
+        let Self {
+            id,
+            timing,
+            rng,
+            now,
+            hard,
+            hard_unsaved,
+            hard_ticket,
+            issued,
+            persisted,
+            writing,
+            log,
+            commit,
+            handed_out,
+            applied,
+            applied_at_start,
+            promise,
+            role,
+            election_due,
+            next_round,
+            next_name,
+            quarantine,
+            unproven,
+            retired,
+            tripped,
+            #[cfg(leasehold_bugs)]
+            sticky_transfer,
+            #[cfg(leasehold_bugs)]
+            candidacy,
+            grant,
+            asking,
+            heard_leader_at,
+            ages,
+            published,
+            outputs,
+            unflushed,
+        } = self;
+        let published = published.fork();
+        let mut role = role.clone();
+        if let RoleState::Leader(leader) = &mut role {
+            let original = leader.lease.cell().clone();
+            let cell = leader.lease.detach();
+            let lease = published.lease();
+            if lease.is_some_and(|lease| Arc::ptr_eq(&lease, &original)) {
+                published.begin_lease(cell.clone());
+            }
+        }
+        Self {
+            id: *id,
+            timing: *timing,
+            rng: rng.clone(),
+            now: *now,
+            hard: *hard,
+            hard_unsaved: *hard_unsaved,
+            hard_ticket: *hard_ticket,
+            issued: *issued,
+            persisted: *persisted,
+            writing: writing.clone(),
+            log: log.clone(),
+            commit: *commit,
+            handed_out: *handed_out,
+            applied: *applied,
+            applied_at_start: *applied_at_start,
+            promise: promise.clone(),
+            role,
+            election_due: *election_due,
+            next_round: *next_round,
+            next_name: *next_name,
+            quarantine: quarantine.clone(),
+            unproven: *unproven,
+            retired: *retired,
+            tripped: *tripped,
+            #[cfg(leasehold_bugs)]
+            sticky_transfer: *sticky_transfer,
+            #[cfg(leasehold_bugs)]
+            candidacy: candidacy.clone(),
+            grant: grant.clone(),
+            asking: asking.clone(),
+            heard_leader_at: *heard_leader_at,
+            ages: ages.clone(),
+            published: Arc::new(published),
+            outputs: outputs.clone(),
+            unflushed: *unflushed,
+        }
+    }
+
+    /// A number for everything that decides how this replica behaves from here on. Of two replicas
+    /// with the same digest, each answers whatever comes as the other does, but for the names of
+    /// tickets and the readings of clocks.
+    ///
+    /// `now` is what its clocks read; instants are taken relative to it. `steps_back` is how far
+    /// they may yet run backwards: it decides which of the past still matters.
+    pub fn digest(&self, now: Instant, steps_back: Duration) -> u64 {
+        let Self {
+            id,
+            timing,
+            rng,
+            now: newest_reading,
+            hard,
+            hard_unsaved,
+            hard_ticket,
+            issued,
+            persisted,
+            writing,
+            log,
+            commit,
+            handed_out,
+            applied,
+            applied_at_start,
+            promise,
+            role,
+            election_due,
+            next_round,
+            next_name,
+            quarantine,
+            unproven,
+            retired,
+            tripped,
+            #[cfg(leasehold_bugs)]
+            sticky_transfer,
+            #[cfg(leasehold_bugs)]
+            candidacy,
+            grant,
+            asking,
+            heard_leader_at,
+            ages,
+            // Copies of what is here, for others to see.
+            published: _,
+            outputs,
+            unflushed,
+        } = self;
+        let mut digest = Digest {
+            hasher: DefaultHasher::new(),
+            now,
+            steps_back: nanos(steps_back),
+            longest: nanos(timing.election_timeout_max),
+        };
+        digest.value(&(id, timing, rng.get_seed(), hard, hard_unsaved));
+        // Tickets only rise, so it is enough how many came later.
+        digest.value(&(hard_ticket > persisted).then_some(issued.0 - hard_ticket.0));
+        digest.value(&writing.len());
+        for (ticket, issued_at) in writing {
+            digest.value(&(issued.0 - ticket.0));
+            digest.since(*issued_at);
+        }
+        log.digest(&mut digest, *issued);
+        digest.value(&(commit, handed_out, applied, applied_at_start));
+        promise.digest(&mut digest);
+        role.digest(&mut digest);
+        digest.deadline(*newest_reading);
+        digest.deadline(*election_due);
+        digest.value(&(next_round, next_name));
+        digest.value(&(quarantine, unproven, retired, tripped));
+        #[cfg(leasehold_bugs)]
+        {
+            digest.value(sticky_transfer);
+            digest.value(&candidacy.is_some());
+            if let Some(campaign) = candidacy {
+                campaign.digest(&mut digest);
+            }
+        }
+        asking.digest(&mut digest);
+        digest.since(*heard_leader_at);
+        ages.digest(&mut digest);
+        digest.value(&(grant, outputs, unflushed));
+        digest.hasher.finish()
+    }
+
+    /// The election timer runs out now, whatever was drawn for it.
+    pub fn time_out(&mut self, now: Instant) {
+        self.election_due = now;
+        self.handle(now, Input::Tick);
+    }
+
+    /// Takes back what was drawn: the election timer never runs out by itself, and whatever is
+    /// drawn next is what `seed` says.
+    pub fn still(&mut self, seed: u64) {
+        self.election_due = Instant::NEVER;
+        self.rng.seed(seed);
+    }
+
+    /// Forgets what serves nobody but readers at followers: how old the state is, and the names and
+    /// instants that tell it. Where nobody reads so, nothing else rests on it, and it would tell
+    /// apart what is alike.
+    pub fn forget_ages(&mut self) {
+        self.ages = Ages::default();
+        self.next_name = 0;
+        self.heard_leader_at = self.now;
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,378 @@
+//! A leader, whose consensus runs on one thread, and a session that answers a leased read on
+//! another, with nothing between them but what consensus publishes and the store.
+//!
+//! Whoever else there is (a follower that has served a read, a next leader that has acknowledged a
+//! write) is a number that the leader's thread stores *after* a message has left it, and that the
+//! session loads *before* its read arrives: so everything that an answer must reflect.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::Ordering;
+use loom::thread;
+
+use crate::api::Consistency;
+use crate::raft::Appended;
+use crate::raft::Ballot;
+use crate::raft::Configuration;
+use crate::raft::Consensus;
+use crate::raft::Entry;
+use crate::raft::Envelope;
+use crate::raft::HardState;
+use crate::raft::Heard;
+use crate::raft::HeartbeatReply;
+use crate::raft::Input;
+use crate::raft::LeaseCell;
+use crate::raft::Message;
+use crate::raft::Output;
+use crate::raft::Payload;
+use crate::raft::PreVoteReply;
+use crate::raft::Published;
+use crate::raft::Restored;
+use crate::raft::Timing;
+use crate::raft::Verdict;
+use crate::raft::VoteReply;
+use crate::reader::Authority;
+use crate::reader::Reader;
+use crate::reader::Source;
+use crate::time::Instant;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::Role;
+use crate::types::Term;
+
+/// The leader.
+const NODE: NodeId = NodeId(1);
+/// The follower that makes its majority.
+const PEER: NodeId = NodeId(2);
+
+/// What the leader's thread and the session's share.
+struct Shared {
+    published: Arc<Published>,
+    /// The store's applied index, as the state thread publishes it.
+    applied: AtomicU64,
+    /// The last index that anybody outside of this node has seen the effect of.
+    seen: AtomicU64,
+}
+
+/// A leader's thread, and all around it that happens in its order: the disk, the state machine, and
+/// the messages of its followers.
+struct Leader {
+    node: Consensus,
+    now: Instant,
+    sent: VecDeque<Envelope>,
+    /// Handed out to be applied.
+    committed: LogIndex,
+}
+
+impl Leader {
+    /// A node that found `entries` of the term before in its log, of which it has applied
+    /// `applied`.
+    fn found(entries: u64, applied: u64) -> Self {
+        let start = Instant::from_nanos(1_000_000_000);
+        let entry = |index| Entry {
+            id: LogId::new(LogIndex(index), Term(1)),
+            payload: Payload::Noop,
+        };
+        let restored = Restored {
+            hard_state: HardState {
+                term: Term(1),
+                ..HardState::default()
+            },
+            base_configuration: Configuration {
+                voters: [NODE, PEER, NodeId(3)].into(),
+                ..Configuration::default()
+            },
+            entries: (1..=entries).map(entry).collect(),
+            applied: LogIndex(applied),
+            ..Restored::default()
+        };
+        let mut leader = Self {
+            node: Consensus::new(NODE, Timing::default(), restored, 1, start),
+            now: start,
+            sent: VecDeque::new(),
+            committed: LogIndex(applied),
+        };
+        leader.drain();
+        leader
+    }
+
+    /// Has itself elected. Its first entry is written and not committed.
+    fn be_elected(&mut self) {
+        // Past the silence after a start and the election timeout.
+        self.now = self.now + Duration::from_secs(5);
+        self.node.handle(self.now, Input::Tick);
+        self.drain();
+        self.answer_all();
+        self.answer_all();
+        assert_eq!(self.node.status().role, Role::Leader);
+    }
+
+    /// Everything that is sent and can be answered is, by the peer, as a sound follower would.
+    fn answer_all(&mut self) {
+        let sent = std::mem::take(&mut self.sent);
+        for envelope in sent.into_iter().filter(|envelope| envelope.to == PEER) {
+            if let Some(message) = answer(&envelope.message) {
+                self.hear(envelope.term, message);
+                self.drain();
+            }
+        }
+    }
+
+    fn hear(&mut self, term: Term, message: Message) {
+        let envelope = Envelope {
+            from: PEER,
+            to: NODE,
+            term,
+            message,
+        };
+        self.node.handle(self.now, Input::Message(envelope));
+    }
+
+    /// Carries out what consensus wants: what is written is durable at once, what is sent waits for
+    /// an answer, what is committed for the state machine.
+    fn drain(&mut self) {
+        while let Some(output) = self.node.poll_output() {
+            match output {
+                Output::Persist(ticket, _) => self.node.handle(self.now, Input::Persisted(ticket)),
+                Output::Send(envelope) => self.sent.push_back(envelope),
+                Output::Commit(entries) => {
+                    self.committed = entries
+                        .last()
+                        .map_or(self.committed, |entry| entry.id.index);
+                }
+                Output::Permit(..) | Output::RefuseRead(..) => {}
+            }
+        }
+    }
+
+    /// The state machine applies everything committed and publishes it; only then consensus hears
+    /// of it.
+    fn apply(&mut self, shared: &Shared) {
+        shared.applied.store(self.committed.0, Ordering::Release);
+        self.node.handle(self.now, Input::Applied(self.committed));
+        self.drain();
+    }
+
+    /// A leader with a lease that has applied everything.
+    fn with_lease() -> Self {
+        let mut leader = Self::found(1, 1);
+        leader.be_elected();
+        leader.answer_all();
+        leader.answer_all();
+        leader
+            .node
+            .handle(leader.now, Input::Applied(leader.committed));
+        leader.drain();
+        leader
+    }
+
+    fn shared(&self, seen: u64) -> Arc<Shared> {
+        Arc::new(Shared {
+            published: self.node.published(),
+            applied: AtomicU64::new(self.committed.0),
+            seen: AtomicU64::new(seen),
+        })
+    }
+}
+
+/// What a sound follower answers.
+fn answer(message: &Message) -> Option<Message> {
+    Some(match message {
+        Message::PreVote(question) => Message::PreVoteReply(PreVoteReply {
+            round: question.round,
+            ballot: Ballot::Granted,
+        }),
+        Message::Vote(question) => Message::VoteReply(VoteReply {
+            round: question.round,
+            ballot: Ballot::Granted,
+            promised: false,
+        }),
+        Message::Heartbeat(heartbeat) => Message::HeartbeatReply(HeartbeatReply {
+            heard: Heard {
+                round: heartbeat.round,
+                promised: true,
+            },
+            verified: LogIndex(0),
+            name: heartbeat.round,
+        }),
+        Message::Append(append) => {
+            let through = append.entries.last().map_or(append.base, |entry| entry.id);
+            Message::Appended(Appended {
+                heard: Heard {
+                    round: append.heartbeat.round,
+                    promised: true,
+                },
+                verdict: Verdict::Durable(through.index),
+            })
+        }
+        _ => return None,
+    })
+}
+
+/// A session's steps, in their order (lease-protocol 5.5, P20, A7). Says what state it answered
+/// from, if it did.
+fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
+    let commit = match planted!(CommitNotCaptured) {
+        true => LogIndex(0),
+        false => shared.published.commit(),
+    };
+    let lease = shared.published.lease();
+    let applied = LogIndex(shared.applied.load(Ordering::Acquire));
+    let permit = lease.and_then(|lease| lease.permit(now, commit));
+    let authority = Authority::for_read(Consistency::Linearizable, permit, None)?;
+    let reader = Reader {
+        lease_margin: Duration::ZERO,
+    };
+    let source = Source {
+        found: (),
+        applied,
+        revision: 1,
+    };
+    let answer = reader.answer(authority, 0, source)?;
+    Some(answer.read.applied_index)
+}
+
+/// P20, P21: a write is committed, and a follower hears of it with the next message and shows it to
+/// somebody; a read that arrives here after that, under the lease, sees it as well.
+pub(crate) fn a_read_sees_what_anybody_has_seen_before_it_arrived() {
+    let mut leader = Leader::with_lease();
+    let write = leader
+        .node
+        .propose(leader.now, Bytes::from_static(b"x"))
+        .unwrap();
+    leader.drain();
+    let shared = leader.shared(0);
+    let now = leader.now;
+
+    let session = thread::spawn({
+        let shared = Arc::clone(&shared);
+        move || {
+            let seen = shared.seen.load(Ordering::Acquire);
+            let answered = leased_read(&shared, now);
+            if let Some(applied) = answered {
+                assert!(
+                    applied.0 >= seen,
+                    "{applied} is shown, and {seen} was seen before"
+                );
+            }
+        }
+    });
+
+    leader.answer_all();
+    // A follower is told the commit index with the next round.
+    leader.now = leader.now + Duration::from_millis(60);
+    leader.node.handle(leader.now, Input::Tick);
+    leader.drain();
+    let told = leader.sent.iter().any(|envelope| match &envelope.message {
+        Message::Heartbeat(heartbeat) => heartbeat.commit >= write.index,
+        Message::Append(append) => append.heartbeat.commit >= write.index,
+        _ => false,
+    });
+    assert!(told, "the commit index has left the node");
+    shared.seen.store(write.index.0, Ordering::Release);
+    leader.apply(&shared);
+    session.join().unwrap();
+}
+
+/// A5, A6: a lease is renewed while a session asks it at a time that only the renewed one covers. The
+/// two halves of its end are two atomics, so the session may see one of them and not the other; it
+/// may say yes only when it sees both, and then whatever the renewal rests on has happened for it
+/// too.
+pub(crate) fn a_renewal_holds_whole_and_after_what_it_rests_on() {
+    let mut leader = Leader::with_lease();
+    let shared = leader.shared(0);
+    let cell: Arc<LeaseCell> = shared.published.lease().unwrap();
+    let before = cell.until();
+    let now = before + Duration::from_millis(1);
+    assert!(!cell.is_valid(now), "only a renewal reaches that far");
+
+    let session = thread::spawn({
+        let (shared, cell) = (Arc::clone(&shared), Arc::clone(&cell));
+        move || {
+            if cell.is_valid(now) {
+                // Nothing orders this but the lease itself.
+                let heard = shared.seen.load(Ordering::Relaxed);
+                assert_eq!(heard, 1, "a renewal is seen before its quorum was heard");
+            }
+        }
+    });
+
+    leader.now = leader.now + Duration::from_millis(60);
+    leader.node.handle(leader.now, Input::Tick);
+    leader.drain();
+    shared.seen.store(1, Ordering::Relaxed);
+    leader.answer_all();
+    assert!(cell.is_valid(now), "it was renewed");
+    session.join().unwrap();
+}
+
+/// P23, P36: a leader retires, and its word sets the voters free; what the next leader acknowledges
+/// then is not in this node's store, so no read may be permitted here any more, not even to a
+/// session that holds the cell since before.
+pub(crate) fn a_lease_is_void_before_its_end_is_told() {
+    let mut leader = Leader::with_lease();
+    let shared = leader.shared(0);
+    let now = leader.now;
+    let cell: Arc<LeaseCell> = shared.published.lease().unwrap();
+    assert!(cell.is_valid(now), "there is a lease to lose");
+
+    let session = thread::spawn({
+        let shared = Arc::clone(&shared);
+        move || {
+            if shared.seen.load(Ordering::Acquire) > 0 {
+                assert!(!cell.is_valid(now), "a cell that is held is void");
+                assert_eq!(leased_read(&shared, now), None, "and nothing is served");
+            } else {
+                let _ = leased_read(&shared, now);
+            }
+        }
+    });
+
+    leader.node.retire(leader.now);
+    while let Some(output) = leader.node.poll_output() {
+        if let Output::Send(envelope) = output
+            && envelope.message == Message::Release
+        {
+            shared.seen.store(100, Ordering::Release);
+        }
+    }
+    session.join().unwrap();
+}
+
+/// A7: entries 2 and 3 were committed and acknowledged by the leader before; this one was elected
+/// with them, but its state machine has applied only 1. Its cell is loaded while it is void, and
+/// the store looked at; then everything is applied and the lease published, and only then the
+/// session asks it.
+pub(crate) fn a_new_leadership_serves_nothing_below_its_floor() {
+    let mut leader = Leader::found(3, 1);
+    leader.be_elected();
+    let shared = leader.shared(3);
+    let now = leader.now;
+
+    let session = thread::spawn({
+        let shared = Arc::clone(&shared);
+        move || {
+            let seen = shared.seen.load(Ordering::Acquire);
+            if let Some(applied) = leased_read(&shared, now) {
+                assert!(
+                    applied.0 >= seen,
+                    "{applied} is shown, and {seen} was seen before"
+                );
+            }
+        }
+    });
+
+    leader.answer_all();
+    leader.answer_all();
+    leader.apply(&shared);
+    session.join().unwrap();
+    assert!(
+        leased_read(&shared, now) >= Some(LogIndex(4)),
+        "the lease is served from in the end"
+    );
+}

@@ -1,0 +1,86 @@
+//! The lanes to peers: between the driver, which must not wait, and a task that may.
+
+use std::sync::Arc;
+
+use loom::future::block_on;
+use loom::thread;
+
+#[path = "../../../../src/server/peers/lane.rs"]
+#[allow(dead_code, reason = "compiled as it is")]
+mod lane;
+
+use lane::Lane;
+use lane::Overflow;
+
+use crate::raft::Envelope;
+use crate::raft::Message;
+use crate::types::NodeId;
+use crate::types::Term;
+
+fn message(term: u64) -> Envelope {
+    Envelope {
+        from: NodeId(1),
+        to: NodeId(2),
+        term: Term(term),
+        message: Message::Release,
+    }
+}
+
+/// The driver says three things to a peer whose task takes two at a time.
+pub(crate) fn a_lane_keeps_the_order_and_wakes_its_task() {
+    let lane = Arc::new(Lane::new(8, Overflow::DropNewest));
+    let driver = thread::spawn({
+        let lane = Arc::clone(&lane);
+        move || {
+            for term in 1..=3 {
+                assert!(lane.push(message(term)), "there is room");
+            }
+        }
+    });
+    let mut terms = Vec::new();
+    while terms.len() < 3 {
+        let taken = block_on(lane.take(2));
+        assert!((1..=2).contains(&taken.len()));
+        terms.extend(taken.into_iter().map(|envelope| envelope.term.0));
+    }
+    driver.join().unwrap();
+    assert_eq!(terms, [1, 2, 3]);
+}
+
+/// Room for one: whichever goes, what is left is in order, and as many are missed as were said to be.
+pub(crate) fn a_full_lane_says_what_it_drops() {
+    for overflow in [Overflow::DropOldest, Overflow::DropNewest] {
+        let lane = Arc::new(Lane::new(1, overflow));
+        let driver = thread::spawn({
+            let lane = Arc::clone(&lane);
+            move || (1..=3).filter(|term| !lane.push(message(*term))).count()
+        });
+        let mut terms: Vec<u64> = Vec::new();
+        let mut take = |envelopes: Vec<Envelope>| {
+            terms.extend(envelopes.iter().map(|envelope| envelope.term.0));
+        };
+        take(block_on(lane.take(1)));
+        let dropped = driver.join().unwrap();
+        take(lane.take_now(8));
+        assert!(terms.is_sorted());
+        assert_eq!(terms.len() + dropped, 3);
+        if overflow == Overflow::DropOldest {
+            assert_eq!(terms.last(), Some(&3), "the newest is never dropped");
+        } else {
+            assert_eq!(terms.first(), Some(&1), "the oldest is never dropped");
+        }
+    }
+}
+
+/// Whoever waits for the lane to be empty hears of it.
+pub(crate) fn a_lane_that_empties_tells_who_waits_for_it() {
+    let lane = Arc::new(Lane::new(8, Overflow::DropNewest));
+    lane.push(message(1));
+    let task = thread::spawn({
+        let lane = Arc::clone(&lane);
+        move || assert_eq!(lane.take_now(8).len(), 1)
+    });
+    block_on(lane.drained());
+    assert!(lane.take_now(8).is_empty());
+    task.join().unwrap();
+}

@@ -1,0 +1,217 @@
+//! One replica of a model: the real core, its disk, its clocks, and whoever reads at it.
+
+use std::collections::VecDeque;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::raft::Configuration;
+use leasehold::raft::Consensus;
+use leasehold::raft::Entry;
+use leasehold::raft::HardState;
+use leasehold::raft::LeaseCell;
+use leasehold::raft::Restored;
+use leasehold::raft::Ticket;
+use leasehold::raft::Timing;
+use leasehold::raft::Unsaved;
+use leasehold::time::Instant;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::NodeId;
+
+/// What a crash leaves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Disk {
+    pub(crate) hard: HardState,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Disk {
+    pub(crate) fn write(&mut self, unsaved: &Unsaved) {
+        if let Some(hard) = unsaved.hard_state {
+            self.hard = hard;
+        }
+        if let Some(first) = unsaved.entries.first() {
+            let keep = usize::try_from(first.id.index.0 - 1).expect("logs of models are short");
+            assert!(keep <= self.entries.len(), "writes leave no hole");
+            self.entries.truncate(keep);
+            self.entries.extend(unsaved.entries.iter().cloned());
+        }
+    }
+
+    pub(crate) fn entry(&self, index: LogIndex) -> Option<&Entry> {
+        let position = usize::try_from(index.0.checked_sub(1)?).ok()?;
+        self.entries.get(position)
+    }
+}
+
+/// A read that a session has begun and not yet answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    /// The lease object it loaded (A1).
+    pub(crate) cell: Arc<LeaseCell>,
+    /// The commit index it captured, after the request had arrived.
+    pub(crate) captured: LogIndex,
+    /// What its snapshot contains.
+    pub(crate) snapshot: LogIndex,
+    /// What anybody could have seen before the request arrived.
+    pub(crate) exposed: LogIndex,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Replica {
+    pub(crate) id: NodeId,
+    pub(crate) timing: Timing,
+    pub(crate) core: Arc<Consensus>,
+    pub(crate) disk: Disk,
+    /// Writes on their way, oldest first.
+    pub(crate) writes: VecDeque<(Ticket, Unsaved)>,
+    pub(crate) clock: Instant,
+    /// Which life of the process this is.
+    pub(crate) life: u64,
+    pub(crate) applied: LogIndex,
+    /// Handed out, and not yet applied.
+    pub(crate) to_apply: LogIndex,
+    /// The newest lease object that a reader of this life can hold.
+    pub(crate) cell: Option<Arc<LeaseCell>>,
+    pub(crate) session: Option<Session>,
+    /// A read by quorum waits, and this is what anybody could have seen before it arrived.
+    pub(crate) asked: Option<LogIndex>,
+    /// Of all of the above.
+    pub(crate) digest: u64,
+    /// The commit index up to which the claims have looked at this life.
+    pub(crate) looked_at: LogIndex,
+}
+
+/// What chance says, always: it is the model that chooses.
+const SEED: u64 = 7;
+
+impl Replica {
+    /// A replica with what its disk holds.
+    pub(crate) fn start(
+        id: NodeId,
+        timing: Timing,
+        configuration: &Configuration,
+        disk: Disk,
+        applied: LogIndex,
+        clock: Instant,
+        life: u64,
+    ) -> Self {
+        let restored = Restored {
+            hard_state: disk.hard,
+            base: LogId::default(),
+            base_configuration: configuration.clone(),
+            entries: disk.entries.clone(),
+            applied,
+            quarantined: false,
+            unproven: false,
+            lease_tripped: false,
+        };
+        // The core mixes the clock into the seed. Taken out again, rounds are named by the life
+        // alone, and equal states have equal names.
+        let seed = life ^ clock.boot.rotate_left(32);
+        let mut core = Consensus::new(id, timing, restored, seed, clock);
+        core.still(SEED);
+        Self {
+            id,
+            timing,
+            core: Arc::new(core),
+            disk,
+            writes: VecDeque::new(),
+            clock,
+            life,
+            applied,
+            to_apply: applied,
+            cell: None,
+            session: None,
+            asked: None,
+            digest: 0,
+            looked_at: LogIndex(0),
+        }
+    }
+
+    /// A copy whose core is its own, with the readers' lease objects where they belong.
+    pub(crate) fn fork(&self) -> Self {
+        let core = self.core.fork();
+        let old = self.core.published().lease();
+        let new = core.published().lease();
+        let moved = |cell: &Arc<LeaseCell>| match (&old, &new) {
+            (Some(old), Some(new)) if Arc::ptr_eq(old, cell) => new.clone(),
+            _ => cell.clone(),
+        };
+        let cell = self.cell.as_ref().map(moved);
+        let session = self.session.as_ref().map(|session| Session {
+            cell: moved(&session.cell),
+            ..session.clone()
+        });
+        Self {
+            core: Arc::new(core),
+            cell,
+            session,
+            disk: self.disk.clone(),
+            writes: self.writes.clone(),
+            ..*self
+        }
+    }
+
+    /// The core, which must be this copy's own.
+    pub(crate) fn core(&mut self) -> &mut Consensus {
+        Arc::get_mut(&mut self.core).expect("forked before it is stepped")
+    }
+
+    /// So much time passes that whatever it waits for is over.
+    pub(crate) fn lapse(&mut self) {
+        self.clock = self.clock + self.timing.election_timeout_max * 3;
+    }
+
+    /// Chance has no say.
+    pub(crate) fn still(&mut self) {
+        self.core().still(SEED);
+    }
+
+    /// The log as the core has it in memory: what is durable, and what is being written.
+    pub(crate) fn log(&self) -> Vec<Entry> {
+        let mut log = Disk {
+            entries: self.disk.entries.clone(),
+            ..Disk::default()
+        };
+        for (_, unsaved) in &self.writes {
+            log.write(unsaved);
+        }
+        log.entries
+    }
+
+    /// Brings the digest up to date.
+    pub(crate) fn seal(&mut self, steps_back: Duration) {
+        let mut hasher = DefaultHasher::new();
+        self.core.digest(self.clock, steps_back).hash(&mut hasher);
+        self.disk.hash(&mut hasher);
+        self.writes.len().hash(&mut hasher);
+        for (_, unsaved) in &self.writes {
+            unsaved.hash(&mut hasher);
+        }
+        (self.life, self.applied, self.to_apply).hash(&mut hasher);
+        // A reader asks a lease object nothing but whether the clock is before its end.
+        let mut reader = |cell: &LeaseCell| {
+            let until = cell.until();
+            let back = u64::try_from(steps_back.as_nanos()).expect("models step back a little");
+            let boot = (until.boot + back).saturating_sub(self.clock.boot);
+            let raw = (until.raw + back).saturating_sub(self.clock.raw);
+            (cell.term, cell.floor, boot, raw).hash(&mut hasher);
+        };
+        if let Some(cell) = &self.cell {
+            reader(cell);
+        }
+        if let Some(session) = &self.session {
+            reader(&session.cell);
+            (session.captured, session.snapshot, session.exposed).hash(&mut hasher);
+        }
+        self.cell.is_some().hash(&mut hasher);
+        self.session.is_some().hash(&mut hasher);
+        self.asked.hash(&mut hasher);
+        self.digest = hasher.finish();
+    }
+}

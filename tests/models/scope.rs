@@ -1,0 +1,267 @@
+//! A scope: what may happen in one model, and how often.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use leasehold::raft::Configuration;
+use leasehold::raft::Envelope;
+use leasehold::raft::Timing;
+use leasehold::raft::TimingOptions;
+use leasehold::types::NodeId;
+use stateright::Model;
+use stateright::Property;
+
+use crate::marks::Mark;
+use crate::marks::Marks;
+use crate::world::Action;
+use crate::world::Left;
+use crate::world::NODES;
+use crate::world::World;
+
+/// The one property: which claim does not, the world says.
+pub(crate) const HOLDS: &str = "every claim holds";
+
+/// How far each clock of one replica runs in a quantum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub(crate) boot: u64,
+    pub(crate) raw: u64,
+}
+
+impl Rate {
+    pub(crate) const fn of(both: u64) -> Self {
+        Self {
+            boot: both,
+            raw: both,
+        }
+    }
+}
+
+/// Where a model begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// Everybody has started, and has kept silent long enough.
+    Fresh,
+    /// The first replica leads term 1, everything is committed and applied everywhere, and nothing
+    /// is on its way. All have just promised, and it has just been promised.
+    Led,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    pub(crate) name: &'static str,
+    pub(crate) timings: [Timing; NODES as usize],
+    /// How fast clocks may run. Each possibility is gone through from its own beginning.
+    pub(crate) clocks: Vec<[Rate; NODES as usize]>,
+    pub(crate) configuration: Configuration,
+    pub(crate) begin: Begin,
+    pub(crate) left: Left,
+    /// How many steps from its beginning everything is gone through, where the model is too large
+    /// to be gone through to its end with every `cargo test`.
+    pub(crate) steps: Option<u8>,
+    /// A write takes a step of its own; else it is durable at once.
+    pub(crate) slow_disks: bool,
+    /// The replicas where applying takes a step of its own.
+    pub(crate) slow_apply: &'static [usize],
+    /// Every promise is over when a vote is asked for, as if clocks meant nothing. Nobody has a
+    /// lease then.
+    pub(crate) lapses: bool,
+    /// Who asks around is told at once that it would be elected: nothing may rest on the contrary,
+    /// and much is saved.
+    pub(crate) pre_votes_granted: bool,
+    /// What never arrives in this model.
+    pub(crate) loses: fn(&Envelope) -> bool,
+    /// Reads by quorum may arrive at followers, too.
+    pub(crate) follower_reads: bool,
+    /// How old states are is looked at, too.
+    pub(crate) ages: bool,
+    /// How far a clock steps back.
+    pub(crate) step_back: u64,
+    /// The command is so large that it travels alone.
+    pub(crate) large_command: bool,
+    /// The replicas whose election timers may run out.
+    pub(crate) candidates: &'static [usize],
+    /// The replicas to whom leaders hand over.
+    pub(crate) heirs: &'static [usize],
+    /// The rules that are taken away.
+    #[cfg(leasehold_bugs)]
+    pub(crate) bugs: &'static [leasehold::planted::Bug],
+    /// What must have happened, or the model says nothing.
+    pub(crate) expects: &'static [Mark],
+    pub(crate) marks: Arc<Marks>,
+}
+
+static LARGE: [u8; 1 << 20] = [0; 1 << 20];
+
+/// Clocks of 2 and of 3 units a quantum: as far apart as rho = 1/5 lets them be. A promise of 9
+/// units is over after 3 quanta by the fast one; a lease of 6 units after 3 quanta by the slow one.
+/// So L = P (1 - rho) / (1 + rho), and nothing is to spare.
+pub(crate) const SLOW: Rate = Rate::of(2);
+pub(crate) const FAST: Rate = Rate::of(3);
+
+/// How long a quantum is, of which the slow clock shows 2 units and the fast one 3: 5/2 units.
+pub(crate) const QUANTUM: Duration = Duration::from_nanos(5);
+pub(crate) const QUANTUM_DIVISOR: u32 = 2;
+
+/// The settings of a model in which states have an age: they must name the drift, and so leave a
+/// margin of 2 rho P.
+pub(crate) fn timing_with_drift() -> Timing {
+    let units = Duration::from_nanos;
+    Timing::new(TimingOptions {
+        heartbeat_interval: units(1),
+        max_drift_ppm: 200_000,
+        max_clock_skew: units(4),
+        ..*timing(9, 3)
+    })
+    .expect("fit each other")
+}
+
+/// The settings of the models with time, in their units: P, and M.
+pub(crate) fn timing(promise: u64, margin: u64) -> Timing {
+    let units = Duration::from_nanos;
+    Timing::new(TimingOptions {
+        heartbeat_interval: units(2),
+        election_timeout_min: units(10),
+        election_timeout_max: units(11),
+        step_down_after: units(9),
+        lease_duration: units(promise),
+        max_clock_skew: units(margin),
+        max_drift_ppm: 0,
+        clock_granularity: units(0),
+        lease_enabled: true,
+    })
+    .expect("fit each other")
+}
+
+/// The settings of the models without time.
+fn timeless() -> Timing {
+    Timing::new(TimingOptions {
+        lease_enabled: false,
+        ..TimingOptions::default()
+    })
+    .expect("fit each other")
+}
+
+impl Scope {
+    /// Without time: whoever waits may find that it has waited long enough.
+    pub(crate) fn timeless(name: &'static str, begin: Begin, left: Left) -> Self {
+        Self {
+            timings: [timeless(); NODES as usize],
+            lapses: true,
+            slow_disks: true,
+            ..Self::timed(name, begin, left)
+        }
+    }
+
+    /// With clocks as far apart as the settings allow: a slow leader, and fast voters.
+    pub(crate) fn timed(name: &'static str, begin: Begin, left: Left) -> Self {
+        Self {
+            name,
+            timings: [timing(9, 3); NODES as usize],
+            clocks: vec![[SLOW, FAST, FAST]],
+            configuration: Configuration {
+                voters: (1..=NODES).map(NodeId).collect(),
+                ..Configuration::default()
+            },
+            begin,
+            left,
+            steps: None,
+            slow_disks: false,
+            slow_apply: &[],
+            lapses: false,
+            pre_votes_granted: true,
+            loses: |_| false,
+            follower_reads: false,
+            ages: false,
+            step_back: 0,
+            large_command: false,
+            candidates: &[0, 1, 2],
+            heirs: &[1],
+            #[cfg(leasehold_bugs)]
+            bugs: &[],
+            expects: &[],
+            marks: Arc::default(),
+        }
+    }
+
+    /// The world that a model begins with.
+    fn begin(&self, left: Left, clocks: usize) -> World {
+        let mut world = World::new(self, clocks);
+        // Everybody has kept silent since its start.
+        for replica in &mut world.replicas {
+            let replica = Arc::make_mut(replica);
+            replica.lapse();
+            replica.seal(Duration::ZERO);
+        }
+        world.settle(self);
+        if self.begin == Begin::Led {
+            world.left.timeouts = 1;
+            let first = world.after(self, Action::TimeOut(0));
+            world = first.expect("it campaigns");
+            world.settle(self);
+        }
+        world.left = left;
+        world.steps = 0;
+        for replica in &mut world.replicas {
+            Arc::make_mut(replica).seal(self.steps_back(&left));
+        }
+        world
+    }
+
+    pub(crate) fn may_time_out(&self, world: &World, n: usize) -> bool {
+        // While all are alike, it does not matter which of them is the first.
+        let alike = self.begin == Begin::Fresh && world.left.timeouts == self.left.timeouts;
+        self.candidates.contains(&n) && (n == 0 || !alike)
+    }
+
+    /// Whether anything rests on the names of questions.
+    pub(crate) fn names_matter(&self) -> bool {
+        self.ages || self.left.quorum_reads > 0
+    }
+
+    pub(crate) fn command(&self, number: u8) -> Bytes {
+        match self.large_command {
+            true => Bytes::from_static(&LARGE),
+            false => Bytes::copy_from_slice(&[number]),
+        }
+    }
+
+    pub(crate) fn steps_back(&self, left: &Left) -> Duration {
+        Duration::from_nanos(self.step_back * u64::from(left.steps_back))
+    }
+}
+
+impl Model for Scope {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        // What happens before the model begins does not count.
+        let scope = &Self {
+            marks: Arc::default(),
+            loses: |_| false,
+            ..self.clone()
+        };
+        let begin = |clocks| scope.begin(self.left, clocks);
+        (0..self.clocks.len()).map(begin).collect()
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        // Those nearest to the beginning come first, so no state is found by a detour.
+        if self.steps.is_none_or(|steps| world.steps < steps) {
+            world.actions(self, actions);
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        world.after(self, action)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always(HOLDS, |_, world: &World| {
+            world.broken.is_none()
+        })]
+    }
+}

@@ -1,0 +1,169 @@
+//! A path through a model, told like the golden conversations of `src/raft/testdata`.
+
+use leasehold::raft::Ballot;
+use leasehold::raft::Heard;
+use leasehold::raft::Message;
+use leasehold::raft::RoundId;
+use leasehold::raft::Verdict;
+use leasehold::types::Role;
+
+use crate::scope::Scope;
+use crate::world::Action;
+use crate::world::World;
+
+/// One line for each step, and below it what it changed.
+pub(crate) fn tell(scope: &Scope, path: &[(World, Option<Action>)]) -> String {
+    let mut text = String::new();
+    for (world, action) in path {
+        let Some(action) = action else {
+            continue;
+        };
+        let Some(next) = world.after(scope, *action) else {
+            continue;
+        };
+        text.push_str(&format!("{}q {}\n", world.time, step(world, *action)));
+        for line in changes(world, &next) {
+            text.push_str(&format!("     {line}\n"));
+        }
+        if let Some(broken) = &next.broken {
+            text.push_str(&format!("   ! {broken}\n"));
+        }
+    }
+    text
+}
+
+fn step(world: &World, action: Action) -> String {
+    let name = |n: usize| world.replicas[n].id;
+    let message = |at: usize| {
+        let envelope = &world.wire[at].envelope;
+        let (from, to, term) = (envelope.from, envelope.to, envelope.term);
+        format!("{from} -> {to} {term} {}", describe(&envelope.message))
+    };
+    match action {
+        Action::Deliver(at) => message(at),
+        Action::DeliverAndKeep(at) => format!("{} (and will arrive again)", message(at)),
+        Action::DeliverTogether(first, second) => {
+            format!("{}, together with {}", message(first), message(second))
+        }
+        Action::Written(n) => format!("{} has written", name(n)),
+        Action::Applied(n) => format!("{} has applied {}", name(n), world.replicas[n].to_apply),
+        Action::Pass => "time passes".to_owned(),
+        Action::TimeOut(n) => format!("{} times out", name(n)),
+        Action::Tick(n) => format!("{} looks at its clock", name(n)),
+        Action::Restart(n) => format!("{} crashes and restarts", name(n)),
+        Action::HandOver(n, target) => {
+            format!("{} is asked to hand over to {}", name(n), name(target))
+        }
+        Action::Retire(n) => format!("{} is asked to stop", name(n)),
+        Action::Propose(n) => format!("{} is asked to append a command", name(n)),
+        Action::BeginRead(n) => format!("{} begins to read", name(n)),
+        Action::EndRead(n) => format!("{} checks its lease, to answer", name(n)),
+        Action::Ask(n) => format!("{} is asked for a read by quorum", name(n)),
+        Action::StepBack(n, clocks) => {
+            format!("{} sees its clock step back ({clocks:?})", name(n)).to_lowercase()
+        }
+    }
+}
+
+fn changes(before: &World, after: &World) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (old, new) in before.replicas.iter().zip(&after.replicas) {
+        let id = new.id;
+        let (was, is) = (old.core.status(), new.core.status());
+        if (was.role, was.term, was.leader) != (is.role, is.term, is.leader) {
+            let term = is.term;
+            lines.push(match (is.role, is.leader) {
+                (Role::Leader, _) => format!("{id} leads {term}"),
+                (Role::Candidate, _) => format!("{id} stands for {term}"),
+                (Role::PreCandidate, _) => format!("{id} asks around in {term}"),
+                (_, Some(leader)) => format!("{id} follows {leader} in {term}"),
+                (_, None) => format!("{id} waits in {term}"),
+            });
+        }
+        if was.last != is.last {
+            lines.push(format!("{id}'s log ends at {}", is.last));
+        }
+        if was.commit != is.commit {
+            lines.push(format!("{id} has committed {}", is.commit));
+        }
+        if old.applied != new.applied {
+            lines.push(format!("{id} has applied {}", new.applied));
+        }
+        if new.writes.len() > old.writes.len() {
+            lines.push(format!("{id} writes"));
+        }
+        let lease = |replica: &crate::replica::Replica| {
+            let cell = replica.cell.as_ref()?;
+            let left = cell.remaining(replica.clock)?;
+            Some((cell.term, left.as_nanos()))
+        };
+        match (lease(old), lease(new)) {
+            (Some((term, _)), None) => lines.push(format!("{id} has no lease of {term} any more")),
+            (old, Some((term, left))) if old.is_none_or(|old| old.1 < left) => {
+                lines.push(format!(
+                    "{id} has a lease of {term}, with {left} units left"
+                ));
+            }
+            _ => {}
+        }
+    }
+    lines
+}
+
+fn round(id: RoundId) -> u64 {
+    id.0 & 0xf_ffff
+}
+
+fn describe(message: &Message) -> String {
+    let ballot = |ballot: &Ballot| match ballot {
+        Ballot::Granted => "granted".to_owned(),
+        Ballot::Withheld(reason) => format!("withheld: {reason:?}").to_lowercase(),
+    };
+    let heard = |heard: &Heard| {
+        let not = if heard.promised { "" } else { "not " };
+        format!("#{} {not}promised", round(heard.round))
+    };
+    match message {
+        Message::PreVote(m) => format!("pre-vote? for {} with {}", m.next_term, m.last),
+        Message::PreVoteReply(m) => format!("pre-vote! {}", ballot(&m.ballot)),
+        Message::Vote(m) => {
+            let from = m.transfer_from.map(|t| format!(", handed over by {t}"));
+            format!("vote? with {}{}", m.last, from.unwrap_or_default())
+        }
+        Message::VoteReply(m) => {
+            let promised = if m.promised { ", promised" } else { "" };
+            format!("vote! {}{promised}", ballot(&m.ballot))
+        }
+        Message::Heartbeat(m) => format!("heartbeat? #{} commit {}", round(m.round), m.commit),
+        Message::HeartbeatReply(m) => {
+            format!("heartbeat! {} verified {}", heard(&m.heard), m.verified)
+        }
+        Message::Append(m) => {
+            let last = m.entries.last().map(|entry| format!("..{}", entry.id));
+            let (round, commit) = (round(m.heartbeat.round), m.heartbeat.commit);
+            let last = last.unwrap_or_default();
+            format!("append? #{round} {}{last} commit {commit}", m.base)
+        }
+        Message::Appended(m) => match m.verdict {
+            Verdict::Durable(index) => format!("append! {} durable {index}", heard(&m.heard)),
+            Verdict::Held(index) => format!("append! {} held {index}", heard(&m.heard)),
+            Verdict::Conflict(conflict) => {
+                let (base, first) = (conflict.base, conflict.first);
+                format!("append! {} not {base}: {first}", heard(&m.heard))
+            }
+        },
+        Message::TimeoutNow(m) => format!("timeout-now with {} commit {}", m.last, m.commit),
+        Message::Release => "release".to_owned(),
+        Message::ReadIndex(m) => format!("read-index? {}", round(m.name)),
+        Message::ReadIndexReply(m) => {
+            let index = m.confirmed.map(|confirmed| confirmed.index.to_string());
+            format!(
+                "read-index! {} {}",
+                round(m.name),
+                index.unwrap_or_default()
+            )
+        }
+        Message::Rejoin(_) => "rejoin?".to_owned(),
+        Message::RejoinReply(m) => format!("rejoin! through {}", m.through),
+    }
+}

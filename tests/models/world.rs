@@ -1,0 +1,774 @@
+//! The state of a model, and every step that it can take.
+//!
+//! Three replicas, the messages between them, and what has happened so far that a claim may rest
+//! on. A message that is never delivered is lost, and any may be delivered before any other; so
+//! neither loss nor reordering needs a step of its own.
+
+use std::cell::Cell;
+use std::cell::RefCell;
+use std::fmt;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use leasehold::raft::Ballot;
+use leasehold::raft::Envelope;
+use leasehold::raft::Input;
+use leasehold::raft::Message;
+use leasehold::raft::Output;
+use leasehold::raft::PreVoteReply;
+use leasehold::raft::ReadId;
+use leasehold::raft::ReadMode;
+use leasehold::raft::RoundId;
+use leasehold::time::Instant;
+use leasehold::types::LogIndex;
+use leasehold::types::NodeId;
+use leasehold::types::Role;
+
+use crate::claims::Ledger;
+use crate::marks::Mark;
+use crate::replica::Disk;
+use crate::replica::Replica;
+use crate::replica::Session;
+use crate::scope::Scope;
+
+/// How many replicas a model has.
+pub(crate) const NODES: u64 = 3;
+
+/// A message on its way.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) envelope: Envelope,
+    digest: u64,
+}
+
+impl Parcel {
+    fn new(envelope: Envelope) -> Arc<Self> {
+        let mut hasher = DefaultHasher::new();
+        envelope.hash(&mut hasher);
+        let digest = hasher.finish();
+        Arc::new(Self { envelope, digest })
+    }
+}
+
+/// How often each may yet happen: what keeps a model small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Left {
+    /// Quanta of time.
+    pub(crate) passes: u8,
+    /// Election timers that run out.
+    pub(crate) timeouts: u8,
+    /// Rounds that a leader begins after its first.
+    pub(crate) rounds: u8,
+    /// Messages that arrive and yet stay.
+    pub(crate) duplicates: u8,
+    /// Messages that are handled together with another.
+    pub(crate) batches: u8,
+    pub(crate) restarts: u8,
+    pub(crate) handovers: u8,
+    pub(crate) retirements: u8,
+    pub(crate) proposals: u8,
+    /// Reads under the lease, whose check comes later than their snapshot.
+    pub(crate) reads: u8,
+    /// Reads by quorum.
+    pub(crate) quorum_reads: u8,
+    /// Clocks that step back.
+    pub(crate) steps_back: u8,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    /// The message at this place arrives.
+    Deliver(usize),
+    /// It arrives, and will once more.
+    DeliverAndKeep(usize),
+    /// Both arrive, and are handled as one batch.
+    DeliverTogether(usize, usize),
+    /// The oldest write of this replica is durable.
+    Written(usize),
+    /// What was handed out to this replica's state machine is applied.
+    Applied(usize),
+    /// A quantum of time passes for everybody.
+    Pass,
+    /// Its election timer runs out.
+    TimeOut(usize),
+    /// It looks at its clock.
+    Tick(usize),
+    /// Its process ends, and another begins at once with what is on the disk.
+    Restart(usize),
+    /// It is asked to hand over.
+    HandOver(usize, usize),
+    /// It is asked to stop.
+    Retire(usize),
+    /// It is asked to append a command.
+    Propose(usize),
+    /// A session loads the lease, captures the commit index and opens its snapshot.
+    BeginRead(usize),
+    /// It checks the lease, and answers if it may.
+    EndRead(usize),
+    /// It is asked for a read by quorum.
+    Ask(usize),
+    /// These of its clocks run backwards by a quantum, and it sees that.
+    StepBack(usize, Clocks),
+}
+
+impl Action {
+    /// Whose turn it is, in the world before.
+    pub(crate) fn replica(self, before: &World) -> Option<usize> {
+        match self {
+            Self::Deliver(at) | Self::DeliverAndKeep(at) | Self::DeliverTogether(at, _) => {
+                Some(before.place(before.wire[at].envelope.to))
+            }
+            Self::Written(n)
+            | Self::Applied(n)
+            | Self::TimeOut(n)
+            | Self::Tick(n)
+            | Self::Restart(n)
+            | Self::HandOver(n, _)
+            | Self::Retire(n)
+            | Self::Propose(n)
+            | Self::Ask(n)
+            | Self::StepBack(n, _) => Some(n),
+            Self::Pass | Self::BeginRead(_) | Self::EndRead(_) => None,
+        }
+    }
+}
+
+/// Which of the two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Clocks {
+    Boot,
+    Raw,
+    Both,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) replicas: [Arc<Replica>; NODES as usize],
+    /// In the order of their digests, so that their order says nothing.
+    pub(crate) wire: Vec<Arc<Parcel>>,
+    pub(crate) left: Left,
+    pub(crate) ledger: Ledger,
+    /// Quanta that have passed.
+    pub(crate) time: u8,
+    /// Which of the possible clocks these are.
+    clocks: usize,
+    /// The steps that led here from the beginning.
+    pub(crate) steps: u8,
+    /// In the step that led here, a leader beat.
+    beat: bool,
+    /// The claim that does not hold.
+    pub(crate) broken: Option<Arc<str>>,
+}
+
+impl Hash for World {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for replica in &self.replicas {
+            state.write_u64(replica.digest);
+        }
+        state.write_usize(self.wire.len());
+        for parcel in &self.wire {
+            state.write_u64(parcel.digest);
+        }
+        state.write_usize(self.clocks);
+        self.left.hash(state);
+        self.ledger.hash(state);
+        self.broken.hash(state);
+    }
+}
+
+impl PartialEq for World {
+    fn eq(&self, other: &Self) -> bool {
+        let digest = |world: &Self| {
+            let mut hasher = DefaultHasher::new();
+            world.hash(&mut hasher);
+            hasher.finish()
+        };
+        digest(self) == digest(other)
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("left", &self.left)
+            .field("ledger", &self.ledger)
+            .finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// A world in which everybody has just started, and nothing may happen yet.
+    pub(crate) fn new(scope: &Scope, clocks: usize) -> Self {
+        let mut number = 0;
+        let replicas = [(); NODES as usize].map(|()| {
+            number += 1;
+            let id = NodeId(number);
+            // No two machines started together, and no two clocks of one machine.
+            let clock = Instant {
+                boot: number * 1_000_000_000_000,
+                raw: number * 777_000_000_000,
+            };
+            let (disk, applied) = (Disk::default(), LogIndex(0));
+            let members = &scope.configuration;
+            Arc::new(Replica::start(
+                id,
+                scope.timings[usize::try_from(number - 1).expect("small")],
+                members,
+                disk,
+                applied,
+                clock,
+                1,
+            ))
+        });
+        let mut world = Self {
+            replicas,
+            wire: Vec::new(),
+            left: Left::default(),
+            ledger: Ledger::default(),
+            time: 0,
+            clocks,
+            steps: 0,
+            beat: false,
+            broken: None,
+        };
+        for n in 0..world.replicas.len() {
+            world.absorb(scope, n);
+        }
+        world
+    }
+
+    /// Everything that may happen next.
+    pub(crate) fn actions(&self, scope: &Scope, actions: &mut Vec<Action>) {
+        if self.broken.is_some() {
+            return;
+        }
+        let left = &self.left;
+        for (at, parcel) in self.wire.iter().enumerate() {
+            // Of equal messages, any is as good as another.
+            if at > 0 && self.wire[at - 1].digest == parcel.digest {
+                continue;
+            }
+            actions.push(Action::Deliver(at));
+            if left.duplicates > 0 {
+                actions.push(Action::DeliverAndKeep(at));
+            }
+            if left.batches > 0 {
+                let others = self.wire.iter().enumerate();
+                let others = others.filter(|(other, _)| *other != at);
+                let same = others.filter(|(_, other)| other.envelope.to == parcel.envelope.to);
+                actions.extend(same.map(|(other, _)| Action::DeliverTogether(at, other)));
+            }
+        }
+        if left.passes > 0 {
+            actions.push(Action::Pass);
+        }
+        for (n, replica) in self.replicas.iter().enumerate() {
+            let leads = replica.core.published().role() == Role::Leader;
+            if !replica.writes.is_empty() {
+                actions.push(Action::Written(n));
+            }
+            if replica.to_apply > replica.applied {
+                actions.push(Action::Applied(n));
+            }
+            if left.timeouts > 0 && !leads && scope.may_time_out(self, n) {
+                actions.push(Action::TimeOut(n));
+            }
+            if leads {
+                actions.push(Action::Tick(n));
+            }
+            if left.restarts > 0 {
+                actions.push(Action::Restart(n));
+            }
+            if left.handovers > 0 && leads {
+                let others = scope.heirs.iter().filter(|other| **other != n);
+                actions.extend(others.map(|other| Action::HandOver(n, *other)));
+            }
+            if left.retirements > 0 && leads {
+                actions.push(Action::Retire(n));
+            }
+            if left.proposals > 0 && leads {
+                actions.push(Action::Propose(n));
+            }
+            if left.reads > 0 && replica.session.is_none() && replica.cell.is_some() {
+                actions.push(Action::BeginRead(n));
+            }
+            if replica.session.is_some() {
+                actions.push(Action::EndRead(n));
+            }
+            if left.quorum_reads > 0 && (leads || scope.follower_reads) && replica.asked.is_none() {
+                actions.push(Action::Ask(n));
+            }
+            if left.steps_back > 0 {
+                let clocks = [Clocks::Boot, Clocks::Raw, Clocks::Both];
+                actions.extend(clocks.map(|clocks| Action::StepBack(n, clocks)));
+            }
+        }
+    }
+
+    /// The world after `action`; `None` if it changes nothing.
+    pub(crate) fn after(&self, scope: &Scope, action: Action) -> Option<Self> {
+        #[cfg(leasehold_bugs)]
+        crate::bugs::plant_here(scope);
+        let mut next = Self {
+            beat: false,
+            steps: self.steps.saturating_add(1),
+            ..self.clone()
+        };
+        scope.marks.begin_step(next.steps);
+        let changed = caught(|| next.perform(scope, action));
+        match changed {
+            Ok(false) => return None,
+            Ok(true) => next.check(scope, action.replica(self)),
+            Err(claim) => {
+                // What the core says of itself is a claim, too.
+                next = self.clone();
+                next.fail(format!("the core stops: {claim}"));
+            }
+        }
+        #[cfg(leasehold_bugs)]
+        if crate::bugs::all_reached(scope) {
+            scope.marks.note_all_reached();
+        }
+        Some(next)
+    }
+
+    /// Whether anything changed.
+    fn perform(&mut self, scope: &Scope, action: Action) -> bool {
+        match action {
+            Action::Deliver(at) => {
+                let parcel = self.wire.remove(at);
+                self.receive(scope, &[parcel])
+            }
+            Action::DeliverAndKeep(at) => {
+                self.left.duplicates -= 1;
+                let parcel = self.wire[at].clone();
+                self.receive(scope, &[parcel])
+            }
+            Action::DeliverTogether(first, second) => {
+                self.left.batches -= 1;
+                let parcels = [self.wire[first].clone(), self.wire[second].clone()];
+                self.wire.remove(first.max(second));
+                self.wire.remove(first.min(second));
+                self.receive(scope, &parcels)
+            }
+            Action::Written(n) => {
+                self.written(n);
+                self.absorb(scope, n);
+                true
+            }
+            Action::Applied(n) => {
+                self.apply(n);
+                self.absorb(scope, n);
+                true
+            }
+            Action::Pass => {
+                self.left.passes -= 1;
+                self.time += 1;
+                if scope.ages {
+                    self.ledger.exposed_by.push(self.ledger.exposed);
+                }
+                for n in 0..self.replicas.len() {
+                    let rate = scope.clocks[self.clocks][n];
+                    let replica = Arc::make_mut(&mut self.replicas[n]);
+                    replica.clock.boot += rate.boot;
+                    replica.clock.raw += rate.raw;
+                    replica.seal(scope.steps_back(&self.left));
+                }
+                true
+            }
+            Action::TimeOut(n) => {
+                self.left.timeouts -= 1;
+                let term = self.replicas[n].core.published().term();
+                self.step(scope, n, |replica| {
+                    let now = replica.clock;
+                    replica.core().time_out(now);
+                    let published = replica.core.published();
+                    let stands = published.role() == Role::PreCandidate || published.term() > term;
+                    if scope.lapses && !stands {
+                        replica.lapse();
+                        let now = replica.clock;
+                        replica.core().time_out(now);
+                    }
+                })
+            }
+            Action::Tick(n) => {
+                let changed = self.input(scope, n, Input::Tick);
+                // Beating costs, stepping down does not.
+                if self.beat {
+                    let Some(left) = self.left.rounds.checked_sub(1) else {
+                        return false;
+                    };
+                    self.left.rounds = left;
+                }
+                changed
+            }
+            Action::Restart(n) => {
+                self.left.restarts -= 1;
+                let old = &self.replicas[n];
+                if !old.writes.is_empty() {
+                    scope.marks.note(Mark::WriteLost);
+                }
+                let (timing, disk, applied) = (old.timing, old.disk.clone(), old.applied);
+                let members = &scope.configuration;
+                let (clock, life) = (old.clock, old.life + 1);
+                let new = Replica::start(old.id, timing, members, disk, applied, clock, life);
+                self.replicas[n] = Arc::new(new);
+                self.absorb(scope, n);
+                true
+            }
+            Action::HandOver(n, target) => {
+                self.left.handovers -= 1;
+                let target = self.replicas[target].id;
+                self.step(scope, n, |replica| {
+                    let now = replica.clock;
+                    let _refused = replica.core().transfer(now, Some(target));
+                })
+            }
+            Action::Retire(n) => {
+                self.left.retirements -= 1;
+                self.step(scope, n, |replica| {
+                    let now = replica.clock;
+                    replica.core().retire(now);
+                })
+            }
+            Action::Propose(n) => {
+                self.left.proposals -= 1;
+                let command = scope.command(self.left.proposals);
+                self.step(scope, n, |replica| {
+                    let now = replica.clock;
+                    let _refused = replica.core().propose(now, command);
+                })
+            }
+            Action::BeginRead(n) => {
+                let exposed = self.ledger.exposed;
+                let replica = Arc::make_mut(&mut self.replicas[n]);
+                let Some(cell) = replica.core.published().lease() else {
+                    return false;
+                };
+                self.left.reads -= 1;
+                replica.session = Some(Session {
+                    cell,
+                    captured: replica.core.published().commit(),
+                    snapshot: replica.applied,
+                    exposed,
+                });
+                replica.seal(scope.steps_back(&self.left));
+                true
+            }
+            Action::EndRead(n) => {
+                let replica = Arc::make_mut(&mut self.replicas[n]);
+                let Some(session) = replica.session.take() else {
+                    return false;
+                };
+                let permit = session.cell.permit(replica.clock, session.captured);
+                replica.seal(scope.steps_back(&self.left));
+                if permit.is_some_and(|permit| session.snapshot < permit.index()) {
+                    scope.marks.note(Mark::SnapshotTooOld);
+                } else if permit.is_some() {
+                    scope.marks.note(Mark::LateAnswer);
+                    if session.snapshot < session.exposed {
+                        let (id, snapshot, exposed) =
+                            (self.replicas[n].id, session.snapshot, session.exposed);
+                        self.fail(format!(
+                            "L2: {id} answers from {snapshot}, and {exposed} had been seen before it was asked"
+                        ));
+                    }
+                }
+                true
+            }
+            Action::Ask(n) => {
+                self.left.quorum_reads -= 1;
+                let exposed = self.ledger.exposed;
+                self.step(scope, n, |replica| {
+                    let now = replica.clock;
+                    if replica.core().read(now, READ, ReadMode::Quorum).is_ok() {
+                        replica.asked = Some(exposed);
+                    }
+                })
+            }
+            Action::StepBack(n, clocks) => {
+                self.left.steps_back -= 1;
+                let back = scope.step_back;
+                if clocks == Clocks::Both {
+                    // Neither clock tells how much time has passed: no lease survives that but by
+                    // noticing, so it must have read them shortly before (A4).
+                    self.input(scope, n, LOOK);
+                }
+                let replica = Arc::make_mut(&mut self.replicas[n]);
+                if clocks != Clocks::Raw {
+                    replica.clock.boot -= back;
+                }
+                if clocks != Clocks::Boot {
+                    replica.clock.raw -= back;
+                }
+                self.input(scope, n, LOOK);
+                // How far clocks may yet step back decides what of the past matters.
+                for n in 0..self.replicas.len() {
+                    Arc::make_mut(&mut self.replicas[n]).seal(scope.steps_back(&self.left));
+                }
+                true
+            }
+        }
+    }
+
+    pub(crate) fn place(&self, id: NodeId) -> usize {
+        let place = self.replicas.iter().position(|replica| replica.id == id);
+        place.expect("nobody writes to strangers")
+    }
+
+    fn receive(&mut self, scope: &Scope, parcels: &[Arc<Parcel>]) -> bool {
+        let n = self.place(parcels[0].envelope.to);
+        self.step(scope, n, |replica| {
+            for parcel in parcels {
+                if scope.lapses && is_ballot(&parcel.envelope) {
+                    replica.lapse();
+                }
+                let input = Input::Message(parcel.envelope.clone());
+                let now = replica.clock;
+                replica.core().handle(now, input);
+            }
+        })
+    }
+
+    fn input(&mut self, scope: &Scope, n: usize, input: Input) -> bool {
+        self.step(scope, n, |replica| {
+            let now = replica.clock;
+            replica.core().handle(now, input);
+        })
+    }
+
+    /// Lets something happen at one replica, and carries out what it wants. Whether anything
+    /// changed: what changes nothing need not be looked at, for the message that did it is as
+    /// well lost.
+    fn step(&mut self, scope: &Scope, n: usize, happen: impl FnOnce(&mut Replica)) -> bool {
+        let before = self.replicas[n].digest;
+        let said = self.wire.len();
+        let mut replica = self.replicas[n].fork();
+        happen(&mut replica);
+        self.replicas[n] = Arc::new(replica);
+        self.absorb(scope, n);
+        self.replicas[n].digest != before || self.wire.len() != said
+    }
+
+    fn written(&mut self, n: usize) {
+        let mut replica = self.replicas[n].fork();
+        if let Some((ticket, unsaved)) = replica.writes.pop_front() {
+            self.check_write(n, &unsaved);
+            replica.disk.write(&unsaved);
+            let now = replica.clock;
+            replica.core().handle(now, Input::Persisted(ticket));
+        }
+        self.replicas[n] = Arc::new(replica);
+    }
+
+    fn apply(&mut self, n: usize) {
+        let mut replica = self.replicas[n].fork();
+        replica.applied = replica.to_apply;
+        let (now, index) = (replica.clock, replica.applied);
+        replica.core().handle(now, Input::Applied(index));
+        self.ledger.exposed = self.ledger.exposed.max(index);
+        self.replicas[n] = Arc::new(replica);
+    }
+
+    fn own(&mut self, n: usize) -> &mut Replica {
+        Arc::get_mut(&mut self.replicas[n]).expect("forked before it is stepped")
+    }
+
+    /// Carries out what replica `n` wants, which is this world's own.
+    fn absorb(&mut self, scope: &Scope, n: usize) {
+        let mut asked = None;
+        loop {
+            let replica = self.own(n);
+            let now = replica.clock;
+            let Some(output) = replica.core().poll_output() else {
+                // With its own, one more is a quorum.
+                let Some((peer, round)) = asked.take() else {
+                    break;
+                };
+                let granted = granted_pre_vote(peer, replica, round);
+                replica.core().handle(now, Input::Message(granted));
+                continue;
+            };
+            match output {
+                Output::Persist(ticket, unsaved) if scope.slow_disks => {
+                    replica.writes.push_back((ticket, unsaved));
+                }
+                Output::Persist(ticket, unsaved) => {
+                    self.check_write(n, &unsaved);
+                    let replica = self.own(n);
+                    replica.disk.write(&unsaved);
+                    replica.core().handle(now, Input::Persisted(ticket));
+                }
+                Output::Commit(entries) => {
+                    let last = entries.last().expect("never empty").id.index;
+                    let held = entries
+                        .iter()
+                        .all(|entry| replica.disk.entry(entry.id.index) == Some(entry));
+                    if !held {
+                        let id = replica.id;
+                        self.fail(format!("A11: {id} applies {last}, which it does not hold"));
+                    }
+                    let replica = self.own(n);
+                    replica.to_apply = last;
+                    if !scope.slow_apply.contains(&n) {
+                        replica.applied = last;
+                        replica.core().handle(now, Input::Applied(last));
+                        self.ledger.exposed = self.ledger.exposed.max(last);
+                    }
+                }
+                Output::Send(envelope) => {
+                    self.check_message(scope, n, &envelope);
+                    self.beat |= matches!(envelope.message, Message::Heartbeat(_));
+                    match &envelope.message {
+                        Message::PreVote(question) if scope.pre_votes_granted => {
+                            asked = Some((envelope.to, question.round));
+                        }
+                        _ => self.post(scope, envelope),
+                    }
+                }
+                Output::Permit(_, permit) => {
+                    let (id, asked) = (replica.id, replica.asked.take());
+                    scope.marks.note(Mark::QuorumRead);
+                    if asked.is_none_or(|exposed| permit.index() < exposed) {
+                        let index = permit.index();
+                        self.fail(format!(
+                            "L2: {id} may answer from {index}, and {asked:?} had been seen before it was asked"
+                        ));
+                    }
+                }
+                Output::RefuseRead(..) => replica.asked = None,
+            }
+        }
+        let steps_back = scope.steps_back(&self.left);
+        let replica = self.own(n);
+        replica.still();
+        if !scope.names_matter() {
+            replica.core().forget_ages();
+        }
+        if replica.core.published().lease().is_none()
+            && let Some(cell) = &replica.cell
+            && cell.until() == Instant::ZERO
+        {
+            // It is void for good, and whoever holds it learns nothing from it.
+            replica.cell = None;
+        }
+        if let Some(cell) = replica.core.published().lease() {
+            replica.cell = Some(cell);
+        }
+        replica.seal(steps_back);
+    }
+
+    fn post(&mut self, scope: &Scope, mut envelope: Envelope) {
+        if let Message::Heartbeat(heartbeat) = &mut envelope.message
+            && !scope.names_matter()
+        {
+            // Nobody asks how old a state is.
+            heartbeat.fresh = None;
+        }
+        if (scope.loses)(&envelope) || self.is_idle(&envelope) {
+            return;
+        }
+        let parcel = Parcel::new(envelope);
+        let at = self
+            .wire
+            .partition_point(|other| other.digest < parcel.digest);
+        self.wire.insert(at, parcel);
+    }
+
+    /// Whether a message can do nothing where it goes: a refused ballot, of a term that the
+    /// candidate can not fall behind.
+    fn is_idle(&self, envelope: &Envelope) -> bool {
+        let withheld = match &envelope.message {
+            Message::PreVoteReply(reply) => reply.ballot != Ballot::Granted,
+            Message::VoteReply(reply) => reply.ballot != Ballot::Granted,
+            _ => false,
+        };
+        withheld && envelope.term <= self.replicas[self.place(envelope.to)].disk.hard.term
+    }
+
+    pub(crate) fn fail(&mut self, claim: String) {
+        if self.broken.is_none() {
+            self.broken = Some(claim.into());
+        }
+    }
+
+    /// Delivers whatever is on its way, and everything that follows, oldest sender first: how a
+    /// scope gets to where it begins.
+    pub(crate) fn settle(&mut self, scope: &Scope) {
+        loop {
+            let mut actions = Vec::new();
+            self.actions(scope, &mut actions);
+            let next = actions.into_iter().find_map(|action| match action {
+                Action::Deliver(_) | Action::Written(_) | Action::Applied(_) => {
+                    let next = self.after(scope, action);
+                    if next.is_none()
+                        && let Action::Deliver(at) = action
+                    {
+                        let mut without = self.clone();
+                        without.wire.remove(at);
+                        return Some(without);
+                    }
+                    next
+                }
+                _ => None,
+            });
+            match next {
+                Some(next) => *self = next,
+                None => return,
+            }
+        }
+    }
+}
+
+/// At most one waits at a time.
+const READ: ReadId = ReadId(1);
+
+/// Lets a core read its clock, and do nothing else.
+const LOOK: Input = Input::Applied(LogIndex(0));
+
+/// Whether a message asks for a vote.
+fn is_ballot(envelope: &Envelope) -> bool {
+    matches!(envelope.message, Message::PreVote(_) | Message::Vote(_))
+}
+
+/// As if `peer` were ready to vote for `replica`: to rest on the contrary is no safety.
+fn granted_pre_vote(peer: NodeId, replica: &Replica, round: RoundId) -> Envelope {
+    Envelope {
+        from: peer,
+        to: replica.id,
+        term: replica.core.published().term(),
+        message: Message::PreVoteReply(PreVoteReply {
+            round,
+            ballot: Ballot::Granted,
+        }),
+    }
+}
+
+thread_local! {
+    static STEPPING: Cell<bool> = const { Cell::new(false) };
+    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs a step; if the core stops, why.
+fn caught<T>(step: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if STEPPING.get() {
+                SAID.set(panic.to_string().replace('\n', " "));
+            } else {
+                usual(panic);
+            }
+        }));
+    });
+    STEPPING.set(true);
+    let result = std::panic::catch_unwind(AssertUnwindSafe(step));
+    STEPPING.set(false);
+    result.map_err(|_| SAID.take())
+}

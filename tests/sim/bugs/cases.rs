@@ -1,0 +1,345 @@
+//! What is expected to find each bug, and within how many seeds: about ten times what was needed
+//! when it was written.
+
+use leasehold::planted::Bug;
+use leasehold::planted::Bug::*;
+
+use super::Aim;
+use super::Beyond;
+use super::By;
+use super::Case;
+use crate::scenarios;
+
+macro_rules! schedule {
+    ($bug:ident, $name:ident) => {
+        Case {
+            bugs: &[$bug],
+            by: By::Schedule(stringify!($name), scenarios::$name),
+        }
+    };
+}
+
+/// What is expected of each. Every bug is in at least one case.
+pub(super) const CASES: &[Case] = &[
+    // Measuring the interval.
+    seeds(&[AckTime], Aim::Drawn, 1_000, &["L1", "L4"]),
+    seeds(
+        &[RoundStampedLate],
+        Aim::PlayTight(1),
+        200,
+        &["L1", "L4", "L8"],
+    ),
+    seeds(&[NoBlackout], Aim::Drawn, 40, &["L5"]),
+    seeds(&[HalfBlackout], Aim::Drawn, 40, &["L5"]),
+    seeds(&[OwnBlackout], Aim::PlayRetimed(0), 100, &["L5"]),
+    seeds(&[FloorNotRaised], Aim::PlayRetimed(0), 100, &["P34"]),
+    seeds(&[FirstBootSpeaks], Aim::Drawn, 40, &["L5"]),
+    seeds(&[SelfCampaign], Aim::PlayRetimed(0), 100, &["L5"]),
+    seeds(&[PreVoteUngated], Aim::Drawn, 40, &["L5"]),
+    seeds(&[CachedNow], Aim::PlayTight(1), 1_500, &["L1", "P37"]),
+    seeds(&[CachedCheckClock], Aim::Play(5), 300, &["L1", "L2", "L8"]),
+    // Keeping the promise.
+    seeds(&[PromiseDropped], Aim::PlayOfFive(2), 200, &["L5"]),
+    seeds(&[PreVoteOnly], Aim::Drawn, 40, &["L5"]),
+    hidden(
+        &[CandidacyGoesOn],
+        "the gate is asked again before the campaign",
+    ),
+    hidden(
+        &[UncheckedCampaign],
+        "whoever promises is no candidate any more",
+    ),
+    seeds(
+        &[CandidacyGoesOn, UncheckedCampaign],
+        Aim::Play(18),
+        300,
+        &["L5"],
+    ),
+    seeds(&[NoBurn], Aim::Drawn, 100, &["P9", "L1"]),
+    seeds(&[ResumeBurn], Aim::Drawn, 100, &["P9", "L1"]),
+    seeds(&[StickyTransferFlag], Aim::Play(19), 300, &["L5"]),
+    hidden(
+        &[LateTransferWord],
+        "its log has the next leader's first entry by then, and is not equal",
+    ),
+    seeds(
+        &[LateTransferWord, TransferUnequal],
+        Aim::Play(19),
+        300,
+        &["L1", "L4"],
+    ),
+    witness(&[TransferUnequal]),
+    witness(&[TransferHurried]),
+    witness(&[TransferPostponesStepDown]),
+    schedule!(
+        NoStepDown,
+        p12_a_leader_that_is_heard_and_hears_nobody_gives_up
+    ),
+    seeds(&[VotePromiseNotMade], Aim::PlayOfFive(21), 300, &["L5"]),
+    seeds(&[VoteFloorNotRaised], Aim::PlayRetimed(21), 300, &["P34"]),
+    witness(&[VotesArePromises]),
+    seeds(&[PromiseShortened], Aim::PlayRetimed(21), 500, &["L5"]),
+    seeds(&[PromiseOwnLength], Aim::PlayRetimed(0), 100, &["L5"]),
+    // Who counts: until members change in the simulator, too.
+    witness(&[KeepExpiry]),
+    witness(&[JointHalf]),
+    witness(&[LearnersCount]),
+    witness(&[AckFromEntry]),
+    witness(&[LoneLeaseForever]),
+    // Clocks.
+    seeds(&[RawClockOnly], Aim::PlaySlewed(5), 300, &["L1", "L4"]),
+    seeds(&[BootClockOnly], Aim::PlaySlewed(1), 2_600, &["L1", "L4"]),
+    seeds(&[EitherClockEndsPromise], Aim::Drawn, 200, &["L5"]),
+    seeds(&[NoMargin], Aim::PlayDrifting(1), 1_200, &["L1", "L4"]),
+    witness(&[UncheckedTiming]),
+    schedule!(
+        StepBackIgnored,
+        a4_a_clock_that_steps_back_voids_the_lease_until_a_new_round
+    ),
+    seeds(
+        &[StepBackIgnored, BootClockOnly],
+        Aim::PlayTight(11),
+        300,
+        &["L1", "L4"],
+    ),
+    witness(&[SilenceCutByStepBack]),
+    witness(&[CampaignOverStepBack]),
+    // The read.
+    seeds(&[MemoizedCheck], Aim::PlayTight(1), 800, &["L2", "L1"]),
+    hidden(
+        &[OlderSnapshot],
+        "the reader looks whether its state has the permit's index",
+    ),
+    seeds(
+        &[OlderSnapshot, PermitIndexIgnored],
+        Aim::Drawn,
+        100,
+        &["L7", "L2"],
+    ),
+    seeds(&[OlderCommit], Aim::Play(20), 300, &["L2"]),
+    seeds(&[LateArrivals], Aim::Drawn, 300, &["L2"]),
+    seeds(
+        &[AppliedReadLater],
+        Aim::PlayPreempted(20),
+        600,
+        &["L2", "K1"],
+    ),
+    seeds(&[RevisionReadLater], Aim::Drawn, 100, &["K1"]),
+    seeds(&[PermitIndexIgnored], Aim::Play(20), 100, &["L7", "L2"]),
+    seeds(&[CommitNotCaptured], Aim::Play(20), 300, &["L2"]),
+    seeds(&[ReadUnapplied], Aim::Drawn, 40, &["P21"]),
+    seeds(&[CommitPublishedLate], Aim::Play(20), 300, &["L2"]),
+    seeds(&[NoFloor, LeaseReadyAtOnce], Aim::Play(9), 100, &["L2"]),
+    seeds(
+        &[NoFloor, LeaseReadyByCommit],
+        Aim::PlayPreempted(12),
+        600,
+        &["L2"],
+    ),
+    seeds(&[NoFloor], Aim::PlayPreempted(12), 1_000, &["L2"]),
+    witness(&[LeaseReadyAtOnce]),
+    witness(&[LeaseReadyByCommit]),
+    seeds(
+        &[QuorumReadNoFloor, QuorumReadUnready],
+        Aim::Play(9),
+        100,
+        &["L2"],
+    ),
+    seeds(&[QuorumReadNoFloor], Aim::Play(9), 200, &["L8", "L2"]),
+    witness(&[QuorumReadUnready]),
+    seeds(&[QuorumReadOldRound], Aim::Play(1), 400, &["L2"]),
+    seeds(
+        &[StepDownKeepsLease],
+        Aim::PlayPreempted(10),
+        1_000,
+        &["L1", "L4"],
+    ),
+    seeds(
+        &[LeaderVotes, StepDownKeepsLease],
+        Aim::PlayPreempted(10),
+        1_000,
+        &["L1", "L4"],
+    ),
+    witness(&[LeaderVotes]),
+    seeds(&[LeaseUntilStepDown], Aim::Drawn, 100, &["L1", "L4"]),
+    // Reads of followers, and how old a state is.
+    seeds(&[AnswerOfApplied], Aim::Play(20), 300, &["L2"]),
+    seeds(&[AnswerUnconfirmed], Aim::Play(1), 300, &["L2", "L7"]),
+    seeds(&[AnswerServesLater], Aim::Drawn, 100, &["L2"]),
+    witness(&[AnswerToEarlierLife]),
+    seeds(&[AgeOfTheAnswer], Aim::Drawn, 100, &["L8"]),
+    seeds(&[FreshUnconfirmed], Aim::Drawn, 100, &["L8"]),
+    witness(&[NamesRepeat]),
+    seeds(&[AgeOfNewestName], Aim::Drawn, 100, &["L8"]),
+    witness(&[AgeUnapplied]),
+    seeds(&[AgeBySlowerClock], Aim::Drawn, 40, &["L8"]),
+    witness(&[AgeOverStepBack]),
+    seeds(&[LeaderAgeIsNow], Aim::Play(1), 500, &["L8"]),
+    seeds(&[MinRevisionIgnored], Aim::Drawn, 40, &["C9"]),
+    seeds(&[NoOwnSuccession], Aim::Drawn, 100, &["liveness"]),
+    // Messages.
+    seeds(&[AnyAckIsNewest], Aim::Drawn, 100, &["L1", "L4"]),
+    seeds(&[RoundsStartOver], Aim::Play(3), 300, &["L1", "L4"]),
+    seeds(
+        &[UnknownRoundIsNow, OldTermAck],
+        Aim::PlayTight(23),
+        300,
+        &["L1", "L4"],
+    ),
+    seeds(
+        &[RoundsStartOver, OldTermAck],
+        Aim::PlayTight(23),
+        300,
+        &["L1", "L4"],
+    ),
+    witness(&[OldTermAck]),
+    witness(&[UnknownRoundIsNow]),
+    witness(&[RoundsRepeat]),
+    seeds(&[RejectUnpromised], Aim::Play(22), 400, &["L5", "P34"]),
+    witness(&[SilentDiskPromises]),
+    schedule!(
+        SilentDiskLeads,
+        p29_a_leader_whose_disk_is_silent_gives_up_and_another_goes_on
+    ),
+    schedule!(
+        TimeFirst,
+        a2_a_follower_that_stood_still_hears_what_has_come_before_it_looks_at_the_time
+    ),
+    // Lifecycle.
+    seeds(&[VoteBeforeSync], Aim::Drawn, 40, &["R9"]),
+    seeds(&[OwnVoteBeforeSync], Aim::Drawn, 40, &["R9"]),
+    seeds(&[PromiseBeforeSync], Aim::Drawn, 40, &["R9", "P34"]),
+    seeds(&[VoteForgotten], Aim::Play(2), 400, &["R6"]),
+    seeds(
+        &[VoteForgotten, NoBlackout],
+        Aim::Play(2),
+        200,
+        &["L5", "R6", "R1"],
+    ),
+    seeds(&[VoteToctou], Aim::PlayTight(23), 500, &["R9", "L1", "L5"]),
+    seeds(&[ReleaseWhileServing], Aim::Play(10), 100, &["L1", "L4"]),
+    seeds(&[ReleaseByAnybody], Aim::Play(10), 200, &["L5"]),
+    seeds(&[ReleaseEndsBlackout], Aim::Play(10), 400, &["L5"]),
+    schedule!(
+        NoTripwire,
+        p17_clocks_that_stop_unnoticed_break_a_lease_and_the_tripwire_says_so
+    ),
+    schedule!(
+        TrippedServes,
+        p17_clocks_that_stop_unnoticed_break_a_lease_and_the_tripwire_says_so
+    ),
+    schedule!(
+        TripwireForgotten,
+        p17_clocks_that_stop_unnoticed_break_a_lease_and_the_tripwire_says_so
+    ),
+    witness(&[CandidateTrips]),
+    // Raft.
+    seeds(&[TwoVotes], Aim::Drawn, 100, &["R6", "R1"]),
+    seeds(&[LogIgnored], Aim::Drawn, 200, &["R3"]),
+    witness(&[OldTermsCounted]),
+    seeds(&[CommitUnverified], Aim::Drawn, 100, &["R4"]),
+    seeds(&[AckBeforeSync], Aim::Drawn, 40, &["R9"]),
+    seeds(&[LeaderCountsUnsynced], Aim::Drawn, 40, &["R7"]),
+    witness(&[AppliedUnheld]),
+    seeds(&[CutStaysDurable], Aim::Drawn, 100, &["R9"]),
+    // Damage.
+    seeds(&[QuarantineIgnored], Aim::Play(15), 1_300, &["R3", "S2"]),
+    witness(&[RejoinUnconfirmed]),
+    witness(&[EarlierLifeCounts]),
+    witness(&[DamageKeepsCommit]),
+    witness(&[WipedVotesAtOnce]),
+    witness(&[WipedPromises]),
+    witness(&[UnprovenPromises]),
+    // Requests and exactly-once.
+    hidden(
+        &[WaitersByIndex],
+        "whoever loses leadership answers all its waiters first",
+    ),
+    seeds(&[WaitersByIndex, WaitersKept], Aim::Drawn, 200, &["X1"]),
+    witness(&[WaitersKept]),
+    seeds(&[UnknownSaidRefused], Aim::Drawn, 100, &["X2"]),
+    seeds(&[UnknownForgotten], Aim::Drawn, 100, &["X2"]),
+    seeds(&[RetryApplied], Aim::Drawn, 40, &["X1"]),
+    witness(&[DedupByLast]),
+    witness(&[MarkIgnored]),
+    witness(&[ForgottenInUse]),
+    witness(&[FullTableEvicts]),
+    // The log and the vote file.
+    seeds(&[SyncSkipped], Aim::Drawn, 200, &["A21"]),
+    seeds(&[VoteSyncSkipped], Aim::Drawn, 200, &["A21"]),
+    witness(&[SlotsAlternate]),
+    witness(&[SyncErrorForgiven]),
+    witness(&[DamageIsTorn]),
+    witness(&[NamedIgnored]),
+    witness(&[TailTrusted]),
+    witness(&[NoSpare]),
+    witness(&[QuarantineUnwritten]),
+];
+
+/// No bug, and clocks that are wrong by more than the margin allows: it must show.
+pub(super) const BEYOND: &[Beyond] = &[
+    Beyond {
+        aim: Aim::PlayTight(1),
+        drift_ppm: 150_000,
+        within: 400,
+    },
+    Beyond {
+        aim: Aim::PlayDrifting(1),
+        drift_ppm: 300_000,
+        within: 400,
+    },
+];
+
+/// Rules that no bug takes away, by the documents' names, and why not.
+pub(super) const WITHOUT: &[(&str, &str)] = &[
+    ("P19", "nothing counts ticks: promises and leases are times"),
+    ("P30", "there are no snapshots yet"),
+    (
+        "P31",
+        "order, 0-RTT and identity are the transport's; the network here reorders and doubles \
+         all by itself, and `tests/cluster` has the impostors",
+    ),
+    ("P32", "members of different versions do not meet yet"),
+    (
+        "P35",
+        "the lock of the data directory and certificates keep it, outside of what is simulated",
+    ),
+    ("A12, A13, A14, A15, A16", "there are no client leases yet"),
+    (
+        "A20",
+        "it protects acknowledged bytes from the rewriting of a block, which the simulated disk \
+         does not do; its marks are A21's bugs",
+    ),
+    ("A24", "a residue that nothing keeps"),
+    ("5.2 R7, 5.2 R8, 5.2 R9", "there are no client leases yet"),
+    (
+        "T1, T2, T3, T4, T5, T6, T7, T9, T10, T11, T12, T13, T14, T15, T16, T17, T18, T19, T20, \
+         T21",
+        "there are no client leases yet",
+    ),
+    (
+        "T8",
+        "a command carries all that its application depends on, so there is nothing to take away; \
+         R4 compares what replicas hold",
+    ),
+];
+
+const fn seeds(
+    bugs: &'static [Bug],
+    aim: Aim,
+    within: u64,
+    rules: &'static [&'static str],
+) -> Case {
+    let by = By::Seeds(aim, within, rules);
+    Case { bugs, by }
+}
+
+const fn witness(bugs: &'static [Bug]) -> Case {
+    let by = By::Witness;
+    Case { bugs, by }
+}
+
+const fn hidden(bugs: &'static [Bug], why: &'static str) -> Case {
+    let by = By::Hidden(why);
+    Case { bugs, by }
+}

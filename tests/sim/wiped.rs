@@ -1,0 +1,184 @@
+//! Members that lost everything, and disks that lie: schedules told by name, as in `scenarios.rs`.
+
+use leasehold::api::Consistency;
+use leasehold::types::Role;
+
+use crate::clock::MS;
+use crate::clock::Which;
+use crate::disk::Ending;
+use crate::history::Fate;
+use crate::nemesis::Fault;
+use crate::nemesis::Target::Node;
+use crate::nemesis::Way;
+use crate::scenarios::Stage;
+
+/// Whether `node` takes part again after it lost everything.
+fn is_back(stage: &Stage, node: usize) -> bool {
+    let machine = &stage.world.machines[node];
+    let process = machine.process.as_ref();
+    let follows = process.is_some_and(|process| process.status.role == Role::Follower);
+    follows && !machine.disk.wiped
+}
+
+#[test]
+fn a23_a_wiped_member_takes_everything_anew() {
+    let mut stage = Stage::with(3);
+    let one = stage.other(1);
+    let written = stage.write();
+    stage.does(5, Fault::Wipe(Node(one)));
+    stage.until("it is back", 1_000, |stage| is_back(stage, one));
+    let Fate::Written { revision } = written else {
+        unreachable!("write() checks it");
+    };
+    let read = stage.read(one, Consistency::Linearizable, 500);
+    assert!(
+        matches!(read, Fate::Read { revision: seen, .. } if seen >= revision),
+        "{read:?}"
+    );
+    stage.ends_well();
+}
+
+/// With the other follower cut off there is nobody whose promise counts: the leader must not take
+/// the wiped one's.
+#[test]
+fn a23_a_wiped_member_confirms_nobody() {
+    let mut stage = Stage::with(3);
+    let (leader, one, two) = (stage.leader(), stage.other(1), stage.other(2));
+    stage.does(4_000, Fault::Isolate(Node(two), Way::Both, false));
+    stage.does(1, Fault::Wipe(Node(one)));
+    stage.until("the lease is over", 460, |stage| !stage.lease_holds(leader));
+    stage.until("the leader gives up", 1_000, |stage| !stage.leads(leader));
+    stage.wait(2_000);
+    assert!(!is_back(&stage, one), "nobody can tell it how much to hold");
+    stage.until("it is back", 6_000, |stage| is_back(stage, one));
+    stage.ends_well();
+}
+
+/// Two of the longest election timeouts, 2 s: whoever may have its forgotten vote has given up.
+#[test]
+fn a23_a_wiped_member_outwaits_the_vote_that_it_forgot() {
+    for step_back in [None, Some(Which::Boot), Some(Which::Raw)] {
+        let mut stage = Stage::with(3);
+        let (leader, one, two) = (stage.leader(), stage.other(1), stage.other(2));
+        stage.does(5, Fault::Wipe(Node(one)));
+        stage.until("it is back", 1_000, |stage| is_back(stage, one));
+        let back = stage.now();
+        stage.does(5_000, Fault::Isolate(Node(leader), Way::Both, false));
+        if let Some(which) = step_back {
+            stage.wait(10);
+            let now = stage.world.now;
+            let clock = &mut stage.world.machines[one].clock;
+            clock.step(now, which, -(5 * MS as i64));
+        }
+        // The other one would be elected after a second, with its vote.
+        stage.wait(back + 1_990 - stage.now());
+        let leads = stage.world.leader();
+        assert!(
+            leads.is_none_or(|node| node == leader),
+            "it must keep silent"
+        );
+        stage.until_another_leads(leader, 4_000);
+        assert!([one, two].contains(&stage.leader()));
+        stage.ends_well();
+    }
+}
+
+/// A24: a disk that lies is beyond what a replica can find out by itself. Its leader finds it out,
+/// and as long as it is the only one, nothing is lost.
+#[test]
+fn a24_a_follower_whose_disk_lied_gets_back_what_it_acknowledged() {
+    let mut stage = Stage::with(3);
+    let (leader, one) = (stage.leader(), stage.other(1));
+    stage.world.machines[one].disk.lie(true);
+    for _ in 0..5 {
+        stage.write();
+    }
+    stage.wait(200);
+    let held = stage.world.machines[one].disk.entries().len();
+    stage.does(20, Fault::Crash(Node(one), Ending::Power));
+    assert!(
+        stage.world.machines[one].disk.entries().len() < held,
+        "what it said to be durable is gone"
+    );
+    stage.world.machines[one].disk.lie(false);
+    let lost = move |stage: &Stage| {
+        let process = stage.world.machines[leader].process.as_ref();
+        process.expect("it runs").published.lost_logs()
+    };
+    assert_eq!(lost(&stage), 0);
+    stage.until("the leader notices", 2_000, move |stage| lost(stage) > 0);
+    stage.until("it has everything again", 2_000, |stage| {
+        stage.world.machines[one].disk.entries().len() >= held
+    });
+    assert_eq!(stage.leader(), leader);
+    stage.ends_well();
+}
+
+/// A1: a request that is decoded later belongs to the next batch, though it came in the same packet.
+#[test]
+fn a1_what_is_decoded_later_belongs_to_the_next_batch() {
+    let mut options = crate::options::Options::still(3);
+    options.clients = 5;
+    options.think = 5 * MS;
+    options.together = 1.0;
+    options.batch_max = 2;
+    options.preempt = 0.5;
+    options.preempt_max = 20 * MS;
+    let mut stage = Stage::of(options);
+    stage.wait(5_000);
+    let marks = stage.world.judge.all_marks();
+    for mark in [
+        crate::marks::Mark::BatchOfSeveral,
+        crate::marks::Mark::LeftForTheNextBatch,
+    ] {
+        assert!(marks.count(mark) > 20, "{mark:?}");
+    }
+    stage.ends_well();
+}
+
+/// P19: readings are rounded down to steps of half a millisecond, on each machine at another place.
+#[test]
+fn p19_clocks_that_read_in_steps_round_to_the_safe_side() {
+    for (leader_ppm, voter_ppm) in [(-20_000, 20_000), (20_000, -20_000)] {
+        let mut stage = Stage::with(3);
+        let leader = stage.leader();
+        let now = stage.world.now;
+        for (node, machine) in stage.world.machines.iter_mut().enumerate() {
+            let ppm = if node == leader {
+                leader_ppm
+            } else {
+                voter_ppm
+            };
+            machine.clock.set_rates(now, ppm, ppm);
+            machine.clock.read_in_steps_of(500_000);
+        }
+        stage.wait(700);
+        stage.does(4_000, Fault::Isolate(Node(leader), Way::Both, false));
+        stage.until_another_leads(leader, 3_000);
+        assert!(!stage.lease_holds(leader));
+        stage.ends_well();
+    }
+}
+
+/// A log that is about to lose entries of a lost leadership to those of the next one, and the
+/// process ends in between: what is found again was written by one of the two.
+#[test]
+fn a_write_that_replaces_entries_is_cut_short_and_the_log_reads_on() {
+    let mut cut_short = 0;
+    for seed in 1..=40 {
+        let text = format!(
+            "seed {seed}\nlog real\nclients 6\nconnections 4\nthink 5ms\nfaults-last 6s\n\
+             at 1500ms for 2s: isolate n1 both\nat 1500ms for 2s: isolate n2 both\n\
+             at 3600ms for 1s: slow-disk n1 3ms\nat 3600ms for 1s: slow-disk n2 3ms\n\
+             at 3600ms for 1s: slow-disk n3 3ms\n\
+             after 3600ms on appended then 100us for 1ms: crash sender power\n\
+             after 3700ms on append then 100us for 1ms: crash receiver kill\n\
+             at 4700ms for 2ms: crash leader kill\n"
+        );
+        let script = crate::script::read(&text).expect("it is well formed");
+        let report = crate::run::run(script.options);
+        assert!(report.violation.is_none(), "{seed}: {:?}", report.violation);
+        cut_short += report.marks.count(crate::marks::Mark::LogCutShort);
+    }
+    assert!(cut_short > 0);
+}
