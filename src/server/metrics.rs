@@ -415,6 +415,21 @@ impl Metrics {
             .increment(1);
     }
 
+    /// The clocks of the member `peer` run faster than ours by `ratio`.
+    pub fn clock_drifts(&self, peer: &str, ratio: f64) {
+        // Once a second for each member: its gauge is looked up.
+        Labelled {
+            recorder: &self.recorder,
+            labels: vec![Label::new("peer", peer.to_owned())],
+        }
+        .gauge(
+            "leasehold_clock_drift_ratio",
+            "How much faster the peer's clocks run than this node's, over the last minutes: 1e-6 \
+             is a microsecond a second.",
+        )
+        .set(ratio);
+    }
+
     /// Everything as Prometheus text. `refresh` sets the gauges that repeat what is known
     /// elsewhere. Takes milliseconds: not for a thread that serves requests.
     pub fn render(&self, refresh: impl FnOnce(&Self)) -> String {

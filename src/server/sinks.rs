@@ -154,6 +154,7 @@ impl Sinks for Hands {
 pub(crate) struct Post {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl PeerHandler for Post {
@@ -165,6 +166,10 @@ impl PeerHandler for Post {
         tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
         self.directory
             .learn_client_address(peer.id, &peer.client_address);
+    }
+
+    fn on_drift(&self, peer: &PeerInfo, ratio: f64) {
+        self.metrics.clock_drifts(&peer.name, ratio);
     }
 }
 

@@ -334,6 +334,7 @@ impl Server {
         let post = Arc::new(Post {
             mailbox: mailbox.clone(),
             directory: directory.clone(),
+            metrics: metrics.clone(),
         });
         let stats = transport_stats.clone();
         // It makes a runtime of its own, which must not be dropped inside of this one.

@@ -24,6 +24,8 @@ const HELLO_VERSION: u16 = 1;
 
 /// Hellos are small; whoever sends more is no friend.
 const HELLO_BYTES_MAX: usize = 4 << 10;
+/// Two readings, each at its longest.
+const CLOCK_BYTES_MAX: usize = 20;
 /// What a call or reply may have around the request or reply that `api::Limits` counts.
 const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 /// Room set aside for a frame that has only begun to arrive; more is taken as more arrives, so a
@@ -78,6 +80,8 @@ pub enum Kind {
     PeerHello = 16,
     /// Raft messages.
     Raft = 17,
+    /// The clocks of a peer.
+    PeerClock = 18,
 }
 
 impl Kind {
@@ -89,6 +93,7 @@ impl Kind {
             4 => Self::Reply,
             16 => Self::PeerHello,
             17 => Self::Raft,
+            18 => Self::PeerClock,
             _ => return None,
         })
     }
@@ -120,6 +125,7 @@ impl Kind {
     pub fn body_bytes_max(self, limits: &FrameLimits) -> usize {
         match self {
             Self::ClientHello | Self::ServerHello | Self::PeerHello => HELLO_BYTES_MAX,
+            Self::PeerClock => CLOCK_BYTES_MAX,
             Self::Call => limits.call_bytes_max,
             Self::Reply => limits.reply_bytes_max,
             Self::Raft => limits.raft_bytes_max,
@@ -180,7 +186,7 @@ impl Door {
         match self {
             Self::Server => matches!(kind, Kind::ClientHello | Kind::Call),
             Self::Client => matches!(kind, Kind::ServerHello | Kind::Reply),
-            Self::Peer => matches!(kind, Kind::PeerHello | Kind::Raft),
+            Self::Peer => matches!(kind, Kind::PeerHello | Kind::Raft | Kind::PeerClock),
         }
     }
 }

@@ -40,6 +40,16 @@ pub struct PeerHello {
     pub sequence: u64,
 }
 
+/// The clocks of a peer as it sent this, in nanoseconds; sent about once a second. No lease rests on
+/// it: it shows how fast clocks run against each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerClock {
+    /// Its `CLOCK_BOOTTIME`.
+    pub boot: u64,
+    /// Its `CLOCK_MONOTONIC_RAW`.
+    pub raw: u64,
+}
+
 /// So many messages fit one frame, even beside the heaviest append.
 pub const ENVELOPES_MAX: usize = 1_024;
 
@@ -56,6 +66,9 @@ pub struct Raft {
 
 impl Body for PeerHello {
     const KIND: Kind = Kind::PeerHello;
+}
+impl Body for PeerClock {
+    const KIND: Kind = Kind::PeerClock;
 }
 impl Body for Raft {
     const KIND: Kind = Kind::Raft;

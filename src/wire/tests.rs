@@ -54,6 +54,7 @@ use crate::wire::client::ServerHello;
 use crate::wire::client::Welcome;
 use crate::wire::encode;
 use crate::wire::peer::FRAME_WEIGHT_MAX;
+use crate::wire::peer::PeerClock;
 use crate::wire::peer::PeerHello;
 use crate::wire::peer::Raft;
 
@@ -229,6 +230,10 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
             "120000001001007e4d4d6c01017702026e320103683a3103683a320304",
         ),
         (encoded(&Raft::default()), "010000001101003a85ef4000"),
+        (
+            encoded(&PeerClock { boot: 1, raw: 300 }),
+            "03000000120100aba1bd9601ac02",
+        ),
     ];
     let found: Vec<String> = golden.iter().map(|(bytes, _)| hex(bytes)).collect();
     let expected: Vec<&str> = golden.iter().map(|(_, text)| *text).collect();
@@ -528,6 +533,7 @@ proptest! {
         let _ = frame(Kind::ServerHello).decode::<ServerHello>();
         let _ = frame(Kind::PeerHello).decode::<PeerHello>();
         let _ = frame(Kind::Raft).decode::<Raft>();
+        let _ = frame(Kind::PeerClock).decode::<PeerClock>();
     }
 
     #[test]

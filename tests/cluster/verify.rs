@@ -1,9 +1,12 @@
 //! `leasehold verify`, run for a moment. Whether this machine bears a lease is not for a test to
 //! say; that the verdict follows from what was found, and that a broken history is found, is.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::harness::Cluster;
+use crate::harness::eventually;
 use crate::harness::run;
 
 /// The exit code, and the JSON document taken apart.
@@ -175,7 +178,7 @@ async fn a_leader_reports_what_its_lease_depends_on_and_a_follower_its_clocks() 
     // The lease goes on being renewed, and each renewal is noted with the round that brought it.
     let mut last = first.clone();
     for _ in 0..3_000 {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
         last = ask(leader).await;
         if last.renew_interval.since(&first.renew_interval).count() >= 5 {
             break;
@@ -202,5 +205,24 @@ async fn a_leader_reports_what_its_lease_depends_on_and_a_follower_its_clocks() 
         let line = text.lines().find(|line| line.starts_with(series));
         let line = line.unwrap_or_else(|| panic!("no {series}"));
         assert!(!line.ends_with(" 0"), "{line}");
+    }
+}
+
+#[test]
+fn every_node_shows_how_fast_the_clocks_of_its_peers_run() {
+    let cluster = Cluster::start(3);
+    // Nothing is told before half a minute has been seen.
+    std::thread::sleep(Duration::from_secs(31));
+    for node in &cluster.nodes {
+        for peer in cluster.nodes.iter().filter(|peer| peer.name != node.name) {
+            let series = format!("leasehold_clock_drift_ratio{{peer=\"{}\"}} ", peer.name);
+            let ratio = eventually("the drift of a peer's clocks", || {
+                let (_, text) = node.admin("/metrics")?;
+                let line = text.lines().find_map(|line| line.strip_prefix(&series))?;
+                line.trim().parse::<f64>().ok()
+            });
+            // It is one machine's clock; how well that is seen depends on what delays messages.
+            assert!(ratio.is_finite() && ratio.abs() < 0.5, "{series}{ratio}");
+        }
     }
 }

@@ -115,6 +115,15 @@ impl Stage {
         fate
     }
 
+    /// A linearizable read, asked of `node` first, sees `revision`.
+    pub(crate) fn must_show(&mut self, node: usize, revision: i64, within: u64) {
+        let read = self.read(node, Consistency::Linearizable, within);
+        assert!(
+            matches!(read, Fate::Read { revision: seen, .. } if seen >= revision),
+            "{read:?}"
+        );
+    }
+
     /// A read that is asked of `node` alone.
     pub(crate) fn read_at(&mut self, node: usize, consistency: Consistency, within: u64) -> Fate {
         let action = Action::Get(0, consistency);
@@ -689,11 +698,7 @@ pub(crate) fn a23_what_only_a_damaged_replica_has_lost_is_not_voted_away() {
     stage.until("the one who knows leads", 5_000, |stage| {
         stage.world.leader() == Some(leader)
     });
-    let read = stage.read(leader, Consistency::Linearizable, 3_000);
-    assert!(
-        matches!(read, Fate::Read { revision: seen, .. } if seen >= revision),
-        "{read:?}"
-    );
+    stage.must_show(leader, revision, 3_000);
     stage.until("the damaged one is whole again", 5_000, |stage| {
         let process = stage.world.machines[one].process.as_ref();
         let status = process.expect("it runs").node.status();
@@ -716,11 +721,7 @@ pub(crate) fn acknowledged_writes_survive_when_all_lose_their_power() {
             unreachable!("write() checks it");
         };
         let leader = stage.leader();
-        let read = stage.read(leader, Consistency::Linearizable, 3_000);
-        assert!(
-            matches!(read, Fate::Read { revision: seen, .. } if seen >= revision),
-            "{read:?}"
-        );
+        stage.must_show(leader, revision, 3_000);
     }
     stage.ends_well();
 }

@@ -1,6 +1,5 @@
 //! Members that lost everything, and disks that lie: schedules told by name, as in `scenarios.rs`.
 
-use leasehold::api::Consistency;
 use leasehold::types::Role;
 
 use crate::clock::MS;
@@ -30,11 +29,7 @@ fn a23_a_wiped_member_takes_everything_anew() {
     let Fate::Written { revision } = written else {
         unreachable!("write() checks it");
     };
-    let read = stage.read(one, Consistency::Linearizable, 500);
-    assert!(
-        matches!(read, Fate::Read { revision: seen, .. } if seen >= revision),
-        "{read:?}"
-    );
+    stage.must_show(one, revision, 500);
     stage.ends_well();
 }
 

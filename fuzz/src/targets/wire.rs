@@ -24,6 +24,7 @@ use leasehold::wire::client::ClientHello;
 use leasehold::wire::client::ServerFrame;
 use leasehold::wire::client::ServerHello;
 use leasehold::wire::encode;
+use leasehold::wire::peer::PeerClock;
 use leasehold::wire::peer::PeerHello;
 use leasehold::wire::peer::Raft;
 
@@ -125,7 +126,7 @@ fn message<T: Body + PartialEq + Debug>(body: &[u8], memory_max: usize) -> Optio
     let door = match T::KIND {
         Kind::ClientHello | Kind::Call => Door::Server,
         Kind::ServerHello | Kind::Reply => Door::Client,
-        Kind::PeerHello | Kind::Raft => Door::Peer,
+        Kind::PeerHello | Kind::Raft | Kind::PeerClock => Door::Peer,
     };
     let (frames, end) = read_all(door, &written, 7);
     assert_eq!(end, Ok(()), "what we write we can read");
@@ -172,6 +173,7 @@ fn decode_any(frame: &Frame) {
         Kind::Reply => drop(frame.decode::<ServerFrame>()),
         Kind::PeerHello => drop(frame.decode::<PeerHello>()),
         Kind::Raft => drop(frame.decode::<Raft>()),
+        Kind::PeerClock => drop(frame.decode::<PeerClock>()),
     }
 }
 

@@ -443,6 +443,11 @@ impl Hub {
         addressed
     }
 
+    /// Tells how fast a peer's clocks run against ours.
+    pub(super) fn drifts(&self, peer: &PeerInfo, ratio: f64) {
+        self.handler.on_drift(peer, ratio);
+    }
+
     fn publish(&self, links: &Links) {
         let routes = links
             .by_name

@@ -8,10 +8,15 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::task::JoinSet;
 
+use crate::clock::SystemClock;
 use crate::raft::Envelope;
+use crate::server::peers::drift;
+use crate::server::peers::drift::Drift;
 use crate::server::peers::hub::HelloError;
 use crate::server::peers::hub::Hub;
 use crate::server::peers::hub::Route;
+use crate::time::Clock;
+use crate::time::Instant;
 use crate::transport::CloseCode;
 use crate::transport::ConnectError;
 use crate::transport::Connection;
@@ -25,11 +30,12 @@ use crate::transport::Port;
 use crate::transport::StreamError;
 use crate::transport::is_worth_saying;
 use crate::transport::resolve;
-use crate::types::NodeId;
 use crate::wire::FrameLimits;
+use crate::wire::Kind;
 use crate::wire::WireError;
 use crate::wire::encode;
 use crate::wire::peer::ENVELOPES_MAX;
+use crate::wire::peer::PeerClock;
 use crate::wire::peer::PeerHello;
 use crate::wire::peer::Raft;
 
@@ -305,7 +311,7 @@ async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
     tasks.spawn(receive_streams(
         connection.clone(),
         Arc::clone(&hub),
-        route.info.id,
+        Arc::clone(&route),
     ));
     let lost = tokio::select! {
         lost = connection.lost() => lost,
@@ -334,9 +340,20 @@ async fn send_control(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) 
         return;
     };
     let mut bytes = BytesMut::new();
+    let mut clock_due = tokio::time::interval(drift::INTERVAL);
+    clock_due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let envelopes = route.control.take(CONTROL_BATCH_MAX).await;
-        encode_together(envelopes, &hub, &mut bytes);
+        tokio::select! {
+            biased;
+            envelopes = route.control.take(CONTROL_BATCH_MAX) => {
+                encode_together(envelopes, &hub, &mut bytes);
+            }
+            _ = clock_due.tick() => {
+                let Instant { boot, raw } = SystemClock.now();
+                encode(&PeerClock { boot, raw }, hub.limits(), &mut bytes)
+                    .expect("a reading fits every frame");
+            }
+        }
         if !write(&mut sender, &mut bytes).await {
             return;
         }
@@ -390,20 +407,31 @@ async fn write(sender: &mut FrameSender, bytes: &mut BytesMut) -> bool {
     sender.write(bytes.split().freeze()).await.is_ok()
 }
 
-async fn receive_streams(connection: Connection, hub: Arc<Hub>, from: NodeId) {
+async fn receive_streams(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
     let mut streams = JoinSet::new();
     // The transport bounds how many there are at one time.
     while let Ok(receiver) = connection.accept_receiver().await {
-        streams.spawn(receive(receiver, Arc::clone(&hub), from));
+        streams.spawn(receive(receiver, Arc::clone(&hub), Arc::clone(&route)));
         while streams.try_join_next().is_some() {}
     }
 }
 
-async fn receive(mut receiver: FrameReceiver, hub: Arc<Hub>, from: NodeId) {
+async fn receive(mut receiver: FrameReceiver, hub: Arc<Hub>, route: Arc<Route>) {
+    let from = route.info.id;
     let mut frames = Vec::new();
+    let mut drift = Drift::default();
     // Bad bytes close the connection and are counted below.
     while receiver.read_batch(&mut frames).await.is_ok() {
         for frame in frames.drain(..) {
+            if frame.kind == Kind::PeerClock {
+                let Ok(theirs) = receiver.decode::<PeerClock>(&frame) else {
+                    return;
+                };
+                if let Some(ratio) = drift.heard(theirs, SystemClock.now()) {
+                    hub.drifts(&route.info, ratio);
+                }
+                continue;
+            }
             let Ok(raft) = receiver.decode::<Raft>(&frame) else {
                 return;
             };

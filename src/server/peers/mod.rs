@@ -16,6 +16,7 @@
 //! member id, incarnation; and each message must come from the member at the other end and be
 //! meant for this one.
 
+mod drift;
 mod hub;
 mod lane;
 mod link;
@@ -89,6 +90,11 @@ pub trait PeerHandler: Send + Sync + 'static {
     /// newer connection takes the older one's place.
     fn on_connected(&self, peer: &PeerInfo) {
         let _ = peer;
+    }
+
+    /// The clocks of this member run faster than ours by `ratio`: 1e-6 is a microsecond a second.
+    fn on_drift(&self, peer: &PeerInfo, ratio: f64) {
+        let _ = (peer, ratio);
     }
 
     /// There is no connection to this member any more.

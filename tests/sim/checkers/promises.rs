@@ -46,9 +46,10 @@ struct Voter {
     asked: Option<(NodeId, Term, RoundId, Duration)>,
     /// What was accepted, by term and round: the names of another leader's rounds may be lower.
     offered: BTreeMap<(Term, RoundId), Promise>,
-    /// What an authorised vote asks for, and what it was given.
-    asked_by_vote: Option<Duration>,
-    offered_by_vote: Option<Promise>,
+    /// What an authorised vote asks for, and what was given to each, if it was: a vote that is asked
+    /// for once more is given once more.
+    asked_by_vote: Option<(NodeId, Term, Duration)>,
+    offered_by_vote: BTreeMap<(NodeId, Term), Promise>,
     released: Option<(NodeId, Term)>,
     /// The leader and the term that gave this voter free. What was promised to it may be told only
     /// after that, when the vote that carries it is on disk.
@@ -104,7 +105,7 @@ impl Promises {
             Message::TimeoutNow(_) => true,
             // P10: good for the very next term only.
             Message::Vote(vote) if vote.transfer_from.map(Term::next) == Some(envelope.term) => {
-                voter.asked_by_vote = Some(vote.promise);
+                voter.asked_by_vote = Some((envelope.from, envelope.term, vote.promise));
                 true
             }
             _ => false,
@@ -142,15 +143,6 @@ impl Promises {
             return Ok(());
         }
         voter.vote = vote;
-        if let Some(length) = voter.asked_by_vote.take()
-            && let Some((term, candidate)) = vote
-        {
-            voter.offered_by_vote = Some(Promise {
-                length,
-                until: now + length,
-                to: (candidate, term),
-            });
-        }
         let succeeds_itself = vote == voter.burned.map(|term| (term.next(), id(node)));
         if voter.authorised || succeeds_itself {
             return Ok(());
@@ -166,8 +158,8 @@ impl Promises {
             voter.until = voter.until.min(now + voter.longest);
             voter.silent_until = voter.silent_until.min(now + voter.silence);
             // What has been accepted and not been told yet binds as what has.
-            let untold = voter.offered.values_mut().chain(&mut voter.offered_by_vote);
-            for promise in untold {
+            let rounds = voter.offered.values_mut();
+            for promise in rounds.chain(voter.offered_by_vote.values_mut()) {
                 let longest = voter.longest.max(promise.length);
                 promise.until = promise.until.min(now + longest);
             }
@@ -185,6 +177,15 @@ impl Promises {
             while voter.offered.len() > 64 {
                 voter.offered.pop_first();
             }
+        }
+        if let Some((candidate, term, length)) = voter.asked_by_vote.take() {
+            voter.offered_by_vote.retain(|(_, older), _| *older >= term);
+            let promise = Promise {
+                length,
+                until: now + length,
+                to: (candidate, term),
+            };
+            voter.offered_by_vote.insert(promise.to, promise);
         }
         // Once a leader is heard, promises to leaders of lower terms are over: its election says
         // that their leases are. So its own release frees the voter of those, too.
@@ -220,9 +221,9 @@ impl Promises {
                     return Ok(());
                 }
                 counts.transfer_votes += 1;
-                let offered = self.nodes[node].offered_by_vote.take();
-                let its = offered.filter(|o| o.to == (envelope.to, envelope.term));
-                its.map_or(Ok(()), |promise| self.promise(node, promise, hard))
+                let its = (envelope.to, envelope.term);
+                let offered = self.nodes[node].offered_by_vote.get(&its).copied();
+                offered.map_or(Ok(()), |promise| self.promise(node, promise, hard))
             }
             Message::PreVoteReply(reply) if reply.ballot == Ballot::Granted => {
                 self.is_free(node, now, envelope)
