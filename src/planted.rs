@@ -414,4 +414,14 @@ bugs! {
         ["log::tests::the_next_segment_is_there_before_one_is_used"]
     QuarantineUnwritten "A23" "the mark of damage is not written down"
         ["log::tests::a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine"]
+
+    // Client leases.
+    ExpiredBeforeCommit "T3, S10" "the leader forgets a lease when its expiry is proposed, not when it is applied"
+    DeadlinesKept "T1" "deadlines of an earlier leadership count"
+    RenewedWithoutLease "T2" "a renewal is acknowledged whatever became of the leader's lease"
+    ExpiringRevived "T4" "a lease is renewed while its expiry is under way"
+    ExpiryOfAnyTerm "T3" "an expiry counts whichever leadership decided it"
+    LeaseIdReused "T14" "what was meant for a lease hits the next one of its id"
+    KeyNotDetached "T7, S17" "a key that moves to another lease stays attached to the first"
+    CheckpointNotCleared "T9" "a renewal is acknowledged while the last checkpoint stands"
 }

@@ -51,6 +51,7 @@ fn the_bytes_of_every_request_are_pinned() {
         prev_kv: true,
         ignore_value: false,
         ignore_lease: true,
+        lease: LeaseTarget::Name("n".into()),
     };
     let delete = DeleteRangeRequest {
         key: text("k"),

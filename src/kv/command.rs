@@ -20,12 +20,16 @@ use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::api::LeaseRef;
 use crate::api::PutRequest;
 use crate::api::ResponseBody;
 use crate::api::SessionCall;
 use crate::api::TxnRequest;
 use crate::types::LogIndex;
 use crate::types::SessionId;
+use crate::types::Term;
+
+use super::lease::LeaseChange;
 
 /// One change of the state machine, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +56,67 @@ pub enum Command {
         /// the proposer's decision and this entry.
         unused_since: LogIndex,
     },
+    /// Ends leases that were not renewed in time.
+    ExpireLeases {
+        /// The leadership that decided it: in an entry of any other term it means nothing.
+        term: Term,
+        /// Which. Those that are gone are passed over.
+        leases: Vec<LeaseRef>,
+    },
+    /// Notes what is left of leases, for the next leader.
+    MarkLeases {
+        /// The leadership that decided it: in an entry of any other term it means nothing.
+        term: Term,
+        /// Which, and what.
+        marks: Vec<LeaseMark>,
+    },
+    /// Deletes more keys of leases that have ended and had too many for one step.
+    ContinueLeaseEnds {
+        /// Which.
+        leases: Vec<LeaseRef>,
+    },
+}
+
+/// A lease to be granted, as its proposer decided it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseGrant {
+    /// The id it shall have; 0 for the index of the entry.
+    pub id: i64,
+    /// How long it lasts without a renewal, in milliseconds, within the proposer's limits.
+    pub ttl_ms: u64,
+    /// How long it was asked for.
+    pub requested_ttl_ms: u64,
+    /// A name that no other lease may have; empty for none.
+    pub name: String,
+    /// Whose it is.
+    pub owner: String,
+    /// When it was granted, in milliseconds since 1970, by the clock of whoever took it in.
+    pub granted_at_ms: i64,
+    /// The proposer's limit: where as many exist already, it is refused.
+    pub leases_max: u64,
+}
+
+/// Something to be noted of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseMark {
+    /// Of which.
+    pub lease: LeaseRef,
+    /// What.
+    pub kind: LeaseMarkKind,
+}
+
+/// What is noted of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseMarkKind {
+    /// So many milliseconds were left of it: a new leader need give it no more.
+    Remaining(u64),
+    /// Nothing any more: it was renewed since.
+    Clear,
+    /// A longer time to live that it once had is not promised to anybody any more.
+    Settle {
+        /// What it has now; with any other, the mark means nothing.
+        ttl_ms: u64,
+    },
 }
 
 /// A change of keys and values.
@@ -65,6 +130,24 @@ pub enum Operation {
     Compact(CompactionRequest),
     /// Compares, and does one thing or another.
     Txn(TxnRequest),
+    /// Grants a lease.
+    LeaseGrant(LeaseGrant),
+    /// Ends a lease.
+    LeaseRevoke(LeaseRef),
+    /// Gives a lease another time to live.
+    LeaseUpdateTtl {
+        /// Which.
+        lease: LeaseRef,
+        /// In milliseconds, within the proposer's limits.
+        ttl_ms: u64,
+    },
+    /// Grants a lease and attaches a key to it.
+    PutWithNewLease {
+        /// The lease.
+        grant: LeaseGrant,
+        /// The key, and its value.
+        put: PutRequest,
+    },
 }
 
 /// The format version this program writes, and the highest that it reads.
@@ -136,6 +219,8 @@ pub struct Reply {
     pub revision: i64,
     /// What to tell the client. `None` for entries that no client waits for.
     pub result: Result<Option<ResponseBody>, Error>,
+    /// What the entry did to leases. A retry does nothing.
+    pub leases: Vec<LeaseChange>,
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The state machine against a model: random programs over plain maps, and the rules one by one.
 
 mod compaction;
+mod leases;
 mod model;
 mod programs;
 mod ranges;
@@ -18,11 +19,16 @@ use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
 use crate::api::KeyValue;
+use crate::api::LeaseGrantResponse;
+use crate::api::LeaseRef;
+use crate::api::LeaseRevokeResponse;
+use crate::api::LeaseTarget;
 use crate::api::Limits;
 use crate::api::MemberInfo;
 use crate::api::Outcome;
 use crate::api::PutRequest;
 use crate::api::PutResponse;
+use crate::api::PutWithNewLeaseResponse;
 use crate::api::RangeRequest;
 use crate::api::RangeResponse;
 use crate::api::ResponseBody;

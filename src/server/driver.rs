@@ -185,6 +185,9 @@ impl<S: Sinks> Driver<S> {
                 }
                 Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
                 Output::CaughtUp(id) => self.answer(id, Delivery::CaughtUp),
+                Output::ReadLeases(id, permit, asked) => {
+                    self.answer(id, Delivery::Leases(permit, asked));
+                }
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
             }
         }
@@ -279,6 +282,7 @@ mod tests {
             waiting_max: 16,
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
+            leases: crate::node::LeaseOptions::DEFAULT,
             seed: 1,
         }
     }

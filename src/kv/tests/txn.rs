@@ -400,6 +400,7 @@ fn a_put_may_keep_the_value_that_is_there() {
             prev_kv: true,
             ignore_value: true,
             ignore_lease: false,
+            lease: LeaseTarget::None,
         })
     };
     let (revision, _) = machine.write(keep("a", ""));
