@@ -162,6 +162,7 @@ fn put(number: u64, value: &bytes::Bytes) -> Call {
             key: format!("key{:05}", number % 10_000).into(),
             value: value.clone(),
             prev_kv: false,
+            ..PutRequest::default()
         }),
     }
 }

@@ -124,6 +124,7 @@ impl Alone {
                 key: key(number),
                 value: vec![7; 256].into(),
                 prev_kv: false,
+                ..PutRequest::default()
             };
             let command = Command::Write {
                 session: None,

@@ -12,7 +12,7 @@ mod lease_report;
 use std::fmt;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 pub use self::lease_report::ClockReading;
@@ -26,6 +26,20 @@ use crate::types::Role;
 use crate::types::SessionId;
 use crate::types::Term;
 
+mod nested;
+mod txn;
+
+pub use txn::CasResult;
+pub use txn::Compare;
+pub use txn::CompareOp;
+pub use txn::CompareTarget;
+pub use txn::TXN_DEPTH_MAX;
+pub use txn::TXN_PARTS_MAX;
+pub use txn::TxnOp;
+pub use txn::TxnOpResponse;
+pub use txn::TxnRequest;
+pub use txn::TxnResponse;
+
 /// What a request may cost, checked by the SDK before it is sent and by the server before it is
 /// taken in (decisions: figures of api.md section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +52,9 @@ pub struct Limits {
     pub request_bytes_max: usize,
     /// Largest encoded reply, in bytes; a range that would exceed it stops early with `more`.
     pub reply_bytes_max: usize,
+    /// Most comparisons, and most operations of a branch, that a transaction may have; what is
+    /// nested in it has as many fewer. Above all stands [`TXN_PARTS_MAX`].
+    pub txn_ops_max: usize,
 }
 
 impl Limits {
@@ -47,6 +64,7 @@ impl Limits {
         value_bytes_max: 1 << 20,
         request_bytes_max: 1536 << 10,
         reply_bytes_max: 1536 << 10,
+        txn_ops_max: 128,
     };
 }
 
@@ -128,15 +146,35 @@ pub enum Request {
     Compact(CompactionRequest),
     /// What the leader lease depends on, as this node measures it; answered by any node.
     LeaderLeaseReport,
+    /// Compare, and do one thing or another, in one step.
+    Txn(TxnRequest),
 }
 
 impl Request {
-    /// Whether this request changes the store and so becomes a log entry.
+    /// Whether this request may change the store and so becomes a log entry.
     pub fn is_write(&self) -> bool {
-        matches!(
-            self,
-            Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession | Self::Compact(_)
-        )
+        match self {
+            Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession | Self::Compact(_) => true,
+            Self::Txn(txn) => !txn.is_read_only(),
+            Self::Range(_) | Self::Status | Self::MoveLeader { .. } | Self::LeaderLeaseReport => {
+                false
+            }
+        }
+    }
+
+    /// Whether this only looks at the store: it is served on a permit, and no log entry is made.
+    pub fn is_read(&self) -> bool {
+        match self {
+            Self::Range(_) => true,
+            Self::Txn(txn) => txn.is_read_only(),
+            Self::Put(_)
+            | Self::DeleteRange(_)
+            | Self::OpenSession
+            | Self::Status
+            | Self::MoveLeader { .. }
+            | Self::Compact(_)
+            | Self::LeaderLeaseReport => false,
+        }
     }
 
     /// The request's name in logs and metric labels.
@@ -150,6 +188,7 @@ impl Request {
             Self::MoveLeader { .. } => "move_leader",
             Self::Compact(_) => "compact",
             Self::LeaderLeaseReport => "leader_lease_report",
+            Self::Txn(_) => "txn",
         }
     }
 }
@@ -166,6 +205,36 @@ pub enum KeyRange {
     Until(Bytes),
     /// `key` and everything after it.
     From,
+}
+
+impl KeyRange {
+    /// The first key that this means together with `key`, and the first one after it that it does
+    /// not mean, if there is one.
+    pub fn bounds(&self, key: &Bytes) -> (Bytes, Option<Bytes>) {
+        let end = match self {
+            Self::Single => Some(successor(key)),
+            Self::Prefix => prefix_end(key),
+            Self::Until(end) => Some(end.clone()),
+            Self::From => None,
+        };
+        (key.clone(), end)
+    }
+}
+
+/// The first key after `key`.
+pub fn successor(key: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(key.len() + 1);
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(&[0]);
+    bytes.freeze()
+}
+
+/// The first key after all that start with `prefix`, if there is any.
+fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut end = BytesMut::from(&prefix[..=last]);
+    end[last] += 1;
+    Some(end.freeze())
 }
 
 /// Read one key or a range of keys.
@@ -279,6 +348,12 @@ pub struct PutRequest {
     pub value: Bytes,
     /// Return what the key held before.
     pub prev_kv: bool,
+    /// Keep the value that the key has, and write it anew: `value` must be empty, and the key must
+    /// exist ([`ErrorKind::KeyNotFound`]).
+    pub ignore_value: bool,
+    /// Keep the client lease that the key is attached to, where a put detaches it otherwise: the key
+    /// must exist ([`ErrorKind::KeyNotFound`]).
+    pub ignore_lease: bool,
 }
 
 /// Delete one key or a range of keys.
@@ -414,6 +489,8 @@ pub enum ResponseBody {
     Compact,
     /// To [`Request::LeaderLeaseReport`].
     LeaderLeaseReport(Box<LeaderLeaseReport>),
+    /// To [`Request::Txn`].
+    Txn(TxnResponse),
 }
 
 /// Keys in order, and whether that was all.
@@ -590,6 +667,12 @@ pub enum ErrorKind {
     },
     /// The revision does not exist yet, or has not come to the node by the read's deadline.
     FutureRevision,
+    /// A put that keeps something of its key found no such key.
+    KeyNotFound,
+    /// A transaction has too many operations, or is nested too deep.
+    TxnTooLarge,
+    /// A transaction writes a key twice.
+    DuplicateKey,
 }
 
 impl ErrorKind {
@@ -619,6 +702,9 @@ impl ErrorKind {
             Self::ReplyNotKept => "LH-REPLY-NOT-KEPT",
             Self::Compacted { .. } => "LH-COMPACTED",
             Self::FutureRevision => "LH-FUTURE-REVISION",
+            Self::KeyNotFound => "LH-KEY-NOT-FOUND",
+            Self::TxnTooLarge => "LH-TXN-TOO-LARGE",
+            Self::DuplicateKey => "LH-DUPLICATE-KEY",
         }
     }
 }
@@ -705,24 +791,11 @@ impl std::error::Error for Error {}
 pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
     match request {
         Request::Range(range) => validate_read(range, limits),
-        Request::DeleteRange(delete) => validate_range(&delete.key, &delete.range, limits),
-        Request::Put(put) => {
-            validate_key(&put.key, limits)?;
-            if put.value.len() > limits.value_bytes_max {
-                return Err(Error::not_applied(
-                    ErrorKind::RequestTooLarge {
-                        limit: limits.value_bytes_max as u64,
-                        actual: put.value.len() as u64,
-                    },
-                    format!(
-                        "the value has {} bytes, and at most {} are taken: split it, or raise \
-                         limits.max_value_bytes on every node",
-                        put.value.len(),
-                        limits.value_bytes_max
-                    ),
-                ));
-            }
-            Ok(())
+        Request::DeleteRange(delete) => validate_delete(delete, limits),
+        Request::Put(put) => validate_put(put, limits),
+        Request::Txn(txn) => {
+            txn.validate(limits, TXN_DEPTH_MAX, limits.txn_ops_max, &mut 0)?;
+            txn.check_keys()
         }
         Request::Compact(compaction) => {
             if compaction.revision < 1 {
@@ -741,6 +814,35 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         | Request::MoveLeader { .. }
         | Request::LeaderLeaseReport => Ok(()),
     }
+}
+
+fn validate_put(put: &PutRequest, limits: &Limits) -> Result<(), Error> {
+    validate_key(&put.key, limits)?;
+    if put.ignore_value && !put.value.is_empty() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "a value is given that the put is told to ignore: leave one of the two out",
+        ));
+    }
+    if put.value.len() > limits.value_bytes_max {
+        return Err(Error::not_applied(
+            ErrorKind::RequestTooLarge {
+                limit: limits.value_bytes_max as u64,
+                actual: put.value.len() as u64,
+            },
+            format!(
+                "the value has {} bytes, and at most {} are taken: split it, or raise \
+                 limits.max_value_bytes on every node",
+                put.value.len(),
+                limits.value_bytes_max
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn validate_delete(delete: &DeleteRangeRequest, limits: &Limits) -> Result<(), Error> {
+    validate_range(&delete.key, &delete.range, limits)
 }
 
 fn validate_read(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
@@ -828,6 +930,7 @@ mod tests {
             key: Bytes::from(vec![b'k'; key]),
             value: Bytes::from(vec![b'v'; value]),
             prev_kv: false,
+            ..PutRequest::default()
         })
     }
 

@@ -49,18 +49,53 @@ fn the_bytes_of_every_request_are_pinned() {
         key: text("k"),
         value: text("v"),
         prev_kv: true,
+        ignore_value: false,
+        ignore_lease: true,
     };
     let delete = DeleteRangeRequest {
         key: text("k"),
         range: KeyRange::From,
         prev_kv: true,
     };
+    let compare = |range, op, target| Compare {
+        key: text("k"),
+        range,
+        op,
+        target,
+    };
+    let txn = TxnRequest {
+        compare: vec![
+            compare(
+                KeyRange::Single,
+                CompareOp::Equal,
+                CompareTarget::Version(1),
+            ),
+            compare(
+                KeyRange::Single,
+                CompareOp::Greater,
+                CompareTarget::CreateRevision(2),
+            ),
+            compare(
+                KeyRange::Prefix,
+                CompareOp::Less,
+                CompareTarget::ModRevision(3),
+            ),
+            compare(
+                KeyRange::Until(text("m")),
+                CompareOp::NotEqual,
+                CompareTarget::Value(text("v")),
+            ),
+            compare(KeyRange::From, CompareOp::Equal, CompareTarget::Lease(4)),
+        ],
+        success: vec![TxnOp::put("k", "v"), TxnOp::delete("k")],
+        failure: vec![TxnOp::get("k"), TxnOp::txn(TxnRequest::new())],
+    };
     check(&[
         (
             Request::Range(range),
             "00 016b 02016d 07 01 00 14 04 02 02 04 06 08",
         ),
-        (Request::Put(put), "01 016b 0176 01"),
+        (Request::Put(put), "01 016b 0176 01 00 01"),
         (Request::DeleteRange(delete), "02 016b 03 01"),
         (Request::OpenSession, "03"),
         (Request::Status, "04"),
@@ -71,6 +106,13 @@ fn the_bytes_of_every_request_are_pinned() {
             "05 0103",
         ),
         (Request::Compact(CompactionRequest { revision: 5 }), "06 0a"),
+        (Request::LeaderLeaseReport, "07"),
+        (
+            Request::Txn(txn),
+            "08 05 016b 00 00 00 02 016b 00 01 01 04 016b 01 02 02 06 016b 02016d 03 03 0176 \
+             016b 03 00 04 08 02 01 016b 0176 00 00 00 02 016b 00 00 02 00 016b 00 00 00 00 00 00 \
+             00 00 00 00 00 03 00 00 00",
+        ),
     ]);
 }
 
@@ -89,6 +131,18 @@ fn the_bytes_of_every_reply_are_pinned() {
         prev_kvs: vec![key_value()],
     };
     let status = Box::new(StatusResponse::default());
+    let txn = TxnResponse {
+        succeeded: true,
+        responses: vec![
+            TxnOpResponse::Range(RangeResponse::default()),
+            TxnOpResponse::Put(PutResponse::default()),
+            TxnOpResponse::DeleteRange(DeleteRangeResponse {
+                deleted: 3,
+                prev_kvs: vec![],
+            }),
+            TxnOpResponse::Txn(TxnResponse::default()),
+        ],
+    };
     check(&[
         (ResponseBody::Range(range), "00 01 016b 0176 02040608 01 09"),
         (ResponseBody::Put(put), "01 01 016b 0176 02040608"),
@@ -103,6 +157,10 @@ fn the_bytes_of_every_reply_are_pinned() {
         ),
         (ResponseBody::MoveLeader, "05"),
         (ResponseBody::Compact, "06"),
+        (
+            ResponseBody::Txn(txn),
+            "08 01 04 00 00 00 00 01 00 02 03 00 03 00 00",
+        ),
     ]);
 }
 
@@ -145,6 +203,9 @@ fn the_bytes_of_every_error_are_pinned() {
             "15 06",
         ),
         (ErrorKind::FutureRevision, "16"),
+        (ErrorKind::KeyNotFound, "17"),
+        (ErrorKind::TxnTooLarge, "18"),
+        (ErrorKind::DuplicateKey, "19"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),

@@ -133,6 +133,10 @@ pub enum Command {
     Get(GetArgs),
     /// Delete a key, or a range of keys
     Del(DelArgs),
+    /// Compare, and do one thing or another, in one step
+    Txn(TxnArgs),
+    /// Give up history
+    Compaction(CompactionArgs),
     /// Ask single nodes
     Endpoint {
         /// What to ask.
@@ -221,6 +225,12 @@ pub struct PutArgs {
     /// Show what the key held before
     #[arg(long)]
     pub prev_kv: bool,
+    /// Keep the value that the key has, and write it anew
+    #[arg(long, conflicts_with = "value")]
+    pub ignore_value: bool,
+    /// Keep the lease that the key is attached to
+    #[arg(long)]
+    pub ignore_lease: bool,
 }
 
 /// Which keys, beginning with the one given.
@@ -248,6 +258,8 @@ pub struct RangeArgs {
   leasehold get --prefix /svc/ --keys-only --limit 2
   leasehold get a c                the keys from a up to, not including, c
   leasehold get foo --consistency q
+  leasehold get foo --rev 12       as it was at revision 12
+  leasehold get --prefix /svc/ --sort-by modify --order descend --limit 1
 
 A key that does not exist prints nothing and ends with code 5.")]
 pub struct GetArgs {
@@ -266,6 +278,57 @@ pub struct GetArgs {
     /// Leave the keys out (in simple output)
     #[arg(long)]
     pub print_value_only: bool,
+    /// Read the store as it was at this revision; 0 for now
+    #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
+    pub rev: i64,
+    /// By what to sort
+    #[arg(
+        long,
+        value_enum,
+        ignore_case = true,
+        default_value = "key",
+        value_name = "WHAT"
+    )]
+    pub sort_by: SortBy,
+    /// In which direction
+    #[arg(long, value_enum, ignore_case = true, value_name = "ORDER")]
+    pub order: Option<Order>,
+    /// Only keys last written at this revision or later
+    #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
+    pub min_mod_rev: i64,
+    /// Only keys last written at this revision or earlier
+    #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
+    pub max_mod_rev: i64,
+    /// Only keys created at this revision or later
+    #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
+    pub min_create_rev: i64,
+    /// Only keys created at this revision or earlier
+    #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
+    pub max_create_rev: i64,
+}
+
+/// By what keys are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SortBy {
+    /// The key
+    Key,
+    /// How often it was written
+    Version,
+    /// When it was created
+    Create,
+    /// When it was last written
+    Modify,
+    /// The value
+    Value,
+}
+
+/// In which direction keys are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// The smallest first
+    Ascend,
+    /// The largest first
+    Descend,
 }
 
 /// Delete a key, or a range of keys.
@@ -282,6 +345,46 @@ pub struct DelArgs {
     /// Show what the keys held before
     #[arg(long)]
     pub prev_kv: bool,
+}
+
+/// Compare, and do one thing or another.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The transaction is read from standard input, in three parts that end with an empty line or the end of
+the input: what is compared; what is done if all of it holds; what is done if not.
+
+  value(\"owner\") = \"a\"        also version, create, mod and lease; also !=, < and >
+  mod(\"since\") > \"0\"
+
+  put owner b                 put, get and del, with their options
+  get --prefix task/
+
+  get owner
+
+It prints SUCCESS or FAILURE, whether all comparisons held, and then what each operation answers.
+Nothing to compare always holds. All changes have one revision; no key may be written twice.
+
+Examples:
+  leasehold txn < file
+  leasehold txn -i             asks for the three parts
+  printf 'mod(\"k\") = \"0\"\\n\\nput k v\\n' | leasehold txn")]
+pub struct TxnArgs {
+    /// Say on standard error which part is to be typed
+    #[arg(short = 'i', long)]
+    pub interactive: bool,
+}
+
+/// Give up history.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  leasehold compaction 1234
+
+What was before that revision cannot be read any more afterwards. Every key that exists then keeps the
+value that it has then.")]
+pub struct CompactionArgs {
+    /// The oldest revision to keep
+    #[arg(value_parser = clap::value_parser!(i64).range(1..))]
+    pub revision: i64,
 }
 
 /// What to ask single nodes.
@@ -409,6 +512,11 @@ fn parse_consistency(text: &str) -> Result<Consistency, String> {
                     .to_owned()
             }),
     }
+}
+
+fn parse_revision(text: &str) -> Result<i64, String> {
+    let revision = text.parse().ok().filter(|revision| *revision >= 0);
+    revision.ok_or_else(|| "write a revision: a whole number, 0 leaves it open".to_owned())
 }
 
 fn parse_nodes(text: &str) -> Result<usize, String> {

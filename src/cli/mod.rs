@@ -19,6 +19,7 @@ pub mod print;
 pub mod remote;
 pub mod runtime;
 pub mod signals;
+pub mod txn;
 pub mod verbs;
 
 use std::io;
@@ -177,6 +178,8 @@ fn dispatch(
         Command::Put(arguments) => Verb::Put(arguments),
         Command::Get(arguments) => Verb::Get(arguments),
         Command::Del(arguments) => Verb::Del(arguments),
+        Command::Txn(arguments) => Verb::Txn(arguments),
+        Command::Compaction(arguments) => Verb::Compaction(arguments),
         Command::Endpoint {
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),

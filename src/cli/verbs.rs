@@ -9,12 +9,15 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::arguments::{
-    DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, PutArgs, RangeArgs, StatusArgs,
+    CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
+    SortBy, StatusArgs, TxnArgs,
 };
 use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
 use super::print::{self, EndpointStatus, Parts, View};
+use super::txn::Script;
 use crate::api;
+use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
@@ -24,6 +27,8 @@ use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
+use crate::api::SortOrder;
+use crate::api::SortTarget;
 use crate::api::StatusResponse;
 use crate::types::NodeId;
 
@@ -36,6 +41,10 @@ pub enum Verb {
     Get(GetArgs),
     /// Delete keys.
     Del(DelArgs),
+    /// Carry out a transaction.
+    Txn(TxnArgs),
+    /// Give up history.
+    Compaction(CompactionArgs),
     /// Show how each endpoint is.
     Status(StatusArgs),
     /// Hand leadership to another node.
@@ -64,6 +73,11 @@ pub async fn run(
         Verb::Put(arguments) => put(arguments, connection, view, out).await,
         Verb::Get(arguments) => get(arguments, connection, global.consistency, view, out).await,
         Verb::Del(arguments) => del(arguments, connection, view, out).await,
+        Verb::Txn(arguments) => {
+            let script = Script::read(io::stdin().lock(), arguments.interactive)?;
+            txn(script, connection, global.consistency, view, out).await
+        }
+        Verb::Compaction(arguments) => compaction(&arguments, connection, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
     }
@@ -75,15 +89,7 @@ async fn put(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let value = match arguments.value {
-        Some(value) => bytes(value),
-        None => from_standard_input()?,
-    };
-    let request = Request::Put(PutRequest {
-        key: bytes(arguments.key),
-        value,
-        prev_kv: arguments.prev_kv,
-    });
+    let request = Request::Put(put_request(arguments, from_standard_input)?);
     let response = connection
         .call(request, api::Consistency::default())
         .await?;
@@ -100,25 +106,10 @@ async fn get(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let parts = match (
-        arguments.keys_only,
-        arguments.print_value_only,
-        arguments.count_only,
-    ) {
-        (true, _, _) => Parts::Keys,
-        (_, true, _) => Parts::Values,
-        (_, _, true) => Parts::Count,
-        _ => Parts::All,
-    };
-    let (key, range) = key_range(arguments.range);
-    let request = Request::Range(RangeRequest {
-        key: key.clone(),
-        range: range.clone(),
-        limit: arguments.limit,
-        keys_only: arguments.keys_only,
-        count_only: arguments.count_only,
-        ..RangeRequest::default()
-    });
+    let limit = arguments.limit;
+    let (request, parts) = get_request(arguments);
+    let (key, range) = (request.key.clone(), request.range.clone());
+    let request = Request::Range(request);
     let response = connection.call(request, consistency).await?;
     let ResponseBody::Range(body) = response.body else {
         return Err(unexpected(&response.body));
@@ -131,7 +122,7 @@ async fn get(
             format!("there is no key {key:?}"),
         ));
     }
-    if body.more && arguments.limit == 0 {
+    if body.more && limit == 0 {
         out.flush()?;
         return Err(Failure::refused(format!(
             "the range has {} keys, and one reply holds only the first {}: read the rest with a \
@@ -149,17 +140,48 @@ async fn del(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (key, range) = key_range(arguments.range);
-    let request = Request::DeleteRange(DeleteRangeRequest {
-        key,
-        range,
-        prev_kv: arguments.prev_kv,
-    });
+    let request = Request::DeleteRange(delete_request(arguments));
     let response = connection
         .call(request, api::Consistency::default())
         .await?;
     match response.body {
         ResponseBody::DeleteRange(body) => Ok(print::delete(out, view, &response.header, &body)?),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn txn(
+    script: Script,
+    connection: &impl Connection,
+    consistency: api::Consistency,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (txn, parts) = script.into_request();
+    let response = connection.call(Request::Txn(txn), consistency).await?;
+    let ResponseBody::Txn(body) = response.body else {
+        return Err(unexpected(&response.body));
+    };
+    let parts = match body.succeeded {
+        true => parts.success,
+        false => parts.failure,
+    };
+    Ok(print::txn(out, view, &parts, &response.header, &body)?)
+}
+
+async fn compaction(
+    arguments: &CompactionArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let revision = arguments.revision;
+    let request = Request::Compact(CompactionRequest { revision });
+    let response = connection
+        .call(request, api::Consistency::default())
+        .await?;
+    match response.body {
+        ResponseBody::Compact => Ok(print::compacted(out, view, &response.header, revision)?),
         other => Err(unexpected(&other)),
     }
 }
@@ -309,6 +331,78 @@ fn find_member(text: &str, status: &StatusResponse) -> Result<NodeId, Failure> {
                 members.join(", ")
             ))
         })
+}
+
+/// The put that is asked for. `value` gives its value if the arguments do not.
+///
+/// # Errors
+/// Those of `value`.
+pub(super) fn put_request(
+    arguments: PutArgs,
+    value: impl FnOnce() -> Result<Bytes, Failure>,
+) -> Result<PutRequest, Failure> {
+    let value = match arguments.value {
+        Some(value) => bytes(value),
+        None if arguments.ignore_value => Bytes::new(),
+        None => value()?,
+    };
+    Ok(PutRequest {
+        key: bytes(arguments.key),
+        value,
+        prev_kv: arguments.prev_kv,
+        ignore_value: arguments.ignore_value,
+        ignore_lease: arguments.ignore_lease,
+    })
+}
+
+/// The read that is asked for, and which parts of what it finds are to be shown.
+pub(super) fn get_request(arguments: GetArgs) -> (RangeRequest, Parts) {
+    let parts = match (
+        arguments.keys_only,
+        arguments.print_value_only,
+        arguments.count_only,
+    ) {
+        (true, _, _) => Parts::Keys,
+        (_, true, _) => Parts::Values,
+        (_, _, true) => Parts::Count,
+        _ => Parts::All,
+    };
+    let (key, range) = key_range(arguments.range);
+    let request = RangeRequest {
+        key,
+        range,
+        limit: arguments.limit,
+        keys_only: arguments.keys_only,
+        count_only: arguments.count_only,
+        revision: arguments.rev,
+        sort_target: match arguments.sort_by {
+            SortBy::Key => SortTarget::Key,
+            SortBy::Version => SortTarget::Version,
+            SortBy::Create => SortTarget::CreateRevision,
+            SortBy::Modify => SortTarget::ModRevision,
+            SortBy::Value => SortTarget::Value,
+        },
+        sort_order: match arguments.order {
+            None => SortOrder::None,
+            Some(Order::Ascend) => SortOrder::Ascend,
+            Some(Order::Descend) => SortOrder::Descend,
+        },
+        min_mod_revision: arguments.min_mod_rev,
+        max_mod_revision: arguments.max_mod_rev,
+        min_create_revision: arguments.min_create_rev,
+        max_create_revision: arguments.max_create_rev,
+    };
+    (request, parts)
+}
+
+/// The delete that is asked for.
+pub(super) fn delete_request(arguments: DelArgs) -> DeleteRangeRequest {
+    let (key, range) = key_range(arguments.range);
+    DeleteRangeRequest {
+        key,
+        range,
+        prev_kv: arguments.prev_kv,
+    }
 }
 
 fn key_range(arguments: RangeArgs) -> (Bytes, KeyRange) {

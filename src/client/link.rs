@@ -225,6 +225,8 @@ fn is_large(request: &Request) -> bool {
         Request::Put(put) => put.value.len() >= LARGE_BYTES,
         Request::Range(range) => range.range != KeyRange::Single && !range.count_only,
         Request::DeleteRange(delete) => delete.range != KeyRange::Single,
+        // What it carries is not worth adding up; what it reads is not known.
+        Request::Txn(_) => true,
         Request::OpenSession
         | Request::Status
         | Request::MoveLeader { .. }

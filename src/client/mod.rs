@@ -41,6 +41,7 @@ mod pool;
 mod response;
 mod route;
 mod session;
+mod txn;
 
 #[cfg(test)]
 #[cfg(feature = "cli")]
@@ -56,7 +57,6 @@ use crate::api::Consistency;
 use crate::api::DeleteRangeRequest;
 use crate::api::Error;
 use crate::api::ErrorKind;
-use crate::api::KeyRange;
 use crate::api::LeaderLeaseReport;
 use crate::api::Outcome;
 use crate::api::PutRequest;
@@ -73,16 +73,21 @@ use crate::wire::FrameLimits;
 use crate::wire::point::PointCall;
 use crate::wire::point::Wanted;
 
+pub use options::CompactionOptions;
 pub use options::ConnectOptions;
 pub use options::DeleteOptions;
 pub use options::GetOptions;
 pub use options::PutOptions;
 pub use options::RetryPolicy;
 pub use options::TlsOptions;
+pub use options::TxnOptions;
+pub use response::CasResponse;
+pub use response::CompactionResponse;
 pub use response::DeleteResponse;
 pub use response::GetResponse;
 pub use response::PutResponse;
 pub use response::StatusResponse;
+pub use response::TxnResponse;
 
 use self::pool::Pool;
 use self::route::Errand;
@@ -187,7 +192,8 @@ impl Client {
     /// Reads a key, or a range of keys.
     ///
     /// # Errors
-    /// Outcome always *not applied*. [`ErrorKind::DeadlineExceeded`] and the kinds that
+    /// Outcome always *not applied*. [`ErrorKind::Compacted`] or [`ErrorKind::FutureRevision`] if
+    /// the revision asked for cannot be read; [`ErrorKind::DeadlineExceeded`] and the kinds that
     /// [`Error::is_retryable`] knows, once the deadline leaves no time for a retry.
     ///
     /// # Cancel safety
@@ -197,12 +203,17 @@ impl Client {
         key: impl AsRef<[u8]>,
         options: Option<GetOptions>,
     ) -> Result<GetResponse, Error> {
-        let (options, key) = (options.unwrap_or_default(), key.as_ref());
+        let options = options.unwrap_or_default();
+        let key = match options.all_keys {
+            true => &[],
+            false => key.as_ref(),
+        };
+        let asked = &options.request;
         let defaults = &self.inner.options;
         let consistency = options.consistency.unwrap_or(defaults.consistency);
         let timeout = options.timeout.unwrap_or(defaults.timeout);
         let deadline = in_time(timeout);
-        let is_plain = options.range == KeyRange::Single
+        let is_plain = asked.is_point()
             && consistency != Consistency::Serializable
             && !key.is_empty()
             && key.len() <= defaults.limits.key_bytes_max;
@@ -213,8 +224,8 @@ impl Client {
                 consistency,
                 min_revision: options.min_revision,
                 key,
-                wanted: Wanted::of(options.keys_only, options.count_only),
-                limit: options.limit,
+                wanted: Wanted::of(asked.keys_only, asked.count_only),
+                limit: asked.limit,
             };
             match self
                 .inner
@@ -229,11 +240,7 @@ impl Client {
         }
         let request = Request::Range(RangeRequest {
             key: Bytes::copy_from_slice(key),
-            range: options.range,
-            limit: options.limit,
-            keys_only: options.keys_only,
-            count_only: options.count_only,
-            ..RangeRequest::default()
+            ..options.request
         });
         validate(&request, &defaults.limits)?;
         let errand = Errand {
@@ -277,6 +284,8 @@ impl Client {
             key: Bytes::copy_from_slice(key.as_ref()),
             value: value.into(),
             prev_kv: options.prev_kv,
+            ignore_value: options.ignore_value,
+            ignore_lease: options.ignore_lease,
         });
         let (header, body) = self.write(request, options.timeout).await?;
         match body {
@@ -411,7 +420,10 @@ impl Client {
     ) -> Result<Response, Error> {
         let (header, body) = match request {
             Request::Range(_) => self.read(request, consistency, 0, None).await?,
-            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) => {
+            Request::Txn(ref txn) if txn.is_read_only() => {
+                self.read(request, consistency, 0, None).await?
+            }
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) | Request::Txn(_) => {
                 self.write(request, None).await?
             }
             Request::MoveLeader { target } => {
@@ -682,6 +694,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::MoveLeader => "move-leader",
         ResponseBody::Compact => "compact",
         ResponseBody::LeaderLeaseReport(_) => "leader-lease-report",
+        ResponseBody::Txn(_) => "transaction",
     };
     Error {
         kind: ErrorKind::Internal,

@@ -10,6 +10,9 @@ use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
 use crate::api::Limits;
+use crate::api::RangeRequest;
+use crate::api::SortOrder;
+use crate::api::SortTarget;
 use crate::transport::Tls;
 use crate::transport::TlsError;
 use crate::transport::TlsPaths;
@@ -277,10 +280,9 @@ impl RetryPolicy {
 /// How a read is made.
 #[derive(Clone, Debug, Default)]
 pub struct GetOptions {
-    pub(super) range: KeyRange,
-    pub(super) limit: u64,
-    pub(super) keys_only: bool,
-    pub(super) count_only: bool,
+    /// What is asked for, its key aside.
+    pub(super) request: RangeRequest,
+    pub(super) all_keys: bool,
     pub(super) consistency: Option<Consistency>,
     pub(super) min_revision: i64,
     pub(super) timeout: Option<Duration>,
@@ -294,37 +296,82 @@ impl GetOptions {
     /// Every key that starts with the given one; an empty one means every key.
     #[must_use]
     pub fn with_prefix(mut self) -> Self {
-        self.range = KeyRange::Prefix;
+        self.request.range = KeyRange::Prefix;
         self
     }
     /// Every key from the given one up to, and without, `end`.
     #[must_use]
     pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
-        self.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
+        self.request.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
         self
     }
     /// The given key and everything after it.
     #[must_use]
     pub fn with_from_key(mut self) -> Self {
-        self.range = KeyRange::From;
+        self.request.range = KeyRange::From;
         self
     }
-    /// At most this many keys; 0 for no limit.
+    /// Every key, whichever is given.
+    #[must_use]
+    pub fn with_all_keys(mut self) -> Self {
+        self.all_keys = true;
+        self.with_prefix()
+    }
+    /// At most this many keys, the first ones as they are sorted; 0 for no limit.
     #[must_use]
     pub fn with_limit(mut self, limit: u64) -> Self {
-        self.limit = limit;
+        self.request.limit = limit;
         self
     }
     /// Without values.
     #[must_use]
     pub fn with_keys_only(mut self) -> Self {
-        self.keys_only = true;
+        self.request.keys_only = true;
         self
     }
     /// Without keys and values: only their number.
     #[must_use]
     pub fn with_count_only(mut self) -> Self {
-        self.count_only = true;
+        self.request.count_only = true;
+        self
+    }
+    /// The store as it was at this revision; 0 for now. Refused with [`ErrorKind::Compacted`] if
+    /// that history has been given up, and with [`ErrorKind::FutureRevision`] if there is no such
+    /// revision yet; [`Self::with_min_revision`] waits for one.
+    #[must_use]
+    pub fn with_revision(mut self, revision: i64) -> Self {
+        self.request.revision = revision;
+        self
+    }
+    /// Sorted by this, in this direction. Default: by key, ascending.
+    #[must_use]
+    pub fn with_sort(mut self, target: SortTarget, order: SortOrder) -> Self {
+        self.request.sort_target = target;
+        self.request.sort_order = order;
+        self
+    }
+    /// Only keys last written at this revision or later; 0 for all.
+    #[must_use]
+    pub fn with_min_mod_revision(mut self, revision: i64) -> Self {
+        self.request.min_mod_revision = revision;
+        self
+    }
+    /// Only keys last written at this revision or earlier; 0 for all.
+    #[must_use]
+    pub fn with_max_mod_revision(mut self, revision: i64) -> Self {
+        self.request.max_mod_revision = revision;
+        self
+    }
+    /// Only keys created at this revision or later; 0 for all.
+    #[must_use]
+    pub fn with_min_create_revision(mut self, revision: i64) -> Self {
+        self.request.min_create_revision = revision;
+        self
+    }
+    /// Only keys created at this revision or earlier; 0 for all.
+    #[must_use]
+    pub fn with_max_create_revision(mut self, revision: i64) -> Self {
+        self.request.max_create_revision = revision;
         self
     }
     /// Not before the asked node has reached this revision: with the newest one that a caller has
@@ -356,6 +403,8 @@ impl GetOptions {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PutOptions {
     pub(super) prev_kv: bool,
+    pub(super) ignore_value: bool,
+    pub(super) ignore_lease: bool,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -368,6 +417,20 @@ impl PutOptions {
     #[must_use]
     pub fn with_prev_kv(mut self) -> Self {
         self.prev_kv = true;
+        self
+    }
+    /// Keep the value that the key has, and write it anew. The value given must be empty; a key that
+    /// is not there is refused with [`ErrorKind::KeyNotFound`].
+    #[must_use]
+    pub fn with_ignore_value(mut self) -> Self {
+        self.ignore_value = true;
+        self
+    }
+    /// Keep the client lease that the key is attached to, where a put detaches it otherwise. A key
+    /// that is not there is refused with [`ErrorKind::KeyNotFound`].
+    #[must_use]
+    pub fn with_ignore_lease(mut self) -> Self {
+        self.ignore_lease = true;
         self
     }
     /// How long this write may take, retries included.
@@ -414,6 +477,60 @@ impl DeleteOptions {
     pub fn with_prev_kv(mut self) -> Self {
         self.prev_kv = true;
         self
+    }
+    /// How long this may take, retries included.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// How a transaction is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TxnOptions {
+    pub(super) consistency: Option<Consistency>,
+    pub(super) min_revision: i64,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl TxnOptions {
+    /// As the client does by default.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// How fresh a transaction must be that only reads. Ignored by others: all writes see what was
+    /// written before.
+    #[must_use]
+    pub fn with_consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = Some(consistency);
+        self
+    }
+    /// Of a transaction that only reads: not before the asked node has reached this revision; as
+    /// [`GetOptions::with_min_revision`].
+    #[must_use]
+    pub fn with_min_revision(mut self, revision: i64) -> Self {
+        self.min_revision = revision;
+        self
+    }
+    /// How long this may take, retries included.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// How history is given up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CompactionOptions {
+    pub(super) timeout: Option<Duration>,
+}
+
+impl CompactionOptions {
+    /// As the client does by default.
+    pub fn new() -> Self {
+        Self::default()
     }
     /// How long this may take, retries included.
     #[must_use]

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::api::KeyValue;
 use crate::api::ResponseHeader;
+use crate::api::TxnOpResponse;
 use crate::wire::point::PointReply;
 
 /// The keys that a [`get`](crate::client::Client::get) found.
@@ -11,7 +12,7 @@ use crate::wire::point::PointReply;
 pub struct GetResponse {
     /// Who answered, at which revision, and how the read was served.
     pub header: ResponseHeader,
-    /// The keys found, in key order.
+    /// The keys found, in the order asked for.
     pub kvs: Vec<KeyValue>,
     /// There are more than these: a limit was reached.
     pub more: bool,
@@ -76,6 +77,59 @@ pub struct DeleteResponse {
 
 impl DeleteResponse {
     /// Who answered, and the revision of this write.
+    pub fn header(&self) -> &ResponseHeader {
+        &self.header
+    }
+}
+
+/// A [`txn`](crate::client::Client::txn) was carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnResponse {
+    /// Who answered, and at which revision: that of its changes, if it made any.
+    pub header: ResponseHeader,
+    /// Whether all comparisons held.
+    pub succeeded: bool,
+    /// The answers to the operations that were carried out, in their order.
+    pub responses: Vec<TxnOpResponse>,
+}
+
+impl TxnResponse {
+    /// Who answered, and at which revision: that of its changes, if it made any.
+    pub fn header(&self) -> &ResponseHeader {
+        &self.header
+    }
+}
+
+/// What became of a [`create`](crate::client::Client::create), a
+/// [`compare_and_swap`](crate::client::Client::compare_and_swap) or a
+/// [`compare_and_delete`](crate::client::Client::compare_and_delete).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CasResponse {
+    /// Who answered, and at which revision: if it succeeded, that of the change, which is the mod
+    /// revision for the next compare-and-swap.
+    pub header: ResponseHeader,
+    /// The key was as expected, and has been changed.
+    pub succeeded: bool,
+    /// If not: what the key holds instead; `None` if it does not exist.
+    pub current: Option<KeyValue>,
+}
+
+impl CasResponse {
+    /// Who answered, and at which revision.
+    pub fn header(&self) -> &ResponseHeader {
+        &self.header
+    }
+}
+
+/// A [`compact`](crate::client::Client::compact) took effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactionResponse {
+    /// Who answered, and the store's revision then.
+    pub header: ResponseHeader,
+}
+
+impl CompactionResponse {
+    /// Who answered, and the store's revision then.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
     }

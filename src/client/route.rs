@@ -410,7 +410,7 @@ impl Router {
     /// Where to go: to the leader if one is known, else around, not at once to where it failed.
     fn target(&self, call: &Call, progress: &Progress) -> Target {
         let anyone = matches!(call.request, Request::Status | Request::LeaderLeaseReport)
-            || (matches!(call.request, Request::Range(_))
+            || (call.request.is_read()
                 && matches!(
                     call.consistency,
                     Consistency::Serializable | Consistency::MaxStaleness(_)
@@ -611,12 +611,16 @@ impl Safety {
             | Request::Status
             | Request::LeaderLeaseReport
             | Request::OpenSession => Self::Repeatable,
-            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) if numbered => {
+            Request::Txn(txn) if txn.is_read_only() => Self::Repeatable,
+            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) | Request::Txn(_)
+                if numbered =>
+            {
                 Self::Numbered
             }
             Request::Put(_)
             | Request::DeleteRange(_)
             | Request::Compact(_)
+            | Request::Txn(_)
             | Request::MoveLeader { .. } => Self::Once,
         }
     }

@@ -26,6 +26,7 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::StatusResponse;
+use crate::api::TxnResponse;
 use crate::client::Client;
 use crate::client::ConnectOptions;
 use crate::client::DeleteOptions;
@@ -296,6 +297,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::MoveLeader { .. } => ResponseBody::MoveLeader,
         Request::Compact(_) => ResponseBody::Compact,
         Request::LeaderLeaseReport => ResponseBody::LeaderLeaseReport(Box::default()),
+        Request::Txn(_) => ResponseBody::Txn(TxnResponse::default()),
     };
     Ok(Response {
         header: ResponseHeader {

@@ -28,6 +28,7 @@ use super::mvcc::Write;
 use super::store::Fault;
 use super::store::Space;
 use super::store::Store;
+use super::txn;
 
 /// Applies the entry `id` to `store`. `command` is `None` for entries that carry none: a leader's
 /// no-op, a change of membership.
@@ -129,6 +130,9 @@ fn write<S: Store>(
         Operation::Put(request) => mvcc::put(store, &mut write, request)?.map(ResponseBody::Put),
         Operation::DeleteRange(request) => {
             mvcc::delete_range(store, &mut write, &request)?.map(ResponseBody::DeleteRange)
+        }
+        Operation::Txn(request) => {
+            txn::execute(store, &mut write, &request)?.map(ResponseBody::Txn)
         }
         Operation::Compact(request) => {
             compaction::compact(progress, &request).map(|()| ResponseBody::Compact)

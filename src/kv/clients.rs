@@ -7,8 +7,8 @@
 //! *unknown*. Numbers may be applied in any order: each is remembered by itself.
 //!
 //! Everything is bounded. Numbers too far above the mark are refused until the client acknowledges
-//! what it has; of what a session keeps, values that were there before a write are the first to be
-//! left out, and the retry then says so; a full table refuses new sessions (A18). Which sessions
+//! what it has; of what a session keeps, keys and values that a write answered with are the first to
+//! be left out, and the retry then says so; a full table refuses new sessions (A18). Which sessions
 //! to forget is decided by the node and done by a logged command.
 //!
 //! | Key in `clients` | Record |
@@ -25,6 +25,7 @@ use crate::api::KeyValue;
 use crate::api::Outcome;
 use crate::api::ResponseBody;
 use crate::api::SessionCall;
+use crate::api::TxnOpResponse;
 use crate::types::LogIndex;
 use crate::types::SessionId;
 
@@ -134,7 +135,7 @@ impl Admitted {
         let room = SESSION_BYTES_MAX.saturating_sub(self.session.kept_bytes);
         let previous_bytes_max = REPLY_BYTES_MAX.min(room);
         let result = match result {
-            Ok(body) if previous_bytes(body) > previous_bytes_max => KeptResult::PreviousLeftOut,
+            Ok(body) if found_bytes(body) > previous_bytes_max => KeptResult::PreviousLeftOut,
             Ok(body) => KeptResult::Response(body.clone()),
             Err(error) => KeptResult::Refused(error.clone()),
         };
@@ -150,14 +151,30 @@ impl Admitted {
     }
 }
 
-/// How many bytes of a reply tell what was there before the write.
-fn previous_bytes(body: &ResponseBody) -> u64 {
-    let bytes = |kv: &KeyValue| (kv.key.len() + kv.value.len()) as u64;
+/// How many bytes of a reply tell what was found, and not what was done.
+fn found_bytes(body: &ResponseBody) -> u64 {
     match body {
-        ResponseBody::Put(put) => put.prev_kv.as_ref().map_or(0, bytes),
-        ResponseBody::DeleteRange(delete) => delete.prev_kvs.iter().map(bytes).sum(),
+        ResponseBody::Put(put) => in_all(&put.prev_kv),
+        ResponseBody::DeleteRange(delete) => in_all(&delete.prev_kvs),
+        ResponseBody::Txn(txn) => txn.responses.iter().map(found_bytes_of_op).sum(),
         _ => 0,
     }
+}
+
+fn found_bytes_of_op(response: &TxnOpResponse) -> u64 {
+    // A transaction may have many, so that even those that found nothing count.
+    let bytes = match response {
+        TxnOpResponse::Put(put) => in_all(&put.prev_kv),
+        TxnOpResponse::DeleteRange(delete) => in_all(&delete.prev_kvs),
+        TxnOpResponse::Range(range) => in_all(&range.kvs),
+        TxnOpResponse::Txn(txn) => txn.responses.iter().map(found_bytes_of_op).sum(),
+    };
+    bytes + 4
+}
+
+fn in_all<'a>(kvs: impl IntoIterator<Item = &'a KeyValue>) -> u64 {
+    let bytes = |kv: &KeyValue| (kv.key.len() + kv.value.len()) as u64;
+    kvs.into_iter().map(bytes).sum()
 }
 
 /// Opens session `id`, unless `sessions_max` are open already; `sessions` counts them.
@@ -372,7 +389,7 @@ struct Kept {
 enum KeptResult {
     Response(ResponseBody),
     Refused(Error),
-    /// It took effect; the values from before it were too large to keep.
+    /// It took effect; the keys and values of its answer were too large to keep.
     PreviousLeftOut,
 }
 
@@ -396,8 +413,8 @@ impl Kept {
                 kind: ErrorKind::ReplyNotKept,
                 outcome: Outcome::Applied,
                 detail: format!(
-                    "write {} of session {} took effect at revision {revision}; the values from \
-                     before it were too large to be kept for this retry",
+                    "write {} of session {} took effect at revision {revision}; the keys and values \
+                     that it answered with were too large to be kept for this retry",
                     call.sequence, call.id
                 ),
             }),

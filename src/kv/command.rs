@@ -23,6 +23,7 @@ use crate::api::ErrorKind;
 use crate::api::PutRequest;
 use crate::api::ResponseBody;
 use crate::api::SessionCall;
+use crate::api::TxnRequest;
 use crate::types::LogIndex;
 use crate::types::SessionId;
 
@@ -62,6 +63,8 @@ pub enum Operation {
     DeleteRange(DeleteRangeRequest),
     /// Gives up history: changes no key, and no revision.
     Compact(CompactionRequest),
+    /// Compares, and does one thing or another.
+    Txn(TxnRequest),
 }
 
 /// The format version this program writes, and the highest that it reads.
@@ -156,9 +159,10 @@ mod tests {
                         key: Bytes::from_static(b"key"),
                         value: Bytes::from_static(b"value"),
                         prev_kv: true,
+                        ..PutRequest::default()
                     }),
                 },
-                "01000000036b65790576616c756501",
+                "01000000036b65790576616c7565010000",
             ),
             (
                 Command::Write {
@@ -181,6 +185,15 @@ mod tests {
                     operation: Operation::Compact(CompactionRequest { revision: 70 }),
                 },
                 "010000028c01",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::Txn(TxnRequest::create("k", "v")),
+                },
+                // If mod(k) = 0 then put else get.
+                "01000003 01 016b 00 00 02 00 01 01 016b 0176 000000 01 00 016b 00 00 00 00 00 \
+                 00 00 00 00 00 00",
             ),
             (Command::OpenSession { sessions_max: 128 }, "01018001"),
             (

@@ -20,6 +20,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::compaction;
 use super::meta;
+use super::store::Changes;
 use super::store::Fault;
 use super::store::Pair;
 use super::store::Space;
@@ -88,6 +89,33 @@ pub(super) struct Hashed<'a, S> {
 }
 
 impl<'a, S: Store> Hashed<'a, S> {
+    /// Changes above those whose sum is `sum`, to be [adopted](Hashed::adopt) or thrown away.
+    pub(super) fn above(store: &'a mut S, sum: u128) -> Self {
+        Self {
+            store,
+            sum,
+            hasher: RecordHasher::default(),
+        }
+    }
+
+    /// The hash so far.
+    pub(super) fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// Takes over changes that were made above this store, and led to `sum`.
+    pub(super) fn adopt(&mut self, changes: Vec<(Space, Changes)>, sum: u128) {
+        for (space, changes) in changes {
+            for (key, record) in changes {
+                match record {
+                    Some(record) => self.store.put(space, key, record),
+                    None => self.store.delete(space, key),
+                }
+            }
+        }
+        self.sum = sum;
+    }
+
     /// Begins with the hash that `store` carries.
     pub(super) fn begin(store: &'a mut S) -> Result<Self, S::Error> {
         let ContentHash(sum) = content_hash(store)?;

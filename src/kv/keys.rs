@@ -8,6 +8,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::api::KeyRange;
+pub(super) use crate::api::successor;
 
 use super::store::Fault;
 use super::store::Space;
@@ -175,31 +176,10 @@ fn escaped(key: &[u8], more: usize) -> BytesMut {
 
 /// The keys that a request means by `key` and `range`.
 pub(super) fn span(key: &Bytes, range: &KeyRange) -> Span {
-    match range {
-        KeyRange::Single => Span::between(key.clone(), successor(key)),
-        KeyRange::Prefix => match prefix_end(key) {
-            Some(end) => Span::between(key.clone(), end),
-            None => Span::from_key(key.clone()),
-        },
-        KeyRange::Until(end) => Span::between(key.clone(), end.clone()),
-        KeyRange::From => Span::from_key(key.clone()),
+    match range.bounds(key) {
+        (from, Some(until)) => Span::between(from, until),
+        (from, None) => Span::from_key(from),
     }
-}
-
-/// The first key after `key`.
-pub(super) fn successor(key: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(key.len() + 1);
-    bytes.put_slice(key);
-    bytes.put_u8(0);
-    bytes.freeze()
-}
-
-/// The first key after all that start with `prefix`, if there is any.
-fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
-    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
-    let mut end = BytesMut::from(&prefix[..=last]);
-    end[last] += 1;
-    Some(end.freeze())
 }
 
 fn main_bits(revision: Revision) -> u64 {

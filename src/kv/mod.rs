@@ -3,7 +3,9 @@
 //! Keys have etcd's history: one revision for the whole store, raised by one for each write that
 //! changes something; every key knows the revision that created it, the one that last wrote it,
 //! and how often it was written since. Past values stay in `history` and every change is listed in
-//! `events`, so that reads at a revision and watches find what they need.
+//! `events`, so that reads at a revision ([`Scan`]) and watches find what they need,
+//! until compaction gives them up (`compaction.rs`). Several operations may be one write, under
+//! conditions (`txn.rs`).
 //!
 //! [`apply`] is the only door by which the state changes. It is total and deterministic: it sees
 //! the entry's index and term, the command, and the store, and nothing else, least of all a clock
@@ -28,6 +30,7 @@ mod scan;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;
+mod txn;
 
 pub use apply::apply;
 pub use clients::{OUTSTANDING_MAX, idle_sessions};
@@ -45,3 +48,4 @@ pub use read::{RangeReply, range};
 pub use record::key_value;
 pub use scan::{Chunk, Scan, ScanBudget};
 pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View};
+pub use txn::read_txn;

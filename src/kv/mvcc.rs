@@ -42,10 +42,10 @@ pub const WRITE_BYTES_MAX: u64 = 144 << 20;
 /// one: what fits into one reply of the default limits.
 pub const ANSWER_BYTES_MAX: u64 = 1280 << 10;
 
-/// A write on its way through the store: the place of its next change, and what it may still cost.
+/// A write on its way through the store: the place of its next change, and what it has cost.
 pub(super) struct Write {
     next: Revision,
-    cost: Cost,
+    pub(super) cost: Cost,
 }
 
 impl Write {
@@ -60,6 +60,14 @@ impl Write {
     /// Whether it has changed the store, and so used up its revision.
     pub(super) fn has_changed(&self) -> bool {
         self.next.sub > 0
+    }
+
+    /// The same write, for changes that may be taken back. What it costs is counted on.
+    pub(super) fn draft(&mut self) -> Self {
+        Self {
+            next: self.next,
+            cost: std::mem::take(&mut self.cost),
+        }
     }
 
     fn take_place(&mut self) -> Revision {
@@ -80,9 +88,9 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Counts a key that the request looks at or takes away, with `bytes` of key and record.
-    pub(super) fn visit(&mut self, bytes: usize) -> Result<(), Error> {
-        self.keys += 1;
+    /// Counts `keys` that the request goes through, with `bytes` of keys and records.
+    pub(super) fn visit(&mut self, keys: usize, bytes: usize) -> Result<(), Error> {
+        self.keys += keys as u64;
         self.bytes += bytes as u64;
         if self.keys > WRITE_KEYS_MAX {
             return Err(too_large(
@@ -110,7 +118,7 @@ impl Cost {
 
     /// Counts a key that the request goes through, and that goes into the answer if `answered`.
     pub(super) fn count(&mut self, bytes: usize, answered: bool) -> Result<(), Error> {
-        self.visit(bytes)?;
+        self.visit(1, bytes)?;
         match answered {
             true => self.answer(bytes),
             false => Ok(()),
@@ -141,7 +149,7 @@ pub(super) fn put<S: Store>(
     write: &mut Write,
     request: PutRequest,
 ) -> Result<Result<PutResponse, Error>, S::Error> {
-    if let Err(refusal) = check_key(&request.key) {
+    if let Err(refusal) = check_put(&request) {
         return Ok(Err(refusal));
     }
     let key = request.key;
@@ -152,6 +160,21 @@ pub(super) fn put<S: Store>(
     {
         return Ok(Err(refusal));
     }
+    let (mut value, mut lease) = (request.value, 0);
+    if request.ignore_value || request.ignore_lease {
+        let Some(previous) = &previous else {
+            return Ok(Err(Error::not_applied(
+                ErrorKind::KeyNotFound,
+                "the put keeps the value or the lease of its key, and there is no such key",
+            )));
+        };
+        if request.ignore_value {
+            value = previous.value.clone();
+        }
+        if request.ignore_lease {
+            lease = previous.lease;
+        }
+    }
 
     let place = write.take_place();
     let main = place.main;
@@ -159,8 +182,8 @@ pub(super) fn put<S: Store>(
         create_revision: previous.as_ref().map_or(main, |p| p.create_revision),
         mod_revision: main,
         version: previous.as_ref().map_or(1, |p| p.version + 1),
-        lease: 0,
-        value: request.value,
+        lease,
+        value,
     }
     .encode();
     let before = previous.as_ref().map_or(0, |p| p.mod_revision);
@@ -242,6 +265,17 @@ fn doomed<V: View>(
         keys.push(Bytes::copy_from_slice(&key));
     }
     Ok(Ok(keys))
+}
+
+fn check_put(request: &PutRequest) -> Result<(), Error> {
+    check_key(&request.key)?;
+    if request.ignore_value && !request.value.is_empty() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "a value is given that the put is told to ignore: leave one of the two out",
+        ));
+    }
+    Ok(())
 }
 
 fn check_key(key: &[u8]) -> Result<(), Error> {

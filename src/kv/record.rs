@@ -135,8 +135,8 @@ impl EventRecord {
             return Err(damaged);
         }
         let kind = match record.get_u8() {
-            0 => EventKind::Delete,
-            1 => EventKind::Put,
+            DELETED => EventKind::Delete,
+            VALUE => EventKind::Put,
             _ => return Err(damaged),
         };
         Ok(Self {

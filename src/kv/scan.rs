@@ -86,8 +86,12 @@ impl Scan {
         Ok(checked.map(|()| Self::new(request, progress.revision, Source::Either)))
     }
 
+    /// A scan of what is there now, whatever revision that is. It cannot be refused.
+    pub(super) fn inside(request: &RangeRequest) -> Self {
+        Self::new(request, 0, Source::Current)
+    }
+
     /// A scan inside of a transaction whose changes `view` already shows.
-    #[expect(dead_code, reason = "transactions come next")]
     pub(super) fn begin_inside<V: View>(
         view: &V,
         request: &RangeRequest,
@@ -153,17 +157,16 @@ impl Scan {
         view: &V,
         budget: &ScanBudget,
     ) -> Result<Result<Chunk, Error>, V::Error> {
+        let mut chunk = Chunk::default();
+        if self.source == Source::Current {
+            self.walk_current(view, budget, &mut chunk)?;
+            return Ok(Ok(chunk));
+        }
         let progress = meta::progress(view)?;
         if let Err(refusal) = compaction::check_readable(self.revision, &progress) {
             return Ok(Err(refusal));
         }
-        let is_current = match self.source {
-            Source::Either => self.revision == progress.revision,
-            Source::Current => true,
-            Source::History => false,
-        };
-        let mut chunk = Chunk::default();
-        if is_current {
+        if self.source == Source::Either && self.revision == progress.revision {
             self.walk_current(view, budget, &mut chunk)?;
         } else {
             self.walk_history(view, budget, &mut chunk)?;

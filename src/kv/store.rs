@@ -182,6 +182,22 @@ pub trait View {
     }
 }
 
+impl<'v, V: View> View for &'v V {
+    type Error = V::Error;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, V::Error> {
+        (**self).get(space, key)
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, V::Error>> + use<'_, 'v, V> {
+        (**self).range(space, span)
+    }
+}
+
 /// A view that can be changed.
 pub trait Store: View {
     /// Gives `key` this record, whatever it had.

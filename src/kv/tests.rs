@@ -2,7 +2,9 @@
 
 mod compaction;
 mod model;
+mod programs;
 mod ranges;
+mod txn;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -32,6 +34,9 @@ use crate::types::SessionId;
 use crate::types::Term;
 use model::Model;
 use model::verdict;
+pub(crate) use programs::Step;
+pub(crate) use programs::entries;
+pub(crate) use programs::programs;
 
 fn text(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
@@ -131,6 +136,7 @@ fn put(key: &str, value: &str) -> Operation {
         key: text(key),
         value: text(value),
         prev_kv: true,
+        ..PutRequest::default()
     })
 }
 
@@ -193,6 +199,7 @@ fn previous_values_are_handed_out_only_when_asked_for() {
         key: text("a"),
         value: text("2"),
         prev_kv: false,
+        ..PutRequest::default()
     });
     let put_answer = ResponseBody::Put(PutResponse { prev_kv: None });
     assert_eq!(machine.write(silent_put), (3, put_answer));
@@ -723,122 +730,6 @@ fn idle_sessions_are_those_not_used_since() {
 }
 
 // Random programs.
-
-/// One step of a random program.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    Write {
-        /// Which of the sessions opened before, its number, and the mark.
-        session: Option<(usize, u64, u64)>,
-        operation: Operation,
-    },
-    Open,
-    Forget {
-        which: usize,
-        back: u64,
-    },
-    Bootstrap(u128),
-    Noop,
-    Garbage(Vec<u8>),
-}
-
-/// The entries of the log that `steps` make, from index 1.
-pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
-    let mut opened = vec![0u64];
-    let pick = |opened: &[u64], which: usize| SessionId(opened[which % opened.len()]);
-    let mut entries = Vec::new();
-    for (index, step) in (1u64..).zip(steps) {
-        let command = match step {
-            Step::Write { session, operation } => Some(Command::Write {
-                session: session.map(|(which, sequence, acknowledged)| SessionCall {
-                    id: pick(&opened, which),
-                    sequence,
-                    acknowledged,
-                }),
-                operation: operation.clone(),
-            }),
-            Step::Open => {
-                opened.push(index);
-                Some(Command::OpenSession { sessions_max: 3 })
-            }
-            Step::Forget { which, back } => Some(Command::ForgetSessions {
-                sessions: vec![pick(&opened, *which)],
-                unused_since: LogIndex(index.saturating_sub(*back)),
-            }),
-            Step::Bootstrap(id) => Some(Command::Bootstrap(ClusterInfo {
-                cluster_id: ClusterId(*id),
-                members: vec![],
-            })),
-            Step::Noop | Step::Garbage(_) => None,
-        };
-        let bytes = match step {
-            Step::Garbage(bytes) => Some(Bytes::from(bytes.clone())),
-            _ => command.map(|command| command.encode()),
-        };
-        // A new term now and then, as leaders come and go.
-        let id = LogId::new(LogIndex(index), Term(1 + index / 10));
-        entries.push((id, bytes));
-    }
-    entries
-}
-
-fn a_key() -> impl Strategy<Value = Bytes> {
-    prop::collection::vec(prop_oneof![Just(0u8), Just(b'a'), Just(0xff)], 0..4)
-        .prop_map(Bytes::from)
-}
-
-fn a_range() -> impl Strategy<Value = KeyRange> {
-    prop_oneof![
-        3 => Just(KeyRange::Single),
-        1 => Just(KeyRange::Prefix),
-        1 => a_key().prop_map(KeyRange::Until),
-        1 => Just(KeyRange::From),
-    ]
-}
-
-fn an_operation() -> impl Strategy<Value = Operation> {
-    let put = (a_key(), a_key(), any::<bool>()).prop_map(|(key, value, prev_kv)| {
-        Operation::Put(PutRequest {
-            key,
-            value,
-            prev_kv,
-        })
-    });
-    let delete = (a_key(), a_range(), any::<bool>()).prop_map(|(key, range, prev_kv)| {
-        Operation::DeleteRange(DeleteRangeRequest {
-            key,
-            range,
-            prev_kv,
-        })
-    });
-    let compact =
-        (0i64..30).prop_map(|revision| Operation::Compact(CompactionRequest { revision }));
-    prop_oneof![12 => put, 4 => delete, 1 => compact]
-}
-
-/// Random programs: mostly writes, with and without a session.
-pub(crate) fn programs(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    let plain = an_operation().prop_map(|operation| Step::Write {
-        session: None,
-        operation,
-    });
-    let numbered = (0usize..5, 0u64..8, 0u64..6, an_operation()).prop_map(
-        |(which, sequence, acknowledged, operation)| Step::Write {
-            session: Some((which, sequence, acknowledged)),
-            operation,
-        },
-    );
-    let step = prop_oneof![
-        6 => plain,
-        6 => numbered,
-        2 => Just(Step::Open),
-        1 => (0usize..5, 0u64..10).prop_map(|(which, back)| Step::Forget { which, back }),
-        1 => (0u128..2).prop_map(Step::Bootstrap),
-        1 => Just(Step::Noop),
-        1 => prop::collection::vec(any::<u8>(), 0..12).prop_map(Step::Garbage),
-    ];
-    prop::collection::vec(step, 0..length)
-}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]

@@ -210,6 +210,7 @@ impl Node {
         }
         match &call.request {
             Request::Range(_) => self.start_read(now, id, &call),
+            Request::Txn(txn) if txn.is_read_only() => self.start_read(now, id, &call),
             Request::MoveLeader { target } => {
                 match self.consensus.transfer(now, *target) {
                     Ok(_) => self
@@ -221,7 +222,8 @@ impl Node {
             Request::Put(_)
             | Request::DeleteRange(_)
             | Request::OpenSession
-            | Request::Compact(_) => {
+            | Request::Compact(_)
+            | Request::Txn(_) => {
                 self.start_write(now, id, &call, deadline);
             }
             Request::Status | Request::LeaderLeaseReport => self.refuse(

@@ -211,6 +211,10 @@ impl Node {
                 session: call.session,
                 operation: Operation::DeleteRange(delete.clone()),
             },
+            Request::Txn(txn) => Command::Write {
+                session: call.session,
+                operation: Operation::Txn(txn.clone()),
+            },
             Request::Compact(compaction) => Command::Write {
                 session: call.session,
                 operation: Operation::Compact(*compaction),

@@ -259,6 +259,7 @@ impl World {
             key: "k".into(),
             value: "v".into(),
             prev_kv: false,
+            ..PutRequest::default()
         };
         self.ask(node, Request::Put(put), Consistency::default())
     }

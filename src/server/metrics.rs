@@ -208,7 +208,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 9] = [
+const METHODS: [&str; 10] = [
     "range",
     "put",
     "delete_range",
@@ -217,6 +217,7 @@ const METHODS: [&str; 9] = [
     "move_leader",
     "compact",
     "leader_lease_report",
+    "txn",
     "other",
 ];
 
@@ -846,6 +847,7 @@ mod tests {
     use crate::api::PutRequest;
     use crate::api::RangeRequest;
     use crate::api::Request;
+    use crate::api::TxnRequest;
 
     /// The type of every metric in a rendered text, by name.
     fn types(text: &str) -> BTreeMap<&str, &str> {
@@ -991,13 +993,14 @@ mod tests {
             Request::MoveLeader { target: None },
             Request::Compact(CompactionRequest::default()),
             Request::LeaderLeaseReport,
+            Request::Txn(TxnRequest::default()),
         ];
         let indexes = requests
             .each_ref()
             .map(|request| method_index(request.method()));
         assert_eq!(
             indexes,
-            [0, 1, 2, 3, 4, 5, 6, 7],
+            [0, 1, 2, 3, 4, 5, 6, 7, 8],
             "and the last is for what is not known here"
         );
     }

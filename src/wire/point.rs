@@ -612,6 +612,7 @@ mod tests {
                 key,
                 value,
                 prev_kv: false,
+                ..PutRequest::default()
             })
         });
         prop_oneof![6 => ranges(), 1 => put, 1 => Just(Request::Status), 1 => Just(Request::OpenSession)]

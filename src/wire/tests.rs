@@ -86,6 +86,7 @@ fn put_frame(request_id: u64, value_bytes: usize) -> ClientFrame {
                 key: Bytes::from_static(b"key"),
                 value: Bytes::from(vec![b'v'; value_bytes]),
                 prev_kv: true,
+                ..PutRequest::default()
             }),
         },
     }
@@ -210,7 +211,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (encoded(&welcome()), "070000000201004ff372bd00017702026e32"),
         (
             encoded(&put_frame(1, 3)),
-            "1400000003010020ddb67a01d00f000001ac02020101036b65790376767601",
+            "16000000030100ca5030ea01d00f000001ac02020101036b657903767676010000",
         ),
         (
             encoded(&get_frame()),

@@ -15,4 +15,5 @@ mod harness;
 mod hostile;
 mod life;
 mod reads;
+mod transactions;
 mod verify;

@@ -10,6 +10,8 @@ use bytes::BytesMut;
 use leasehold::api::Call;
 use leasehold::api::ClusterInfo;
 use leasehold::api::CompactionRequest;
+use leasehold::api::Compare;
+use leasehold::api::CompareOp;
 use leasehold::api::Consistency;
 use leasehold::api::DeleteRangeRequest;
 use leasehold::api::Error;
@@ -25,6 +27,9 @@ use leasehold::api::Response;
 use leasehold::api::ResponseBody;
 use leasehold::api::ResponseHeader;
 use leasehold::api::SessionCall;
+use leasehold::api::TXN_PARTS_MAX;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnRequest;
 use leasehold::kv::Command;
 use leasehold::kv::Operation;
 use leasehold::raft::Append;
@@ -135,6 +140,7 @@ fn put() -> PutRequest {
         key: text("key"),
         value: text("value"),
         prev_kv: true,
+        ..PutRequest::default()
     }
 }
 
@@ -144,6 +150,18 @@ fn delete() -> DeleteRangeRequest {
         range: KeyRange::Until(text("b")),
         prev_kv: true,
     }
+}
+
+/// One inside of another one, with something in each branch.
+fn txn() -> TxnRequest {
+    let inner = TxnRequest::new()
+        .when([Compare::version("b", CompareOp::Greater, 0)])
+        .and_then([TxnOp::put("b", "inner")])
+        .or_else([TxnOp::delete("c")]);
+    TxnRequest::new()
+        .when([Compare::mod_revision("a", CompareOp::Equal, 0)])
+        .and_then([TxnOp::put("a", "outer"), TxnOp::txn(inner)])
+        .or_else([TxnOp::get("a")])
 }
 
 fn reply(body: ResponseBody) -> ServerFrame {
@@ -278,6 +296,10 @@ fn messages() -> Vec<Seed> {
         ..RangeRequest::default()
     };
     let compact = CompactionRequest { revision: 3 };
+    let most = TxnRequest {
+        success: vec![TxnOp::delete(""); TXN_PARTS_MAX],
+        ..TxnRequest::default()
+    };
     let target = Some(NodeId(3));
     vec![
         seed("client_messages", "hello", body(0, &client_hello())),
@@ -300,6 +322,17 @@ fn messages() -> Vec<Seed> {
             "client_messages",
             "compact",
             body(1, &call(Request::Compact(compact))),
+        ),
+        seed(
+            "client_messages",
+            "txn",
+            body(1, &call(Request::Txn(txn()))),
+        ),
+        // As much memory as a transaction can be made to take.
+        seed(
+            "client_messages",
+            "txn_of_many_parts",
+            body(1, &call(Request::Txn(most))),
         ),
         seed(
             "client_messages",
@@ -409,6 +442,7 @@ fn commands() -> Vec<Seed> {
             "compact",
             write(Operation::Compact(CompactionRequest { revision: 2 })),
         ),
+        seed("commands", "txn", write(Operation::Txn(txn()))),
         seed(
             "commands",
             "open",
@@ -430,6 +464,10 @@ fn state_machine() -> Vec<Seed> {
     const DELETE: &[u8] = &[0, 3, 0, 3, 0x05, 2, 1];
     const COMPACT: &[u8] = &[0, 3, 7, 5];
     const OTHER: &[u8] = &[0, 3, 0, 0, 0, 1, b'w', 0x09, 0];
+    // The key `a`, if the last write was its own, and another one; else what is there.
+    const SWAP: &[u8] = &[
+        0, 3, 0, 7, 1, 0x05, 0, 9, 0, 2, 0, 0x05, 1, b's', 0, 0x09, 1, b't', 1, 2, 0x05,
+    ];
     const SWEEP: &[u8] = &[12, 1];
     const COMPARE: &[u8] = &[11];
     const READ: &[u8] = &[15, 0, 4, 2, 0, 0, 0, 1];
@@ -444,6 +482,11 @@ fn state_machine() -> Vec<Seed> {
             "kv_model",
             "writes",
             [PUT, PUT, DELETE, PUT, COMPARE, READ].concat(),
+        ),
+        seed(
+            "kv_model",
+            "transactions",
+            [PUT, SWAP, SWAP, COMPARE, DELETE, SWAP, COMPARE, READ].concat(),
         ),
         seed(
             "kv_model",
@@ -580,6 +623,7 @@ fn node() -> Vec<Seed> {
     const APPLY: &[u8] = &[8];
     const PUT: &[u8] = &[21, 0, 0, 0, 0, 0, 0, 0];
     const GET: &[u8] = &[21, 0, 9, 0, 0, 0, 0];
+    const SWAP: &[u8] = &[21, 0, 8, 0, 0, 0, 0, 0];
     const OPEN: &[u8] = &[21, 0, 4, 0, 0, 0, 0];
     const MOVE: &[u8] = &[21, 0, 5, 1, 0, 0, 0, 0];
     const IDLE: &[u8] = &[29];
@@ -621,6 +665,11 @@ fn node() -> Vec<Seed> {
             "node_inputs",
             "elected",
             script(three, &[&elected, PUT, &round, GET, &round]),
+        ),
+        seed(
+            "node_inputs",
+            "swaps",
+            script(three, &[&elected, SWAP, &round, SWAP, &round]),
         ),
         seed(
             "node_inputs",

@@ -22,6 +22,45 @@ pub(crate) enum Action {
     Get(Key, Consistency),
     /// Every key.
     List(Consistency),
+    /// Puts the key if it was last written at this revision, 0 if it does not exist; else reads it.
+    Swap(Key, i64),
+    /// Puts two keys in one transaction.
+    PutBoth(Key, Key),
+    /// Reads two keys in one transaction.
+    GetBoth(Key, Key, Consistency),
+}
+
+impl Action {
+    /// What a read asks for; `None` of a write.
+    pub(crate) fn consistency(self) -> Option<Consistency> {
+        match self {
+            Self::Get(_, consistency) | Self::List(consistency) => Some(consistency),
+            Self::GetBoth(_, _, consistency) => Some(consistency),
+            Self::Put(_) | Self::Delete(_) | Self::Swap(..) | Self::PutBoth(..) => None,
+        }
+    }
+
+    pub(crate) fn is_write(self) -> bool {
+        self.consistency().is_none()
+    }
+
+    /// Whether it puts `key`, or would.
+    pub(crate) fn puts(self, key: Key) -> bool {
+        match self {
+            Self::Put(one) | Self::Swap(one, _) => one == key,
+            Self::PutBoth(one, other) => one == key || other == key,
+            Self::Delete(_) | Self::Get(..) | Self::List(_) | Self::GetBoth(..) => false,
+        }
+    }
+
+    /// The keys that a read shows; `None` for every key.
+    pub(crate) fn shows(self) -> Option<Vec<Key>> {
+        match self {
+            Self::Get(key, _) => Some(vec![key]),
+            Self::GetBoth(one, other, _) => Some(vec![one, other]),
+            _ => None,
+        }
+    }
 }
 
 /// One key as a read found it.
@@ -39,8 +78,10 @@ pub(crate) enum Fate {
     Unknown,
     /// It did not happen and will not.
     NotApplied,
-    /// A put took effect.
+    /// What was to be put was put.
     Written { revision: i64 },
+    /// A swap found the key otherwise than expected, and changed nothing.
+    Unequal { revision: i64, found: Option<Found> },
     /// A delete took effect, and found that many keys.
     Deleted { revision: i64, keys: u64 },
     /// A read was answered.
@@ -71,20 +112,27 @@ impl Operation {
         match self.fate {
             Fate::Unknown | Fate::NotApplied => None,
             Fate::Written { revision }
+            | Fate::Unequal { revision, .. }
             | Fate::Deleted { revision, .. }
             | Fate::Read { revision, .. } => Some(revision),
         }
     }
 
+    /// The keys that its answer shows.
+    pub(crate) fn found(&self) -> &[Found] {
+        match &self.fate {
+            Fate::Read { found, .. } => found,
+            Fate::Unequal { found, .. } => found.as_slice(),
+            _ => &[],
+        }
+    }
+
     /// Whether its answer must be linearizable.
     pub(crate) fn is_linearizable(&self) -> bool {
-        match self.action {
-            Action::Get(_, consistency) | Action::List(consistency) => !matches!(
-                consistency,
-                Consistency::Serializable | Consistency::MaxStaleness(_)
-            ),
-            Action::Put(_) | Action::Delete(_) => true,
-        }
+        !matches!(
+            self.action.consistency(),
+            Some(Consistency::Serializable | Consistency::MaxStaleness(_))
+        )
     }
 }
 

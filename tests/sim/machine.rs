@@ -11,9 +11,9 @@ use std::sync::Arc;
 use leasehold::api::Call;
 use leasehold::api::Consistency;
 use leasehold::api::Error;
-use leasehold::api::RangeRequest;
-use leasehold::api::RangeResponse;
+use leasehold::api::Request;
 use leasehold::api::Response;
+use leasehold::api::ResponseBody;
 use leasehold::kv::Reply;
 use leasehold::node::Input;
 use leasehold::node::Node;
@@ -171,7 +171,7 @@ pub(crate) enum Delivery {
 
 /// A request that was handed to the driver.
 pub(crate) enum Handed {
-    Read { range: RangeRequest, asked: Asked },
+    Read { request: Request, asked: Asked },
     Other,
 }
 
@@ -205,5 +205,5 @@ pub(crate) struct Batch {
 /// One of them.
 pub(crate) struct Candidate {
     pub(crate) arrival: Arrival,
-    pub(crate) source: Option<Source<Result<RangeResponse, Error>>>,
+    pub(crate) source: Option<Source<Result<ResponseBody, Error>>>,
 }

@@ -94,6 +94,10 @@ marks! {
     SearchDecided,
     WriteCheckedAgainstLog,
     RefusalCheckedAgainstLog,
+    SwapCheckedAgainstLog,
+    FailedSwapCheckedAgainstLog,
+    PairCheckedAgainstLog,
+    PairOfReadsCheckedAgainstLog,
 }
 
 /// What a few hundred seeds may miss.

@@ -3,9 +3,8 @@
 //! `leasehold::planted` has the list, `bugs.rs` insists that each is found.
 
 use leasehold::api::Error;
-use leasehold::api::RangeRequest;
-use leasehold::api::RangeResponse;
 use leasehold::api::Request;
+use leasehold::api::ResponseBody;
 use leasehold::kv;
 use leasehold::kv::MemStore;
 use leasehold::node::Answer;
@@ -57,15 +56,15 @@ impl World {
         &mut self,
         node: usize,
         connection: usize,
-        range: &RangeRequest,
-        source: Source<Result<RangeResponse, Error>>,
-    ) -> Source<Result<RangeResponse, Error>> {
+        request: &Request,
+        source: Source<Result<ResponseBody, Error>>,
+    ) -> Source<Result<ResponseBody, Error>> {
         if !planted!(OlderSnapshot) {
             return source;
         }
         let now = self.machines[node].disk.store.clone();
         let before = self.kept(node, connection).store.replace(now);
-        before.map_or(source, |before| read_from(&before, range))
+        before.map_or(source, |before| read_from(&before, request))
     }
 
     /// `LateArrivals`, first half: the batch's state is kept for them.
@@ -93,13 +92,10 @@ impl World {
             let (reads, others): (Vec<Arrival>, Vec<Arrival>) =
                 std::mem::take(&mut session.arrived)
                     .into_iter()
-                    .partition(|arrival| matches!(arrival.call.request, Request::Range(_)));
+                    .partition(|arrival| arrival.call.request.is_read());
             session.arrived = others;
             for arrival in reads {
-                let Request::Range(range) = &arrival.call.request else {
-                    continue;
-                };
-                let source = Some(read_from(&store, range));
+                let source = Some(read_from(&store, &arrival.call.request));
                 batch.candidates.push(Candidate { arrival, source });
             }
         }

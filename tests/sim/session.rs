@@ -12,8 +12,6 @@ use leasehold::api::Consistency;
 use leasehold::api::Error;
 use leasehold::api::ErrorKind;
 use leasehold::api::Limits;
-use leasehold::api::RangeRequest;
-use leasehold::api::RangeResponse;
 use leasehold::api::Request;
 use leasehold::api::Response;
 use leasehold::api::ResponseBody;
@@ -83,9 +81,9 @@ impl World {
             marks.hit(Mark::LeftForTheNextBatch);
         }
         for arrival in session.arrived.drain(..some) {
-            match (&arrival.call.request, arrival.call.consistency) {
-                (Request::Range(_), Consistency::LinearizableQuorum) => handed.push(arrival),
-                (Request::Range(_), _) => candidates.push(Candidate {
+            match (arrival.call.request.is_read(), arrival.call.consistency) {
+                (true, Consistency::LinearizableQuorum) => handed.push(arrival),
+                (true, _) => candidates.push(Candidate {
                     arrival,
                     source: None,
                 }),
@@ -116,12 +114,11 @@ impl World {
                 Consistency::Serializable | Consistency::MaxStaleness(_)
             );
             let reads = batch.lease.is_some() || may_be_old || planted!(MemoizedCheck);
-            if let Request::Range(range) = &candidate.arrival.call.request
-                && reads
-            {
-                let source = self.read_store(node, range);
+            if reads {
+                let request = &candidate.arrival.call.request;
+                let source = self.read_store(node, request);
                 #[cfg(leasehold_bugs)]
-                let source = self.planted_in_reading(node, connection, range, source);
+                let source = self.planted_in_reading(node, connection, request, source);
                 candidate.source = Some(source);
             }
         }
@@ -195,13 +192,13 @@ impl World {
         for (frame, delivery, handed) in answers {
             match (delivery, handed) {
                 (Delivery::Reply(result), _) => self.reply(node, frame, result),
-                (Delivery::Permit(permit), Handed::Read { range, asked }) => {
-                    let source = self.read_store(node, &range);
+                (Delivery::Permit(permit), Handed::Read { request, asked }) => {
+                    let source = self.read_store(node, &request);
                     self.must_answer(node, frame, Authority::Permit(permit), source, asked);
                 }
-                (Delivery::CaughtUp, Handed::Read { range, asked }) => {
+                (Delivery::CaughtUp, Handed::Read { request, asked }) => {
                     let authority = Authority::Serializable(None);
-                    let source = self.read_store(node, &range);
+                    let source = self.read_store(node, &request);
                     self.must_answer(node, frame, authority, source, asked);
                 }
                 (Delivery::Permit(_) | Delivery::CaughtUp, Handed::Other) => {
@@ -235,15 +232,15 @@ impl World {
         for arrival in handed {
             let asked = arrival.asked();
             let Arrival { frame, call, .. } = arrival;
-            let remembered = match &call.request {
-                Request::Range(range) => {
+            let remembered = match call.request.is_read() {
+                true => {
                     self.judge.marks.hit(Mark::ReadHandedOn);
                     Handed::Read {
-                        range: range.clone(),
+                        request: call.request.clone(),
                         asked,
                     }
                 }
-                _ => Handed::Other,
+                false => Handed::Other,
             };
             let session = self.process(node).sessions.get_mut(&connection);
             session
@@ -254,12 +251,8 @@ impl World {
         }
     }
 
-    fn read_store(
-        &self,
-        node: usize,
-        range: &RangeRequest,
-    ) -> Source<Result<RangeResponse, Error>> {
-        read_from(&self.machines[node].disk.store, range)
+    fn read_store(&self, node: usize, request: &Request) -> Source<Result<ResponseBody, Error>> {
+        read_from(&self.machines[node].disk.store, request)
     }
 
     /// Answers a read whose store is known to be far enough.
@@ -268,7 +261,7 @@ impl World {
         node: usize,
         frame: u64,
         authority: Authority,
-        source: Source<Result<RangeResponse, Error>>,
+        source: Source<Result<ResponseBody, Error>>,
         asked: Asked,
     ) {
         if !self.answer_read(node, frame, authority, source, asked) {
@@ -283,7 +276,7 @@ impl World {
         node: usize,
         frame: u64,
         authority: Authority,
-        source: Source<Result<RangeResponse, Error>>,
+        source: Source<Result<ResponseBody, Error>>,
         asked: Asked,
     ) -> bool {
         let reader = Reader {
@@ -306,22 +299,27 @@ impl World {
             read: Some(read),
             ..ResponseHeader::default()
         };
-        let result = answer.found.map(|found| Response {
-            header,
-            body: ResponseBody::Range(found),
-        });
+        let result = answer.found.map(|body| Response { header, body });
         self.reply(node, frame, result);
         true
     }
 }
 
-/// What `range` finds in one state of a store.
+/// What a read finds in one state of a store.
 pub(crate) fn read_from(
     store: &MemStore,
-    range: &RangeRequest,
-) -> Source<Result<RangeResponse, Error>> {
+    request: &Request,
+) -> Source<Result<ResponseBody, Error>> {
     let progress = kv::progress(store).expect("memory does not fail");
-    let found = kv::range(store, range, &Limits::DEFAULT).expect("memory does not fail");
+    let found = match request {
+        Request::Range(range) => kv::range(store, range, &Limits::DEFAULT)
+            .expect("memory does not fail")
+            .map(ResponseBody::Range),
+        Request::Txn(txn) => kv::read_txn(store, txn)
+            .expect("memory does not fail")
+            .map(ResponseBody::Txn),
+        other => unreachable!("{other:?} is no read"),
+    };
     Source {
         found,
         applied: progress.applied.index,

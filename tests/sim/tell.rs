@@ -1,11 +1,21 @@
 //! Messages in words, as the golden conversations of `src/raft` tell them.
 
 use leasehold::api::Call;
+use leasehold::api::Compare;
+use leasehold::api::CompareTarget;
+use leasehold::api::DeleteRangeRequest;
 use leasehold::api::Error;
 use leasehold::api::KeyRange;
+use leasehold::api::PutRequest;
+use leasehold::api::RangeRequest;
+use leasehold::api::RangeResponse;
 use leasehold::api::Request;
 use leasehold::api::Response;
 use leasehold::api::ResponseBody;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnOpResponse;
+use leasehold::api::TxnRequest;
+use leasehold::api::TxnResponse;
 use leasehold::raft::Ballot;
 use leasehold::raft::Envelope;
 use leasehold::raft::Heard;
@@ -134,19 +144,13 @@ pub(crate) fn unsaved(unsaved: &Unsaved) -> String {
 /// What a client asks.
 pub(crate) fn call(call: &Call) -> String {
     let text = match &call.request {
-        Request::Put(put) => {
-            let value = history::value(&put.value).unwrap_or_default();
-            format!("put {} = {value}", key(&put.key))
+        Request::Put(put) => write(put),
+        Request::DeleteRange(delete) => removal(delete),
+        Request::Range(range) => format!("{} {:?}", read(range), call.consistency),
+        Request::Txn(txn) if txn.is_read_only() => {
+            format!("{} {:?}", transaction(txn), call.consistency)
         }
-        Request::DeleteRange(delete) => format!("delete {}", key(&delete.key)),
-        Request::Range(range) => {
-            let all = if range.range == KeyRange::Single {
-                ""
-            } else {
-                "*"
-            };
-            format!("get {}{all} {:?}", key(&range.key), call.consistency)
-        }
+        Request::Txn(txn) => transaction(txn),
         other => format!("{other:?}"),
     };
     let least = match call.min_revision {
@@ -160,6 +164,49 @@ pub(crate) fn call(call: &Call) -> String {
     format!("{text}{least}{}", session.unwrap_or_default())
 }
 
+fn write(put: &PutRequest) -> String {
+    let value = history::value(&put.value).unwrap_or_default();
+    format!("put {} = {value}", key(&put.key))
+}
+
+fn removal(delete: &DeleteRangeRequest) -> String {
+    format!("delete {}", key(&delete.key))
+}
+
+fn read(range: &RangeRequest) -> String {
+    let all = if range.range == KeyRange::Single {
+        ""
+    } else {
+        "*"
+    };
+    format!("get {}{all}", key(&range.key))
+}
+
+/// `if k0 Equal 3 {put k0 = 7} else {get k0}`
+fn transaction(txn: &TxnRequest) -> String {
+    let ops = |ops: &[TxnOp]| {
+        let told = ops.iter().map(|op| match op {
+            TxnOp::Put(put) => write(put),
+            TxnOp::DeleteRange(delete) => removal(delete),
+            TxnOp::Range(range) => read(range),
+            TxnOp::Txn(inner) => transaction(inner),
+        });
+        format!("{{{}}}", told.collect::<Vec<_>>().join(", "))
+    };
+    if txn.compare.is_empty() {
+        return ops(&txn.success);
+    }
+    let compare = |compare: &Compare| match &compare.target {
+        CompareTarget::ModRevision(revision) => {
+            format!("{} {:?} {revision}", key(&compare.key), compare.op)
+        }
+        other => format!("{} {:?} {other:?}", key(&compare.key), compare.op),
+    };
+    let compares: Vec<_> = txn.compare.iter().map(compare).collect();
+    let (yes, no) = (ops(&txn.success), ops(&txn.failure));
+    format!("if {} {yes} else {no}", compares.join(", "))
+}
+
 /// What a client hears.
 pub(crate) fn outcome(result: &Result<Response, Error>) -> String {
     let response = match result {
@@ -170,18 +217,32 @@ pub(crate) fn outcome(result: &Result<Response, Error>) -> String {
     let path = response.header.read.as_ref().map(|read| read.path.name());
     let path = path.map(|path| format!(" by {path}")).unwrap_or_default();
     match &response.body {
-        ResponseBody::Range(range) => {
-            let found = range.kvs.iter().map(|kv| {
-                let value = history::value(&kv.value).unwrap_or_default();
-                format!("{} = {value} of {}", key(&kv.key), kv.mod_revision)
-            });
-            let found: Vec<_> = found.collect();
-            format!("at {at}{path}: {}", found.join(", "))
-        }
+        ResponseBody::Range(range) => format!("at {at}{path}: {}", found(range)),
+        ResponseBody::Txn(txn) => format!("at {at}{path}: {}", done(txn)),
         ResponseBody::Put(_) => format!("written at {at}"),
         ResponseBody::DeleteRange(delete) => format!("at {at}: {} deleted", delete.deleted),
         other => format!("at {at}: {other:?}"),
     }
+}
+
+fn found(range: &RangeResponse) -> String {
+    let found = range.kvs.iter().map(|kv| {
+        let value = history::value(&kv.value).unwrap_or_default();
+        format!("{} = {value} of {}", key(&kv.key), kv.mod_revision)
+    });
+    found.collect::<Vec<_>>().join(", ")
+}
+
+/// What a transaction did; `else` is the branch for what did not compare.
+fn done(txn: &TxnResponse) -> String {
+    let branch = if txn.succeeded { "" } else { "else " };
+    let told = txn.responses.iter().map(|response| match response {
+        TxnOpResponse::Range(range) => found(range),
+        TxnOpResponse::Put(_) => "written".to_owned(),
+        TxnOpResponse::DeleteRange(delete) => format!("{} deleted", delete.deleted),
+        TxnOpResponse::Txn(inner) => done(inner),
+    });
+    format!("{branch}{{{}}}", told.collect::<Vec<_>>().join(", "))
 }
 
 fn key(key: &[u8]) -> String {

@@ -5,6 +5,7 @@
 //! retried once its outcome is unknown. *Probes* keep asking one node, whatever it says: they are
 //! who would meet a deposed leader that still answers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use leasehold::api::DeleteRangeRequest;
 use leasehold::api::Error;
 use leasehold::api::ErrorKind;
 use leasehold::api::KeyRange;
+use leasehold::api::KeyValue;
 use leasehold::api::Outcome;
 use leasehold::api::PutRequest;
 use leasehold::api::RangeRequest;
@@ -21,6 +23,10 @@ use leasehold::api::Request;
 use leasehold::api::Response;
 use leasehold::api::ResponseBody;
 use leasehold::api::SessionCall;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnOpResponse;
+use leasehold::api::TxnRequest;
+use leasehold::api::TxnResponse;
 use leasehold::types::SessionId;
 
 use crate::clock::MS;
@@ -33,6 +39,7 @@ use crate::history::Action;
 use crate::history::Fate;
 use crate::history::Found;
 use crate::history::History;
+use crate::history::Key;
 use crate::marks::Mark;
 use crate::options::Options;
 use crate::tell;
@@ -78,6 +85,8 @@ pub(crate) struct Client {
     /// The newest revision it has been shown; and whether it says so when it reads.
     pub(crate) seen: i64,
     pub(crate) says_what_it_has_seen: bool,
+    /// The mod revisions that it was shown last, by key.
+    found: BTreeMap<Key, i64>,
     pub(crate) node: usize,
     /// Takes no for an answer, and follows nobody's advice.
     pinned: bool,
@@ -157,6 +166,7 @@ impl Client {
             sequence: 0,
             acknowledged: 0,
             seen: 0,
+            found: BTreeMap::new(),
             says_what_it_has_seen: kind != Kind::Puppet && dice.chance(0.4),
             node: match kind {
                 Kind::Probe(node) => node,
@@ -169,6 +179,31 @@ impl Client {
             travels: 0,
             rides: None,
             dice,
+        }
+    }
+}
+
+impl Client {
+    /// Notes the mod revisions that an answer shows, for the next swap.
+    fn remember(&mut self, fate: &Fate) {
+        let operation = self.current.as_ref().and_then(|current| current.operation);
+        let Some((_, action)) = operation else { return };
+        match (fate, action) {
+            (Fate::Written { revision }, Action::Put(key) | Action::Swap(key, _)) => {
+                self.found.insert(key, *revision);
+            }
+            (Fate::Unequal { found: None, .. }, Action::Swap(key, _)) => {
+                self.found.remove(&key);
+            }
+            (Fate::Unequal { found, .. }, _) => {
+                self.found
+                    .extend(found.iter().map(|found| (found.key, found.mod_revision)));
+            }
+            (Fate::Read { found, .. }, _) => {
+                self.found
+                    .extend(found.iter().map(|found| (found.key, found.mod_revision)));
+            }
+            _ => {}
         }
     }
 }
@@ -233,15 +268,22 @@ impl World {
             Kind::Probe(_) => Action::Get(key, *dice.pick(&PROBE_READS)),
             Kind::Worker if quiet => Action::Get(key, *dice.pick(&READS)),
             Kind::Worker => match dice.between(0, 99) {
-                0..=44 => Action::Put(key),
+                0..=29 => Action::Put(key),
+                30..=39 => {
+                    let seen = this.found.get(&key).copied().unwrap_or_default();
+                    Action::Swap(key, seen)
+                }
+                // No key may be written twice.
+                40..=44 if keys > 1 => Action::PutBoth(key, (key + 1) % keys),
+                40..=44 => Action::Put(key),
                 45..=51 => Action::Delete(key),
-                52..=94 => Action::Get(key, *dice.pick(&READS)),
+                52..=59 => Action::GetBoth(key, (key + 1) % keys, *dice.pick(&READS)),
+                60..=94 => Action::Get(key, *dice.pick(&READS)),
                 _ => Action::List(*dice.pick(&READS)),
             },
         };
-        let reads = matches!(action, Action::Get(..) | Action::List(_));
         let alone = this.rides.is_none();
-        if reads && alone && this.kind == Kind::Worker && this.dice.chance(0.25) {
+        if !action.is_write() && alone && this.kind == Kind::Worker && this.dice.chance(0.25) {
             let nodes = self.machines.len() as u64;
             this.node = this.dice.between(0, nodes - 1) as usize;
         }
@@ -252,8 +294,7 @@ impl World {
     /// has.
     fn min_revision(&mut self, client: usize, action: Action) -> i64 {
         let this = &mut self.workload.clients[client];
-        let reads = matches!(action, Action::Get(..) | Action::List(_));
-        if !reads || !this.says_what_it_has_seen {
+        if action.is_write() || !this.says_what_it_has_seen {
             return 0;
         }
         let dreams = this.kind == Kind::Worker && this.dice.chance(0.02);
@@ -262,7 +303,7 @@ impl World {
 
     /// The client begins `action` now.
     pub(crate) fn begin(&mut self, client: usize, action: Action) {
-        let is_write = matches!(action, Action::Put(_) | Action::Delete(_));
+        let is_write = action.is_write();
         let this = &self.workload.clients[client];
         if is_write && this.sessions && this.session.is_none() {
             return self.begin_current(client, None);
@@ -276,7 +317,7 @@ impl World {
     fn begin_current(&mut self, client: usize, operation: Option<(u64, Action)>) {
         let now = self.now;
         let this = &mut self.workload.clients[client];
-        let is_write = matches!(operation, Some((_, Action::Put(_) | Action::Delete(_))));
+        let is_write = operation.is_some_and(|(_, action)| action.is_write());
         let sequence = (is_write && this.session.is_some()).then(|| {
             this.sequence += 1;
             this.sequence
@@ -430,10 +471,9 @@ impl World {
             _ => {}
         }
         let is_write = current.sequence.is_some()
-            || matches!(
-                current.operation,
-                None | Some((_, Action::Put(_) | Action::Delete(_)))
-            );
+            || current
+                .operation
+                .is_none_or(|(_, action)| action.is_write());
         if is_write && error.outcome != Outcome::NotApplied {
             current.some_unknown = true;
             self.judge.marks.hit(Mark::OutcomeUnknown);
@@ -519,23 +559,32 @@ impl World {
                     .header
                     .read
                     .expect("reads say how they were served");
-                let found = range.kvs.iter().map(|kv| Found {
-                    key: history::key(&kv.key).expect("only such keys are written"),
-                    value: history::value(&kv.value).expect("only such values are written"),
-                    mod_revision: kv.mod_revision,
-                });
                 Fate::Read {
                     revision,
                     path: read.path,
                     leased: !read.lease_remaining.is_zero(),
-                    found: found.collect(),
+                    found: range.kvs.iter().map(found).collect(),
                 }
             }
+            ResponseBody::Txn(txn) => match (response.header.read, txn.succeeded) {
+                (Some(read), _) => Fate::Read {
+                    revision,
+                    path: read.path,
+                    leased: !read.lease_remaining.is_zero(),
+                    found: found_in(&txn),
+                },
+                (None, true) => Fate::Written { revision },
+                (None, false) => Fate::Unequal {
+                    revision,
+                    found: found_in(&txn).first().copied(),
+                },
+            },
             ResponseBody::Status(_)
             | ResponseBody::MoveLeader
             | ResponseBody::Compact
             | ResponseBody::LeaderLeaseReport(_) => Fate::Unknown,
         };
+        this.remember(&fate);
         self.client_finishes(client, fate);
     }
 
@@ -623,10 +672,8 @@ const PROBE_READS: [Consistency; 6] = [
 ];
 
 fn consistency(operation: Option<(u64, Action)>) -> Consistency {
-    match operation {
-        Some((_, Action::Get(_, consistency) | Action::List(consistency))) => consistency,
-        _ => Consistency::default(),
-    }
+    let asked = operation.and_then(|(_, action)| action.consistency());
+    asked.unwrap_or_default()
 }
 
 fn request(operation: Option<(u64, Action)>) -> Request {
@@ -636,6 +683,7 @@ fn request(operation: Option<(u64, Action)>) -> Request {
             key: history::name(key),
             value: history::bytes(number),
             prev_kv: false,
+            ..PutRequest::default()
         }),
         Some((_, Action::Delete(key))) => Request::DeleteRange(DeleteRangeRequest {
             key: history::name(key),
@@ -650,5 +698,39 @@ fn request(operation: Option<(u64, Action)>) -> Request {
             range: KeyRange::Prefix,
             ..RangeRequest::default()
         }),
+        Some((number, Action::Swap(key, expected))) => Request::Txn(TxnRequest::compare_and_swap(
+            history::name(key),
+            expected,
+            history::bytes(number),
+        )),
+        Some((number, Action::PutBoth(one, other))) => {
+            let put = |key| TxnOp::put(history::name(key), history::bytes(number));
+            Request::Txn(TxnRequest::new().and_then([put(one), put(other)]))
+        }
+        Some((_, Action::GetBoth(one, other, _))) => {
+            let get = |key| TxnOp::get(history::name(key));
+            // The second one in a transaction of its own, which sees the same state.
+            let second = TxnRequest::new().and_then([get(other)]);
+            Request::Txn(TxnRequest::new().and_then([get(one), TxnOp::txn(second)]))
+        }
     }
+}
+
+/// One key as a reply has it.
+fn found(kv: &KeyValue) -> Found {
+    Found {
+        key: history::key(&kv.key).expect("only such keys are written"),
+        value: history::value(&kv.value).expect("only such values are written"),
+        mod_revision: kv.mod_revision,
+    }
+}
+
+/// Every key that a transaction's reply shows, in order.
+fn found_in(txn: &TxnResponse) -> Vec<Found> {
+    let shown = txn.responses.iter().map(|response| match response {
+        TxnOpResponse::Range(range) => range.kvs.iter().map(found).collect(),
+        TxnOpResponse::Txn(inner) => found_in(inner),
+        TxnOpResponse::Put(_) | TxnOpResponse::DeleteRange(_) => Vec::new(),
+    });
+    shown.flatten().collect()
 }

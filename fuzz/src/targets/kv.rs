@@ -6,16 +6,26 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use leasehold::api::ClusterInfo;
 use leasehold::api::CompactionRequest;
+use leasehold::api::Compare;
+use leasehold::api::CompareOp;
+use leasehold::api::CompareTarget;
 use leasehold::api::DeleteRangeRequest;
+use leasehold::api::DeleteRangeResponse;
 use leasehold::api::ErrorKind;
 use leasehold::api::KeyRange;
 use leasehold::api::KeyValue;
 use leasehold::api::Limits;
 use leasehold::api::Outcome;
 use leasehold::api::PutRequest;
+use leasehold::api::PutResponse;
 use leasehold::api::RangeRequest;
+use leasehold::api::RangeResponse;
 use leasehold::api::ResponseBody;
 use leasehold::api::SessionCall;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnOpResponse;
+use leasehold::api::TxnRequest;
+use leasehold::api::TxnResponse;
 use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::CompactionBudget;
@@ -37,6 +47,7 @@ use super::meter;
 use super::ranges;
 use super::ranges::Held;
 use super::ranges::History;
+use super::ranges::State;
 use super::trace::say;
 
 /// Steps of one input; what follows is not read.
@@ -64,7 +75,7 @@ pub fn commands(data: &[u8]) {
         operation: Operation::Put(PutRequest {
             key: Bytes::from_static(b"k"),
             value: Bytes::from_static(b"v"),
-            prev_kv: false,
+            ..PutRequest::default()
         }),
     };
     kv::apply(&mut store, two, Some(&put.encode())).expect("memory does not fail");
@@ -320,7 +331,11 @@ fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
             revision: draw.number(&[0, revision as u64]) as i64,
         });
     }
-    if draw.byte() % 4 < 3 {
+    let kind = draw.byte() % 8;
+    if kind == 7 {
+        return Operation::Txn(txn(draw, revision));
+    }
+    if kind % 4 < 3 {
         let large = draw.one_in(16);
         let value = draw.bytes(12);
         return Operation::Put(PutRequest {
@@ -330,6 +345,7 @@ fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
                 false => Bytes::copy_from_slice(value),
             },
             prev_kv: draw.bool(),
+            ..PutRequest::default()
         });
     }
     Operation::DeleteRange(DeleteRangeRequest {
@@ -337,6 +353,40 @@ fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
         range: range(draw),
         prev_kv: draw.bool(),
     })
+}
+
+/// A transaction of single keys, many of them the same; nested ones are for the unit tests.
+fn txn(draw: &mut Draw<'_>, revision: i64) -> TxnRequest {
+    let compares = draw.below(3);
+    let compare = |draw: &mut Draw<'_>| {
+        let (key, version) = (key(draw), draw.bool());
+        let given = draw.number(&[0, 1, revision as u64]) as i64;
+        let op = draw.of(&[
+            CompareOp::Equal,
+            CompareOp::NotEqual,
+            CompareOp::Less,
+            CompareOp::Greater,
+        ]);
+        match version {
+            true => Compare::version(key, op, given),
+            false => Compare::mod_revision(key, op, given),
+        }
+    };
+    let compare = (0..compares).map(|_| compare(draw)).collect();
+    TxnRequest {
+        compare,
+        success: ops(draw),
+        failure: ops(draw),
+    }
+}
+
+fn ops(draw: &mut Draw<'_>) -> Vec<TxnOp> {
+    let op = |draw: &mut Draw<'_>| match draw.below(4) {
+        0 => TxnOp::put(key(draw), Bytes::copy_from_slice(draw.bytes(12))),
+        1 => TxnOp::delete(key(draw)),
+        _ => TxnOp::get(key(draw)),
+    };
+    (0..draw.below(4)).map(|_| op(draw)).collect()
 }
 
 /// What the state machine should be: maps, and the rules of README and `kv/mod.rs`.
@@ -469,41 +519,65 @@ impl Model {
                 }
                 possible.then_some(ResponseBody::Compact)
             }
-            Operation::Put(put) if put.key.is_empty() => None,
-            Operation::Put(put) => {
-                let revision = self.revision() + 1;
+            Operation::Put(request) => {
                 let mut state = self.history.now().clone();
-                let old = state.get(&put.key).cloned();
-                let kv = KeyValue {
-                    key: put.key.clone(),
-                    value: put.value.clone(),
-                    create_revision: old.as_ref().map_or(revision, |old| old.create_revision),
-                    mod_revision: revision,
-                    version: old.as_ref().map_or(1, |old| old.version + 1),
-                    lease: 0,
-                };
-                state.insert(put.key.clone(), kv);
+                let answer = put(&mut state, self.revision() + 1, request)?;
                 self.history.push(state);
-                let prev_kv = old.filter(|_| put.prev_kv);
-                Some(ResponseBody::Put(leasehold::api::PutResponse { prev_kv }))
+                Some(ResponseBody::Put(answer))
             }
-            Operation::DeleteRange(delete) => {
-                if delete.range == KeyRange::Single && delete.key.is_empty() {
-                    return None;
-                }
-                let old = ranges::within(self.history.now(), &delete.key, &delete.range);
-                if !old.is_empty() {
-                    let mut state = self.history.now().clone();
-                    state.retain(|key, _| old.iter().all(|kv| kv.key != key));
+            Operation::DeleteRange(request) => {
+                let mut state = self.history.now().clone();
+                let answer = delete(&mut state, request)?;
+                if answer.deleted > 0 {
                     self.history.push(state);
                 }
-                let deleted = old.len() as u64;
-                let prev_kvs = if delete.prev_kv { old } else { Vec::new() };
-                Some(ResponseBody::DeleteRange(
-                    leasehold::api::DeleteRangeResponse { deleted, prev_kvs },
-                ))
+                Some(ResponseBody::DeleteRange(answer))
             }
+            Operation::Txn(txn) => self.transact(txn).map(ResponseBody::Txn),
         }
+    }
+
+    fn transact(&mut self, txn: &TxnRequest) -> Option<TxnResponse> {
+        if writes_twice(&txn.success) || writes_twice(&txn.failure) {
+            return None;
+        }
+        let mut state = self.history.now().clone();
+        let succeeded = txn.compare.iter().all(|compare| holds(&state, compare));
+        let branch = match succeeded {
+            true => &txn.success,
+            false => &txn.failure,
+        };
+        let mut changes = false;
+        let mut responses = Vec::new();
+        for op in branch {
+            responses.push(match op {
+                TxnOp::Put(request) => {
+                    changes = true;
+                    TxnOpResponse::Put(put(&mut state, self.revision() + 1, request)?)
+                }
+                TxnOp::DeleteRange(request) => {
+                    let answer = delete(&mut state, request)?;
+                    changes |= answer.deleted > 0;
+                    TxnOpResponse::DeleteRange(answer)
+                }
+                TxnOp::Range(request) => {
+                    let kvs = ranges::within(&state, &request.key, &request.range);
+                    TxnOpResponse::Range(RangeResponse {
+                        count: kvs.len() as u64,
+                        more: false,
+                        kvs,
+                    })
+                }
+                TxnOp::Txn(_) => unreachable!("none are drawn"),
+            });
+        }
+        if changes {
+            self.history.push(state);
+        }
+        Some(TxnResponse {
+            succeeded,
+            responses,
+        })
     }
 
     fn matches(&self, expected: Option<ResponseBody>, reply: &Reply) {
@@ -515,11 +589,78 @@ impl Model {
     }
 }
 
+/// `None` if the put is refused.
+fn put(state: &mut State, revision: i64, put: &PutRequest) -> Option<PutResponse> {
+    if put.key.is_empty() {
+        return None;
+    }
+    let old = state.get(&put.key).cloned();
+    let kv = KeyValue {
+        key: put.key.clone(),
+        value: put.value.clone(),
+        create_revision: old.as_ref().map_or(revision, |old| old.create_revision),
+        mod_revision: revision,
+        version: old.as_ref().map_or(1, |old| old.version + 1),
+        lease: 0,
+    };
+    state.insert(put.key.clone(), kv);
+    let prev_kv = old.filter(|_| put.prev_kv);
+    Some(PutResponse { prev_kv })
+}
+
+/// `None` if the delete is refused.
+fn delete(state: &mut State, delete: &DeleteRangeRequest) -> Option<DeleteRangeResponse> {
+    if delete.range == KeyRange::Single && delete.key.is_empty() {
+        return None;
+    }
+    let old = ranges::within(state, &delete.key, &delete.range);
+    state.retain(|key, _| old.iter().all(|kv| kv.key != key));
+    let deleted = old.len() as u64;
+    let prev_kvs = if delete.prev_kv { old } else { Vec::new() };
+    Some(DeleteRangeResponse { deleted, prev_kvs })
+}
+
+fn holds(state: &State, compare: &Compare) -> bool {
+    let found = state.get(&compare.key);
+    let (there, given) = match &compare.target {
+        CompareTarget::Version(given) => (found.map_or(0, |kv| kv.version), *given),
+        CompareTarget::ModRevision(given) => (found.map_or(0, |kv| kv.mod_revision), *given),
+        _ => unreachable!("none are drawn"),
+    };
+    match compare.op {
+        CompareOp::Equal => there == given,
+        CompareOp::NotEqual => there != given,
+        CompareOp::Less => there < given,
+        CompareOp::Greater => there > given,
+    }
+}
+
+/// Whether two puts of a branch, or a put and a delete, are of one key.
+fn writes_twice(ops: &[TxnOp]) -> bool {
+    let puts = |key: &Bytes| {
+        let same = |op: &&TxnOp| matches!(op, TxnOp::Put(put) if put.key == key);
+        ops.iter().filter(same).count()
+    };
+    ops.iter().any(|op| match op {
+        TxnOp::Put(put) => puts(&put.key) > 1,
+        TxnOp::DeleteRange(delete) => puts(&delete.key) > 0,
+        TxnOp::Range(_) | TxnOp::Txn(_) => false,
+    })
+}
+
+/// What of a reply may be too large to be kept for a retry.
 fn previous_bytes(reply: &Reply) -> usize {
     let bytes = |kv: &KeyValue| kv.key.len() + kv.value.len();
     match &reply.result {
         Ok(Some(ResponseBody::Put(put))) => put.prev_kv.as_ref().map_or(0, bytes),
         Ok(Some(ResponseBody::DeleteRange(delete))) => delete.prev_kvs.iter().map(bytes).sum(),
+        Ok(Some(ResponseBody::Txn(txn))) => {
+            let shown = txn.responses.iter().map(|response| match response {
+                TxnOpResponse::Range(range) => range.kvs.iter().map(bytes).sum(),
+                _ => 0,
+            });
+            shown.sum()
+        }
         _ => 0,
     }
 }

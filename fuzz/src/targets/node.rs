@@ -21,7 +21,10 @@ use leasehold::api::PutRequest;
 use leasehold::api::RangeRequest;
 use leasehold::api::Request;
 use leasehold::api::Response;
+use leasehold::api::ResponseBody;
 use leasehold::api::SessionCall;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnRequest;
 use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::Fault;
@@ -172,6 +175,7 @@ impl World {
                 key,
                 value: mine,
                 prev_kv: draw.bool(),
+                ..PutRequest::default()
             }),
             3 => Request::DeleteRange(DeleteRangeRequest {
                 key,
@@ -186,6 +190,10 @@ impl World {
             7 => Request::Compact(CompactionRequest {
                 revision: draw.of(&[2, 1, i64::MAX]),
             }),
+            8 => {
+                let expected = draw.of(&[0, 2, 3]);
+                Request::Txn(TxnRequest::compare_and_swap(key, expected, mine))
+            }
             _ => Request::Range(RangeRequest {
                 key,
                 ..RangeRequest::default()
@@ -223,8 +231,8 @@ impl World {
             };
             match kv::apply(&mut self.store, entry.id, command) {
                 Ok(reply) => {
-                    if reply.result.is_ok() {
-                        self.note_applied(command);
+                    if let Ok(body) = &reply.result {
+                        self.note_applied(command, body.as_ref());
                     }
                     replies.push((entry.id, reply));
                 }
@@ -238,12 +246,21 @@ impl World {
         self.handle(Input::Applied(replies));
     }
 
-    fn note_applied(&mut self, command: Option<&[u8]>) {
-        let put = command.map(Command::decode);
-        if let Some(Ok(Command::Write {
-            operation: Operation::Put(put),
-            ..
-        })) = put
+    fn note_applied(&mut self, command: Option<&[u8]>, body: Option<&ResponseBody>) {
+        let Some(Ok(Command::Write { operation, .. })) = command.map(Command::decode) else {
+            return;
+        };
+        let put = match (&operation, body) {
+            (Operation::Put(put), _) => Some(put),
+            (Operation::Txn(txn), Some(ResponseBody::Txn(done))) if done.succeeded => {
+                txn.success.iter().find_map(|op| match op {
+                    TxnOp::Put(put) => Some(put),
+                    _ => None,
+                })
+            }
+            _ => None,
+        };
+        if let Some(put) = put
             && let Ok(number) = <[u8; 8]>::try_from(put.value.as_ref())
         {
             let number = u64::from_be_bytes(number);

@@ -5,8 +5,11 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use bytes::BytesMut;
 use leasehold::api;
+use leasehold::api::Compare;
 use leasehold::api::Limits;
 use leasehold::api::Request;
+use leasehold::api::TXN_PARTS_MAX;
+use leasehold::api::TxnOp;
 use leasehold::kv::Command;
 use leasehold::kv::Operation;
 use leasehold::raft::COMMAND_BYTES_MAX;
@@ -60,11 +63,15 @@ pub fn client_messages(data: &[u8]) {
     let Some((kind, body)) = data.split_first() else {
         return;
     };
-    // What a stranger with a certificate sends may cost little more than its own length.
+    // What a stranger with a certificate sends may cost little more than its own length, and the
+    // parts of a transaction, of which there is a bounded number; a list doubles as it grows.
     let most = 4 * body.len() + (64 << 10);
     if kind % 2 == 0 {
         message::<ClientHello>(body, most);
-    } else if let Some(frame) = message::<ClientFrame>(body, most) {
+        return;
+    }
+    let parts = body.len().min(TXN_PARTS_MAX) * size_of::<TxnOp>().max(size_of::<Compare>());
+    if let Some(frame) = message::<ClientFrame>(body, most + 4 * parts) {
         fits_the_log(frame);
     }
 }
@@ -148,6 +155,7 @@ fn fits_the_log(frame: ClientFrame) {
     let operation = match call.request {
         Request::Put(put) => Operation::Put(put),
         Request::DeleteRange(delete) => Operation::DeleteRange(delete),
+        Request::Txn(txn) => Operation::Txn(txn),
         _ => return,
     };
     let command = Command::Write {

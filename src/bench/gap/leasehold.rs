@@ -82,6 +82,7 @@ impl Prober for LeaseholdProber {
             key: KEY,
             value: KEY,
             prev_kv: false,
+            ..PutRequest::default()
         });
         self.asks(member, request).await
     }

@@ -15,6 +15,8 @@ use crate::api::PutResponse;
 use crate::api::RangeResponse;
 use crate::api::ReadInfo;
 use crate::api::ResponseHeader;
+use crate::api::TxnOpResponse;
+use crate::api::TxnResponse;
 
 /// A whole document as `fields` shows it: each of its leaves on a line, with the way to it.
 ///
@@ -76,26 +78,95 @@ struct Pair {
 }
 
 #[derive(Serialize)]
-struct Get {
-    header: Header,
+struct Found {
     kvs: Vec<Pair>,
     more: bool,
     count: u64,
 }
 
 #[derive(Serialize)]
-struct Put {
-    header: Header,
+struct Written {
     #[serde(skip_serializing_if = "Option::is_none")]
     prev_kv: Option<Pair>,
 }
 
 #[derive(Serialize)]
-struct Delete {
-    header: Header,
+struct Gone {
     deleted: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     prev_kvs: Vec<Pair>,
+}
+
+#[derive(Serialize)]
+struct Txn {
+    succeeded: bool,
+    responses: Vec<Op>,
+}
+
+/// As etcdctl shows them, whose programs know these names.
+#[derive(Serialize)]
+struct Op {
+    #[serde(rename = "Response")]
+    response: OpResponse,
+}
+
+#[derive(Serialize)]
+enum OpResponse {
+    #[serde(rename = "ResponseRange")]
+    Range(Found),
+    #[serde(rename = "ResponsePut")]
+    Put(Written),
+    #[serde(rename = "ResponseDeleteRange")]
+    DeleteRange(Gone),
+    #[serde(rename = "ResponseTxn")]
+    Txn(Txn),
+}
+
+/// A reply with its header.
+#[derive(Serialize)]
+struct Whole<T> {
+    header: Header,
+    #[serde(flatten)]
+    body: T,
+}
+
+#[derive(Serialize)]
+struct Nothing {}
+
+fn found(range: &RangeResponse) -> Found {
+    Found {
+        kvs: range.kvs.iter().map(pair).collect(),
+        more: range.more,
+        count: range.count,
+    }
+}
+
+fn written(put: &PutResponse) -> Written {
+    Written {
+        prev_kv: put.prev_kv.as_ref().map(pair),
+    }
+}
+
+fn gone(delete: &DeleteRangeResponse) -> Gone {
+    Gone {
+        deleted: delete.deleted,
+        prev_kvs: delete.prev_kvs.iter().map(pair).collect(),
+    }
+}
+
+fn done(txn: &TxnResponse) -> Txn {
+    let op = |response: &TxnOpResponse| Op {
+        response: match response {
+            TxnOpResponse::Range(range) => OpResponse::Range(found(range)),
+            TxnOpResponse::Put(put) => OpResponse::Put(written(put)),
+            TxnOpResponse::DeleteRange(delete) => OpResponse::DeleteRange(gone(delete)),
+            TxnOpResponse::Txn(inner) => OpResponse::Txn(done(inner)),
+        },
+    };
+    Txn {
+        succeeded: txn.succeeded,
+        responses: txn.responses.iter().map(op).collect(),
+    }
 }
 
 pub(super) fn get(
@@ -103,13 +174,7 @@ pub(super) fn get(
     reply_header: &ResponseHeader,
     range: &RangeResponse,
 ) -> io::Result<()> {
-    let document = Get {
-        header: header(reply_header),
-        kvs: range.kvs.iter().map(pair).collect(),
-        more: range.more,
-        count: range.count,
-    };
-    line(out, &document)
+    whole(out, reply_header, found(range))
 }
 
 pub(super) fn put(
@@ -117,11 +182,7 @@ pub(super) fn put(
     reply_header: &ResponseHeader,
     put: &PutResponse,
 ) -> io::Result<()> {
-    let document = Put {
-        header: header(reply_header),
-        prev_kv: put.prev_kv.as_ref().map(pair),
-    };
-    line(out, &document)
+    whole(out, reply_header, written(put))
 }
 
 pub(super) fn delete(
@@ -129,12 +190,28 @@ pub(super) fn delete(
     reply_header: &ResponseHeader,
     delete: &DeleteRangeResponse,
 ) -> io::Result<()> {
-    let document = Delete {
-        header: header(reply_header),
-        deleted: delete.deleted,
-        prev_kvs: delete.prev_kvs.iter().map(pair).collect(),
-    };
-    line(out, &document)
+    whole(out, reply_header, gone(delete))
+}
+
+pub(super) fn txn(
+    out: &mut impl Write,
+    reply_header: &ResponseHeader,
+    txn: &TxnResponse,
+) -> io::Result<()> {
+    whole(out, reply_header, done(txn))
+}
+
+pub(super) fn compacted(out: &mut impl Write, reply_header: &ResponseHeader) -> io::Result<()> {
+    whole(out, reply_header, Nothing {})
+}
+
+fn whole(
+    out: &mut impl Write,
+    reply_header: &ResponseHeader,
+    body: impl Serialize,
+) -> io::Result<()> {
+    let header = header(reply_header);
+    line(out, &Whole { header, body })
 }
 
 pub(super) fn line(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {

@@ -21,6 +21,8 @@ use crate::api::KeyValue;
 use crate::api::PutResponse;
 use crate::api::RangeResponse;
 use crate::api::ResponseHeader;
+use crate::api::TxnOpResponse;
+use crate::api::TxnResponse;
 
 /// How keys and values are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,10 +59,24 @@ pub fn get(
     range: &RangeResponse,
 ) -> io::Result<()> {
     match view.format {
-        Format::Json => json::get(out, header, range),
+        Format::Json => return json::get(out, header, range),
+        Format::Fields => header_fields(out, header)?,
+        Format::Simple | Format::Table => {}
+    }
+    get_below(out, view, parts, range)
+}
+
+/// What a get found, whoever answered.
+fn get_below(
+    out: &mut impl Write,
+    view: View,
+    parts: Parts,
+    range: &RangeResponse,
+) -> io::Result<()> {
+    match view.format {
         Format::Table if parts != Parts::Count => table::key_values(out, view, parts, &range.kvs),
-        Format::Fields => get_fields(out, view, parts, header, range),
-        Format::Simple | Format::Table => get_simple(out, view, parts, range),
+        Format::Fields => get_fields(out, view, parts, range),
+        _ => get_simple(out, view, parts, range),
     }
 }
 
@@ -75,23 +91,28 @@ pub fn put(
     put: &PutResponse,
 ) -> io::Result<()> {
     match view.format {
-        Format::Json => json::put(out, header, put),
-        Format::Fields => {
-            header_fields(out, header)?;
-            put.prev_kv.as_ref().map_or(Ok(()), |kv| {
-                key_value_fields(out, view, "Prev", Parts::All, kv)
-            })
-        }
-        Format::Simple | Format::Table => {
-            writeln!(out, "OK")?;
-            let previous: Vec<_> = put.prev_kv.iter().cloned().collect();
-            match view.format {
-                Format::Table if !previous.is_empty() => {
-                    table::key_values(out, view, Parts::All, &previous)
-                }
-                _ => key_values_simple(out, view, Parts::All, &previous),
-            }
-        }
+        Format::Json => return json::put(out, header, put),
+        Format::Fields => header_fields(out, header)?,
+        Format::Simple | Format::Table => {}
+    }
+    put_below(out, view, put)
+}
+
+fn put_below(out: &mut impl Write, view: View, put: &PutResponse) -> io::Result<()> {
+    if view.format != Format::Fields {
+        writeln!(out, "OK")?;
+    }
+    previous(out, view, put.prev_kv.as_slice())
+}
+
+/// What keys held before.
+fn previous(out: &mut impl Write, view: View, kvs: &[KeyValue]) -> io::Result<()> {
+    match view.format {
+        Format::Fields => kvs
+            .iter()
+            .try_for_each(|kv| key_value_fields(out, view, "Prev", Parts::All, kv)),
+        Format::Table if !kvs.is_empty() => table::key_values(out, view, Parts::All, kvs),
+        _ => key_values_simple(out, view, Parts::All, kvs),
     }
 }
 
@@ -106,24 +127,81 @@ pub fn delete(
     delete: &DeleteRangeResponse,
 ) -> io::Result<()> {
     match view.format {
-        Format::Json => json::delete(out, header, delete),
+        Format::Json => return json::delete(out, header, delete),
+        Format::Fields => header_fields(out, header)?,
+        Format::Simple | Format::Table => {}
+    }
+    delete_below(out, view, delete)
+}
+
+fn delete_below(out: &mut impl Write, view: View, delete: &DeleteRangeResponse) -> io::Result<()> {
+    match view.format {
+        Format::Fields => writeln!(out, "\"Deleted\" : {}", delete.deleted)?,
+        _ => writeln!(out, "{}", delete.deleted)?,
+    }
+    previous(out, view, &delete.prev_kvs)
+}
+
+/// The reply to a `txn`. `parts` says of each of its operations what is shown.
+///
+/// # Errors
+/// Those of `out`.
+pub fn txn(
+    out: &mut impl Write,
+    view: View,
+    parts: &[Parts],
+    header: &ResponseHeader,
+    txn: &TxnResponse,
+) -> io::Result<()> {
+    match view.format {
+        Format::Json => json::txn(out, header, txn),
         Format::Fields => {
             header_fields(out, header)?;
-            writeln!(out, "\"Deleted\" : {}", delete.deleted)?;
-            for kv in &delete.prev_kvs {
-                key_value_fields(out, view, "Prev", Parts::All, kv)?;
-            }
-            Ok(())
+            txn_below(out, view, parts, txn)
         }
-        Format::Simple | Format::Table => {
-            writeln!(out, "{}", delete.deleted)?;
-            match view.format {
-                Format::Table if !delete.prev_kvs.is_empty() => {
-                    table::key_values(out, view, Parts::All, &delete.prev_kvs)
-                }
-                _ => key_values_simple(out, view, Parts::All, &delete.prev_kvs),
-            }
+        Format::Simple | Format::Table => txn_below(out, view, parts, txn),
+    }
+}
+
+/// Whether it succeeded, and below that what each operation answered.
+fn txn_below(
+    out: &mut impl Write,
+    view: View,
+    parts: &[Parts],
+    txn: &TxnResponse,
+) -> io::Result<()> {
+    match (view.format, txn.succeeded) {
+        (Format::Fields, succeeded) => writeln!(out, "\"Succeeded\" : {succeeded}")?,
+        (_, true) => writeln!(out, "SUCCESS")?,
+        (_, false) => writeln!(out, "FAILURE")?,
+    }
+    let parts = parts.iter().copied().chain(std::iter::repeat(Parts::All));
+    for (response, parts) in txn.responses.iter().zip(parts) {
+        writeln!(out)?;
+        match response {
+            TxnOpResponse::Range(range) => get_below(out, view, parts, range)?,
+            TxnOpResponse::Put(put) => put_below(out, view, put)?,
+            TxnOpResponse::DeleteRange(delete) => delete_below(out, view, delete)?,
+            TxnOpResponse::Txn(inner) => txn_below(out, view, &[], inner)?,
         }
+    }
+    Ok(())
+}
+
+/// The reply to a `compaction`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn compacted(
+    out: &mut impl Write,
+    view: View,
+    header: &ResponseHeader,
+    revision: i64,
+) -> io::Result<()> {
+    match view.format {
+        Format::Json => json::compacted(out, header),
+        Format::Fields => header_fields(out, header),
+        Format::Simple | Format::Table => writeln!(out, "compacted revision {revision}"),
     }
 }
 
@@ -160,10 +238,8 @@ fn get_fields(
     out: &mut impl Write,
     view: View,
     parts: Parts,
-    header: &ResponseHeader,
     range: &RangeResponse,
 ) -> io::Result<()> {
-    header_fields(out, header)?;
     if parts == Parts::Count {
         return writeln!(out, "\"Count\" : {}", range.count);
     }

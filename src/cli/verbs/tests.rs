@@ -3,13 +3,15 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 
-use super::super::arguments::{Cli, Command, EndpointCommand};
+use super::super::arguments::{Cli, Command, EndpointCommand, Format};
 use super::*;
 use crate::api::DeleteRangeResponse;
 use crate::api::KeyValue;
 use crate::api::MemberInfo;
 use crate::api::PutResponse;
 use crate::api::RangeResponse;
+use crate::api::TxnOpResponse;
+use crate::api::TxnResponse;
 
 /// A cluster of three that keeps pairs in a map and remembers what it was asked.
 #[derive(Default)]
@@ -95,6 +97,7 @@ impl Connection for Cluster {
                 *self.leader.borrow_mut() += 1;
                 ResponseBody::MoveLeader
             }
+            Request::Compact(_) => ResponseBody::Compact,
             other => panic!("{other:?} is not a call of the command line"),
         };
         Ok(Response { header, body })
@@ -135,6 +138,7 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         Command::Put(arguments) => Verb::Put(arguments),
         Command::Get(arguments) => Verb::Get(arguments),
         Command::Del(arguments) => Verb::Del(arguments),
+        Command::Compaction(arguments) => Verb::Compaction(arguments),
         Command::Endpoint {
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),
@@ -226,44 +230,189 @@ fn what_the_cluster_refuses_ends_with_the_code_of_the_reason() {
     assert_eq!(failure, expected);
 }
 
+/// A cluster that always answers the same.
+struct Answers(ResponseBody);
+
+impl Connection for Answers {
+    async fn call(&self, _: Request, _: api::Consistency) -> Result<Response, api::Error> {
+        Ok(Response {
+            header: ResponseHeader {
+                revision: 7,
+                ..ResponseHeader::default()
+            },
+            body: self.0.clone(),
+        })
+    }
+
+    async fn status(&self, _: &str) -> Result<Response, api::Error> {
+        panic!("nobody asks")
+    }
+
+    async fn close(self) {}
+}
+
+fn get_arguments(line: &str) -> GetArgs {
+    match Cli::parse_from(["leasehold"].into_iter().chain(line.split(' '))).command {
+        Command::Get(arguments) => arguments,
+        other => panic!("{other:?} is no get"),
+    }
+}
+
+#[test]
+fn a_get_asks_for_what_was_typed() {
+    let asked = |line| get_request(get_arguments(line)).0;
+    let key = |key: &'static str| RangeRequest {
+        key: key.into(),
+        ..RangeRequest::default()
+    };
+    assert_eq!(asked("get k"), key("k"));
+    assert!(asked("get k").is_point(), "one lookup answers it");
+    assert_eq!(
+        asked("get k --rev 12"),
+        RangeRequest {
+            revision: 12,
+            ..key("k")
+        }
+    );
+    assert_eq!(
+        asked("get --prefix k --sort-by MODIFY --order Descend --limit 2"),
+        RangeRequest {
+            range: KeyRange::Prefix,
+            sort_target: SortTarget::ModRevision,
+            sort_order: SortOrder::Descend,
+            limit: 2,
+            ..key("k")
+        }
+    );
+    assert_eq!(
+        asked(
+            "get --from-key k --min-mod-rev 1 --max-mod-rev 2 --min-create-rev 3 --max-create-rev 4"
+        ),
+        RangeRequest {
+            range: KeyRange::From,
+            min_mod_revision: 1,
+            max_mod_revision: 2,
+            min_create_revision: 3,
+            max_create_revision: 4,
+            ..key("k")
+        }
+    );
+    for bad in ["--rev -1", "--rev x", "--order up", "--min-mod-rev -2"] {
+        let words = ["leasehold", "get", "k"].into_iter().chain(bad.split(' '));
+        assert!(Cli::try_parse_from(words).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_put_that_keeps_the_value_has_none() {
+    let cluster = Cluster::default();
+    leasehold(&cluster, "put k --ignore-value --ignore-lease").unwrap();
+    let expected = Request::Put(PutRequest {
+        key: "k".into(),
+        ignore_value: true,
+        ignore_lease: true,
+        ..PutRequest::default()
+    });
+    assert_eq!(cluster.asked.borrow().last().unwrap().0, expected);
+    let words = "leasehold put k v --ignore-value".split(' ');
+    assert!(Cli::try_parse_from(words).is_err());
+}
+
+#[test]
+fn a_transaction_prints_what_each_operation_answered() {
+    let found = RangeResponse {
+        kvs: vec![KeyValue {
+            key: "a".into(),
+            value: "1".into(),
+            ..KeyValue::default()
+        }],
+        more: false,
+        count: 1,
+    };
+    let cluster = Answers(ResponseBody::Txn(TxnResponse {
+        succeeded: false,
+        responses: vec![
+            TxnOpResponse::Range(found.clone()),
+            TxnOpResponse::Range(found),
+            TxnOpResponse::Put(PutResponse::default()),
+            TxnOpResponse::DeleteRange(DeleteRangeResponse {
+                deleted: 2,
+                prev_kvs: Vec::new(),
+            }),
+            TxnOpResponse::Txn(TxnResponse {
+                succeeded: true,
+                responses: vec![TxnOpResponse::Put(PutResponse::default())],
+            }),
+        ],
+    }));
+    let with = |format| {
+        let text = "\nput a 1\n\nget a\nget a --keys-only\nput b 2\ndel c d";
+        let script = Script::read(text.as_bytes(), false).unwrap();
+        let view = View { format, hex: false };
+        let mut out = Vec::new();
+        let consistency = api::Consistency::default();
+        let carried_out = txn(script, &cluster, consistency, view, &mut out);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(carried_out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(
+        with(Format::Simple),
+        "FAILURE\n\na\n1\n\na\n\nOK\n\n2\n\nSUCCESS\n\nOK\n"
+    );
+    let fields = with(Format::Fields);
+    let start = "\"ClusterID\" : 0\n\"Revision\" : 7\n\"Succeeded\" : false\n\n\"Key\" : \"a\"\n";
+    assert!(fields.starts_with(start), "{fields}");
+    assert!(
+        fields.contains("\n\n\"Deleted\" : 2\n\n\"Succeeded\" : true\n"),
+        "{fields}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&with(Format::Json)).unwrap();
+    assert_eq!(json["header"]["revision"], 7);
+    assert_eq!(json["succeeded"], false);
+    let response = |place: usize| &json["responses"][place]["Response"];
+    assert_eq!(response(0)["ResponseRange"]["kvs"][0]["key"], "YQ==");
+    assert_eq!(response(3)["ResponseDeleteRange"]["deleted"], 2);
+    let inner = &response(4)["ResponseTxn"];
+    assert_eq!(inner["succeeded"], true);
+    assert!(inner["responses"][0]["Response"]["ResponsePut"].is_object());
+}
+
+#[test]
+fn a_compaction_says_how_far_it_went() {
+    let cluster = Cluster::default();
+    let line = |format| format!("compaction 1234 -o {format}");
+    assert_eq!(
+        leasehold(&cluster, &line("simple")).unwrap(),
+        "compacted revision 1234\n"
+    );
+    let expected = Request::Compact(CompactionRequest { revision: 1234 });
+    assert_eq!(cluster.asked.borrow().last().unwrap().0, expected);
+    let json = leasehold(&cluster, &line("json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["header"]["revision"], 7);
+    for bad in ["0", "-1", "x"] {
+        let words = ["leasehold", "compaction", bad];
+        assert!(Cli::try_parse_from(words).is_err(), "{bad}");
+    }
+}
+
 #[test]
 fn a_range_too_large_for_one_reply_is_not_passed_off_as_whole() {
-    struct Short;
-    impl Connection for Short {
-        async fn call(&self, _: Request, _: api::Consistency) -> Result<Response, api::Error> {
-            Ok(Response {
-                header: ResponseHeader::default(),
-                body: ResponseBody::Range(RangeResponse {
-                    kvs: vec![KeyValue::default()],
-                    more: true,
-                    count: 9,
-                }),
-            })
-        }
-        async fn status(&self, _: &str) -> Result<Response, api::Error> {
-            unreachable!("only a range is asked for")
-        }
-        async fn close(self) {}
-    }
-    let arguments = GetArgs {
-        range: RangeArgs {
-            key: None,
-            end: None,
-            prefix: true,
-            from_key: false,
-        },
-        limit: 0,
-        keys_only: false,
-        count_only: false,
-        print_value_only: false,
-    };
+    let short = Answers(ResponseBody::Range(RangeResponse {
+        kvs: vec![KeyValue::default()],
+        more: true,
+        count: 9,
+    }));
     let mut out = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
     let reading = get(
-        arguments,
-        &Short,
+        get_arguments("get --prefix"),
+        &short,
         api::Consistency::default(),
         View::default(),
         &mut out,

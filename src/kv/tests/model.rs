@@ -1,11 +1,19 @@
 //! What the state machine should do, told a second time in the plainest way: the whole store is
 //! kept at every revision, and every question is a walk over a map.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::api::Compare;
+use crate::api::CompareOp;
+use crate::api::CompareTarget;
 use crate::api::SortOrder;
 use crate::api::SortTarget;
+use crate::api::TxnOp;
+use crate::api::TxnOpResponse;
+use crate::api::TxnRequest;
+use crate::api::TxnResponse;
 
 /// Every key of a store with what it holds.
 type State = BTreeMap<Bytes, KeyValue>;
@@ -23,12 +31,12 @@ pub(crate) struct Model {
 
 /// One key was changed.
 #[derive(Clone, Debug)]
-pub(super) struct Change {
-    pub(super) main: i64,
-    pub(super) sub: u32,
-    pub(super) key: Bytes,
-    pub(super) before: Option<KeyValue>,
-    pub(super) after: Option<KeyValue>,
+pub(crate) struct Change {
+    pub(crate) main: i64,
+    pub(crate) sub: u32,
+    pub(crate) key: Bytes,
+    pub(crate) before: Option<KeyValue>,
+    pub(crate) after: Option<KeyValue>,
 }
 
 #[derive(Default)]
@@ -39,7 +47,7 @@ struct ModelSession {
 }
 
 /// A reply without the sentences of its error.
-pub(super) type Verdict = (i64, Result<Option<ResponseBody>, (ErrorKind, Outcome)>);
+pub(crate) type Verdict = (i64, Result<Option<ResponseBody>, (ErrorKind, Outcome)>);
 
 pub(super) fn verdict(reply: Reply) -> Verdict {
     let strip = |error: Error| match error.kind {
@@ -73,7 +81,7 @@ impl Draft {
 }
 
 impl Model {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             revision: 1,
             compact_revision: 0,
@@ -88,7 +96,7 @@ impl Model {
         self.compact_revision
     }
 
-    pub(super) fn apply(&mut self, id: LogId, command: Option<&Bytes>) -> Verdict {
+    pub(crate) fn apply(&mut self, id: LogId, command: Option<&Bytes>) -> Verdict {
         let no = |kind| Err((kind, Outcome::NotApplied));
         let Some(bytes) = command else {
             return (self.revision, Ok(None));
@@ -173,6 +181,7 @@ impl Model {
                 delete(&mut draft, &request).map(ResponseBody::DeleteRange)
             }
             Operation::Compact(request) => self.compact(request).map(|()| ResponseBody::Compact),
+            Operation::Txn(request) => self.txn(&mut draft, &request).map(ResponseBody::Txn),
         };
         if result.is_ok() && !draft.changes.is_empty() {
             self.revision = draft.main;
@@ -184,13 +193,20 @@ impl Model {
     }
 
     fn put(&self, draft: &mut Draft, request: PutRequest) -> Result<PutResponse, ErrorKind> {
-        if request.key.is_empty() {
+        if request.key.is_empty() || request.ignore_value && !request.value.is_empty() {
             return Err(ErrorKind::InvalidArgument);
         }
         let old = draft.state.get(&request.key).cloned();
+        let value = match &old {
+            None if request.ignore_value || request.ignore_lease => {
+                return Err(ErrorKind::KeyNotFound);
+            }
+            Some(old) if request.ignore_value => old.value.clone(),
+            _ => request.value,
+        };
         let new = KeyValue {
             key: request.key.clone(),
-            value: request.value,
+            value,
             create_revision: old.as_ref().map_or(draft.main, |old| old.create_revision),
             mod_revision: draft.main,
             version: old.as_ref().map_or(0, |old| old.version) + 1,
@@ -199,6 +215,47 @@ impl Model {
         draft.set(&request.key, Some(new));
         let prev_kv = old.filter(|_| request.prev_kv);
         Ok(PutResponse { prev_kv })
+    }
+
+    fn txn(&self, draft: &mut Draft, request: &TxnRequest) -> Result<TxnResponse, ErrorKind> {
+        let mut courses = Vec::new();
+        for branch in [&request.success, &request.failure] {
+            courses.extend(courses_of(branch));
+        }
+        if courses.iter().any(|course| writes_twice(course)) {
+            return Err(ErrorKind::DuplicateKey);
+        }
+        let before = draft.state.clone();
+        self.carry_out(draft, &before, request)
+    }
+
+    fn carry_out(
+        &self,
+        draft: &mut Draft,
+        before: &State,
+        request: &TxnRequest,
+    ) -> Result<TxnResponse, ErrorKind> {
+        let succeeded = request.compare.iter().all(|compare| holds(before, compare));
+        let mut responses = Vec::new();
+        for op in if succeeded {
+            &request.success
+        } else {
+            &request.failure
+        } {
+            responses.push(match op {
+                TxnOp::Range(range) if range.revision == 0 => {
+                    TxnOpResponse::Range(look(&draft.state, range))
+                }
+                TxnOp::Range(range) => TxnOpResponse::Range(self.read(range)?),
+                TxnOp::Put(put) => TxnOpResponse::Put(self.put(draft, put.clone())?),
+                TxnOp::DeleteRange(request) => TxnOpResponse::DeleteRange(delete(draft, request)?),
+                TxnOp::Txn(txn) => TxnOpResponse::Txn(self.carry_out(draft, before, txn)?),
+            });
+        }
+        Ok(TxnResponse {
+            succeeded,
+            responses,
+        })
     }
 
     fn compact(&mut self, request: CompactionRequest) -> Result<(), ErrorKind> {
@@ -336,6 +393,77 @@ fn delete(
         deleted: gone.len() as u64,
         prev_kvs: if request.prev_kv { gone } else { vec![] },
     })
+}
+
+fn holds(state: &State, compare: &Compare) -> bool {
+    let keys: Vec<&KeyValue> = state
+        .values()
+        .filter(|kv| matches(&compare.key, &compare.range, &kv.key))
+        .collect();
+    let nothing = KeyValue::default();
+    let is_right = |kv: &KeyValue| {
+        let ordering = match &compare.target {
+            CompareTarget::Version(given) => kv.version.cmp(given),
+            CompareTarget::CreateRevision(given) => kv.create_revision.cmp(given),
+            CompareTarget::ModRevision(given) => kv.mod_revision.cmp(given),
+            CompareTarget::Lease(given) => kv.lease.cmp(given),
+            CompareTarget::Value(given) => kv.value.cmp(given),
+        };
+        match compare.op {
+            CompareOp::Equal => ordering == Ordering::Equal,
+            CompareOp::NotEqual => ordering != Ordering::Equal,
+            CompareOp::Less => ordering == Ordering::Less,
+            CompareOp::Greater => ordering == Ordering::Greater,
+        }
+    };
+    if keys.is_empty() {
+        return !matches!(compare.target, CompareTarget::Value(_)) && is_right(&nothing);
+    }
+    keys.into_iter().all(is_right)
+}
+
+/// Every course that `ops` may take: which writes are carried out, for each way that the nested
+/// comparisons may turn out.
+fn courses_of(ops: &[TxnOp]) -> Vec<Vec<&TxnOp>> {
+    let mut courses: Vec<Vec<&TxnOp>> = vec![vec![]];
+    for op in ops {
+        let ways: Vec<Vec<&TxnOp>> = match op {
+            TxnOp::Txn(txn) => {
+                let mut ways = courses_of(&txn.success);
+                ways.extend(courses_of(&txn.failure));
+                ways
+            }
+            op => vec![vec![op]],
+        };
+        courses = courses
+            .iter()
+            .flat_map(|course| {
+                ways.iter()
+                    .map(move |way| course.iter().chain(way).copied().collect())
+            })
+            .collect();
+    }
+    courses
+}
+
+fn writes_twice(course: &[&TxnOp]) -> bool {
+    let puts: Vec<&Bytes> = course
+        .iter()
+        .filter_map(|op| match op {
+            TxnOp::Put(put) => Some(&put.key),
+            _ => None,
+        })
+        .collect();
+    let is_deleted = |key: &Bytes| {
+        course.iter().any(|op| match op {
+            TxnOp::DeleteRange(delete) => matches(&delete.key, &delete.range, key),
+            _ => false,
+        })
+    };
+    let mut unique = puts.clone();
+    unique.sort();
+    unique.dedup();
+    unique.len() < puts.len() || puts.into_iter().any(is_deleted)
 }
 
 /// What `request` finds in `state`.

@@ -601,6 +601,7 @@ fn limits(values: &Values) -> Result<Limits, ConfigError> {
         value_bytes_max: value as usize,
         request_bytes_max: request as usize,
         reply_bytes_max: request as usize,
+        ..Limits::DEFAULT
     })
 }
 

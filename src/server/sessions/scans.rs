@@ -1,5 +1,5 @@
-//! Reads of many keys, which may take long and have to wait for the disk: on threads of their own,
-//! a few at a time, from a snapshot.
+//! Reads of many keys, and transactions that only read, which may take long and have to wait for
+//! the disk: on threads of their own, a few at a time, from a snapshot.
 //!
 //! A scan waits for two places: one of its connection, which it keeps until the client has been
 //! sent what it found, so that nobody can pile up results by not reading them; and one of the node
@@ -18,8 +18,10 @@ use crate::api::Call;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::RangeRequest;
+use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
+use crate::api::TxnRequest;
 use crate::node::Source;
 use crate::raft::ReadPermit;
 use crate::server::budget::ScanPlace;
@@ -28,13 +30,42 @@ use crate::server::driver::Mail;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
 
+/// What a read asks for.
+#[derive(Clone, Debug)]
+pub(super) enum Query {
+    /// Keys.
+    Range(RangeRequest),
+    /// What a transaction finds that cannot change anything. It sees one state of the store, and on
+    /// the same word as any other read.
+    Txn(Arc<TxnRequest>),
+}
+
+impl Query {
+    /// What `request` asks for, if it is a read.
+    pub(super) fn of(request: &Request) -> Option<Self> {
+        match request {
+            Request::Range(range) => Some(Self::Range(range.clone())),
+            Request::Txn(txn) if txn.is_read_only() => Some(Self::Txn(Arc::new(txn.clone()))),
+            _ => None,
+        }
+    }
+
+    /// Its name in metric labels.
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Self::Range(_) => "range",
+            Self::Txn(_) => "txn",
+        }
+    }
+}
+
 /// A read of many keys, or of the past.
 pub(super) struct Scan {
     pub(super) shared: Arc<Sessions>,
     /// Where its answer goes, and to which request.
     pub(super) outbox: Arc<Outbox>,
     pub(super) frame: u64,
-    pub(super) range: RangeRequest,
+    pub(super) query: Query,
     pub(super) min_revision: i64,
     pub(super) on: ScanOn,
 }
@@ -122,10 +153,15 @@ impl Scan {
             });
         };
         shared.metrics.reads.total(authority.path()).increment(1);
-        let found = crate::kv::range(&snapshot, &self.range, &shared.limits)?;
-        Ok(Scanned::Done(found.map(|found| Response {
+        let found = match &self.query {
+            Query::Range(range) => {
+                crate::kv::range(&snapshot, range, &shared.limits)?.map(ResponseBody::Range)
+            }
+            Query::Txn(txn) => crate::kv::read_txn(&snapshot, txn)?.map(ResponseBody::Txn),
+        };
+        Ok(Scanned::Done(found.map(|body| Response {
             header: shared.header_of(&answer),
-            body: ResponseBody::Range(found),
+            body,
         })))
     }
 }

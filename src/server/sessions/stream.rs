@@ -19,6 +19,7 @@ use super::leased::Asked;
 use super::leased::Wish;
 use super::leased::wants_lease;
 use super::not_readable;
+use super::scans::Query;
 use super::scans::Scan;
 use super::scans::ScanOn;
 use crate::api;
@@ -27,7 +28,6 @@ use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Outcome;
-use crate::api::RangeRequest;
 use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
@@ -87,7 +87,7 @@ struct Handed {
 /// What its answer needs of it.
 enum What {
     Read {
-        range: RangeRequest,
+        query: Query,
         consistency: Consistency,
         min_revision: i64,
     },
@@ -241,21 +241,21 @@ impl Session {
             Request::Status => {
                 let response = self.shared.status_response();
                 self.reply(request_id, method, Ok(response));
+                return Ok(());
             }
             Request::LeaderLeaseReport => {
                 let response = self.shared.lease_report_response();
                 self.reply(request_id, method, Ok(response));
+                return Ok(());
             }
-            Request::Range(range) if call.consistency != Consistency::LinearizableQuorum => {
-                if self.is_readable() {
-                    let range = range.clone();
-                    self.scan(request_id, range, call);
-                } else if wants_lease(call.consistency) {
-                    // As a read of one key.
-                    self.hand_on(request_id, call, frame.body.len());
-                } else {
-                    self.reply(request_id, method, Err(not_readable()));
-                }
+            _ => {}
+        }
+        let is_own = call.consistency != Consistency::LinearizableQuorum;
+        match Query::of(&call.request).filter(|_| is_own) {
+            Some(query) if self.is_readable() => self.scan(request_id, query, call),
+            // Under the lease, as a read of one key.
+            Some(_) if !wants_lease(call.consistency) => {
+                self.reply(request_id, method, Err(not_readable()));
             }
             _ => self.hand_on(request_id, call, frame.body.len()),
         }
@@ -268,15 +268,15 @@ impl Session {
     }
 
     /// Has a read of many keys made.
-    fn scan(&mut self, frame: u64, range: RangeRequest, call: Call) {
+    fn scan(&mut self, frame: u64, query: Query, call: Call) {
         let (consistency, min_revision) = (call.consistency, call.min_revision);
-        self.run_scan(frame, range, consistency, min_revision, ScanOn::Own(call));
+        self.run_scan(frame, query, consistency, min_revision, ScanOn::Own(call));
     }
 
     fn run_scan(
         &mut self,
         frame: u64,
-        range: RangeRequest,
+        query: Query,
         consistency: Consistency,
         min_revision: i64,
         on: ScanOn,
@@ -285,12 +285,12 @@ impl Session {
             shared: self.shared.clone(),
             outbox: self.outbox.clone(),
             frame,
-            range: range.clone(),
+            query: query.clone(),
             min_revision,
             on,
         };
         let what = What::Read {
-            range,
+            query,
             consistency,
             min_revision,
         };
@@ -303,13 +303,13 @@ impl Session {
 
     /// Puts a request of `bytes` among those that go to the driver when the batch is done.
     pub(super) fn hand_on(&mut self, frame: u64, call: Call, bytes: usize) {
-        let what = match &call.request {
-            Request::Range(range) => What::Read {
-                range: range.clone(),
+        let what = match Query::of(&call.request) {
+            Some(query) => What::Read {
+                query,
                 consistency: call.consistency,
                 min_revision: call.min_revision,
             },
-            other => What::Other(other.method()),
+            None => What::Other(call.request.method()),
         };
         if self.remember(frame, what, bytes) {
             let outbox = self.outbox.clone();
@@ -373,26 +373,30 @@ impl Session {
 
     /// The driver let a read go, and the store has applied what it must see.
     fn release(&mut self, arrived: Instant, frame: u64, permit: Option<ReadPermit>, what: What) {
+        let method = what.method();
         let What::Read {
-            range,
+            query,
             consistency,
             min_revision,
         } = what
         else {
             let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
-            return self.reply(frame, what.method(), Err(error));
+            return self.reply(frame, method, Err(error));
         };
         let is_leased = permit.is_some_and(|permit| permit.lease_remaining().is_some());
         if consistency == Consistency::LeaseOnly && !is_leased {
-            return self.reply(frame, "range", Err(lease_invalid()));
+            return self.reply(frame, method, Err(lease_invalid()));
         }
         if !self.is_readable() {
-            return self.reply(frame, "range", Err(not_readable()));
+            return self.reply(frame, method, Err(not_readable()));
         }
-        if !range.is_point() {
-            let on = ScanOn::Released(permit);
-            return self.run_scan(frame, range, consistency, min_revision, on);
-        }
+        let range = match query {
+            Query::Range(range) if range.is_point() => range,
+            query => {
+                let on = ScanOn::Released(permit);
+                return self.run_scan(frame, query, consistency, min_revision, on);
+            }
+        };
         let wish = Wish {
             request_id: frame,
             wanted: Wanted::of(range.keys_only, range.count_only),
@@ -403,7 +407,7 @@ impl Session {
         let took = arrived.elapsed().as_secs_f64();
         let reads = &self.shared.metrics.reads;
         reads.duration_seconds(path).record(took);
-        self.measure(arrived, "range");
+        self.measure(arrived, method);
     }
 
     fn measure(&self, arrived: Instant, method: &'static str) {
@@ -465,7 +469,7 @@ impl Drop for Session {
 impl What {
     fn method(&self) -> &'static str {
         match self {
-            Self::Read { .. } => "range",
+            Self::Read { query, .. } => query.method(),
             Self::Other(method) => method,
         }
     }

@@ -19,15 +19,21 @@ use super::stream::REPLIES_BYTES;
 use super::stream::Session;
 use super::*;
 use crate::api::Call;
+use crate::api::Compare;
+use crate::api::CompareOp;
 use crate::api::Consistency;
 use crate::api::KeyRange;
 use crate::api::Limits;
+use crate::api::Outcome;
 use crate::api::PutRequest;
 use crate::api::RangeRequest;
 use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
+use crate::api::TxnOp;
+use crate::api::TxnOpResponse;
+use crate::api::TxnRequest;
 use crate::kv::Command;
 use crate::kv::Operation;
 use crate::node::Input;
@@ -282,6 +288,7 @@ fn put(key: &'static str, value: Bytes) -> Bytes {
             key: Bytes::from_static(key.as_bytes()),
             value,
             prev_kv: false,
+            ..PutRequest::default()
         }),
     }
     .encode()
@@ -383,7 +390,16 @@ async fn a_scans_snapshot_is_opened_before_the_clock_is_read() {
 
 /// Asks for everything and waits until the session has the answer.
 async fn scanned(world: &mut World, consistency: Consistency) -> Result<Response, Error> {
-    let frame = world.frame(consistency, everything());
+    asked_aside(world, consistency, everything()).await
+}
+
+/// Asks for what is read beside the session, and waits until the session has the answer.
+async fn asked_aside(
+    world: &mut World,
+    consistency: Consistency,
+    request: Request,
+) -> Result<Response, Error> {
+    let frame = world.frame(consistency, request);
     let (replies, _) = world.take_in(&[frame]);
     assert!(replies.is_empty());
     let mut deliveries = Vec::new();
@@ -391,7 +407,23 @@ async fn scanned(world: &mut World, consistency: Consistency) -> Result<Response
     for (frame, delivery) in deliveries {
         world.session.give_out(frame, delivery);
     }
-    world.replies().pop().unwrap().result
+    let result = world.replies().pop().unwrap().result;
+    world.session.written();
+    result
+}
+
+/// What is sent to the driver from beside the session.
+async fn sent_to_the_driver(world: &World) -> Vec<Mail> {
+    let mut mails = Vec::new();
+    let come = async {
+        while mails.is_empty() {
+            tokio::task::yield_now().await;
+            world.shared.mailbox.take(&mut mails, Duration::ZERO);
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), come).await;
+    waited.expect("nothing was sent to the driver within a minute");
+    mails
 }
 
 #[tokio::test]
@@ -402,11 +434,7 @@ async fn a_scan_that_the_lease_does_not_cover_goes_to_the_driver_and_comes_back(
     world.clock.nanos.fetch_add(later, Ordering::Relaxed);
     let frame = world.frame(Consistency::Linearizable, everything());
     assert!(world.take_in(&[frame]).0.is_empty());
-    let mut mails = Vec::new();
-    while mails.is_empty() {
-        tokio::task::yield_now().await;
-        world.shared.mailbox.take(&mut mails, Duration::ZERO);
-    }
+    let mut mails = sent_to_the_driver(&world).await;
     let Some(Mail::Request { outbox, frame, .. }) = mails.pop() else {
         panic!("the scan itself must come");
     };
@@ -424,6 +452,70 @@ async fn a_scan_that_the_lease_does_not_cover_goes_to_the_driver_and_comes_back(
     assert_eq!(world.shared.handed_on(), 0);
 }
 
+fn txn(success: Vec<TxnOp>) -> Request {
+    let compare = Compare::version("k", CompareOp::Greater, 0);
+    Request::Txn(TxnRequest::new().when([compare]).and_then(success))
+}
+
+/// A transaction that only reads makes no log entry, and is served on the word that any read is.
+#[tokio::test]
+async fn a_transaction_that_only_reads_is_a_read() {
+    let mut world = World::new();
+    world.put("k", "v");
+    let gets = || txn(vec![TxnOp::get("k"), TxnOp::txn(TxnRequest::new())]);
+    for consistency in [
+        Consistency::Linearizable,
+        Consistency::LeaseOnly,
+        Consistency::Serializable,
+    ] {
+        let response = asked_aside(&mut world, consistency, gets()).await.unwrap();
+        let expected = match consistency {
+            Consistency::Serializable => ReadPath::Serializable,
+            _ => ReadPath::Lease,
+        };
+        assert_eq!(path(&response), expected);
+        let ResponseBody::Txn(txn) = &response.body else {
+            panic!("no transaction: {response:?}");
+        };
+        assert!(txn.succeeded);
+        let TxnOpResponse::Range(range) = &txn.responses[0] else {
+            panic!("no range: {txn:?}");
+        };
+        assert_eq!(range.kvs[0].value, "v");
+    }
+    // What a quorum must confirm, and what may write, is the driver's at once.
+    assert!(world.ask(Consistency::LinearizableQuorum, gets()).is_none());
+    let puts = txn(vec![TxnOp::get("k"), TxnOp::put("a", "1")]);
+    for consistency in ALL {
+        assert!(world.ask(consistency, puts.clone()).is_none());
+    }
+    // And without a lease, a permit decides.
+    let later = Duration::from_secs(1).as_nanos() as u64;
+    world.clock.nanos.fetch_add(later, Ordering::Relaxed);
+    let refused = asked_aside(&mut world, Consistency::LeaseOnly, gets()).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::LeaseInvalid);
+    let frame = world.frame(Consistency::Linearizable, gets());
+    assert!(world.take_in(&[frame]).0.is_empty());
+    assert_eq!(sent_to_the_driver(&world).await.len(), 1);
+}
+
+#[test]
+fn what_no_transaction_may_be_is_refused_on_the_spot() {
+    let mut world = World::new();
+    let twice = txn(vec![TxnOp::put("a", "1"), TxnOp::put("a", "2")]);
+    let many = txn(vec![TxnOp::get("k"); 129]);
+    let empty = txn(vec![TxnOp::get("")]);
+    for (request, kind) in [
+        (twice, ErrorKind::DuplicateKey),
+        (many, ErrorKind::TxnTooLarge),
+        (empty, ErrorKind::InvalidArgument),
+    ] {
+        let error = world.ask(Consistency::Linearizable, request);
+        let error = error.unwrap().unwrap_err();
+        assert_eq!((error.kind, error.outcome), (kind, Outcome::NotApplied));
+    }
+}
+
 /// Decisions.md 8: after an unclean stop the state is compared with its hash before it serves
 /// anything, whatever the lease says.
 #[tokio::test]
@@ -432,7 +524,7 @@ async fn an_unverified_state_is_never_served() {
     world.put("k", "v");
     world.shared.readable.store(false, Ordering::Release);
     assert!(world.has_lease());
-    for request in [get("k"), everything()] {
+    for request in [get("k"), everything(), txn(vec![TxnOp::get("k")])] {
         for consistency in ALL {
             match world.ask(consistency, request.clone()) {
                 // Linearizable reads wait at the driver.
@@ -450,7 +542,7 @@ async fn an_unverified_state_is_never_served() {
         world.session.give_out(frame, Delivery::CaughtUp);
     }
     let replies = world.replies();
-    assert_eq!(replies.len(), 6);
+    assert_eq!(replies.len(), 9);
     for reply in replies {
         let kind = reply.result.unwrap_err().kind;
         assert!(
@@ -485,6 +577,7 @@ fn a_request_beyond_the_budget_is_told_to_slow_down_and_those_before_are_not_los
             key: Bytes::from_static(b"k"),
             value: vec![7; 1000].into(),
             prev_kv: false,
+            ..PutRequest::default()
         })
     };
     assert!(world.ask(Consistency::Linearizable, put()).is_none());
@@ -498,7 +591,7 @@ fn a_request_beyond_the_budget_is_told_to_slow_down_and_those_before_are_not_los
             retry_after_ms: 1..
         }
     ));
-    assert_eq!(refused.outcome, crate::api::Outcome::NotApplied);
+    assert_eq!(refused.outcome, Outcome::NotApplied);
     // Reads that are answered at once hold nothing.
     assert!(world.get(Consistency::Linearizable, "k").unwrap().is_ok());
     let reply = Delivery::Reply(Err(refused));

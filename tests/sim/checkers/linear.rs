@@ -36,7 +36,7 @@ pub(crate) fn by_revision(history: &History, frozen: bool) -> Result<(), Violati
     }
     let versions = versions(history, &answered)?;
     for operation in &answered {
-        if let Fate::Read { revision, .. } = operation.fate {
+        if let Fate::Read { revision, .. } | Fate::Unequal { revision, .. } = operation.fate {
             shows_the_last(history, &versions, operation, revision)?;
         }
     }
@@ -96,10 +96,7 @@ fn bounded(answered: &[&Operation]) -> Result<(), Violation> {
         ended[place].1 = ended[place].1.max(ended[place - 1].1);
     }
     for operation in answered {
-        let (Action::Get(_, consistency) | Action::List(consistency)) = operation.action else {
-            continue;
-        };
-        let Consistency::MaxStaleness(most) = consistency else {
+        let Some(Consistency::MaxStaleness(most)) = operation.action.consistency() else {
             continue;
         };
         let since = operation.invoked.saturating_sub(nanos(most));
@@ -127,8 +124,12 @@ fn versions(history: &History, answered: &[&Operation]) -> Result<Versions, Viol
     };
     for (place, operation) in history.operations.iter().enumerate() {
         match (operation.action, &operation.fate) {
-            (Action::Put(key), Fate::Written { revision }) => {
+            (Action::Put(key) | Action::Swap(key, _), Fate::Written { revision }) => {
                 note(key, *revision, Some(place as u64 + 1))?;
+            }
+            (Action::PutBoth(one, other), Fate::Written { revision }) => {
+                note(one, *revision, Some(place as u64 + 1))?;
+                note(other, *revision, Some(place as u64 + 1))?;
             }
             (Action::Delete(key), Fate::Deleted { revision, keys }) if *keys > 0 => {
                 note(key, *revision, None)?;
@@ -137,14 +138,11 @@ fn versions(history: &History, answered: &[&Operation]) -> Result<Versions, Viol
         }
     }
     for operation in answered {
-        let Fate::Read { found, .. } = &operation.fate else {
-            continue;
-        };
-        for found in found {
+        for found in operation.found() {
             note(found.key, found.mod_revision, Some(found.value))?;
             let writer = history.operations.get(found.value as usize - 1);
             let possible = writer.is_some_and(|writer| {
-                writer.action == Action::Put(found.key)
+                writer.action.puts(found.key)
                     && Some(writer.invoked) <= operation.returned
                     && writer.fate != Fate::NotApplied
             });
@@ -167,12 +165,11 @@ fn shows_the_last(
     operation: &Operation,
     revision: i64,
 ) -> Result<(), Violation> {
-    let Fate::Read { found, .. } = &operation.fate else {
-        return Ok(());
-    };
-    let keys: Vec<Key> = match operation.action {
-        Action::Get(key, _) => vec![key],
-        _ => {
+    let found = operation.found();
+    let keys: Vec<Key> = match (operation.action, operation.action.shows()) {
+        (Action::Swap(key, _), _) => vec![key],
+        (_, Some(keys)) => keys,
+        (_, None) => {
             let mut keys: Vec<Key> = versions.keys().map(|(key, _)| *key).collect();
             keys.dedup();
             keys

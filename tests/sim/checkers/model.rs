@@ -1,4 +1,4 @@
-//! X1 to X3, K1, K3, C7 against the committed log: what the store should be, by a model of its own.
+//! X1 to X3, K1 to K3, C7 against the committed log: what the store should be, by a model of its own.
 //!
 //! The model is a map and a set of numbers, and knows nothing of `kv` but the form of its commands.
 //! It runs through everything that was committed; then every answer that a client got must be what
@@ -8,9 +8,12 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use leasehold::api::CompareTarget;
 use leasehold::api::KeyRange;
 use leasehold::api::Limits;
 use leasehold::api::RangeRequest;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnRequest;
 use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::MemStore;
@@ -133,7 +136,40 @@ impl Model {
                     versions.push((*revision, None));
                 }
             }
+            Operation::Txn(txn) => self.transact(&txn, revision),
             Operation::Compact(_) => {}
+        }
+    }
+
+    /// A transaction of the two kinds that clients make and that may write: all its puts have one
+    /// revision, if what it compares holds (K2).
+    fn transact(&mut self, txn: &TxnRequest, revision: &mut i64) {
+        let holds = txn.compare.iter().all(|compare| {
+            let CompareTarget::ModRevision(expected) = compare.target else {
+                unreachable!("clients compare mod revisions");
+            };
+            let found = history::key(&compare.key).and_then(|key| self.at(key, *revision));
+            found.map_or(0, |found| found.mod_revision) == expected
+        });
+        let ops = match holds {
+            true => &txn.success,
+            false => &txn.failure,
+        };
+        let puts: Vec<(Key, Value)> = ops
+            .iter()
+            .filter_map(|op| match op {
+                TxnOp::Put(put) => Some((history::key(&put.key)?, history::value(&put.value)?)),
+                _ => None,
+            })
+            .collect();
+        let Some((_, value)) = puts.first().copied() else {
+            return;
+        };
+        *revision += 1;
+        self.written.entry(value).or_default().push(*revision);
+        for (key, value) in puts {
+            let versions = self.versions.entry(key).or_default();
+            versions.push((*revision, Some(value)));
         }
     }
 
@@ -174,20 +210,42 @@ impl Model {
                 return object("X1 exactly once", format!("written at {wrote:?}"));
             }
             match (&operation.fate, operation.action) {
-                (Fate::Written { .. }, Action::Put(_)) if wrote.len() == 1 => {
+                (Fate::Written { .. }, _) if wrote.len() == 1 => {
                     marks.hit(Mark::WriteCheckedAgainstLog);
                 }
-                (Fate::NotApplied, Action::Put(_)) if wrote.is_empty() => {
+                (Fate::NotApplied, action) if action.is_write() && wrote.is_empty() => {
                     marks.hit(Mark::RefusalCheckedAgainstLog);
                 }
                 _ => {}
             }
             match (&operation.fate, operation.action) {
-                (Fate::Written { revision }, Action::Put(_)) if wrote != [*revision] => {
+                (Fate::Written { revision }, _) if wrote != [*revision] => {
                     return object("X1 acknowledged writes are there", format!("{wrote:?}"));
                 }
-                (Fate::NotApplied, Action::Put(_)) if !wrote.is_empty() => {
+                (Fate::NotApplied | Fate::Unequal { .. }, _) if !wrote.is_empty() => {
                     return object("X2 refused means not applied", format!("{wrote:?}"));
+                }
+                (Fate::Written { revision }, Action::Swap(key, expected)) => {
+                    let before = self.at(key, *revision - 1);
+                    if before.map_or(0, |found| found.mod_revision) != expected {
+                        return object("K2 a swap compares", format!("{before:?} before"));
+                    }
+                    marks.hit(Mark::SwapCheckedAgainstLog);
+                }
+                (Fate::Written { revision }, Action::PutBoth(one, other)) => {
+                    let written = |key| self.at(key, *revision).map(|found| found.value);
+                    if (written(one), written(other)) != (Some(number), Some(number)) {
+                        return object("K2 all or nothing", "it is not there whole".to_owned());
+                    }
+                    marks.hit(Mark::PairCheckedAgainstLog);
+                }
+                (Fate::Unequal { revision, found }, Action::Swap(key, expected)) => {
+                    let there = self.at(key, *revision);
+                    let is_equal = there.map_or(0, |found| found.mod_revision) == expected;
+                    if there != *found || is_equal {
+                        return object("K2 a swap compares", format!("{there:?}"));
+                    }
+                    marks.hit(Mark::FailedSwapCheckedAgainstLog);
                 }
                 (Fate::Deleted { revision, .. }, Action::Delete(key))
                     if self.at(key, *revision).is_some() =>
@@ -208,6 +266,11 @@ impl Model {
                     }
                     let expected = match action {
                         Action::Get(key, _) => self.at(key, *revision).into_iter().collect(),
+                        Action::GetBoth(one, other, _) => {
+                            marks.hit(Mark::PairOfReadsCheckedAgainstLog);
+                            let keys = [one, other].into_iter();
+                            keys.filter_map(|key| self.at(key, *revision)).collect()
+                        }
                         _ => self.all_at(*revision),
                     };
                     if *found != expected {

@@ -51,14 +51,20 @@ pub(crate) fn of_key(history: &History, key: Key, frozen: bool) -> Vec<Step> {
     for (place, operation) in history.operations.iter().enumerate() {
         let what = match (operation.action, &operation.fate) {
             (_, Fate::NotApplied) => continue,
-            (Action::Put(written), _) if written == key => What::Write(Some(place as u64 + 1)),
+            (Action::Swap(swapped, _), Fate::Unequal { found, .. }) if swapped == key => {
+                What::Read(found.map(|found| found.value))
+            }
+            (action, _) if action.puts(key) => What::Write(Some(place as u64 + 1)),
             (Action::Delete(written), _) if written == key => What::Write(None),
             (Action::Get(read, _), Fate::Read { found, leased, .. })
                 if read == key && operation.is_linearizable() && !(frozen && *leased) =>
             {
                 What::Read(found.first().map(|found| found.value))
             }
-            (Action::List(_), Fate::Read { found, leased, .. })
+            (Action::GetBoth(one, other, _), Fate::Read { .. }) if one != key && other != key => {
+                continue;
+            }
+            (Action::List(_) | Action::GetBoth(..), Fate::Read { found, leased, .. })
                 if operation.is_linearizable() && !(frozen && *leased) =>
             {
                 let found = found.iter().find(|found| found.key == key);

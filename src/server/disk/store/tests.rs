@@ -53,6 +53,7 @@ fn put(index: u64, key: &[u8], value: &[u8]) -> Entry {
         key: Bytes::copy_from_slice(key),
         value: Bytes::copy_from_slice(value),
         prev_kv: false,
+        ..PutRequest::default()
     });
     write(index, operation)
 }

@@ -1,0 +1,173 @@
+//! Transactions, what is made of them by one call, and the end of history.
+
+use bytes::Bytes;
+
+use super::CasResponse;
+use super::Client;
+use super::CompactionOptions;
+use super::CompactionResponse;
+use super::TxnOptions;
+use super::TxnResponse;
+use super::senseless;
+use crate::api::CompactionRequest;
+use crate::api::Error;
+use crate::api::Outcome;
+use crate::api::Request;
+use crate::api::ResponseBody;
+use crate::api::TxnRequest;
+
+#[cfg(doc)]
+use crate::api::ErrorKind;
+
+impl Client {
+    /// Compares, and does one thing or another, in one step: nobody sees half of it, and all its
+    /// changes have one revision.
+    ///
+    /// ```no_run
+    /// use leasehold::api::{Compare, CompareOp, TxnOp, TxnRequest};
+    ///
+    /// # async fn example(client: leasehold::client::Client) -> Result<(), leasehold::api::Error> {
+    /// let moved = TxnRequest::new()
+    ///     .when([Compare::value("owner", CompareOp::Equal, "a")])
+    ///     .and_then([TxnOp::put("owner", "b"), TxnOp::put("since", "noon")])
+    ///     .or_else([TxnOp::get("owner")]);
+    /// let response = client.txn(moved, None).await?;
+    /// println!("moved: {}", response.succeeded);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// One that only reads, in either branch, is a read: under the leader's lease it costs no
+    /// message to other nodes. All that it finds is of one revision.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; as [`Client::get`] if it only reads. [`ErrorKind::DuplicateKey`] if it
+    /// writes a key twice, in branches that are not taken as well; [`ErrorKind::TxnTooLarge`] if it
+    /// has too many parts or is nested too deep; [`ErrorKind::RequestTooLarge`] if it would go
+    /// through too many keys or bytes, or answer too many. It changes all that it says or nothing.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn txn(
+        &self,
+        txn: TxnRequest,
+        options: Option<TxnOptions>,
+    ) -> Result<TxnResponse, Error> {
+        let options = options.unwrap_or_default();
+        let only_reads = txn.is_read_only();
+        let request = Request::Txn(txn);
+        let (header, body) = match only_reads {
+            true => {
+                let consistency = options.consistency;
+                let consistency = consistency.unwrap_or(self.inner.options.consistency);
+                let read = self.read(request, consistency, options.min_revision, options.timeout);
+                read.await?
+            }
+            false => self.write(request, options.timeout).await?,
+        };
+        match body {
+            ResponseBody::Txn(response) => Ok(TxnResponse {
+                header,
+                succeeded: response.succeeded,
+                responses: response.responses,
+            }),
+            other => Err(senseless(
+                &other,
+                match only_reads {
+                    true => Outcome::NotApplied,
+                    false => Outcome::Unknown,
+                },
+            )),
+        }
+    }
+
+    /// Writes `key` if it does not exist; else tells what it holds.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn create(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+    ) -> Result<CasResponse, Error> {
+        let key = Bytes::copy_from_slice(key.as_ref());
+        self.cas(TxnRequest::create(key, value)).await
+    }
+
+    /// Writes `key` if it was last written at `mod_revision`, 0 meaning that it does not exist; else
+    /// tells what it holds.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        mod_revision: i64,
+        value: impl Into<Bytes>,
+    ) -> Result<CasResponse, Error> {
+        let key = Bytes::copy_from_slice(key.as_ref());
+        let txn = TxnRequest::compare_and_swap(key, mod_revision, value);
+        self.cas(txn).await
+    }
+
+    /// Deletes `key` if it was last written at `mod_revision`; else tells what it holds.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn compare_and_delete(
+        &self,
+        key: impl AsRef<[u8]>,
+        mod_revision: i64,
+    ) -> Result<CasResponse, Error> {
+        let key = Bytes::copy_from_slice(key.as_ref());
+        let txn = TxnRequest::compare_and_delete(key, mod_revision);
+        self.cas(txn).await
+    }
+
+    async fn cas(&self, txn: TxnRequest) -> Result<CasResponse, Error> {
+        let (header, body) = self.write(Request::Txn(txn), None).await?;
+        match body {
+            ResponseBody::Txn(response) => {
+                let result = response.into_cas();
+                Ok(CasResponse {
+                    header,
+                    succeeded: result.succeeded,
+                    current: result.current,
+                })
+            }
+            other => Err(senseless(&other, Outcome::Unknown)),
+        }
+    }
+
+    /// Gives up history: what was before `revision` cannot be read any more afterwards, on any
+    /// node.
+    ///
+    /// # Errors
+    /// As [`Client::put`]. [`ErrorKind::Compacted`] if that has been given up already, and
+    /// [`ErrorKind::FutureRevision`] if there is no such revision yet.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn compact(
+        &self,
+        revision: i64,
+        options: Option<CompactionOptions>,
+    ) -> Result<CompactionResponse, Error> {
+        let options = options.unwrap_or_default();
+        let request = Request::Compact(CompactionRequest { revision });
+        let (header, body) = self.write(request, options.timeout).await?;
+        match body {
+            ResponseBody::Compact => Ok(CompactionResponse { header }),
+            other => Err(senseless(&other, Outcome::Unknown)),
+        }
+    }
+}
