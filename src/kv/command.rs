@@ -235,6 +235,23 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    const LEASE: LeaseRef = LeaseRef {
+        id: 2,
+        grant_index: 3,
+    };
+
+    fn lease_grant() -> LeaseGrant {
+        LeaseGrant {
+            id: 2,
+            ttl_ms: 10,
+            requested_ttl_ms: 5,
+            name: "n".into(),
+            owner: "o".into(),
+            granted_at_ms: 6,
+            leases_max: 8,
+        }
+    }
+
     fn examples() -> Vec<(Command, &'static str)> {
         vec![
             (
@@ -247,7 +264,7 @@ mod tests {
                         ..PutRequest::default()
                     }),
                 },
-                "01000000036b65790576616c7565010000",
+                "01000000036b65790576616c756501000000",
             ),
             (
                 Command::Write {
@@ -277,7 +294,7 @@ mod tests {
                     operation: Operation::Txn(TxnRequest::create("k", "v")),
                 },
                 // If mod(k) = 0 then put else get.
-                "01000003 01 016b 00 00 02 00 01 01 016b 0176 000000 01 00 016b 00 00 00 00 00 \
+                "01000003 01 016b 00 00 02 00 01 01 016b 0176 00000000 01 00 016b 00 00 00 00 00 \
                  00 00 00 00 00 00",
             ),
             (Command::OpenSession { sessions_max: 128 }, "01018001"),
@@ -299,6 +316,66 @@ mod tests {
                     unused_since: LogIndex(40),
                 },
                 "010302070928",
+            ),
+            (
+                Command::ExpireLeases {
+                    term: Term(9),
+                    leases: vec![LEASE],
+                },
+                "01 04 09 01 04 03",
+            ),
+            (
+                Command::MarkLeases {
+                    term: Term(9),
+                    marks: [
+                        LeaseMarkKind::Remaining(5),
+                        LeaseMarkKind::Clear,
+                        LeaseMarkKind::Settle { ttl_ms: 7 },
+                    ]
+                    .map(|kind| LeaseMark { lease: LEASE, kind })
+                    .to_vec(),
+                },
+                "01 05 09 03 04 03 00 05 04 03 01 04 03 02 07",
+            ),
+            (
+                Command::ContinueLeaseEnds {
+                    leases: vec![LEASE],
+                },
+                "01 06 01 04 03",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::LeaseGrant(lease_grant()),
+                },
+                "01 00 00 04 04 0a 05 016e 016f 0c 08",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::LeaseRevoke(LEASE),
+                },
+                "01 00 00 05 04 03",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::LeaseUpdateTtl {
+                        lease: LEASE,
+                        ttl_ms: 5,
+                    },
+                },
+                "01 00 00 06 04 03 05",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::PutWithNewLease {
+                        grant: lease_grant(),
+                        put: PutRequest::default(),
+                    },
+                },
+                "01 00 00 07 04 0a 05 016e 016f 0c 08 00 00 00 00 00 00",
             ),
         ]
     }

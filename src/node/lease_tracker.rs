@@ -246,10 +246,13 @@ impl LeaseTracker {
             leading.mark_flights = before.mark_flights;
             leading.continuing = before.continuing;
             for (id, at) in &leading.expiring {
-                if at.is_none()
-                    && let Some(tracked) = self.leases.get_mut(id)
-                {
-                    tracked.note(self.epoch, now);
+                let Some(tracked) = self.leases.get_mut(id) else {
+                    continue;
+                };
+                let deadline = tracked.deadline;
+                tracked.note(self.epoch, now);
+                tracked.deadline = deadline;
+                if at.is_none() {
                     tracked.is_queued = true;
                     leading.due.push_back(tracked.terms.lease);
                 }
