@@ -144,10 +144,7 @@ fn the_bytes_of_every_request_are_pinned() {
             }),
             "0d 04 03 016f 016e",
         ),
-        (
-            Request::LeaseUpdateTtl { lease, ttl_ms: 5 },
-            "0e 04 03 0a",
-        ),
+        (Request::LeaseUpdateTtl { lease, ttl_ms: 5 }, "0e 04 03 0a"),
         (
             Request::PutWithNewLease(grant, PutRequest::default()),
             "0f 04 b817 016e 016f 0a 00 00 00 00 00 00",

@@ -175,14 +175,13 @@ fn write<S: Store>(
         Operation::LeaseRevoke(lease) => {
             lease_end::revoke(store, progress, lease, changes)?.map(ResponseBody::LeaseRevoke)
         }
-        Operation::LeaseUpdateTtl { lease, ttl_ms } => {
-            lease::update_ttl(store, lease, ttl_ms)?.map(|terms| {
+        Operation::LeaseUpdateTtl { lease, ttl_ms } => lease::update_ttl(store, lease, ttl_ms)?
+            .map(|terms| {
                 changes.push(LeaseChange::Changed(terms));
                 ResponseBody::LeaseUpdateTtl {
                     ttl_ms: terms.ttl_ms,
                 }
-            })
-        }
+            }),
         Operation::PutWithNewLease { grant, put } => {
             put_with_new_lease(store, progress, &mut write, &grant, put)?.map(|(both, terms)| {
                 changes.push(LeaseChange::Granted(terms));

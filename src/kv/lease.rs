@@ -326,7 +326,10 @@ pub(super) fn move_key<S: Store>(
     }
     if from != 0 && !planted!(KeyNotDetached) {
         let mut lease = existing(store, from)?;
-        if store.take(Space::LeaseKeys, &attachment(from, key))?.is_none() {
+        if store
+            .take(Space::LeaseKeys, &attachment(from, key))?
+            .is_none()
+        {
             return Err(damaged("a key that its lease does not know").into());
         }
         lease.keys = lease.keys.saturating_sub(1);
@@ -474,18 +477,22 @@ pub fn leases_are_sound<V: View>(view: &V, progress: &Progress) -> Result<bool, 
         }
         for key in keys {
             let record = view.get(Space::Current, &key)?;
-            let kv = record.map(|record| super::record::key_value(key, record)).transpose()?;
+            let kv = record
+                .map(|record| super::record::key_value(key, record))
+                .transpose()?;
             if kv.is_none_or(|kv| kv.lease != id) {
                 return Ok(false);
             }
             attached_keys += 1;
         }
     }
-    let names_hold = view.range(Space::LeaseNames, &Span::all()).try_fold(true, |all, pair| {
-        let (name, record) = pair?;
-        let lease = Lease::read(view, named_id(&record)?)?;
-        Ok::<bool, V::Error>(all && lease.is_some_and(|lease| lease.name.as_bytes() == name))
-    })?;
+    let names_hold = view
+        .range(Space::LeaseNames, &Span::all())
+        .try_fold(true, |all, pair| {
+            let (name, record) = pair?;
+            let lease = Lease::read(view, named_id(&record)?)?;
+            Ok::<bool, V::Error>(all && lease.is_some_and(|lease| lease.name.as_bytes() == name))
+        })?;
     let indexed = view.count(Space::LeaseKeys, &Span::all())?;
     Ok(leases == progress.leases && indexed == attached_keys && names_hold)
 }

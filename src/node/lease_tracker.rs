@@ -389,6 +389,16 @@ impl LeaseTracker {
         self.leases.range(span).take(count_max).map(|(id, _)| *id)
     }
 
+    /// `ExpiryKept`: what this leadership has decided.
+    #[cfg(leasehold_bugs)]
+    pub(super) fn planted_decided(&self) -> Vec<(Term, LeaseRef)> {
+        let Some(leading) = &self.leading else {
+            return Vec::new();
+        };
+        let all = leading.due.iter().chain(leading.flights.values().flatten());
+        all.map(|lease| (leading.term, *lease)).collect()
+    }
+
     /// Finds what is due at `now`. At most some thousand leases are looked at; if that was not all,
     /// [`Self::next_wakeup`] is now.
     pub fn tick(&mut self, now: Instant) {
@@ -436,7 +446,10 @@ impl LeaseTracker {
             }
             visits -= 1;
             leading.walked = Some((restart_ms, id));
-            let tracked = self.leases.get_mut(&id).expect("the order has what is there");
+            let tracked = self
+                .leases
+                .get_mut(&id)
+                .expect("the order has what is there");
             let is_covered = tracked.terms.lease.grant_index <= leading.applied.0;
             if tracked.epoch != self.epoch && is_covered {
                 tracked.note(self.epoch, now);
@@ -560,7 +573,11 @@ impl LeaseTracker {
             if is_expiring || tracked.terms.ending.is_some() || leading.marking.contains(&id) {
                 continue;
             }
-            let deadline = tracked.deadline_in(self.epoch, leading, restart_ms(self.restart_min_ms, &tracked.terms));
+            let deadline = tracked.deadline_in(
+                self.epoch,
+                leading,
+                restart_ms(self.restart_min_ms, &tracked.terms),
+            );
             let left_ms = millis_up(deadline.at_most_since(now)) + 1;
             let stale_ms = restart_ms(self.restart_min_ms, &tracked.terms).saturating_sub(left_ms);
             if stale_ms >= millis_up(self.options.checkpoint_interval) / 2 {
@@ -607,7 +624,9 @@ impl LeaseTracker {
     /// These marks stand in the log at `index`.
     pub fn marked(&mut self, index: LogIndex, marks: Vec<LeaseMark>) {
         if let Some(leading) = &mut self.leading {
-            leading.marking.extend(marks.iter().map(|mark| mark.lease.id));
+            leading
+                .marking
+                .extend(marks.iter().map(|mark| mark.lease.id));
             leading.mark_flights.insert(index, marks);
         }
     }
@@ -644,17 +663,27 @@ impl LeaseTracker {
     fn deadline(&self, id: i64) -> Option<Instant> {
         let leading = self.leading.as_ref()?;
         let tracked = self.leases.get(&id)?;
-        Some(tracked.deadline_in(self.epoch, leading, restart_ms(self.restart_min_ms, &tracked.terms)))
+        Some(tracked.deadline_in(
+            self.epoch,
+            leading,
+            restart_ms(self.restart_min_ms, &tracked.terms),
+        ))
     }
 
     fn insert(&mut self, terms: LeaseTerms) {
         let id = terms.lease.id;
         let before = self.leases.remove(&id);
         if let Some(before) = &before {
-            self.order.remove(&(restart_ms(self.restart_min_ms, &before.terms), id));
+            self.order
+                .remove(&(restart_ms(self.restart_min_ms, &before.terms), id));
         }
-        self.order.insert((restart_ms(self.restart_min_ms, &terms), id));
-        keep(&mut self.long, id, terms.ttl_ms >= millis_up(self.options.checkpoint_min_ttl));
+        self.order
+            .insert((restart_ms(self.restart_min_ms, &terms), id));
+        keep(
+            &mut self.long,
+            id,
+            terms.ttl_ms >= millis_up(self.options.checkpoint_min_ttl),
+        );
         keep(&mut self.outlasting, id, terms.outlasts_ttl);
         keep(&mut self.revoking, id, terms.ending.is_some());
         let same = before.filter(|before| before.terms.lease == terms.lease);
@@ -687,7 +716,8 @@ impl LeaseTracker {
         let Some(tracked) = self.leases.remove(&id) else {
             return;
         };
-        self.order.remove(&(restart_ms(self.restart_min_ms, &tracked.terms), id));
+        self.order
+            .remove(&(restart_ms(self.restart_min_ms, &tracked.terms), id));
         self.long.remove(&id);
         self.outlasting.remove(&id);
         self.revoking.remove(&id);
@@ -742,7 +772,10 @@ impl Leading {
     fn put_at(&mut self, options: &LeaseOptions, tracked: &mut Tracked, boot: u64) {
         tracked.is_in_wheel = true;
         let bucket = boot.div_ceil(nanos(options.tick).max(1));
-        self.wheel.entry(bucket).or_default().push(tracked.terms.lease);
+        self.wheel
+            .entry(bucket)
+            .or_default()
+            .push(tracked.terms.lease);
     }
 
     fn queue(&mut self, tracked: &mut Tracked) {
@@ -785,5 +818,7 @@ fn restart_ms(min_ms: u64, terms: &LeaseTerms) -> u64 {
     let id = terms.lease.id.to_be_bytes();
     let spread = xxhash_rust::xxh3::xxh3_64(&id) % 1024;
     let tenth = terms.restart_ms / 10;
-    terms.restart_ms.saturating_add(tenth.saturating_mul(spread) / 1024)
+    terms
+        .restart_ms
+        .saturating_add(tenth.saturating_mul(spread) / 1024)
 }

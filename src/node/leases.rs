@@ -48,6 +48,9 @@ pub(super) struct Leases {
     /// The last tick of this promotion, and the last at which a quorum answered.
     ticked: Instant,
     confirmed: Instant,
+    /// `ExpiryKept`: what earlier leaderships of this node had decided, with their terms.
+    #[cfg(leasehold_bugs)]
+    kept: Vec<(Term, LeaseRef)>,
 }
 
 enum Question {
@@ -84,6 +87,8 @@ impl Leases {
             questions: BTreeMap::new(),
             ticked: Instant::ZERO,
             confirmed: Instant::ZERO,
+            #[cfg(leasehold_bugs)]
+            kept: Vec::new(),
         }
     }
 
@@ -177,7 +182,9 @@ impl Node {
         // Whatever was committed before the renewal arrived is applied (T5, T17).
         let is_caught_up = self.applied >= self.consensus.status().commit;
         let tracker = &mut self.leases.tracker;
-        let kept = leases.iter().map(|lease| tracker.renew(now, *lease, is_caught_up));
+        let kept = leases
+            .iter()
+            .map(|lease| tracker.renew(now, *lease, is_caught_up));
         ResponseBody::LeaseKeepAlive(kept.collect())
     }
 
@@ -233,7 +240,8 @@ impl Node {
                 AskedLeases { leases, next }
             }
         };
-        self.outputs.push_back(Output::ReadLeases(id, permit, asked));
+        self.outputs
+            .push_back(Output::ReadLeases(id, permit, asked));
         true
     }
 
@@ -246,6 +254,7 @@ impl Node {
             return;
         }
         let leads = leads.filter(|_| self.consensus.status().ready);
+        planted!(ExpiryKept => self.leases.kept.extend(self.leases.tracker.planted_decided()));
         match leads {
             Some(term) if promoted != leads => self.promote(now, term),
             Some(_) => {}
@@ -257,6 +266,15 @@ impl Node {
         self.leases.ticked = now;
         self.leases.confirmed = now;
         self.leases.tracker.promote(now, term, self.applied);
+        #[cfg(leasehold_bugs)]
+        for (decided, lease) in std::mem::take(&mut self.leases.kept) {
+            let leases = vec![lease];
+            let command = Command::ExpireLeases {
+                term: decided,
+                leases,
+            };
+            self.propose_for_leases(now, &command);
+        }
     }
 
     /// Time has passed: what is due is found and proposed.

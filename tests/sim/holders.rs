@@ -223,7 +223,11 @@ impl World {
     pub(crate) fn holder_tires(&mut self, holder: usize, attempt: u64) {
         let nodes = self.machines.len() as u64;
         let this = &mut self.holders[holder];
-        if this.asked.as_ref().is_some_and(|asked| asked.attempt == attempt) {
+        if this
+            .asked
+            .as_ref()
+            .is_some_and(|asked| asked.attempt == attempt)
+        {
             this.asked = None;
             this.node = this.dice.between(0, nodes - 1) as usize;
             self.holder_later(holder, MS, 100 * MS);

@@ -80,7 +80,9 @@ fn x1_a_grant_answers_its_id_and_both_times_to_live() {
     assert_eq!(granted.grant_index, 2);
     assert_eq!((granted.ttl_ms, granted.requested_ttl_ms), (1_000, 1_000));
     assert_eq!(machine.grant(70, "server1Lease").id, 70);
-    let info = lease_info(&machine.store, 70, true, 1 << 20).unwrap().unwrap();
+    let info = lease_info(&machine.store, 70, true, 1 << 20)
+        .unwrap()
+        .unwrap();
     assert_eq!((&*info.name, &*info.owner), ("server1Lease", "o"));
     assert_eq!(machine.progress().revision, 2, "a lease is no key");
     machine.is_sound();
@@ -92,7 +94,10 @@ fn s3_of_two_grants_of_one_name_or_id_the_first_in_the_log_succeeds() {
     machine.grant(7, "n");
     assert_eq!(machine.refused(grant(7, "")), ErrorKind::LeaseExists);
     assert_eq!(machine.refused(grant(8, "n")), ErrorKind::LeaseExists);
-    assert!(Lease::read_for_test(&machine.store, 8).is_none(), "nothing is left of it");
+    assert!(
+        Lease::read_for_test(&machine.store, 8).is_none(),
+        "nothing is left of it"
+    );
     machine.revoke(7);
     machine.grant(8, "n");
     machine.is_sound();
@@ -112,7 +117,10 @@ fn an_id_that_a_client_took_before_is_not_given_by_the_log() {
 fn s16_a_put_on_no_lease_is_refused_and_changes_nothing() {
     let mut machine = Machine::default();
     machine.put("k", "1");
-    for operation in [put_on("k", 9), put_to("k", LeaseTarget::Name("none".into()))] {
+    for operation in [
+        put_on("k", 9),
+        put_to("k", LeaseTarget::Name("none".into())),
+    ] {
         assert_eq!(machine.refused(operation), ErrorKind::LeaseNotFound);
     }
     assert_eq!(machine.get("k").unwrap().value, text("1"));
@@ -164,11 +172,15 @@ fn s4_a_lease_tells_all_its_keys_once_however_often_they_were_put() {
     for key in ["b", "a", "b", "b"] {
         machine.write(put_on(key, 5));
     }
-    let info = lease_info(&machine.store, 5, true, 1 << 20).unwrap().unwrap();
+    let info = lease_info(&machine.store, 5, true, 1 << 20)
+        .unwrap()
+        .unwrap();
     assert_eq!(info.keys, [text("a"), text("b")]);
     assert_eq!(info.key_count, 2);
     machine.delete("a", KeyRange::Single);
-    let info = lease_info(&machine.store, 5, true, 1 << 20).unwrap().unwrap();
+    let info = lease_info(&machine.store, 5, true, 1 << 20)
+        .unwrap()
+        .unwrap();
     assert_eq!(info.keys, [text("b")]);
 }
 
@@ -243,7 +255,10 @@ fn t6_a_put_after_the_expiry_is_refused_and_one_before_it_dies_with_it() {
     machine.grant(5, "");
     machine.write(put_on("before", 5));
     machine.expire(&[LeaseRef::id(5)]);
-    assert_eq!(machine.refused(put_on("after", 5)), ErrorKind::LeaseNotFound);
+    assert_eq!(
+        machine.refused(put_on("after", 5)),
+        ErrorKind::LeaseNotFound
+    );
     assert_eq!(machine.range("", KeyRange::Prefix).count, 0);
     machine.is_sound();
 }
@@ -299,7 +314,10 @@ fn t10_a_lease_with_very_many_keys_ends_in_steps() {
     machine.run(&go_on);
     assert_eq!(machine.range("", KeyRange::Prefix).count, 1);
     let last = machine.run(&go_on);
-    assert!(matches!(last.leases[..], [LeaseChange::Ended(_, LeaseEnd::Expired)]));
+    assert!(matches!(
+        last.leases[..],
+        [LeaseChange::Ended(_, LeaseEnd::Expired)]
+    ));
     assert_eq!(machine.progress().revision, before + 3);
     machine.is_sound();
     assert_eq!(machine.run(&go_on).leases, [], "it is over");
@@ -348,7 +366,10 @@ fn a_grant_with_a_put_does_both_or_neither() {
     };
     assert_eq!(revision, 2);
     assert_eq!(machine.get("k").map(|kv| kv.lease), Some(done.grant.id));
-    assert_eq!(machine.refused(both("", grant_of(9, ""))), ErrorKind::InvalidArgument);
+    assert_eq!(
+        machine.refused(both("", grant_of(9, ""))),
+        ErrorKind::InvalidArgument
+    );
     assert!(Lease::read_for_test(&machine.store, 9).is_none());
     assert_eq!(
         machine.refused(both("other", grant_of(done.grant.id, ""))),
@@ -394,7 +415,10 @@ fn x16_a_13_a_shorter_time_to_live_remembers_what_was_promised_until_it_is_settl
                 kind: LeaseMarkKind::Settle { ttl_ms },
             }],
         });
-        assert_eq!(lease_terms(&machine.store).unwrap()[0].restart_ms, restart_ms);
+        assert_eq!(
+            lease_terms(&machine.store).unwrap()[0].restart_ms,
+            restart_ms
+        );
     }
     assert_eq!(
         machine.refused(Operation::LeaseUpdateTtl {
@@ -439,10 +463,15 @@ fn transactions_compare_and_attach_leases() {
         .when([Compare::lease("k", CompareOp::Equal, 5)])
         .and_then([on_lease("l", 5), TxnOp::delete("k")]);
     machine.write(Operation::Txn(holds));
-    let info = lease_info(&machine.store, 5, true, 1 << 20).unwrap().unwrap();
+    let info = lease_info(&machine.store, 5, true, 1 << 20)
+        .unwrap()
+        .unwrap();
     assert_eq!(info.keys, [text("l")]);
     let half = TxnRequest::new().and_then([TxnOp::put("m", "1"), on_lease("n", 6)]);
-    assert_eq!(machine.refused(Operation::Txn(half)), ErrorKind::LeaseNotFound);
+    assert_eq!(
+        machine.refused(Operation::Txn(half)),
+        ErrorKind::LeaseNotFound
+    );
     assert!(machine.get("m").is_none());
     machine.is_sound();
 }

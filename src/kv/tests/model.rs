@@ -255,14 +255,13 @@ impl Model {
     fn target(&self, target: &LeaseTarget) -> Result<i64, ErrorKind> {
         let by_name = |name: &String| {
             let mut all = self.leases.iter();
-            all.find(|(_, lease)| lease.name == *name).map(|(id, _)| *id)
+            all.find(|(_, lease)| lease.name == *name)
+                .map(|(id, _)| *id)
         };
         match target {
             LeaseTarget::None => Ok(0),
             LeaseTarget::Lease(lease) => match self.leases.get(&lease.id) {
-                Some(found)
-                    if lease.grant_index == 0 || lease.grant_index == found.grant_index =>
-                {
+                Some(found) if lease.grant_index == 0 || lease.grant_index == found.grant_index => {
                     Ok(lease.id)
                 }
                 _ => Err(ErrorKind::LeaseNotFound),
@@ -470,12 +469,21 @@ impl Model {
         assert_eq!(cluster_info(store).unwrap(), self.cluster);
         assert!(leases_are_sound(store, &progress).unwrap());
         let terms = lease_terms(store).unwrap();
-        let found: Vec<_> = terms.iter().map(|terms| (terms.lease, terms.restart_ms)).collect();
+        let found: Vec<_> = terms
+            .iter()
+            .map(|terms| (terms.lease, terms.restart_ms))
+            .collect();
         let expected = self.leases.iter().map(|(id, lease)| {
             let grant_index = lease.grant_index;
             let promised = lease.ttl_ms.max(lease.promised_ms);
             let restart = lease.checkpoint_ms.unwrap_or(promised);
-            (LeaseRef { id: *id, grant_index }, restart)
+            (
+                LeaseRef {
+                    id: *id,
+                    grant_index,
+                },
+                restart,
+            )
         });
         assert_eq!(found, expected.collect::<Vec<_>>());
         let kept: usize = self.sessions.values().map(|s| s.replies.len()).sum();

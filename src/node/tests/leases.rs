@@ -45,7 +45,11 @@ impl World {
 
     fn renew_all(&mut self, node: NodeId, leases: &[i64]) -> RequestId {
         let leases = leases.iter().map(|id| LeaseRef::id(*id)).collect();
-        self.ask(node, Request::LeaseKeepAlive(leases), Consistency::default())
+        self.ask(
+            node,
+            Request::LeaseKeepAlive(leases),
+            Consistency::default(),
+        )
     }
 
     fn kept(&self, id: RequestId) -> Vec<LeaseKept> {
@@ -296,7 +300,11 @@ fn x9_an_expiry_that_could_not_be_proposed_is_tried_again() {
     // While leadership is handed over, to somebody who does not hear, nothing can be proposed.
     world.cut = vec![target];
     let target = Some(target);
-    world.ask(leader, Request::MoveLeader { target }, Consistency::default());
+    world.ask(
+        leader,
+        Request::MoveLeader { target },
+        Consistency::default(),
+    );
     world.advance(150);
     assert!(world.has(leader, lease), "nothing could be proposed");
     world.advance(6_000);
@@ -477,7 +485,10 @@ fn t9_a14_a_checkpoint_shortens_a_restart_and_a_renewal_clears_it_first() {
     assert_eq!(world.renew(leader, lease), Renewed { ttl_ms: 300_000 });
     world.advance(200_000);
     let noted = world.terms(leader);
-    assert!(noted.is_checkpointed && noted.restart_ms <= 170_000, "{noted:?}");
+    assert!(
+        noted.is_checkpointed && noted.restart_ms <= 170_000,
+        "{noted:?}"
+    );
     world.cut = vec![leader];
     let second = world.leader();
     world.advance(noted.restart_ms - 1_000);

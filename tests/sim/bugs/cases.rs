@@ -274,6 +274,30 @@ pub(super) const CASES: &[Case] = &[
     witness(&[TailTrusted]),
     witness(&[NoSpare]),
     witness(&[QuarantineUnwritten]),
+    // Client leases.
+    seeds(&[ExpiredBeforeCommit], Aim::Holders, 400, &["A15"]),
+    seeds(&[DeadlinesKept], Aim::Holders, 400, &["C1"]),
+    seeds(&[RenewedWithoutLease], Aim::Holders, 1_000, &["C1"]),
+    seeds(&[ExpiringRevived], Aim::Holders, 400, &["C1"]),
+    witness(&[ExpiryOfAnyTerm]),
+    hidden(
+        &[ExpiryKept],
+        "an expiry of another term than its entry's means nothing",
+    ),
+    seeds(
+        &[ExpiryKept, ExpiryOfAnyTerm],
+        Aim::Holders,
+        2_000,
+        &["C1", "R4", "K3", "K1"],
+    ),
+    witness(&[LeaseIdReused]),
+    seeds(
+        &[KeyNotDetached],
+        Aim::Holders,
+        400,
+        &["R4", "K1", "C2", "liveness"],
+    ),
+    seeds(&[CheckpointNotCleared], Aim::Holders, 2_000, &["C1"]),
 ];
 
 /// No bug, and clocks that are wrong by more than the margin allows: it must show.

@@ -23,8 +23,8 @@ pub(crate) struct ClientLeases {
     seen: usize,
     /// Leases that exist by what is committed, with the index of their grant.
     live: BTreeMap<i64, u64>,
-    /// When their ends were committed.
-    ended: BTreeMap<i64, Nanos>,
+    /// When their ends were committed, and whether by an expiry.
+    ended: BTreeMap<i64, (Nanos, bool)>,
     /// Until when their holders believe in them, in real time.
     trusted: BTreeMap<i64, Nanos>,
 }
@@ -50,7 +50,7 @@ impl ClientLeases {
                         self.live.insert(entry.id.index.0 as i64, entry.id.index.0);
                     }
                     Operation::LeaseRevoke(lease) => {
-                        self.end(real, lease);
+                        self.end(real, lease, false);
                     }
                     _ => {}
                 },
@@ -59,7 +59,7 @@ impl ClientLeases {
                     // holder who is still sure of its lease is not bereft is said here.
                     let _ = term;
                     for lease in leases {
-                        if self.end(real, lease) {
+                        if self.end(real, lease, true) {
                             self.is_over_for_its_holder(real, lease.id, marks)?;
                         }
                     }
@@ -70,11 +70,14 @@ impl ClientLeases {
         Ok(())
     }
 
-    fn end(&mut self, real: Nanos, lease: LeaseRef) -> bool {
-        let is_there = self.live.get(&lease.id).is_some_and(|index| lease.means(*index));
+    fn end(&mut self, real: Nanos, lease: LeaseRef, expired: bool) -> bool {
+        let is_there = self
+            .live
+            .get(&lease.id)
+            .is_some_and(|index| lease.means(*index));
         if is_there {
             self.live.remove(&lease.id);
-            self.ended.insert(lease.id, real);
+            self.ended.insert(lease.id, (real, expired));
         }
         is_there
     }
@@ -106,7 +109,8 @@ impl ClientLeases {
         let trusted = self.trusted.entry(id).or_default();
         *trusted = until.max(*trusted);
         match self.ended.get(&id) {
-            Some(ended) if until > real && *ended <= real => Err(Violation {
+            // A revocation is its holder's own doing; a renewal may overtake it (T17).
+            Some((ended, true)) if until > real && *ended <= real => Err(Violation {
                 rule: "C1 a client lease never ends early",
                 what: format!(
                     "lease {id} is said to last until {until}, and its end was committed at {ended}"
