@@ -76,7 +76,6 @@ use crate::log::LogError;
 use crate::log::LogOptions;
 use crate::log::Verdict;
 use crate::node::Input;
-use crate::node::LeaseOptions;
 use crate::node::Node;
 use crate::node::NodeOptions;
 use crate::node::Reader;
@@ -281,7 +280,7 @@ impl Server {
                 waiting_max: WAITING_MAX,
                 sessions_max: SESSIONS_MAX,
                 session_idle_max: SESSION_IDLE_MAX,
-                leases: LeaseOptions::DEFAULT,
+                leases: config.leases,
                 seed: seed(started, member_id),
             },
             found.restored,

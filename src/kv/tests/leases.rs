@@ -392,7 +392,7 @@ fn a_retried_grant_is_one_grant() {
 }
 
 #[test]
-fn x16_a_13_a_shorter_time_to_live_remembers_what_was_promised_until_it_is_settled() {
+fn x16_a13_a_shorter_time_to_live_remembers_what_was_promised_until_it_is_settled() {
     let mut machine = Machine::default();
     machine.grant(5, "");
     let lease = LeaseRef::id(5);

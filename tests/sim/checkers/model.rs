@@ -282,6 +282,10 @@ impl Model {
         frozen: bool,
         marks: &mut Marks,
     ) -> Result<(), Violation> {
+        // Keys of leases are judged with the stores, each at what it has applied.
+        if self.versions.keys().any(|key| *key >= HELD) {
+            marks.hit(Mark::KeyOfLeaseCheckedAgainstLog);
+        }
         for (place, operation) in history.operations.iter().enumerate() {
             let number = place as u64 + 1;
             let wrote: &[i64] = self.written.get(&number).map_or(&[], Vec::as_slice);
