@@ -12,6 +12,7 @@ pub mod cert;
 pub mod connection;
 pub mod dev;
 pub mod failure;
+mod lease;
 pub mod logging;
 pub mod panics;
 pub mod pki;
@@ -180,6 +181,7 @@ fn dispatch(
         Command::Del(arguments) => Verb::Del(arguments),
         Command::Txn(arguments) => Verb::Txn(arguments),
         Command::Compaction(arguments) => Verb::Compaction(arguments),
+        Command::Lease { command } => Verb::Lease(command),
         Command::Endpoint {
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),

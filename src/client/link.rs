@@ -231,7 +231,15 @@ fn is_large(request: &Request) -> bool {
         | Request::Status
         | Request::MoveLeader { .. }
         | Request::Compact(_)
-        | Request::LeaderLeaseReport => false,
+        | Request::LeaderLeaseReport
+        | Request::LeaseGrant(_)
+        | Request::LeaseRevoke(_)
+        | Request::LeaseTimeToLive { keys: false, .. }
+        | Request::LeaseUpdateTtl { .. } => false,
+        // Renewals of a thousand are small beside any of these, and go before them.
+        Request::LeaseKeepAlive(_) => false,
+        Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => true,
+        Request::PutWithNewLease(_, put) => put.value.len() >= LARGE_BYTES,
     }
 }
 

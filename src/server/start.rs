@@ -72,6 +72,7 @@ use crate::api::MemberInfo;
 use crate::api::Request;
 use crate::clock::SystemClock;
 use crate::kv;
+use crate::kv::LeaseTerms;
 use crate::log::Log;
 use crate::log::LogError;
 use crate::log::LogOptions;
@@ -281,13 +282,15 @@ impl Server {
                 waiting_max: WAITING_MAX,
                 sessions_max: SESSIONS_MAX,
                 session_idle_max: SESSION_IDLE_MAX,
+                leases: config.leases,
                 seed: seed(started, member_id),
             },
             found.restored,
             found.founded,
             found.store.reader().revision(),
             started,
-        );
+        )
+        .with_leases(found.leases);
 
         let transport_stats = Arc::new(TransportStats::default());
         let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
@@ -648,6 +651,7 @@ struct Found {
     store: StateStore,
     restored: crate::raft::Restored,
     founded: bool,
+    leases: Vec<LeaseTerms>,
     quarantine_warning: Option<String>,
     warnings: Vec<String>,
 }
@@ -717,7 +721,10 @@ impl Found {
             }
             opened => opened?,
         };
-        let founded = kv::cluster_info(&store.reader().snapshot()?)?.is_some();
+        let snapshot = store.reader().snapshot()?;
+        let founded = kv::cluster_info(&snapshot)?.is_some();
+        let leases = kv::lease_terms(&snapshot)?;
+        drop(snapshot);
         let configuration = Configuration {
             voters: config
                 .initial_members
@@ -741,6 +748,7 @@ impl Found {
             store,
             restored,
             founded,
+            leases,
             quarantine_warning,
             warnings,
         })

@@ -18,6 +18,8 @@ use leasehold::api::Error;
 use leasehold::api::ErrorKind;
 use leasehold::api::KeyRange;
 use leasehold::api::KeyValue;
+use leasehold::api::LeaseGrantRequest;
+use leasehold::api::LeaseRef;
 use leasehold::api::MemberInfo;
 use leasehold::api::PutRequest;
 use leasehold::api::RangeRequest;
@@ -31,6 +33,9 @@ use leasehold::api::TXN_PARTS_MAX;
 use leasehold::api::TxnOp;
 use leasehold::api::TxnRequest;
 use leasehold::kv::Command;
+use leasehold::kv::LeaseGrant;
+use leasehold::kv::LeaseMark;
+use leasehold::kv::LeaseMarkKind;
 use leasehold::kv::Operation;
 use leasehold::raft::Append;
 use leasehold::raft::Appended;
@@ -328,6 +333,32 @@ fn messages() -> Vec<Seed> {
             "txn",
             body(1, &call(Request::Txn(txn()))),
         ),
+        seed(
+            "client_messages",
+            "lease_keep_alive",
+            body(
+                1,
+                &call(Request::LeaseKeepAlive(vec![
+                    LeaseRef::id(2),
+                    LeaseRef::id(-3),
+                ])),
+            ),
+        ),
+        seed(
+            "client_messages",
+            "put_with_new_lease",
+            body(
+                1,
+                &call(Request::PutWithNewLease(
+                    LeaseGrantRequest {
+                        ttl_ms: 9,
+                        name: "n".to_owned(),
+                        ..LeaseGrantRequest::default()
+                    },
+                    put(),
+                )),
+            ),
+        ),
         // As much memory as a transaction can be made to take.
         seed(
             "client_messages",
@@ -443,6 +474,45 @@ fn commands() -> Vec<Seed> {
             write(Operation::Compact(CompactionRequest { revision: 2 })),
         ),
         seed("commands", "txn", write(Operation::Txn(txn()))),
+        seed(
+            "commands",
+            "lease_grant",
+            write(Operation::LeaseGrant(LeaseGrant {
+                id: 2,
+                ttl_ms: 500,
+                requested_ttl_ms: 1,
+                name: "n".to_owned(),
+                owner: "o".to_owned(),
+                granted_at_ms: 7,
+                leases_max: 9,
+            })),
+        ),
+        seed(
+            "commands",
+            "lease_revoke",
+            write(Operation::LeaseRevoke(LeaseRef::id(2))),
+        ),
+        seed(
+            "commands",
+            "lease_expire",
+            Command::ExpireLeases {
+                term: Term(3),
+                leases: vec![LeaseRef::id(2), LeaseRef::id(4)],
+            }
+            .encode(),
+        ),
+        seed(
+            "commands",
+            "lease_mark",
+            Command::MarkLeases {
+                term: Term(3),
+                marks: vec![LeaseMark {
+                    lease: LeaseRef::id(2),
+                    kind: LeaseMarkKind::Remaining(9),
+                }],
+            }
+            .encode(),
+        ),
         seed(
             "commands",
             "open",

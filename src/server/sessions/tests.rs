@@ -106,6 +106,7 @@ impl World {
             waiting_max: 16,
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
+            leases: crate::node::LeaseOptions::DEFAULT,
             seed: 1,
         };
         let restored = Restored {
