@@ -702,8 +702,17 @@ fn log_files() -> Vec<Seed> {
     const LOSE: &[u8] = &[1, 0, 0, 4];
     const FORGE_OPENING: &[u8] = &[0, 33, 6, 7, 2, 177];
     const FORGE_VOTE: &[u8] = &[2, 1, 28, 7, 2, 176];
+    const ROT_OTHER_VOTE: &[u8] = &[2, 65, 20, 0, 3];
     let life = [
         APPEND, VOTE, APPEND, LARGE, PREPARE, REPLACE, MARK, LARGE, REOPEN, APPEND, END,
+    ]
+    .concat();
+    let forged_term = [
+        &[5, 0, 1, 1, 2, 0, 4, 2, 4],
+        APPEND,
+        END,
+        FORGE_VOTE,
+        ROT_OTHER_VOTE,
     ]
     .concat();
     let with = |changes: &[&[u8]]| [&life, changes.concat().as_slice()].concat();
@@ -715,6 +724,8 @@ fn log_files() -> Vec<Seed> {
         seed("log_files", "lost", with(&[LOSE])),
         seed("log_files", "forged_opening", with(&[FORGE_OPENING])),
         seed("log_files", "forged_vote", with(&[FORGE_VOTE, FLIP])),
+        // A vote of the last term that a number can name: no election can follow it.
+        seed("log_files", "forged_term", forged_term),
     ]
 }
 
