@@ -64,6 +64,8 @@ impl World {
                 waiting_max: 65_536,
                 sessions_max: 1000,
                 session_idle_max: Duration::from_secs(3600),
+                auto_compaction: leasehold::node::AutoCompaction::Off,
+                check_interval: None,
                 seed: id.0,
             };
             (

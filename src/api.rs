@@ -148,6 +148,10 @@ pub enum Request {
     LeaderLeaseReport,
     /// Compare, and do one thing or another, in one step.
     Txn(TxnRequest),
+    /// Read as much of a range as fits one reply, in key order, and say where the rest begins: so a
+    /// range of any size is read at one revision, at the pace of whoever reads it. Nothing is sorted
+    /// or counted.
+    RangePage(RangeRequest),
 }
 
 impl Request {
@@ -156,16 +160,18 @@ impl Request {
         match self {
             Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession | Self::Compact(_) => true,
             Self::Txn(txn) => !txn.is_read_only(),
-            Self::Range(_) | Self::Status | Self::MoveLeader { .. } | Self::LeaderLeaseReport => {
-                false
-            }
+            Self::Range(_)
+            | Self::RangePage(_)
+            | Self::Status
+            | Self::MoveLeader { .. }
+            | Self::LeaderLeaseReport => false,
         }
     }
 
     /// Whether this only looks at the store: it is served on a permit, and no log entry is made.
     pub fn is_read(&self) -> bool {
         match self {
-            Self::Range(_) => true,
+            Self::Range(_) | Self::RangePage(_) => true,
             Self::Txn(txn) => txn.is_read_only(),
             Self::Put(_)
             | Self::DeleteRange(_)
@@ -189,6 +195,7 @@ impl Request {
             Self::Compact(_) => "compact",
             Self::LeaderLeaseReport => "leader_lease_report",
             Self::Txn(_) => "txn",
+            Self::RangePage(_) => "range_page",
         }
     }
 }
@@ -376,6 +383,19 @@ pub struct DeleteRangeRequest {
 pub struct CompactionRequest {
     /// The oldest revision to keep; positive.
     pub revision: i64,
+    /// Have every node give the space back to its disk as soon as it has removed what is given up,
+    /// however little that is. Else it does so when it is worth the work.
+    pub physical: bool,
+}
+
+impl CompactionRequest {
+    /// Gives up what was before `revision`.
+    pub const fn at(revision: i64) -> Self {
+        Self {
+            revision,
+            physical: false,
+        }
+    }
 }
 
 /// A key with its value and history, as of some revision.
@@ -491,6 +511,19 @@ pub enum ResponseBody {
     LeaderLeaseReport(Box<LeaderLeaseReport>),
     /// To [`Request::Txn`].
     Txn(TxnResponse),
+    /// To [`Request::RangePage`].
+    RangePage(RangePage),
+}
+
+/// A part of a range.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangePage {
+    /// The keys found, in key order. There may be none in a page though more follow.
+    pub kvs: Vec<KeyValue>,
+    /// Where the next page begins; `None` if the range is at its end or the limit is reached.
+    pub next: Option<Bytes>,
+    /// The revision that was read: what the next page asks for.
+    pub revision: i64,
 }
 
 /// Keys in order, and whether that was all.
@@ -543,6 +576,18 @@ pub struct StatusResponse {
     pub members: Vec<MemberInfo>,
     /// Conditions an operator must know of, as sentences; empty when all is well.
     pub warnings: Vec<String>,
+    /// What history the node keeps.
+    pub history: HistoryStatus,
+}
+
+/// What history a node keeps, and what is already gone from its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryStatus {
+    /// The oldest revision that can be read; 0 while nothing was ever compacted.
+    pub compact_revision: i64,
+    /// Everything that compactions up to this revision gave up is removed from this node, and where
+    /// a compaction asked for it, the space is given back.
+    pub removed_through: i64,
 }
 
 /// What a node knows of a member.
@@ -673,6 +718,13 @@ pub enum ErrorKind {
     TxnTooLarge,
     /// A transaction writes a key twice.
     DuplicateKey,
+    /// What there is to answer is larger than one reply may be.
+    ResponseTooLarge {
+        /// The most that a reply holds, in bytes.
+        limit: u64,
+        /// What it would take, in bytes.
+        actual: u64,
+    },
 }
 
 impl ErrorKind {
@@ -705,6 +757,7 @@ impl ErrorKind {
             Self::KeyNotFound => "LH-KEY-NOT-FOUND",
             Self::TxnTooLarge => "LH-TXN-TOO-LARGE",
             Self::DuplicateKey => "LH-DUPLICATE-KEY",
+            Self::ResponseTooLarge { .. } => "LH-RESPONSE-TOO-LARGE",
         }
     }
 }
@@ -792,6 +845,7 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
     match request {
         Request::Range(range) => validate_read(range, limits),
         Request::DeleteRange(delete) => validate_delete(delete, limits),
+        Request::RangePage(range) => validate_page(range, limits),
         Request::Put(put) => validate_put(put, limits),
         Request::Txn(txn) => {
             txn.validate(limits, TXN_DEPTH_MAX, limits.txn_ops_max, &mut 0)?;
@@ -861,6 +915,18 @@ fn validate_read(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
             format!("{what} is {revision}: revisions are positive, and 0 leaves it open"),
         )),
     }
+}
+
+fn validate_page(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
+    validate_read(range, limits)?;
+    if range.count_only || range.sort().is_some() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "a range that is read page by page comes in key order and is not counted: ask for it \
+             in one reply to have it sorted or counted",
+        ));
+    }
+    Ok(())
 }
 
 fn validate_key(key: &[u8], limits: &Limits) -> Result<(), Error> {
@@ -1006,7 +1072,7 @@ mod tests {
             }
         }
         for revision in [i64::MIN, -1, 0] {
-            let compaction = Request::Compact(CompactionRequest { revision });
+            let compaction = Request::Compact(CompactionRequest::at(revision));
             let error = validate(&compaction, &Limits::DEFAULT).unwrap_err();
             assert_eq!(error.kind, ErrorKind::InvalidArgument);
         }

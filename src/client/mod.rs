@@ -38,6 +38,7 @@
 mod link;
 mod options;
 mod pool;
+mod range_stream;
 mod response;
 mod route;
 mod session;
@@ -81,6 +82,7 @@ pub use options::PutOptions;
 pub use options::RetryPolicy;
 pub use options::TlsOptions;
 pub use options::TxnOptions;
+pub use range_stream::RangeStream;
 pub use response::CasResponse;
 pub use response::CompactionResponse;
 pub use response::DeleteResponse;
@@ -419,7 +421,9 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Response, Error> {
         let (header, body) = match request {
-            Request::Range(_) => self.read(request, consistency, 0, None).await?,
+            Request::Range(_) | Request::RangePage(_) => {
+                self.read(request, consistency, 0, None).await?
+            }
             Request::Txn(ref txn) if txn.is_read_only() => {
                 self.read(request, consistency, 0, None).await?
             }
@@ -695,6 +699,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::Compact => "compact",
         ResponseBody::LeaderLeaseReport(_) => "leader-lease-report",
         ResponseBody::Txn(_) => "transaction",
+        ResponseBody::RangePage(_) => "page",
     };
     Error {
         kind: ErrorKind::Internal,

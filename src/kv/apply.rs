@@ -20,6 +20,7 @@ use super::command::Command;
 use super::command::Operation;
 use super::command::Reply;
 use super::compaction;
+use super::hash::ContentHash;
 use super::hash::Hashed;
 use super::meta;
 use super::meta::Progress;
@@ -46,13 +47,16 @@ pub fn apply<S: Store>(
     progress.applied = id;
 
     let mut store = Hashed::begin(store)?;
-    let reply = match command.map(Command::decode) {
+    let command = command.map(Command::decode);
+    let is_check = matches!(command, Some(Ok(Command::CheckHash)));
+    let mut reply = match command {
         None => silent(&progress, Ok(())),
         Some(Err(error)) => silent(&progress, Err(error.into())),
         Some(Ok(command)) => execute(&mut store, &mut progress, command)?,
     };
     let (key, record) = progress.record();
     store.put(Space::Meta, key, record)?;
+    reply.hash = is_check.then(|| ContentHash(store.sum()));
     store.finish();
     Ok(reply)
 }
@@ -98,6 +102,7 @@ fn execute<S: Store>(
             }
             Ok(silent(progress, Ok(())))
         }
+        Command::CheckHash => Ok(silent(progress, Ok(()))),
     }
 }
 
@@ -170,6 +175,7 @@ fn answer(progress: &Progress, result: Result<ResponseBody, Error>) -> Reply {
     Reply {
         revision: progress.revision,
         result: result.map(Some),
+        hash: None,
     }
 }
 
@@ -178,5 +184,6 @@ fn silent(progress: &Progress, result: Result<(), Error>) -> Reply {
     Reply {
         revision: progress.revision,
         result: result.map(|()| None),
+        hash: None,
     }
 }

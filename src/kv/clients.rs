@@ -73,6 +73,7 @@ pub(super) fn admit<S: Store>(
         Ok(Admission::Settled(Reply {
             revision,
             result: Err(error),
+            hash: None,
         }))
     };
     let Some(mut session) = Session::read(store, call.id)? else {
@@ -419,7 +420,11 @@ impl Kept {
                 ),
             }),
         };
-        Reply { revision, result }
+        Reply {
+            revision,
+            result,
+            hash: None,
+        }
     }
 }
 

@@ -27,6 +27,8 @@ use crate::api::TxnRequest;
 use crate::types::LogIndex;
 use crate::types::SessionId;
 
+use super::hash::ContentHash;
+
 /// One change of the state machine, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
@@ -52,6 +54,8 @@ pub enum Command {
         /// the proposer's decision and this entry.
         unused_since: LogIndex,
     },
+    /// Changes nothing: every replica tells the others which content hash it has here.
+    CheckHash,
 }
 
 /// A change of keys and values.
@@ -136,6 +140,8 @@ pub struct Reply {
     pub revision: i64,
     /// What to tell the client. `None` for entries that no client waits for.
     pub result: Result<Option<ResponseBody>, Error>,
+    /// To [`Command::CheckHash`]: the content hash once the entry is applied.
+    pub hash: Option<ContentHash>,
 }
 
 #[cfg(test)]
@@ -182,9 +188,9 @@ mod tests {
             (
                 Command::Write {
                     session: None,
-                    operation: Operation::Compact(CompactionRequest { revision: 70 }),
+                    operation: Operation::Compact(CompactionRequest::at(70)),
                 },
-                "010000028c01",
+                "010000028c0100",
             ),
             (
                 Command::Write {
@@ -215,6 +221,7 @@ mod tests {
                 },
                 "010302070928",
             ),
+            (Command::CheckHash, "0104"),
         ]
     }
 

@@ -9,6 +9,8 @@
 //! asks the published [`LeaseCell`](crate::raft::LeaseCell) and reads the store itself; only reads
 //! that the lease does not cover, or whose index is not applied yet, arrive as requests.
 
+mod compaction;
+mod consistency;
 mod io;
 mod reader;
 mod requests;
@@ -29,6 +31,8 @@ use crate::api::ResponseHeader;
 use crate::kv::Command;
 use crate::raft;
 use crate::raft::Consensus;
+use crate::raft::Envelope;
+use crate::raft::Message;
 use crate::raft::Published;
 use crate::raft::Restored;
 use crate::raft::Timing;
@@ -40,6 +44,8 @@ use crate::types::NodeId;
 use crate::types::RequestId;
 use crate::types::SessionId;
 
+pub use compaction::AutoCompaction;
+pub use consistency::Consistency;
 pub use io::Input;
 pub use io::Output;
 pub use reader::Answer;
@@ -48,11 +54,17 @@ pub use reader::Reader;
 pub use reader::Source;
 pub use reader::path_of;
 
+use compaction::Compactor;
+use consistency::Referee;
 use requests::Waiting;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
 /// since then.
 const SESSION_SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What is said to whoever asks a replica whose state may not be served.
+pub const STATE_DIFFERS: &str = "the state of this node is not that of the others: it serves nothing \
+                                 until that is settled; ask another node";
 
 /// What a node is, fixed for its life.
 #[derive(Clone, Debug)]
@@ -73,6 +85,10 @@ pub struct NodeOptions {
     pub sessions_max: u32,
     /// How long a session may stay unused before the leader proposes to forget it.
     pub session_idle_max: Duration,
+    /// What history is given up without anybody asking.
+    pub auto_compaction: AutoCompaction,
+    /// How often replicas compare their states, if at all.
+    pub check_interval: Option<Duration>,
     /// Draws the election timeouts.
     pub seed: u64,
 }
@@ -92,6 +108,8 @@ pub struct Node {
     founding: Option<LogId>,
     /// As leader: how far the log had come at past instants, oldest first.
     session_samples: VecDeque<(Instant, LogIndex)>,
+    compactor: Compactor,
+    referee: Referee,
 }
 
 impl Node {
@@ -107,6 +125,8 @@ impl Node {
         let applied = restored.applied;
         let consensus = Consensus::new(options.id, options.timing, restored, options.seed, now);
         let mut node = Self {
+            compactor: Compactor::new(options.auto_compaction),
+            referee: Referee::default(),
             waiting: Waiting::new(options.waiting_max),
             options,
             consensus,
@@ -124,6 +144,15 @@ impl Node {
     /// Takes one input in. Drain [`Node::poll_output`] before the clock is read again.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
+            Input::Message(Envelope {
+                from,
+                to,
+                message: Message::StateHash(report),
+                ..
+            }) if to == self.options.id => {
+                self.hear_hash(from, report);
+                self.judge(now);
+            }
             Input::Message(envelope) => self.consensus.handle(now, raft::Input::Message(envelope)),
             Input::Persisted(ticket) => self.consensus.handle(now, raft::Input::Persisted(ticket)),
             Input::Applied(replies) => self.handle_applied(now, replies),
@@ -140,6 +169,8 @@ impl Node {
                 self.answer_transfers();
                 self.expire_requests(now);
                 self.forget_idle_sessions(now);
+                self.compact_by_itself(now);
+                self.compare_states(now);
             }
         }
         self.found_cluster(now);
@@ -208,8 +239,13 @@ impl Node {
                 "too many requests wait on this node: ask again shortly",
             );
         }
+        let is_served =
+            self.consistency().is_sound() || matches!(call.request, Request::MoveLeader { .. });
+        if !is_served {
+            return self.refuse(id, ErrorKind::Corrupt, STATE_DIFFERS);
+        }
         match &call.request {
-            Request::Range(_) => self.start_read(now, id, &call),
+            Request::Range(_) | Request::RangePage(_) => self.start_read(now, id, &call),
             Request::Txn(txn) if txn.is_read_only() => self.start_read(now, id, &call),
             Request::MoveLeader { target } => {
                 match self.consensus.transfer(now, *target) {
@@ -303,6 +339,9 @@ impl Node {
             self.founded |= self.founding == Some(id);
             // The reply to a retry is the first one, of an earlier revision.
             self.revision = self.revision.max(reply.revision);
+            if let Some(hash) = reply.hash {
+                self.note_own_hash(now, id.index, hash);
+            }
             self.answer_write(id, reply);
         }
         self.applied = last;

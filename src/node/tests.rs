@@ -91,6 +91,8 @@ impl World {
                 waiting_max: 100,
                 sessions_max: 10,
                 session_idle_max: Duration::from_secs(600),
+                auto_compaction: AutoCompaction::Off,
+                check_interval: None,
                 seed: id.0,
             };
             adjust(&mut options);

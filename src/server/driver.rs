@@ -15,6 +15,7 @@ use super::gather::Gather;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use crate::api::Call;
+use crate::node::Consistency;
 use crate::node::Input;
 use crate::node::Node;
 use crate::node::Output;
@@ -78,6 +79,10 @@ pub(crate) trait Sinks: Send {
     fn proven(&mut self);
     /// Proof came that an assumption about clocks failed (P37). Called once.
     fn lease_tripped(&mut self);
+    /// The state was compared with the others': what is known by now, and how often they agreed.
+    fn compared(&mut self, consistency: Consistency, agreed: u64) {
+        let _ = (consistency, agreed);
+    }
 }
 
 /// The loop's state.
@@ -93,6 +98,8 @@ pub(crate) struct Driver<S> {
     /// See [`crate::raft::Restored::unproven`].
     unproven: bool,
     clock_regressions: u64,
+    /// What the comparisons with other nodes have shown, and how often they agreed.
+    compared: (Consistency, u64),
     /// When the lease ended, by the last look.
     lease_until: Option<Instant>,
 }
@@ -111,6 +118,7 @@ impl<S: Sinks> Driver<S> {
             lease_tripped: node.consensus().lease_tripped(),
             unproven,
             clock_regressions: 0,
+            compared: (Consistency::default(), 0),
             lease_until: None,
             node,
             mailbox,
@@ -207,6 +215,11 @@ impl<S: Sinks> Driver<S> {
             self.lease_tripped = true;
             self.sinks.lease_tripped();
         }
+        let compared = (self.node.consistency(), self.node.checks_agreed());
+        if self.compared != compared {
+            self.compared = compared;
+            self.sinks.compared(compared.0, compared.1);
+        }
         let status = self.node.status();
         let before = self.status.load();
         if **before != status {
@@ -279,6 +292,8 @@ mod tests {
             waiting_max: 16,
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
+            auto_compaction: crate::node::AutoCompaction::Off,
+            check_interval: None,
             seed: 1,
         }
     }
@@ -298,6 +313,7 @@ mod tests {
             let reply = crate::kv::Reply {
                 revision: 1,
                 result: Ok(None),
+                hash: None,
             };
             let replies = entries
                 .into_iter()

@@ -43,6 +43,9 @@ const BATCH_SIZES: &[f64] = &[
 
 const WAL_FSYNC: &str = "leasehold_wal_fsync_duration_seconds";
 const STORAGE_COMMIT: &str = "leasehold_storage_commit_duration_seconds";
+const HASH_CHECKS: &str = "leasehold_storage_hash_checks_total";
+const HASH_CHECKS_HELP: &str = "Comparisons of this node's state with that of the others.";
+const HISTORY_STEP: &str = "leasehold_storage_history_step_duration_seconds";
 const WAL_BATCH_ENTRIES: &str = "leasehold_wal_batch_entries";
 const REQUESTS: &str = "leasehold_requests_total";
 const REQUESTS_HELP: &str = "Requests answered, by method and outcome code.";
@@ -61,6 +64,8 @@ pub struct Metrics {
     pub raft: RaftMetrics,
     /// Log and state on disk.
     pub storage: StorageMetrics,
+    /// Past revisions, and how they leave.
+    pub history: HistoryMetrics,
     /// Connections of clients and peers.
     pub transport: TransportMetrics,
 }
@@ -208,7 +213,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 10] = [
+const METHODS: [&str; 11] = [
     "range",
     "put",
     "delete_range",
@@ -218,6 +223,7 @@ const METHODS: [&str; 10] = [
     "compact",
     "leader_lease_report",
     "txn",
+    "range_page",
     "other",
 ];
 
@@ -309,12 +315,32 @@ pub struct StorageMetrics {
     pub revision: Gauge,
     /// Bytes of state on disk, as the storage engine counts them.
     pub size_bytes: Gauge,
+    /// Comparisons with the states of other nodes that agreed.
+    pub hash_checks_agreed: Counter,
+    /// Those that did not.
+    pub hash_checks_differed: Counter,
+    /// 1 while the state is not served because it differs from others'.
+    pub corruption_alarm: Gauge,
     /// How long a sync of the log took, in seconds.
     pub wal_fsync_seconds: Histogram,
     /// How many entries shared one sync.
     pub wal_batch_entries: Histogram,
     /// How long it took to apply a batch to the state, in seconds.
     pub commit_seconds: Histogram,
+}
+
+/// Past revisions, and how they leave.
+pub struct HistoryMetrics {
+    /// The oldest revision that can be read.
+    pub compact_revision: Gauge,
+    /// What compactions up to this revision gave up is removed.
+    pub removed_through: Gauge,
+    /// Compactions whose history is removed.
+    pub compactions: Counter,
+    /// Records removed.
+    pub removed_records: Counter,
+    /// How long a step of the removal took, in seconds.
+    pub step_seconds: Histogram,
 }
 
 /// Connections of clients and peers.
@@ -376,6 +402,7 @@ impl Metrics {
             StorageMetrics::new(register),
             TransportMetrics::new(register),
         );
+        let history = HistoryMetrics::new(register);
         let process = ProcessMetrics::new(register);
         register
             .labelled(&[
@@ -402,6 +429,7 @@ impl Metrics {
             requests,
             raft,
             storage,
+            history,
             transport,
         })
     }
@@ -479,7 +507,7 @@ fn recorder() -> PrometheusRecorder {
     let mut builder = PrometheusBuilder::new()
         .set_buckets(LATENCY_SECONDS)
         .expect("the bounds are not empty");
-    for name in [WAL_FSYNC, STORAGE_COMMIT] {
+    for name in [WAL_FSYNC, STORAGE_COMMIT, HISTORY_STEP] {
         builder = buckets(builder, Matcher::Full(name.to_owned()), DISK_SECONDS);
     }
     let batches = Matcher::Full(WAL_BATCH_ENTRIES.to_owned());
@@ -739,6 +767,16 @@ impl StorageMetrics {
                 "leasehold_storage_size_bytes",
                 "Bytes of state on disk, as the storage engine counts them.",
             ),
+            hash_checks_agreed: register
+                .labelled(&[("result", "ok")])
+                .counter(HASH_CHECKS, HASH_CHECKS_HELP),
+            hash_checks_differed: register
+                .labelled(&[("result", "differs")])
+                .counter(HASH_CHECKS, HASH_CHECKS_HELP),
+            corruption_alarm: register.labelled(&[("type", "corrupt")]).gauge(
+                "leasehold_alarms",
+                "1 while an alarm is raised on this node, by its type.",
+            ),
             wal_fsync_seconds: register.histogram(WAL_FSYNC, "Time of one sync of the log."),
             wal_batch_entries: register.histogram(
                 WAL_BATCH_ENTRIES,
@@ -747,6 +785,33 @@ impl StorageMetrics {
             commit_seconds: register.histogram(
                 STORAGE_COMMIT,
                 "Time to apply one batch of entries to the state.",
+            ),
+        }
+    }
+}
+
+impl HistoryMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            compact_revision: register.gauge(
+                "leasehold_mvcc_compact_revision",
+                "The oldest revision that can be read.",
+            ),
+            removed_through: register.gauge(
+                "leasehold_storage_history_removed_revision",
+                "What compactions up to this revision gave up is gone from this node.",
+            ),
+            compactions: register.counter(
+                "leasehold_storage_compactions_total",
+                "Compactions whose history is gone from this node.",
+            ),
+            removed_records: register.counter(
+                "leasehold_storage_history_removed_records_total",
+                "Records removed because they were compacted.",
+            ),
+            step_seconds: register.histogram(
+                HISTORY_STEP,
+                "Time of one step of the removal of compacted history.",
             ),
         }
     }
@@ -994,13 +1059,14 @@ mod tests {
             Request::Compact(CompactionRequest::default()),
             Request::LeaderLeaseReport,
             Request::Txn(TxnRequest::default()),
+            Request::RangePage(RangeRequest::default()),
         ];
         let indexes = requests
             .each_ref()
             .map(|request| method_index(request.method()));
         assert_eq!(
             indexes,
-            [0, 1, 2, 3, 4, 5, 6, 7, 8],
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
             "and the last is for what is not known here"
         );
     }

@@ -9,11 +9,14 @@
 
 mod bad_input;
 mod bench;
+mod compaction;
+mod consistency;
 mod crashes;
 mod embedded;
 mod harness;
 mod hostile;
 mod life;
 mod reads;
+mod streams;
 mod transactions;
 mod verify;

@@ -98,6 +98,9 @@ marks! {
     FailedSwapCheckedAgainstLog,
     PairCheckedAgainstLog,
     PairOfReadsCheckedAgainstLog,
+    HistoryRemoved,
+    RemovalCompared,
+    StatesCompared,
 }
 
 /// What a few hundred seeds may miss.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use leasehold::node::AutoCompaction;
 use leasehold::raft::Timing;
 use leasehold::raft::TimingOptions;
 
@@ -97,6 +98,8 @@ pub(crate) struct Options {
     pub(crate) probe_every: Option<Nanos>,
     pub(crate) keys: u64,
     pub(crate) sessions_idle_max: Duration,
+    pub(crate) auto_compaction: AutoCompaction,
+    pub(crate) check_interval: Option<Duration>,
     /// Nodes keep their logs with `log::Log`, over its own simulated disk.
     pub(crate) real_log: bool,
     /// The faults, if they are not those that the seed draws.
@@ -120,6 +123,7 @@ impl Options {
         let nodes = *dice.pick(&[3, 3, 3, 3, 3, 3, 3, 5, 5, 5, 1, 2, 4]);
         let timing = draw_timing(&mut dice);
         let length = dice.between(8, 24);
+        let mut history = Dice::new(seed, "history", 0);
         let mut retimed = Dice::new(seed, "retimed", 0);
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
         Self {
@@ -142,6 +146,20 @@ impl Options {
             probe_every: dice.chance(0.8).then(|| dice.spread(2 * MS, 60 * MS)),
             keys: dice.between(1, 8),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
+            auto_compaction: *history.pick(&[
+                AutoCompaction::Off,
+                AutoCompaction::Revisions { keep: 20 },
+                AutoCompaction::Periodic {
+                    retention: Duration::from_millis(500),
+                },
+                AutoCompaction::Periodic {
+                    retention: Duration::from_secs(3),
+                },
+            ]),
+            check_interval: match history.chance(0.6) {
+                true => Some(Duration::from_millis(history.between(100, 3_000))),
+                false => None,
+            },
             real_log: dice.chance(0.25),
             schedule: None,
             play: None,
@@ -186,6 +204,8 @@ impl Options {
             probe_every: None,
             keys: 3,
             sessions_idle_max: Duration::from_secs(3600),
+            auto_compaction: AutoCompaction::Off,
+            check_interval: None,
             real_log: true,
             schedule: None,
             play: None,

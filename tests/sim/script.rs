@@ -279,6 +279,7 @@ const KINDS: [(&str, Kind); 13] = [
     ("rejoin", Kind::Rejoin),
     ("read-index", Kind::ReadIndex),
     ("read-index-reply", Kind::ReadIndexReply),
+    ("state-hash", Kind::StateHash),
 ];
 
 fn name<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {

@@ -582,7 +582,8 @@ impl World {
             ResponseBody::Status(_)
             | ResponseBody::MoveLeader
             | ResponseBody::Compact
-            | ResponseBody::LeaderLeaseReport(_) => Fate::Unknown,
+            | ResponseBody::LeaderLeaseReport(_)
+            | ResponseBody::RangePage(_) => Fate::Unknown,
         };
         this.remember(&fate);
         self.client_finishes(client, fate);

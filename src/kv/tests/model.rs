@@ -144,6 +144,7 @@ impl Model {
                 }
                 (self.revision, Ok(None))
             }
+            Command::CheckHash => (self.revision, Ok(None)),
         }
     }
 

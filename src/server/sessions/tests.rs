@@ -106,6 +106,8 @@ impl World {
             waiting_max: 16,
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
+            auto_compaction: crate::node::AutoCompaction::Off,
+            check_interval: None,
             seed: 1,
         };
         let restored = Restored {
@@ -145,6 +147,8 @@ impl World {
             lease_duration: Duration::from_millis(500),
             lease_enabled: true,
             handed_on: AtomicUsize::new(0),
+            removed: Arc::default(),
+            integrity: Arc::default(),
             sampler: Sampler::default(),
             quarantine_warning: None,
             warnings: Vec::new(),
