@@ -25,6 +25,8 @@ use tokio::sync::watch;
 
 use super::admin::AdminError;
 use super::admin::AdminServer;
+use super::attempt;
+use super::attempt::Attempt;
 use super::budget::ByteBudget;
 use super::config::Config;
 use super::config::TlsFiles;
@@ -740,7 +742,15 @@ impl Found {
             warnings.push(set_aside(&state_path, why.trim())?);
             std::fs::remove_file(&mark).map_err(io_error("removing the mark of damage"))?;
         }
-        let store = match StateStore::open(&state_path, &store_options) {
+        let marking = || io_error("marking the opening of the state");
+        let (attempt, lost) = Attempt::begin(&state_path).map_err(marking())?;
+        if whole && lost >= attempt::PROOF {
+            let why = format!("opening it ended this process {lost} times in a row");
+            warnings.push(set_aside(&state_path, &why)?);
+        }
+        let opened = StateStore::open(&state_path, &store_options);
+        attempt.end().map_err(marking())?;
+        let store = match opened {
             Err(error) if error.is_damage() && whole => {
                 warnings.push(set_aside(&state_path, &error.to_string())?);
                 StateStore::open(&state_path, &store_options)?

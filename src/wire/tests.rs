@@ -269,6 +269,22 @@ fn a_frame_that_arrives_in_one_piece_is_not_copied() {
 }
 
 #[test]
+fn a_small_frame_that_arrived_in_two_pieces_holds_no_more_than_itself() {
+    let bytes = encoded(&put_frame(1, 10));
+    let mut reader = FrameReader::new(Door::Server, LIMITS);
+    let frame = [bytes.slice(..20), bytes.slice(20..)].map(|piece| {
+        reader.push(piece);
+        reader.next_frame().unwrap()
+    });
+    let [None, Some(frame)] = frame else {
+        panic!("the second piece ends the frame");
+    };
+    let held = frame.body.try_into_mut().unwrap();
+    assert!(held.capacity() <= 2 * bytes.len(), "{}", held.capacity());
+    assert_eq!(reader.buffered_bytes(), 0);
+}
+
+#[test]
 fn a_chunk_pushed_too_early_is_not_lost() {
     let stream = [encoded(&get_frame()), encoded(&put_frame(2, 9))].concat();
     let mut reader = FrameReader::new(Door::Server, LIMITS);

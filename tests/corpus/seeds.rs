@@ -702,6 +702,10 @@ fn log_files() -> Vec<Seed> {
     const LOSE: &[u8] = &[1, 0, 0, 4];
     const FORGE_OPENING: &[u8] = &[0, 33, 6, 7, 2, 177];
     const FORGE_VOTE: &[u8] = &[2, 1, 28, 7, 2, 176];
+    const BLANKED_CUT: &[u8] = &[
+        5, 242, 250, 143, 143, 255, 255, 255, 21, 21, 21, 21, 255, 255, 255, 255, 255, 255, 255,
+        20, 223, 223, 223, 223, 0, 3, 70, 4, 5, 0, 17, 5, 0, 93, 1, 41, 3, 33, 4, 2, 177,
+    ];
     const ROT_OTHER_VOTE: &[u8] = &[2, 65, 20, 0, 3];
     let life = [
         APPEND, VOTE, APPEND, LARGE, PREPARE, REPLACE, MARK, LARGE, REOPEN, APPEND, END,
@@ -726,6 +730,8 @@ fn log_files() -> Vec<Seed> {
         seed("log_files", "forged_vote", with(&[FORGE_VOTE, FLIP])),
         // A vote of the last term that a number can name: no election can follow it.
         seed("log_files", "forged_term", forged_term),
+        // The only sector of the last batch, and with it a cut: what it replaced shows again (A24).
+        seed("log_files", "blanked_cut", BLANKED_CUT),
     ]
 }
 
