@@ -65,6 +65,8 @@ impl World {
                 sessions_max: 1000,
                 session_idle_max: Duration::from_secs(3600),
                 leases: leasehold::node::LeaseOptions::DEFAULT,
+                auto_compaction: leasehold::node::AutoCompaction::Off,
+                check_interval: None,
                 seed: id.0,
             };
             (

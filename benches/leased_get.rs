@@ -66,6 +66,8 @@ impl Alone {
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
             leases: leasehold::node::LeaseOptions::DEFAULT,
+            auto_compaction: leasehold::node::AutoCompaction::Off,
+            check_interval: None,
             seed: 1,
         };
         let restored = Restored {

@@ -187,6 +187,10 @@ pub enum Request {
     },
     /// Grant a client lease and attach a key to it, in one step.
     PutWithNewLease(LeaseGrantRequest, PutRequest),
+    /// Read as much of a range as fits one reply, in key order, and say where the rest begins: so a
+    /// range of any size is read at one revision, at the pace of whoever reads it. Nothing is sorted
+    /// or counted.
+    RangePage(RangeRequest),
 }
 
 impl Request {
@@ -208,14 +212,18 @@ impl Request {
             | Self::LeaderLeaseReport
             | Self::LeaseKeepAlive(_)
             | Self::LeaseTimeToLive { .. }
-            | Self::LeaseList(_) => false,
+            | Self::LeaseList(_)
+            | Self::RangePage(_) => false,
         }
     }
 
     /// Whether this only looks at the store: it is served on a permit, and no log entry is made.
     pub fn is_read(&self) -> bool {
         match self {
-            Self::Range(_) | Self::LeaseTimeToLive { .. } | Self::LeaseList(_) => true,
+            Self::Range(_)
+            | Self::RangePage(_)
+            | Self::LeaseTimeToLive { .. }
+            | Self::LeaseList(_) => true,
             Self::Txn(txn) => txn.is_read_only(),
             Self::Put(_)
             | Self::DeleteRange(_)
@@ -251,6 +259,7 @@ impl Request {
             Self::LeaseList(_) => "lease_list",
             Self::LeaseUpdateTtl { .. } => "lease_update_ttl",
             Self::PutWithNewLease(..) => "put_with_new_lease",
+            Self::RangePage(_) => "range_page",
         }
     }
 }
@@ -440,6 +449,19 @@ pub struct DeleteRangeRequest {
 pub struct CompactionRequest {
     /// The oldest revision to keep; positive.
     pub revision: i64,
+    /// Have every node give the space back to its disk as soon as it has removed what is given up,
+    /// however little that is. Else it does so when it is worth the work.
+    pub physical: bool,
+}
+
+impl CompactionRequest {
+    /// Gives up what was before `revision`.
+    pub const fn at(revision: i64) -> Self {
+        Self {
+            revision,
+            physical: false,
+        }
+    }
 }
 
 /// A key with its value and history, as of some revision.
@@ -572,6 +594,19 @@ pub enum ResponseBody {
     },
     /// To [`Request::PutWithNewLease`].
     PutWithNewLease(Box<PutWithNewLeaseResponse>),
+    /// To [`Request::RangePage`].
+    RangePage(RangePage),
+}
+
+/// A part of a range.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangePage {
+    /// The keys found, in key order. There may be none in a page though more follow.
+    pub kvs: Vec<KeyValue>,
+    /// Where the next page begins; `None` if the range is at its end or the limit is reached.
+    pub next: Option<Bytes>,
+    /// The revision that was read: what the next page asks for.
+    pub revision: i64,
 }
 
 /// Keys in order, and whether that was all.
@@ -624,6 +659,18 @@ pub struct StatusResponse {
     pub members: Vec<MemberInfo>,
     /// Conditions an operator must know of, as sentences; empty when all is well.
     pub warnings: Vec<String>,
+    /// What history the node keeps.
+    pub history: HistoryStatus,
+}
+
+/// What history a node keeps, and what is already gone from its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryStatus {
+    /// The oldest revision that can be read; 0 while nothing was ever compacted.
+    pub compact_revision: i64,
+    /// Everything that compactions up to this revision gave up is removed from this node, and where
+    /// a compaction asked for it, the space is given back.
+    pub removed_through: i64,
 }
 
 /// What a node knows of a member.
@@ -770,6 +817,13 @@ pub enum ErrorKind {
         /// How many there may be.
         limit: u64,
     },
+    /// What there is to answer is larger than one reply may be.
+    ResponseTooLarge {
+        /// The most that a reply holds, in bytes.
+        limit: u64,
+        /// What it would take, in bytes.
+        actual: u64,
+    },
 }
 
 impl ErrorKind {
@@ -807,6 +861,7 @@ impl ErrorKind {
             Self::LeaseExpired => "LH-LEASE-EXPIRED",
             Self::TtlOutOfRange { .. } => "LH-TTL-OUT-OF-RANGE",
             Self::LeaseLimit { .. } => "LH-LEASE-LIMIT",
+            Self::ResponseTooLarge { .. } => "LH-RESPONSE-TOO-LARGE",
         }
     }
 }
@@ -894,6 +949,7 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
     match request {
         Request::Range(range) => validate_read(range, limits),
         Request::DeleteRange(delete) => validate_delete(delete, limits),
+        Request::RangePage(range) => validate_page(range, limits),
         Request::Put(put) => validate_put(put, limits),
         Request::Txn(txn) => {
             txn.validate(limits, TXN_DEPTH_MAX, limits.txn_ops_max, &mut 0)?;
@@ -984,6 +1040,18 @@ fn validate_read(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
             format!("{what} is {revision}: revisions are positive, and 0 leaves it open"),
         )),
     }
+}
+
+fn validate_page(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
+    validate_read(range, limits)?;
+    if range.count_only || range.sort().is_some() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "a range that is read page by page comes in key order and is not counted: ask for it \
+             in one reply to have it sorted or counted",
+        ));
+    }
+    Ok(())
 }
 
 fn validate_key(key: &[u8], limits: &Limits) -> Result<(), Error> {
@@ -1129,7 +1197,7 @@ mod tests {
             }
         }
         for revision in [i64::MIN, -1, 0] {
-            let compaction = Request::Compact(CompactionRequest { revision });
+            let compaction = Request::Compact(CompactionRequest::at(revision));
             let error = validate(&compaction, &Limits::DEFAULT).unwrap_err();
             assert_eq!(error.kind, ErrorKind::InvalidArgument);
         }

@@ -392,6 +392,8 @@ bugs! {
         ["kv::tests::an_acknowledged_number_is_refused_and_never_applied"]
     ForgottenInUse "A18" "sessions are forgotten though they were used since"
         ["kv::tests::an_unknown_or_forgotten_session_is_refused_with_outcome_unknown"]
+    SweepTakesNewest "history" "the removal of history takes the value that a compaction keeps"
+        ["kv::tests::compaction::the_latest_value_of_each_live_key_survives_however_old"]
     FullTableEvicts "A18" "a full table of sessions evicts one for the next"
         ["kv::tests::a_full_table_refuses_new_sessions_and_evicts_none"]
 

@@ -117,8 +117,12 @@ fn the_bytes_of_every_request_are_pinned() {
             },
             "05 0103",
         ),
-        (Request::Compact(CompactionRequest { revision: 5 }), "06 0a"),
+        (Request::Compact(CompactionRequest::at(5)), "06 0a 00"),
         (Request::LeaderLeaseReport, "07"),
+        (
+            Request::RangePage(RangeRequest::default()),
+            "10 00 00 00 00 00 00 00 00 00 00 00 00",
+        ),
         (
             Request::Txn(txn),
             "08 05 016b 00 00 00 02 016b 00 01 01 04 016b 01 02 02 06 016b 02016d 03 03 0176 \
@@ -189,7 +193,7 @@ fn the_bytes_of_every_reply_are_pinned() {
         (ResponseBody::OpenSession { id: SessionId(6) }, "03 06"),
         (
             ResponseBody::Status(status),
-            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00",
+            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00 00 00",
         ),
         (ResponseBody::MoveLeader, "05"),
         (ResponseBody::Compact, "06"),

@@ -391,8 +391,9 @@ pub struct TxnArgs {
 
 /// Give up history.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   leasehold compaction 1234
+  leasehold compaction 1234 --physical
 
 What was before that revision cannot be read any more afterwards. Every key that exists then keeps the
 value that it has then.")]
@@ -400,6 +401,9 @@ pub struct CompactionArgs {
     /// The oldest revision to keep
     #[arg(value_parser = clap::value_parser!(i64).range(1..))]
     pub revision: i64,
+    /// Have every node give the space back to its disk, and wait until the endpoints have
+    #[arg(long)]
+    pub physical: bool,
 }
 
 /// What to ask single nodes.

@@ -59,6 +59,8 @@ pub enum Verb {
 
 /// How often a new leader is looked for.
 const LEADER_POLL: Duration = Duration::from_millis(50);
+/// How often a node is asked whether it has removed what it should.
+const REMOVAL_POLL: Duration = Duration::from_millis(100);
 
 /// Carries a verb out and prints what came of it.
 ///
@@ -83,7 +85,7 @@ pub async fn run(
             let script = Script::read(io::stdin().lock(), arguments.interactive)?;
             txn(script, connection, global.consistency, view, out).await
         }
-        Verb::Compaction(arguments) => compaction(&arguments, connection, view, out).await,
+        Verb::Compaction(arguments) => compaction(&arguments, connection, target, view, out).await,
         Verb::Lease(command) => {
             lease::run(command, connection, global.consistency, view, out).await
         }
@@ -115,15 +117,20 @@ async fn get(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let limit = arguments.limit;
-    let (request, parts) = get_request(arguments);
-    let (key, range) = (request.key.clone(), request.range.clone());
-    let request = Request::Range(request);
+    let (asked, parts) = get_request(arguments);
+    let (key, range) = (asked.key.clone(), asked.range.clone());
+    let request = Request::Range(asked.clone());
     let response = connection.call(request, consistency).await?;
     let ResponseBody::Range(body) = response.body else {
         return Err(unexpected(&response.body));
     };
-    print::get(out, view, parts, &response.header, &body)?;
+    let header = response.header;
+    let is_plain = asked.sort_target == SortTarget::Key && asked.sort_order != SortOrder::Descend;
+    if body.more && asked.limit == 0 && is_plain && parts != Parts::Count {
+        let (how, whom) = ((parts, view), (connection, consistency));
+        return rest::print(body, asked, how, whom, &header, out).await;
+    }
+    print::get(out, view, parts, &header, &body)?;
     if range == KeyRange::Single && body.count == 0 && parts != Parts::Count {
         let key = String::from_utf8_lossy(&key).into_owned();
         return Err(Failure::new(
@@ -131,7 +138,7 @@ async fn get(
             format!("there is no key {key:?}"),
         ));
     }
-    if body.more && limit == 0 {
+    if body.more && asked.limit == 0 {
         out.flush()?;
         return Err(Failure::refused(format!(
             "the range has {} keys, and one reply holds only the first {}: read the rest with a \
@@ -181,17 +188,48 @@ async fn txn(
 async fn compaction(
     arguments: &CompactionArgs,
     connection: &impl Connection,
+    target: &Target,
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let revision = arguments.revision;
-    let request = Request::Compact(CompactionRequest { revision });
+    let CompactionArgs { revision, physical } = *arguments;
+    let request = Request::Compact(CompactionRequest { revision, physical });
     let response = connection
         .call(request, api::Consistency::default())
         .await?;
-    match response.body {
-        ResponseBody::Compact => Ok(print::compacted(out, view, &response.header, revision)?),
-        other => Err(unexpected(&other)),
+    let ResponseBody::Compact = response.body else {
+        return Err(unexpected(&response.body));
+    };
+    if physical {
+        for endpoint in &target.endpoints {
+            wait_for_removal(revision, connection, endpoint).await?;
+        }
+    }
+    Ok(print::compacted(out, view, &response.header, revision)?)
+}
+
+/// Waits for as long as it takes until the node at `endpoint` has removed what a compaction at
+/// `revision` gave up. One that cannot be reached is not waited for: it does so when it is back.
+async fn wait_for_removal(
+    revision: i64,
+    connection: &impl Connection,
+    endpoint: &str,
+) -> Result<(), Failure> {
+    loop {
+        let history = match status_of(connection, endpoint).await {
+            Ok((_, status)) => status.history,
+            Err(failure) => {
+                note(&format!(
+                    "{endpoint} is not waited for, and removes the history when it is back: \
+                     {failure}"
+                ));
+                return Ok(());
+            }
+        };
+        if history.removed_through >= revision {
+            return Ok(());
+        }
+        tokio::time::sleep(REMOVAL_POLL).await;
     }
 }
 
@@ -460,5 +498,6 @@ pub(super) fn unexpected(body: &ResponseBody) -> Failure {
     error.into()
 }
 
+mod rest;
 #[cfg(test)]
 mod tests;

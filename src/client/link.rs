@@ -22,6 +22,8 @@ use crate::api::Outcome;
 use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
+use crate::api::TxnOp;
+use crate::api::TxnRequest;
 use crate::client::senseless;
 use crate::transport::CloseCode;
 use crate::transport::Connection;
@@ -225,8 +227,8 @@ fn is_large(request: &Request) -> bool {
         Request::Put(put) => put.value.len() >= LARGE_BYTES,
         Request::Range(range) => range.range != KeyRange::Single && !range.count_only,
         Request::DeleteRange(delete) => delete.range != KeyRange::Single,
-        // What it carries is not worth adding up; what it reads is not known.
-        Request::Txn(_) => true,
+        Request::Txn(txn) => txn_weight(txn).is_none_or(|bytes| bytes >= LARGE_BYTES),
+        Request::RangePage(_) => true,
         Request::OpenSession
         | Request::Status
         | Request::MoveLeader { .. }
@@ -240,6 +242,26 @@ fn is_large(request: &Request) -> bool {
         Request::LeaseKeepAlive(_) => false,
         Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => true,
         Request::PutWithNewLease(_, put) => put.value.len() >= LARGE_BYTES,
+    }
+}
+
+/// What a transaction carries, and may be answered with, in bytes; `None` if nobody can tell: it
+/// reads or deletes ranges, or answers with what keys hold.
+fn txn_weight(txn: &TxnRequest) -> Option<usize> {
+    let compares = txn.compare.iter().map(|compare| compare.key.len()).sum();
+    let branches = txn.success.iter().chain(&txn.failure);
+    branches
+        .map(op_weight)
+        .try_fold(compares, |sum: usize, bytes| Some(sum + bytes?))
+}
+
+fn op_weight(op: &TxnOp) -> Option<usize> {
+    match op {
+        TxnOp::Put(put) => Some(put.key.len() + put.value.len()),
+        TxnOp::Range(range) if range.range == KeyRange::Single => Some(range.key.len()),
+        TxnOp::DeleteRange(delete) if delete.range == KeyRange::Single => Some(delete.key.len()),
+        TxnOp::Txn(txn) => txn_weight(txn),
+        TxnOp::Range(_) | TxnOp::DeleteRange(_) => None,
     }
 }
 

@@ -40,6 +40,7 @@ mod lease_keeper;
 mod link;
 mod options;
 mod pool;
+mod range_stream;
 mod response;
 mod route;
 mod session;
@@ -93,6 +94,7 @@ pub use options::PutOptions;
 pub use options::RetryPolicy;
 pub use options::TlsOptions;
 pub use options::TxnOptions;
+pub use range_stream::RangeStream;
 pub use response::CasResponse;
 pub use response::CompactionResponse;
 pub use response::DeleteResponse;
@@ -438,9 +440,10 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Response, Error> {
         let (header, body) = match request {
-            Request::Range(_) | Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => {
-                self.read(request, consistency, 0, None).await?
-            }
+            Request::Range(_)
+            | Request::RangePage(_)
+            | Request::LeaseTimeToLive { .. }
+            | Request::LeaseList(_) => self.read(request, consistency, 0, None).await?,
             Request::Txn(ref txn) if txn.is_read_only() => {
                 self.read(request, consistency, 0, None).await?
             }
@@ -736,6 +739,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::LeaseList(_) => "lease-list",
         ResponseBody::LeaseUpdateTtl { .. } => "lease-update-ttl",
         ResponseBody::PutWithNewLease(_) => "put-with-new-lease",
+        ResponseBody::RangePage(_) => "page",
     };
     Error {
         kind: ErrorKind::Internal,

@@ -541,6 +541,7 @@ impl TxnOptions {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompactionOptions {
     pub(super) timeout: Option<Duration>,
+    pub(super) physical: bool,
 }
 
 impl CompactionOptions {
@@ -548,6 +549,15 @@ impl CompactionOptions {
     pub fn new() -> Self {
         Self::default()
     }
+    /// Has every node give the space back to its disk at once, and waits until those of this
+    /// client's endpoints have that answer. Takes time by the history that is kept, and a timeout
+    /// that allows for it.
+    #[must_use]
+    pub fn with_physical(mut self) -> Self {
+        self.physical = true;
+        self
+    }
+
     /// How long this may take, retries included.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {

@@ -608,6 +608,7 @@ impl Safety {
     fn of(request: &Request, numbered: bool) -> Self {
         match request {
             Request::Range(_)
+            | Request::RangePage(_)
             | Request::Status
             | Request::LeaderLeaseReport
             | Request::OpenSession

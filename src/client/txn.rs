@@ -1,5 +1,7 @@
 //! Transactions, what is made of them by one call, and the end of history.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::CasResponse;
@@ -11,13 +13,14 @@ use super::TxnResponse;
 use super::senseless;
 use crate::api::CompactionRequest;
 use crate::api::Error;
+use crate::api::ErrorKind;
 use crate::api::Outcome;
 use crate::api::Request;
 use crate::api::ResponseBody;
 use crate::api::TxnRequest;
 
-#[cfg(doc)]
-use crate::api::ErrorKind;
+/// How often a node is asked whether it has removed what it should.
+const REMOVAL_POLL: Duration = Duration::from_millis(100);
 
 impl Client {
     /// Compares, and does one thing or another, in one step: nobody sees half of it, and all its
@@ -153,7 +156,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::put`]. [`ErrorKind::Compacted`] if that has been given up already, and
-    /// [`ErrorKind::FutureRevision`] if there is no such revision yet.
+    /// [`ErrorKind::FutureRevision`] if there is no such revision yet. With
+    /// [`CompactionOptions::with_physical`], [`ErrorKind::DeadlineExceeded`] with outcome *applied*
+    /// if a node was not through in time; it goes on by itself.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -163,11 +168,41 @@ impl Client {
         options: Option<CompactionOptions>,
     ) -> Result<CompactionResponse, Error> {
         let options = options.unwrap_or_default();
-        let request = Request::Compact(CompactionRequest { revision });
-        let (header, body) = self.write(request, options.timeout).await?;
-        match body {
-            ResponseBody::Compact => Ok(CompactionResponse { header }),
-            other => Err(senseless(&other, Outcome::Unknown)),
+        let request = Request::Compact(CompactionRequest {
+            revision,
+            physical: options.physical,
+        });
+        let timeout = options.timeout.unwrap_or(self.inner.options.timeout);
+        let deadline = tokio::time::Instant::now() + timeout;
+        let (header, body) = self.write(request, Some(timeout)).await?;
+        let ResponseBody::Compact = body else {
+            return Err(senseless(&body, Outcome::Unknown));
+        };
+        if options.physical {
+            let removed = self.wait_for_removal(revision);
+            if tokio::time::timeout_at(deadline, removed).await.is_err() {
+                return Err(Error {
+                    kind: ErrorKind::DeadlineExceeded,
+                    outcome: Outcome::Applied,
+                    detail: "the history is given up, and not every node has removed it in time: \
+                             it goes on by itself, and the status of a node says how far it is"
+                        .to_owned(),
+                });
+            }
+        }
+        Ok(CompactionResponse { header })
+    }
+
+    /// Waits until the endpoints that answer have removed what a compaction at `revision` gave up.
+    async fn wait_for_removal(&self, revision: i64) {
+        for endpoint in self.endpoints() {
+            // One that cannot be reached does it when it is back.
+            while let Ok(answer) = self.status(endpoint).await {
+                if answer.status.history.removed_through >= revision {
+                    break;
+                }
+                tokio::time::sleep(REMOVAL_POLL).await;
+            }
         }
     }
 }

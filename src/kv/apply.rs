@@ -24,6 +24,7 @@ use super::command::LeaseGrant;
 use super::command::Operation;
 use super::command::Reply;
 use super::compaction;
+use super::hash::ContentHash;
 use super::hash::Hashed;
 use super::lease;
 use super::lease::LeaseChange;
@@ -54,13 +55,16 @@ pub fn apply<S: Store>(
     progress.applied = id;
 
     let mut store = Hashed::begin(store)?;
-    let reply = match command.map(Command::decode) {
+    let command = command.map(Command::decode);
+    let is_check = matches!(command, Some(Ok(Command::CheckHash)));
+    let mut reply = match command {
         None => silent(&progress, Ok(())),
         Some(Err(error)) => silent(&progress, Err(error.into())),
         Some(Ok(command)) => execute(&mut store, &mut progress, command)?,
     };
     let (key, record) = progress.record();
     store.put(Space::Meta, key, record)?;
+    reply.hash = is_check.then(|| ContentHash(store.sum()));
     store.finish();
     Ok(reply)
 }
@@ -122,6 +126,7 @@ fn execute<S: Store>(
             lease_end::go_on(store, progress, leases, &mut changes)?;
             Ok(silent(progress, Ok(())).with(changes))
         }
+        Command::CheckHash => Ok(silent(progress, Ok(()))),
     }
 }
 
@@ -250,6 +255,7 @@ fn answer(progress: &Progress, result: Result<ResponseBody, Error>) -> Reply {
         revision: progress.revision,
         result: result.map(Some),
         leases: Vec::new(),
+        hash: None,
     }
 }
 
@@ -259,6 +265,7 @@ fn silent(progress: &Progress, result: Result<(), Error>) -> Reply {
         revision: progress.revision,
         result: result.map(|()| None),
         leases: Vec::new(),
+        hash: None,
     }
 }
 

@@ -74,6 +74,7 @@ pub(super) fn admit<S: Store>(
             revision,
             result: Err(error),
             leases: Vec::new(),
+            hash: None,
         }))
     };
     let Some(mut session) = Session::read(store, call.id)? else {
@@ -425,6 +426,7 @@ impl Kept {
             revision,
             result,
             leases: Vec::new(),
+            hash: None,
         }
     }
 }

@@ -31,6 +31,8 @@ use crate::types::Term;
 
 use super::lease::LeaseChange;
 
+use super::hash::ContentHash;
+
 /// One change of the state machine, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
@@ -75,6 +77,8 @@ pub enum Command {
         /// Which.
         leases: Vec<LeaseRef>,
     },
+    /// Changes nothing: every replica tells the others which content hash it has here.
+    CheckHash,
 }
 
 /// A lease to be granted, as its proposer decided it.
@@ -221,6 +225,8 @@ pub struct Reply {
     pub result: Result<Option<ResponseBody>, Error>,
     /// What the entry did to leases. A retry does nothing.
     pub leases: Vec<LeaseChange>,
+    /// To [`Command::CheckHash`]: the content hash once the entry is applied.
+    pub hash: Option<ContentHash>,
 }
 
 #[cfg(test)]
@@ -284,9 +290,9 @@ mod tests {
             (
                 Command::Write {
                     session: None,
-                    operation: Operation::Compact(CompactionRequest { revision: 70 }),
+                    operation: Operation::Compact(CompactionRequest::at(70)),
                 },
-                "010000028c01",
+                "010000028c0100",
             ),
             (
                 Command::Write {
@@ -377,6 +383,7 @@ mod tests {
                 },
                 "01 00 00 07 04 0a 05 016e 016f 0c 08 00 00 00 00 00 00",
             ),
+            (Command::CheckHash, "0107"),
         ]
     }
 

@@ -31,7 +31,6 @@ use super::meta;
 use super::meta::Progress;
 use super::record::EventKind;
 use super::record::EventRecord;
-use super::record::TOMBSTONE;
 use super::store::Fault;
 use super::store::Pair;
 use super::store::Space;
@@ -102,6 +101,8 @@ pub struct CompactionStep {
     pub events: usize,
     /// Records removed, of any kind.
     pub removed: usize,
+    /// The bytes of these, keys included.
+    pub bytes: usize,
     /// Nothing is left to remove at the compact revision of this moment.
     pub finished: bool,
 }
@@ -186,6 +187,7 @@ pub fn compact_step<S: Store>(
         step.events += 1;
     }
     step.removed = remover.removed;
+    step.bytes = remover.bytes;
     sweep.removed = remover.sum;
     if all && is_last {
         sweep.finish(target);
@@ -215,10 +217,10 @@ impl<S: Store> Remover<'_, S> {
                 self.remove(Space::History, key, &record);
             }
         }
-        if event.kind == EventKind::Delete {
+        if event.kind == EventKind::Delete || planted!(SweepTakesNewest) {
             let key = keys::history_key(&event.key, place);
-            if self.store.get(Space::History, &key)?.is_some() {
-                self.remove(Space::History, key, &TOMBSTONE);
+            if let Some(record) = self.store.get(Space::History, &key)? {
+                self.remove(Space::History, key, &record);
             }
         }
         Ok(())

@@ -142,6 +142,11 @@ impl Scan {
         self.more
     }
 
+    /// Where the part of the range begins that has not been looked at.
+    pub fn next_key(&self) -> &Bytes {
+        self.rest.from()
+    }
+
     /// Hands out nothing from here on, and only counts.
     pub fn only_count(&mut self) {
         self.room = 0;

@@ -3,6 +3,7 @@
 mod compaction;
 mod leases;
 mod model;
+mod pages;
 mod programs;
 mod ranges;
 mod txn;
@@ -475,6 +476,26 @@ fn the_first_bootstrap_stands_and_does_not_raise_the_revision() {
     );
     assert_eq!(cluster_info(&machine.store), Ok(Some(info(7))));
     assert_eq!(machine.progress().revision, 1);
+}
+
+#[test]
+fn a_check_answers_with_the_hash_and_changes_nothing_but_the_place() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    let before = machine.progress();
+    let reply = machine.run(&Command::CheckHash);
+    assert_eq!(reply.hash, content_hash(&machine.store).ok());
+    assert_eq!((reply.revision, reply.result), (before.revision, Ok(None)));
+    assert_eq!(machine.progress().revision, before.revision);
+    assert_eq!(
+        machine
+            .run(&Command::Write {
+                session: None,
+                operation: put("a", "2"),
+            })
+            .hash,
+        None
+    );
 }
 
 /// The hash covers every byte of every record, so it pins the format of all of them. If this

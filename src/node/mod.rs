@@ -9,6 +9,8 @@
 //! asks the published [`LeaseCell`](crate::raft::LeaseCell) and reads the store itself; only reads
 //! that the lease does not cover, or whose index is not applied yet, arrive as requests.
 
+mod compaction;
+mod consistency;
 mod io;
 mod lease_tracker;
 mod leases;
@@ -31,6 +33,8 @@ use crate::api::ResponseHeader;
 use crate::kv::Command;
 use crate::raft;
 use crate::raft::Consensus;
+use crate::raft::Envelope;
+use crate::raft::Message;
 use crate::raft::Published;
 use crate::raft::Restored;
 use crate::raft::Timing;
@@ -42,6 +46,8 @@ use crate::types::NodeId;
 use crate::types::RequestId;
 use crate::types::SessionId;
 
+pub use compaction::AutoCompaction;
+pub use consistency::Consistency;
 pub use io::Input;
 pub use io::Output;
 pub use lease_tracker::LEASE_BATCH_MAX;
@@ -56,12 +62,18 @@ pub use reader::Reader;
 pub use reader::Source;
 pub use reader::path_of;
 
+use compaction::Compactor;
+use consistency::Referee;
 use leases::Leases;
 use requests::Waiting;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
 /// since then.
 const SESSION_SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What is said to whoever asks a replica whose state may not be served.
+pub const STATE_DIFFERS: &str = "the state of this node is not that of the others: it serves nothing \
+                                 until that is settled; ask another node";
 
 /// What a node is, fixed for its life.
 #[derive(Clone, Debug)]
@@ -84,6 +96,10 @@ pub struct NodeOptions {
     pub session_idle_max: Duration,
     /// What client leases may be.
     pub leases: LeaseOptions,
+    /// What history is given up without anybody asking.
+    pub auto_compaction: AutoCompaction,
+    /// How often replicas compare their states, if at all.
+    pub check_interval: Option<Duration>,
     /// Draws the election timeouts.
     pub seed: u64,
 }
@@ -106,6 +122,8 @@ pub struct Node {
     founding: Option<LogId>,
     /// As leader: how far the log had come at past instants, oldest first.
     session_samples: VecDeque<(Instant, LogIndex)>,
+    compactor: Compactor,
+    referee: Referee,
 }
 
 impl Node {
@@ -121,6 +139,8 @@ impl Node {
         let applied = restored.applied;
         let consensus = Consensus::new(options.id, options.timing, restored, options.seed, now);
         let mut node = Self {
+            compactor: Compactor::new(options.auto_compaction),
+            referee: Referee::default(),
             waiting: Waiting::new(options.waiting_max),
             leases: Leases::new(options.leases, &options.timing),
             now,
@@ -142,6 +162,15 @@ impl Node {
         self.now = now;
         let is_tick = matches!(input, Input::Tick);
         match input {
+            Input::Message(Envelope {
+                from,
+                to,
+                message: Message::StateHash(report),
+                ..
+            }) if to == self.options.id => {
+                self.hear_hash(from, report);
+                self.judge(now);
+            }
             Input::Message(envelope) => self.consensus.handle(now, raft::Input::Message(envelope)),
             Input::Persisted(ticket) => self.consensus.handle(now, raft::Input::Persisted(ticket)),
             Input::Applied(replies) => self.handle_applied(now, replies),
@@ -158,6 +187,8 @@ impl Node {
                 self.answer_transfers();
                 self.expire_requests(now);
                 self.forget_idle_sessions(now);
+                self.compact_by_itself(now);
+                self.compare_states(now);
             }
         }
         self.found_cluster(now);
@@ -230,8 +261,13 @@ impl Node {
                 "too many requests wait on this node: ask again shortly",
             );
         }
+        let is_served =
+            self.consistency().is_sound() || matches!(call.request, Request::MoveLeader { .. });
+        if !is_served {
+            return self.refuse(id, ErrorKind::Corrupt, STATE_DIFFERS);
+        }
         match &call.request {
-            Request::Range(_) => self.start_read(now, id, &call),
+            Request::Range(_) | Request::RangePage(_) => self.start_read(now, id, &call),
             Request::LeaseKeepAlive(_)
             | Request::LeaseTimeToLive { .. }
             | Request::LeaseList(_) => self.ask_leases(now, id, &call),
@@ -336,6 +372,9 @@ impl Node {
                 self.leases.tracker.apply(now, *change);
             }
             self.leases.tracker.landed(id.index);
+            if let Some(hash) = reply.hash {
+                self.note_own_hash(now, id.index, hash);
+            }
             self.answer_write(id, reply);
         }
         self.applied = last;

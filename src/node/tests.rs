@@ -95,6 +95,8 @@ impl World {
                 sessions_max: 10,
                 session_idle_max: Duration::from_secs(600),
                 leases: LeaseOptions::DEFAULT,
+                auto_compaction: AutoCompaction::Off,
+                check_interval: None,
                 seed: id.0,
             };
             adjust(&mut options);

@@ -507,6 +507,8 @@ impl Consensus {
             Message::Heartbeat(heartbeat) => self.handle_heartbeat(from, term, heartbeat),
             Message::Append(append) => self.handle_append(from, term, append),
             Message::Release => self.handle_release(from, term),
+            // The replica around this takes it out; it is nothing to elections or the log.
+            Message::StateHash(_) => {}
             other => self.receive_in_term(from, term, other),
         }
     }

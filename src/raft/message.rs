@@ -75,6 +75,8 @@ pub enum Message {
     ReadIndex(ReadIndex),
     /// The answer to a [`ReadIndex`].
     ReadIndexReply(ReadIndexReply),
+    /// What a replica's state is at some entry. Consensus carries it and makes nothing of it.
+    StateHash(StateHash),
 }
 
 /// Names one round: a question put to all peers at one moment of its creator's clock.
@@ -290,6 +292,15 @@ pub struct ReadIndexReply {
     pub mode: ReadMode,
     /// What the reads must see; `None` if the lease alone was to confirm it, and is void.
     pub confirmed: Option<Confirmed>,
+}
+
+/// What a replica's state is at some entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StateHash {
+    /// The entry.
+    pub index: LogIndex,
+    /// The hash of the state in which it is the last that was applied.
+    pub hash: u128,
 }
 
 /// What a leader says of itself, confirmed after it was asked.

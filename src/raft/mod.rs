@@ -54,7 +54,7 @@ pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
 pub use message::{
     APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,
     HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin,
-    RejoinReply, RoundId, TimeoutNow, Verdict, Vote, VoteReply,
+    RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote, VoteReply,
 };
 pub use output::{
     Entry, HardState, Input, Output, Payload, ReadId, ReadMode, ReadRefusal, Ticket, Unsaved,

@@ -15,6 +15,7 @@ use super::gather::Gather;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use crate::api::Call;
+use crate::node::Consistency;
 use crate::node::Input;
 use crate::node::LeaseCounts;
 use crate::node::Node;
@@ -82,6 +83,10 @@ pub(crate) trait Sinks: Send {
     /// Client leases were granted or ended, or deadlines began anew; so many exist, and so many are
     /// due.
     fn leases_changed(&mut self, _counts: &LeaseCounts, _leases: usize, _expiring: usize) {}
+    /// The state was compared with the others': what is known by now, and how often they agreed.
+    fn compared(&mut self, consistency: Consistency, agreed: u64) {
+        let _ = (consistency, agreed);
+    }
 }
 
 /// The loop's state.
@@ -97,6 +102,8 @@ pub(crate) struct Driver<S> {
     /// See [`crate::raft::Restored::unproven`].
     unproven: bool,
     clock_regressions: u64,
+    /// What the comparisons with other nodes have shown, and how often they agreed.
+    compared: (Consistency, u64),
     /// When the lease ended, by the last look.
     lease_until: Option<Instant>,
 }
@@ -115,6 +122,7 @@ impl<S: Sinks> Driver<S> {
             lease_tripped: node.consensus().lease_tripped(),
             unproven,
             clock_regressions: 0,
+            compared: (Consistency::default(), 0),
             lease_until: None,
             node,
             mailbox,
@@ -220,6 +228,11 @@ impl<S: Sinks> Driver<S> {
             let (leases, expiring) = (tracker.len(), tracker.expiring());
             self.sinks.leases_changed(&counts, leases, expiring);
         }
+        let compared = (self.node.consistency(), self.node.checks_agreed());
+        if self.compared != compared {
+            self.compared = compared;
+            self.sinks.compared(compared.0, compared.1);
+        }
         let status = self.node.status();
         let before = self.status.load();
         if **before != status {
@@ -293,6 +306,8 @@ mod tests {
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
             leases: crate::node::LeaseOptions::DEFAULT,
+            auto_compaction: crate::node::AutoCompaction::Off,
+            check_interval: None,
             seed: 1,
         }
     }
@@ -312,6 +327,8 @@ mod tests {
             let reply = crate::kv::Reply {
                 revision: 1,
                 result: Ok(None),
+                leases: Vec::new(),
+                hash: None,
             };
             let replies = entries
                 .into_iter()

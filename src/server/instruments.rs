@@ -38,6 +38,7 @@ impl AdminSource for Instruments {
             self.serializable_read(),
             leader_known(&status),
             self.log_whole(&status),
+            self.state_consistent(),
             self.not_stopping(),
         ]
     }
@@ -74,6 +75,13 @@ impl Instruments {
             )
         } else {
             Check::ok("log_whole")
+        }
+    }
+
+    fn state_consistent(&self) -> Check {
+        match self.sessions.integrity.warning() {
+            None => Check::ok("state_consistent"),
+            Some(warning) => Check::failed("state_consistent", warning),
         }
     }
 
@@ -140,6 +148,17 @@ impl Instruments {
             .storage
             .revision
             .set(sessions.store.revision() as f64);
+        let history = &metrics.history;
+        let compact_revision = sessions.store.compact_revision();
+        history.compact_revision.set(compact_revision as f64);
+        history
+            .removed_through
+            .set(sessions.removed.through() as f64);
+        let (agreed, differed) = sessions.integrity.checks();
+        metrics.storage.hash_checks_agreed.absolute(agreed);
+        metrics.storage.hash_checks_differed.absolute(differed);
+        let is_alarm = !sessions.integrity.is_sound();
+        metrics.storage.corruption_alarm.set(flag(is_alarm));
         // What cannot be measured is not shown; the store reports its own failure.
         if let Ok(bytes) = sessions.store.storage_bytes() {
             metrics.storage.size_bytes.set(bytes as f64);

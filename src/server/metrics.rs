@@ -47,6 +47,9 @@ const BATCH_SIZES: &[f64] = &[
 
 const WAL_FSYNC: &str = "leasehold_wal_fsync_duration_seconds";
 const STORAGE_COMMIT: &str = "leasehold_storage_commit_duration_seconds";
+const HASH_CHECKS: &str = "leasehold_storage_hash_checks_total";
+const HASH_CHECKS_HELP: &str = "Comparisons of this node's state with that of the others.";
+const HISTORY_STEP: &str = "leasehold_storage_history_step_duration_seconds";
 const WAL_BATCH_ENTRIES: &str = "leasehold_wal_batch_entries";
 const REQUESTS: &str = "leasehold_requests_total";
 const REQUESTS_HELP: &str = "Requests answered, by method and outcome code.";
@@ -67,6 +70,8 @@ pub struct Metrics {
     pub leases: LeaseMetrics,
     /// Log and state on disk.
     pub storage: StorageMetrics,
+    /// Past revisions, and how they leave.
+    pub history: HistoryMetrics,
     /// Connections of clients and peers.
     pub transport: TransportMetrics,
 }
@@ -214,7 +219,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 17] = [
+const METHODS: [&str; 18] = [
     "range",
     "put",
     "delete_range",
@@ -231,6 +236,7 @@ const METHODS: [&str; 17] = [
     "lease_list",
     "lease_update_ttl",
     "put_with_new_lease",
+    "range_page",
     "other",
 ];
 
@@ -322,12 +328,32 @@ pub struct StorageMetrics {
     pub revision: Gauge,
     /// Bytes of state on disk, as the storage engine counts them.
     pub size_bytes: Gauge,
+    /// Comparisons with the states of other nodes that agreed.
+    pub hash_checks_agreed: Counter,
+    /// Those that did not.
+    pub hash_checks_differed: Counter,
+    /// 1 while the state is not served because it differs from others'.
+    pub corruption_alarm: Gauge,
     /// How long a sync of the log took, in seconds.
     pub wal_fsync_seconds: Histogram,
     /// How many entries shared one sync.
     pub wal_batch_entries: Histogram,
     /// How long it took to apply a batch to the state, in seconds.
     pub commit_seconds: Histogram,
+}
+
+/// Past revisions, and how they leave.
+pub struct HistoryMetrics {
+    /// The oldest revision that can be read.
+    pub compact_revision: Gauge,
+    /// What compactions up to this revision gave up is removed.
+    pub removed_through: Gauge,
+    /// Compactions whose history is removed.
+    pub compactions: Counter,
+    /// Records removed.
+    pub removed_records: Counter,
+    /// How long a step of the removal took, in seconds.
+    pub step_seconds: Histogram,
 }
 
 /// Connections of clients and peers.
@@ -390,6 +416,7 @@ impl Metrics {
             TransportMetrics::new(register),
         );
         let leases = LeaseMetrics::new(register);
+        let history = HistoryMetrics::new(register);
         let process = ProcessMetrics::new(register);
         register
             .labelled(&[
@@ -417,6 +444,7 @@ impl Metrics {
             raft,
             leases,
             storage,
+            history,
             transport,
         })
     }
@@ -494,7 +522,7 @@ fn recorder() -> PrometheusRecorder {
     let mut builder = PrometheusBuilder::new()
         .set_buckets(LATENCY_SECONDS)
         .expect("the bounds are not empty");
-    for name in [WAL_FSYNC, STORAGE_COMMIT] {
+    for name in [WAL_FSYNC, STORAGE_COMMIT, HISTORY_STEP] {
         builder = buckets(builder, Matcher::Full(name.to_owned()), DISK_SECONDS);
     }
     let late = Matcher::Full(leases::LATENESS.to_owned());
@@ -756,6 +784,16 @@ impl StorageMetrics {
                 "leasehold_storage_size_bytes",
                 "Bytes of state on disk, as the storage engine counts them.",
             ),
+            hash_checks_agreed: register
+                .labelled(&[("result", "ok")])
+                .counter(HASH_CHECKS, HASH_CHECKS_HELP),
+            hash_checks_differed: register
+                .labelled(&[("result", "differs")])
+                .counter(HASH_CHECKS, HASH_CHECKS_HELP),
+            corruption_alarm: register.labelled(&[("type", "corrupt")]).gauge(
+                "leasehold_alarms",
+                "1 while an alarm is raised on this node, by its type.",
+            ),
             wal_fsync_seconds: register.histogram(WAL_FSYNC, "Time of one sync of the log."),
             wal_batch_entries: register.histogram(
                 WAL_BATCH_ENTRIES,
@@ -764,6 +802,33 @@ impl StorageMetrics {
             commit_seconds: register.histogram(
                 STORAGE_COMMIT,
                 "Time to apply one batch of entries to the state.",
+            ),
+        }
+    }
+}
+
+impl HistoryMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            compact_revision: register.gauge(
+                "leasehold_mvcc_compact_revision",
+                "The oldest revision that can be read.",
+            ),
+            removed_through: register.gauge(
+                "leasehold_storage_history_removed_revision",
+                "What compactions up to this revision gave up is gone from this node.",
+            ),
+            compactions: register.counter(
+                "leasehold_storage_compactions_total",
+                "Compactions whose history is gone from this node.",
+            ),
+            removed_records: register.counter(
+                "leasehold_storage_history_removed_records_total",
+                "Records removed because they were compacted.",
+            ),
+            step_seconds: register.histogram(
+                HISTORY_STEP,
+                "Time of one step of the removal of compacted history.",
             ),
         }
     }
@@ -1024,6 +1089,7 @@ mod tests {
                 ttl_ms: 1,
             },
             Request::PutWithNewLease(LeaseGrantRequest::default(), PutRequest::default()),
+            Request::RangePage(RangeRequest::default()),
         ];
         let indexes = requests
             .each_ref()

@@ -11,6 +11,7 @@ mod fatal;
 mod founding;
 mod gather;
 mod instruments;
+mod integrity;
 pub mod metrics;
 mod outbox;
 pub mod peers;
@@ -18,6 +19,7 @@ mod sessions;
 mod sinks;
 mod start;
 mod state_thread;
+mod sweep_thread;
 mod vitals;
 
 pub use founding::FoundingError;

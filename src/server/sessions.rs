@@ -35,8 +35,10 @@ use super::directory::Directory;
 use super::disk::store::StateReader;
 use super::disk::store::StoreError;
 use super::driver::Mailbox;
+use super::integrity::Integrity;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
+use super::sweep_thread::Removed;
 use super::vitals::Vitals;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -95,6 +97,10 @@ pub(crate) struct Sessions {
     pub(crate) lease_enabled: bool,
     /// Requests handed to the driver or to a scan and not answered yet, of all connections.
     pub(crate) handed_on: AtomicUsize,
+    /// How far compacted history is gone from this node.
+    pub(crate) removed: Arc<Removed>,
+    /// Whether the state may be served, by what other nodes have.
+    pub(crate) integrity: Arc<Integrity>,
     /// Which leased reads are measured.
     pub(crate) sampler: Sampler,
     /// What `endpoint status` says while the log is being taken anew.

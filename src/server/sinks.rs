@@ -15,6 +15,7 @@ use super::driver::Sinks;
 use super::fatal::Watch;
 use super::founding::remove_mark;
 use super::gather::Gather;
+use super::integrity::Integrity;
 use super::metrics::MessageKind;
 use super::metrics::Metrics;
 use super::peers::PeerHandler;
@@ -23,6 +24,7 @@ use super::peers::Peers;
 use super::state_thread::Work;
 use super::vitals::Vitals;
 use crate::log::LogError;
+use crate::node::Consistency;
 use crate::node::Input;
 use crate::node::LeaseCounts;
 use crate::raft::Entry;
@@ -49,6 +51,9 @@ pub(crate) struct Hands {
     /// For how long a round is trusted after it began.
     pub(crate) trusted_lease: Duration,
     pub(crate) vitals: Arc<Vitals>,
+    pub(crate) integrity: Arc<Integrity>,
+    /// The file that says that the state is to be built anew at the next start.
+    pub(crate) damage_mark: PathBuf,
 }
 
 impl Sinks for Hands {
@@ -149,6 +154,31 @@ impl Sinks for Hands {
                 expired = counts.expired,
                 revoked = counts.revoked,
                 "client leases ended"
+            );
+        }
+    }
+
+    fn compared(&mut self, consistency: Consistency, agreed: u64) {
+        let was_sound = self.integrity.is_sound();
+        self.integrity.set(consistency, agreed);
+        match self.integrity.warning() {
+            Some(warning) => tracing::error!(node = %self.name, "{warning}"),
+            None if !was_sound => {
+                tracing::warn!(node = %self.name, "the nodes agree again: this one serves again");
+            }
+            None => {}
+        }
+        if !self.integrity.is_corrupt() {
+            return;
+        }
+        // Once in a node's life, and nothing is served any more: this may wait for the disk.
+        let why = "a majority of the nodes had another state\n";
+        if let Err(error) = std::fs::write(&self.damage_mark, why) {
+            tracing::error!(
+                node = %self.name,
+                %error,
+                "{} cannot be made: remove the state's folder by hand before the next start",
+                self.damage_mark.display()
             );
         }
     }

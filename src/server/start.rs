@@ -49,6 +49,7 @@ use super::founding::Founding;
 use super::founding::FoundingError;
 use super::gather::Gather;
 use super::instruments::Instruments;
+use super::integrity::Integrity;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::metrics::UPKEEP_INTERVAL;
@@ -65,6 +66,10 @@ use super::sinks::LogReports;
 use super::sinks::Post;
 use super::state_thread::StateThread;
 use super::state_thread::Work;
+use super::sweep_thread::Pace;
+use super::sweep_thread::Removed;
+use super::sweep_thread::SweepThread;
+use super::sweep_thread::SweepWork;
 use super::vitals::Vitals;
 use crate::api::Call;
 use crate::api::Consistency;
@@ -212,6 +217,8 @@ pub struct Server {
     log_thread: Arc<LogThread>,
     state_work: Arc<Gather<Work>>,
     state_thread: JoinHandle<()>,
+    sweep_work: Arc<Gather<SweepWork>>,
+    sweep_thread: JoinHandle<()>,
     failed: watch::Receiver<Option<String>>,
     _ends: Ends,
 }
@@ -221,6 +228,7 @@ pub struct Server {
 struct Ends {
     mailbox: Arc<Mailbox>,
     state_work: Arc<Gather<Work>>,
+    sweep_work: Arc<Gather<SweepWork>>,
     listener: Arc<ClientListener>,
 }
 
@@ -229,6 +237,7 @@ impl Drop for Ends {
         self.listener.close(CloseCode::Stopping);
         self.mailbox.send(Mail::Stop);
         self.state_work.send(Work::Stop);
+        self.sweep_work.send(SweepWork::Stop);
     }
 }
 
@@ -283,6 +292,8 @@ impl Server {
                 sessions_max: SESSIONS_MAX,
                 session_idle_max: SESSION_IDLE_MAX,
                 leases: config.leases,
+                auto_compaction: config.compaction.auto,
+                check_interval: config.storage.corruption_check_interval,
                 seed: seed(started, member_id),
             },
             found.restored,
@@ -353,6 +364,8 @@ impl Server {
         let peers = Arc::new(peers);
         let peer_address = peers.local_address();
 
+        let removed = Arc::new(Removed::default());
+        let integrity = Arc::new(Integrity::default());
         let sessions = Arc::new(Sessions {
             cluster_id,
             member_id,
@@ -380,6 +393,8 @@ impl Server {
             lease_duration: config.timing.lease_duration,
             lease_enabled: config.timing.lease_enabled,
             handed_on: AtomicUsize::new(0),
+            removed: removed.clone(),
+            integrity: integrity.clone(),
             sampler: Sampler::default(),
             quarantine_warning: found.quarantine_warning,
             warnings: found.warnings,
@@ -412,9 +427,26 @@ impl Server {
         .map_err(io_error("starting the log thread"))?;
         let log_thread = Arc::new(log_thread);
         let state_work = Arc::new(Gather::default());
+        let sweep_work = Arc::new(Gather::default());
+        let sweep_thread = SweepThread {
+            sweeper: found.store.sweeper(),
+            work: sweep_work.clone(),
+            pace: Pace {
+                batch_limit: config.compaction.batch_limit,
+                sleep_interval: config.compaction.sleep_interval,
+            },
+            removed,
+            metrics: metrics.clone(),
+            on_fatal: fatal.for_state(data_dir.state_path()),
+            data_dir: data_dir.clone(),
+            watch: fatal.watch("sweep"),
+        }
+        .spawn(&config.node.name)
+        .map_err(io_error("starting the sweep thread"))?;
         let state_thread = StateThread {
             store: found.store,
             work: state_work.clone(),
+            sweep: sweep_work.clone(),
             mailbox: mailbox.clone(),
             metrics: metrics.clone(),
             readable,
@@ -439,6 +471,8 @@ impl Server {
                 unproven_mark: founding.mark(),
                 trusted_lease: config.timing.trusted_lease(),
                 vitals,
+                integrity,
+                damage_mark: damage_mark(&data_dir.state_path()),
             },
             status.clone(),
             founding.unproven,
@@ -470,6 +504,7 @@ impl Server {
             _ends: Ends {
                 mailbox: mailbox.clone(),
                 state_work: state_work.clone(),
+                sweep_work: sweep_work.clone(),
                 listener: listener.clone(),
             },
             name: config.node.name,
@@ -488,6 +523,8 @@ impl Server {
             log_thread,
             state_work,
             state_thread,
+            sweep_work,
+            sweep_thread,
             failed,
         })
     }
@@ -633,8 +670,11 @@ impl Server {
     fn join(self) {
         self.mailbox.send(Mail::Stop);
         let mut panicked = self.driver.join().is_err();
+        // It may be in the middle of merging tables: what cannot wait is done meanwhile.
+        self.sweep_work.send(SweepWork::Stop);
         self.state_work.send(Work::Stop);
         panicked |= self.state_thread.join().is_err();
+        panicked |= self.sweep_thread.join().is_err();
         drop(self.peers);
         if let Ok(log_thread) = Arc::try_unwrap(self.log_thread)
             && let Err(error) = log_thread.stop()

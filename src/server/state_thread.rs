@@ -19,7 +19,10 @@ use super::fatal::Watch;
 use super::gather::Gather;
 use super::metrics::Metrics;
 use super::metrics::stopwatch;
+use super::sweep_thread::SweepWork;
 use crate::kv;
+use crate::kv::Command;
+use crate::kv::Operation;
 use crate::node::Input;
 use crate::raft::Entry;
 use crate::raft::Payload;
@@ -48,6 +51,8 @@ pub(crate) enum Work {
 pub(crate) struct StateThread {
     pub(crate) store: StateStore,
     pub(crate) work: Arc<Gather<Work>>,
+    /// Told when there is history to remove.
+    pub(crate) sweep: Arc<Gather<SweepWork>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
     /// Set once the store may be read: at once after a clean stop, else when its content has been
@@ -70,6 +75,7 @@ impl StateThread {
                 let on_fatal = &self.on_fatal;
                 if let Err(error) = run(
                     &self.work,
+                    &self.sweep,
                     self.store,
                     &self.mailbox,
                     &self.metrics,
@@ -83,6 +89,7 @@ impl StateThread {
 
 fn run(
     work: &Gather<Work>,
+    sweep: &Gather<SweepWork>,
     mut store: StateStore,
     mailbox: &Mailbox,
     metrics: &Metrics,
@@ -99,6 +106,9 @@ fn run(
         tracing::info!(took = ?began.elapsed(), "the state is what was written");
     }
     readable.store(true, Ordering::Release);
+    // A removal that an earlier process has begun goes on.
+    sweep.send(SweepWork::Look);
+    let reader = store.reader();
     let mut taken = Vec::new();
     let mut entries = Vec::new();
     loop {
@@ -115,7 +125,11 @@ fn run(
         let mut rest = entries.as_slice();
         while !rest.is_empty() {
             let (batch, later) = rest.split_at(batch_length(rest));
+            let before = reader.compact_revision();
             apply(&mut store, batch, mailbox, metrics)?;
+            if reader.compact_revision() > before {
+                sweep.send(sweep_work(batch));
+            }
             rest = later;
         }
         entries.clear();
@@ -157,6 +171,20 @@ fn apply(
     Ok(())
 }
 
+/// What a batch with a compaction in it wants done.
+fn sweep_work(batch: &[Entry]) -> SweepWork {
+    let is_physical = batch.iter().filter_map(command).any(|command| {
+        let Ok(Command::Write { operation, .. }) = Command::decode(&command) else {
+            return false;
+        };
+        matches!(operation, Operation::Compact(request) if request.physical)
+    });
+    match is_physical {
+        true => SweepWork::Reclaim,
+        false => SweepWork::Look,
+    }
+}
+
 /// What an entry says to the state machine; `None` for entries that are consensus' own.
 fn command(entry: &Entry) -> Option<bytes::Bytes> {
     match &entry.payload {
@@ -191,6 +219,26 @@ mod tests {
             id: LogId::new(LogIndex(index), Term(1)),
             payload: Payload::Command(vec![0; bytes].into()),
         }
+    }
+
+    #[test]
+    fn only_a_physical_compaction_has_the_space_given_back_at_once() {
+        let compaction = |physical| {
+            let operation = Operation::Compact(crate::api::CompactionRequest {
+                revision: 5,
+                physical,
+            });
+            let session = None;
+            Entry {
+                id: LogId::new(LogIndex(1), Term(1)),
+                payload: Payload::Command(Command::Write { session, operation }.encode()),
+            }
+        };
+        assert_eq!(sweep_work(&[compaction(false)]), SweepWork::Look);
+        assert_eq!(
+            sweep_work(&[entry(1, 9), compaction(true)]),
+            SweepWork::Reclaim
+        );
     }
 
     #[test]

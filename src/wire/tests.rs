@@ -211,7 +211,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (encoded(&welcome()), "070000000201004ff372bd00017702026e32"),
         (
             encoded(&put_frame(1, 3)),
-            "16000000030100ca5030ea01d00f000001ac02020101036b657903767676010000",
+            "170000000301007b17399501d00f000001ac02020101036b65790376767601000000",
         ),
         (
             encoded(&get_frame()),

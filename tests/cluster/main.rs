@@ -9,6 +9,8 @@
 
 mod bad_input;
 mod bench;
+mod compaction;
+mod consistency;
 mod crashes;
 mod embedded;
 mod harness;
@@ -16,5 +18,6 @@ mod hostile;
 mod leases;
 mod life;
 mod reads;
+mod streams;
 mod transactions;
 mod verify;

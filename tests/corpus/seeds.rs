@@ -300,7 +300,7 @@ fn messages() -> Vec<Seed> {
         keys_only: true,
         ..RangeRequest::default()
     };
-    let compact = CompactionRequest { revision: 3 };
+    let compact = CompactionRequest::at(3);
     let most = TxnRequest {
         success: vec![TxnOp::delete(""); TXN_PARTS_MAX],
         ..TxnRequest::default()
@@ -471,7 +471,7 @@ fn commands() -> Vec<Seed> {
         seed(
             "commands",
             "compact",
-            write(Operation::Compact(CompactionRequest { revision: 2 })),
+            write(Operation::Compact(CompactionRequest::at(2))),
         ),
         seed("commands", "txn", write(Operation::Txn(txn()))),
         seed(

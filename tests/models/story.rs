@@ -165,5 +165,6 @@ fn describe(message: &Message) -> String {
         }
         Message::Rejoin(_) => "rejoin?".to_owned(),
         Message::RejoinReply(m) => format!("rejoin! through {}", m.through),
+        Message::StateHash(m) => format!("hash at {}", m.index),
     }
 }

@@ -6,6 +6,7 @@
 //! other nodes see what is between them.
 
 use leasehold::kv;
+use leasehold::kv::CompactionBudget;
 use leasehold::node::Input;
 use leasehold::node::Output;
 use leasehold::raft::Payload;
@@ -91,6 +92,9 @@ impl World {
             }
             None => {
                 self.handle(node, Input::Tick);
+                let node_now = &self.process(node).node;
+                let (consistency, agreed) = (node_now.consistency(), node_now.checks_agreed());
+                self.judge.compared(node, consistency, agreed);
                 self.driver_sleeps(node);
                 true
             }
@@ -349,11 +353,32 @@ impl World {
             self.judge.applied(node, entry.id, hash.0);
         }
         let applied = state.replies.last().map(|(id, _)| *id);
+        self.history_is_swept(node);
         self.trace.line(real, Some(node), || {
             format!("   has applied {}", applied.unwrap_or_default())
         });
         let delay = self.scheduling.between(US, 30 * US);
         self.schedule_work(delay, node, Work::StateReports);
+    }
+
+    /// A step of the removal of compacted history, at a pace of its own.
+    fn history_is_swept(&mut self, node: usize) {
+        if !self.sweeping.chance(0.4) {
+            return;
+        }
+        let budget = CompactionBudget {
+            events: self.sweeping.between(1, 12) as usize,
+            bytes: usize::MAX,
+        };
+        let store = &mut self.machines[node].disk.store;
+        let step = kv::compact_step(store, &budget).expect("memory does not fail");
+        if step.removed == 0 {
+            return;
+        }
+        self.judge.marks.hit(Mark::HistoryRemoved);
+        if step.finished {
+            self.judge.swept(node, &self.machines[node].disk.store);
+        }
     }
 
     /// The state thread tells the driver.

@@ -103,6 +103,9 @@ marks! {
     LeaseEndJudged,
     LeaseLossJudged,
     KeyOfLeaseCheckedAgainstLog,
+    HistoryRemoved,
+    RemovalCompared,
+    StatesCompared,
 }
 
 /// What a few hundred seeds may miss.

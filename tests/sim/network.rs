@@ -30,6 +30,7 @@ pub(crate) enum Kind {
     Rejoin,
     ReadIndex,
     ReadIndexReply,
+    StateHash,
 }
 
 impl Kind {
@@ -49,6 +50,7 @@ impl Kind {
             Message::Rejoin(_) | Message::RejoinReply(_) => Self::Rejoin,
             Message::ReadIndex(_) => Self::ReadIndex,
             Message::ReadIndexReply(_) => Self::ReadIndexReply,
+            Message::StateHash(_) => Self::StateHash,
         }
     }
 }

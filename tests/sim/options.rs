@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use leasehold::node::AutoCompaction;
 use leasehold::raft::Timing;
 use leasehold::raft::TimingOptions;
 
@@ -99,6 +100,8 @@ pub(crate) struct Options {
     /// Holders of client leases.
     pub(crate) holders: usize,
     pub(crate) sessions_idle_max: Duration,
+    pub(crate) auto_compaction: AutoCompaction,
+    pub(crate) check_interval: Option<Duration>,
     /// Nodes keep their logs with `log::Log`, over its own simulated disk.
     pub(crate) real_log: bool,
     /// The faults, if they are not those that the seed draws.
@@ -122,6 +125,7 @@ impl Options {
         let nodes = *dice.pick(&[3, 3, 3, 3, 3, 3, 3, 5, 5, 5, 1, 2, 4]);
         let timing = draw_timing(&mut dice);
         let length = dice.between(8, 24);
+        let mut history = Dice::new(seed, "history", 0);
         let mut retimed = Dice::new(seed, "retimed", 0);
         let mut held = Dice::new(seed, "holders", 0);
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
@@ -146,6 +150,20 @@ impl Options {
             keys: dice.between(1, 8),
             holders: *held.pick(&[0, 0, 0, 1, 2, 4]),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
+            auto_compaction: *history.pick(&[
+                AutoCompaction::Off,
+                AutoCompaction::Revisions { keep: 20 },
+                AutoCompaction::Periodic {
+                    retention: Duration::from_millis(500),
+                },
+                AutoCompaction::Periodic {
+                    retention: Duration::from_secs(3),
+                },
+            ]),
+            check_interval: match history.chance(0.6) {
+                true => Some(Duration::from_millis(history.between(100, 3_000))),
+                false => None,
+            },
             real_log: dice.chance(0.25),
             schedule: None,
             play: None,
@@ -191,6 +209,8 @@ impl Options {
             keys: 3,
             holders: 0,
             sessions_idle_max: Duration::from_secs(3600),
+            auto_compaction: AutoCompaction::Off,
+            check_interval: None,
             real_log: true,
             schedule: None,
             play: None,

@@ -265,7 +265,7 @@ const THREADS: [(&str, Thread); 4] = [
 ];
 const ENDINGS: [(&str, Ending); 2] = [("kill", Ending::Kill), ("power", Ending::Power)];
 const WAYS: [(&str, Way); 3] = [("both", Way::Both), ("in", Way::In), ("out", Way::Out)];
-const KINDS: [(&str, Kind); 13] = [
+const KINDS: [(&str, Kind); 14] = [
     ("pre-vote", Kind::PreVote),
     ("pre-vote-reply", Kind::PreVoteReply),
     ("vote", Kind::Vote),
@@ -279,6 +279,7 @@ const KINDS: [(&str, Kind); 13] = [
     ("rejoin", Kind::Rejoin),
     ("read-index", Kind::ReadIndex),
     ("read-index-reply", Kind::ReadIndexReply),
+    ("state-hash", Kind::StateHash),
 ];
 
 fn name<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {

@@ -97,6 +97,7 @@ fn message(message: &Message) -> String {
         Message::Release => "release".to_owned(),
         Message::Rejoin(_) => "rejoin?".to_owned(),
         Message::RejoinReply(m) => format!("rejoin! through {}", m.through),
+        Message::StateHash(m) => format!("hash at {}", m.index),
         Message::ReadIndex(m) => {
             let mode = format!("{:?}", m.mode).to_lowercase();
             format!("read-index? #{} by {mode}", round(m.name))

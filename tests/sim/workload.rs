@@ -595,7 +595,8 @@ impl World {
             | ResponseBody::LeaseTimeToLive(_)
             | ResponseBody::LeaseList(_)
             | ResponseBody::LeaseUpdateTtl { .. }
-            | ResponseBody::PutWithNewLease(_) => Fate::Unknown,
+            | ResponseBody::PutWithNewLease(_)
+            | ResponseBody::RangePage(_) => Fate::Unknown,
         };
         this.remember(&fate);
         self.client_finishes(client, fate);

@@ -172,6 +172,8 @@ pub(crate) struct World {
     pub(crate) outputs: Vec<Output>,
     /// Delays of threads.
     pub(crate) scheduling: Dice,
+    /// When history is removed, and how much at a time.
+    pub(crate) sweeping: Dice,
     lives: Dice,
     /// Faults are over: what fails from here on comes back at once.
     pub(crate) healed: bool,
@@ -210,6 +212,7 @@ impl World {
             trace: Trace::new(options.readable, options.aloud),
             outputs: Vec::new(),
             scheduling: Dice::new(seed, "scheduling", 0),
+            sweeping: Dice::new(seed, "sweeping", 0),
             lives: Dice::new(seed, "lives", 0),
             healed: false,
             options,
@@ -389,6 +392,8 @@ impl World {
             sessions_max: 1024,
             session_idle_max: self.options.sessions_idle_max,
             leases: LEASES,
+            auto_compaction: self.options.auto_compaction,
+            check_interval: self.options.check_interval,
             seed,
         };
         // A state ahead of the log is proof of damage, too (A11).

@@ -329,6 +329,7 @@ fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
     if draw.one_in(8) {
         return Operation::Compact(CompactionRequest {
             revision: draw.number(&[0, revision as u64]) as i64,
+            physical: false,
         });
     }
     let kind = draw.byte() % 8;
@@ -413,6 +414,11 @@ impl Model {
     /// Applies `command` and compares what it should answer.
     fn expect(&mut self, index: u64, command: &Command, reply: &Reply) {
         match command {
+            Command::CheckHash => {
+                assert_eq!(reply.revision, self.revision());
+                assert_eq!(reply.result, Ok(None));
+                assert!(reply.hash.is_some());
+            }
             Command::Write {
                 session: None,
                 operation,

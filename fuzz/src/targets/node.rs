@@ -189,6 +189,7 @@ impl World {
             6 => Request::Status,
             7 => Request::Compact(CompactionRequest {
                 revision: draw.of(&[2, 1, i64::MAX]),
+                physical: false,
             }),
             8 => {
                 let expected = draw.of(&[0, 2, 3]);
@@ -388,6 +389,8 @@ fn options(life: u64) -> NodeOptions {
         sessions_max: 2,
         session_idle_max: Duration::from_secs(120),
         leases: leasehold::node::LeaseOptions::DEFAULT,
+        auto_compaction: leasehold::node::AutoCompaction::Off,
+        check_interval: None,
         seed: life,
     }
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
+use crate::api::HistoryStatus;
 use crate::api::LeaderLeaseStatus;
 use crate::api::ReadInfo;
 use crate::api::ReadPath;
@@ -224,6 +225,7 @@ fn endpoint(name: &str, role: Role, lease: bool) -> EndpointStatus {
                 rejections: 0,
             },
             members: Vec::new(),
+            history: HistoryStatus::default(),
             warnings: Vec::new(),
         },
     }

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -6,9 +7,11 @@ use clap::Parser;
 use super::super::arguments::{Cli, Command, EndpointCommand, Format};
 use super::*;
 use crate::api::DeleteRangeResponse;
+use crate::api::HistoryStatus;
 use crate::api::KeyValue;
 use crate::api::MemberInfo;
 use crate::api::PutResponse;
+use crate::api::RangePage;
 use crate::api::RangeResponse;
 use crate::api::TxnOpResponse;
 use crate::api::TxnResponse;
@@ -21,6 +24,10 @@ struct Cluster {
     leader: RefCell<u64>,
     unreachable: Option<&'static str>,
     refuses: Option<api::Error>,
+    /// How far compacted history is removed; goes on with every question.
+    removed_through: Cell<i64>,
+    /// So many keys fit a reply; 0 for any number.
+    reply_keys_max: usize,
 }
 
 impl Cluster {
@@ -77,10 +84,22 @@ impl Connection for Cluster {
                 if range.limit > 0 {
                     kvs.truncate(range.limit as usize);
                 }
+                if self.reply_keys_max > 0 {
+                    kvs.truncate(self.reply_keys_max);
+                }
                 ResponseBody::Range(RangeResponse {
                     more: (kvs.len() as u64) < count,
                     kvs,
                     count,
+                })
+            }
+            Request::RangePage(range) => {
+                let mut kvs = self.matching(&range.key, &range.range);
+                let rest = kvs.split_off(kvs.len().min(self.reply_keys_max));
+                ResponseBody::RangePage(RangePage {
+                    kvs,
+                    next: rest.first().map(|kv| kv.key.clone()),
+                    revision: range.revision,
                 })
             }
             Request::DeleteRange(delete) => {
@@ -119,6 +138,12 @@ impl Connection for Cluster {
         let status = StatusResponse {
             name: endpoint[..2].replace('h', "n"),
             members: (1..=3).map(member).collect(),
+            history: HistoryStatus {
+                removed_through: self
+                    .removed_through
+                    .replace(self.removed_through.get() + 500),
+                ..HistoryStatus::default()
+            },
             ..StatusResponse::default()
         };
         Ok(Response {
@@ -388,7 +413,7 @@ fn a_compaction_says_how_far_it_went() {
         leasehold(&cluster, &line("simple")).unwrap(),
         "compacted revision 1234\n"
     );
-    let expected = Request::Compact(CompactionRequest { revision: 1234 });
+    let expected = Request::Compact(CompactionRequest::at(1234));
     assert_eq!(cluster.asked.borrow().last().unwrap().0, expected);
     let json = leasehold(&cluster, &line("json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -397,6 +422,56 @@ fn a_compaction_says_how_far_it_went() {
         let words = ["leasehold", "compaction", bad];
         assert!(Cli::try_parse_from(words).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn a_physical_compaction_waits_for_every_endpoint_that_answers() {
+    let cluster = Cluster {
+        unreachable: Some("h2:7400"),
+        ..Cluster::default()
+    };
+    assert_eq!(
+        leasehold(&cluster, "compaction 1234 --physical").unwrap(),
+        "compacted revision 1234\n"
+    );
+    let expected = Request::Compact(CompactionRequest {
+        revision: 1234,
+        physical: true,
+    });
+    assert_eq!(cluster.asked.borrow().last().unwrap().0, expected);
+    assert!(cluster.removed_through.get() > 1234, "it was waited for");
+}
+
+#[test]
+fn a_range_larger_than_a_reply_is_printed_whole_and_at_one_revision() {
+    let cluster = Cluster {
+        reply_keys_max: 2,
+        ..Cluster::default()
+    };
+    let mut expected = String::new();
+    for number in 0..7 {
+        leasehold(&cluster, &format!("put /a/{number} v{number}")).unwrap();
+        expected.push_str(&format!("/a/{number}\nv{number}\n"));
+    }
+    leasehold(&cluster, "put /b other").unwrap();
+    assert_eq!(leasehold(&cluster, "get /a/ --prefix").unwrap(), expected);
+    let asked = cluster.asked.borrow().clone();
+    let pages: Vec<_> = asked
+        .iter()
+        .filter_map(|(request, _)| match request {
+            Request::RangePage(page) => Some((page.revision, page.key.clone())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(pages.len(), 3);
+    assert!(pages.iter().all(|(revision, _)| *revision == 7));
+    assert_eq!(pages[0].1, "/a/1\0");
+    let json = leasehold(&cluster, "get /a/ --prefix -o json").unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["kvs"].as_array().unwrap().len(), 7);
+    assert_eq!(json["count"], 7);
+    let limited = leasehold(&cluster, "get /a/ --prefix --limit 1").unwrap();
+    assert_eq!(limited, "/a/0\nv0\n");
 }
 
 #[test]
@@ -411,7 +486,7 @@ fn a_range_too_large_for_one_reply_is_not_passed_off_as_whole() {
         .build()
         .unwrap();
     let reading = get(
-        get_arguments("get --prefix"),
+        get_arguments("get --prefix --sort-by value"),
         &short,
         api::Consistency::default(),
         View::default(),

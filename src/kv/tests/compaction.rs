@@ -10,7 +10,7 @@ const WHOLE: CompactionBudget = CompactionBudget {
 fn compaction(revision: i64) -> Command {
     Command::Write {
         session: None,
-        operation: Operation::Compact(CompactionRequest { revision }),
+        operation: Operation::Compact(CompactionRequest::at(revision)),
     }
 }
 
@@ -60,7 +60,7 @@ fn a_retried_compaction_returns_its_first_answer() {
     let mut machine = Machine::default();
     let id = machine.open();
     machine.put("a", "1");
-    let operation = Operation::Compact(CompactionRequest { revision: 2 });
+    let operation = Operation::Compact(CompactionRequest::at(2));
     let first = machine.once(id, 1, 0, operation.clone());
     assert_eq!(first.result, Ok(Some(ResponseBody::Compact)));
     assert_eq!(machine.once(id, 1, 0, operation), first);

@@ -205,7 +205,7 @@ fn a_txn(depth: usize) -> BoxedStrategy<TxnRequest> {
 
 fn an_operation() -> impl Strategy<Value = Operation> {
     let compact =
-        (0i64..30).prop_map(|revision| Operation::Compact(CompactionRequest { revision }));
+        (0i64..30).prop_map(|revision| Operation::Compact(CompactionRequest::at(revision)));
     prop_oneof![
         10 => a_put().prop_map(Operation::Put),
         4 => a_delete().prop_map(Operation::DeleteRange),

@@ -229,7 +229,7 @@ fn keys_only_may_still_be_sorted_by_the_value() {
 fn a_read_at_the_compact_revision_is_allowed_and_below_it_is_not() {
     let mut machine = various();
     machine.delete("b", KeyRange::Single);
-    let operation = Operation::Compact(CompactionRequest { revision: 6 });
+    let operation = Operation::Compact(CompactionRequest::at(6));
     machine.write(operation);
     for swept in [false, true] {
         let at = |revision, range| {
@@ -462,12 +462,12 @@ fn a_scan_that_compaction_overtakes_says_so() {
         1
     );
     machine.put("z", "1");
-    machine.write(Operation::Compact(CompactionRequest { revision: 7 }));
+    machine.write(Operation::Compact(CompactionRequest::at(7)));
     assert_eq!(
         scan.step(&machine.store, &one).unwrap().unwrap().kvs.len(),
         1
     );
-    machine.write(Operation::Compact(CompactionRequest { revision: 8 }));
+    machine.write(Operation::Compact(CompactionRequest::at(8)));
     let refusal = scan.step(&machine.store, &one).unwrap().unwrap_err();
     let compact_revision = 8;
     assert_eq!(refusal.kind, ErrorKind::Compacted { compact_revision });

@@ -309,7 +309,7 @@ fn a_refusal_in_the_middle_takes_everything_back() {
     machine.put("a", "1");
     machine.run(&Command::Write {
         session: None,
-        operation: Operation::Compact(CompactionRequest { revision: 2 }),
+        operation: Operation::Compact(CompactionRequest::at(2)),
     });
     let read_at = |revision| TxnOp::Range(RangeRequest { revision, ..all() });
     let keep = TxnOp::Put(PutRequest {

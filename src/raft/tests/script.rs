@@ -84,6 +84,7 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::RejoinReply(_) => "rejoin!",
         Message::ReadIndex(_) => "read-index?",
         Message::ReadIndexReply(_) => "read-index!",
+        Message::StateHash(_) => "hash",
     }
 }
 
@@ -134,6 +135,7 @@ fn describe(message: &Message) -> String {
         Message::TimeoutNow(m) => format!("with {} commit {}", m.last, m.commit),
         Message::Release | Message::Rejoin(_) => String::new(),
         Message::RejoinReply(m) => format!("through {}", m.through),
+        Message::StateHash(m) => format!("at {}", m.index),
         Message::ReadIndex(m) => format!("by {:?}", m.mode).to_lowercase(),
         Message::ReadIndexReply(m) => match m.confirmed {
             None => "void".to_owned(),

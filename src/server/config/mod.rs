@@ -17,12 +17,14 @@ mod value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use self::error::{At, ConfigError};
 
 use self::source::Values;
 use self::value::split_address;
 use crate::api::Limits;
+use crate::node::AutoCompaction;
 use crate::node::LeaseOptions;
 use crate::raft::Timing;
 use crate::raft::TimingError;
@@ -166,9 +168,34 @@ pub const SETTINGS: &[Setting] = &[
         "Most requests of one connection under way at a time",
     ),
     setting(
+        "compaction.mode",
+        "periodic",
+        "How history is given up: periodic, revision or off",
+    ),
+    setting(
+        "compaction.retention",
+        "1h",
+        "History that is kept: a time if periodic, a number of revisions if by revision",
+    ),
+    setting(
+        "compaction.batch_limit",
+        "1000",
+        "Most changes removed from the disk in one step",
+    ),
+    setting(
+        "compaction.sleep_interval",
+        "10ms",
+        "The rest between two such steps",
+    ),
+    setting(
         "storage.cache_bytes",
         "256MiB",
         "Memory for recently read state",
+    ),
+    setting(
+        "storage.corruption_check_interval",
+        "1m",
+        "How often the nodes compare their states; 0s for never",
     ),
     setting(
         "storage.segment_bytes",
@@ -240,6 +267,8 @@ pub struct Config {
     pub leases: LeaseOptions,
     /// Most requests of one connection under way at a time.
     pub inflight_max: usize,
+    /// How history is given up and removed.
+    pub compaction: CompactionConfig,
     /// How state and log are stored.
     pub storage: StorageConfig,
     /// Certificates of the client port.
@@ -291,6 +320,17 @@ pub struct InitialMember {
     pub address: Option<String>,
 }
 
+/// How history is given up and removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionConfig {
+    /// What the leader gives up without being asked.
+    pub auto: AutoCompaction,
+    /// Most changes removed in one step.
+    pub batch_limit: usize,
+    /// The rest between two steps.
+    pub sleep_interval: Duration,
+}
+
 /// How state and log are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageConfig {
@@ -298,6 +338,8 @@ pub struct StorageConfig {
     pub cache_bytes: u64,
     /// Size of one log segment, in bytes.
     pub segment_bytes: u64,
+    /// How often the nodes compare their states, if at all.
+    pub corruption_check_interval: Option<Duration>,
 }
 
 /// Certificates of one port: all three are needed, for both sides of every connection show one.
@@ -362,6 +404,7 @@ impl Config {
             limits,
             leases: leases(&values)?,
             inflight_max: values.integer("limits.max_inflight", 1, 65_536)? as usize,
+            compaction: compaction(&values)?,
             storage: storage(&values, &limits)?,
             tls_client: tls(&values, "client")?,
             tls_peer: tls(&values, "peer")?,
@@ -655,6 +698,41 @@ fn leases(values: &Values) -> Result<LeaseOptions, ConfigError> {
     })
 }
 
+/// The shortest time for which history is kept.
+const RETENTION_MIN: Duration = Duration::from_secs(1);
+/// The longest: what is kept longer is better not compacted at all.
+const RETENTION_MAX: Duration = Duration::from_secs(3_650 * 24 * 3_600);
+
+fn compaction(values: &Values) -> Result<CompactionConfig, ConfigError> {
+    const RETENTION: &str = "compaction.retention";
+    let auto = match values.required("compaction.mode")?.as_str() {
+        "off" => AutoCompaction::Off,
+        "periodic" => AutoCompaction::Periodic {
+            retention: values.duration_between(RETENTION, RETENTION_MIN, RETENTION_MAX)?,
+        },
+        "revision" => {
+            let text = values.required(RETENTION)?;
+            let keep = text.parse().ok().filter(|keep| *keep >= 1);
+            AutoCompaction::Revisions {
+                keep: keep.ok_or_else(|| {
+                    values.invalid(
+                        RETENTION,
+                        "with compaction.mode = \"revision\" it is a number of revisions: write \
+                         one from 1 on, for example \"10000\"",
+                    )
+                })?,
+            }
+        }
+        _ => return Err(values.invalid("compaction.mode", "choose periodic, revision or off")),
+    };
+    let rest = "compaction.sleep_interval";
+    Ok(CompactionConfig {
+        auto,
+        batch_limit: values.integer("compaction.batch_limit", 1, 100_000)? as usize,
+        sleep_interval: values.duration_between(rest, Duration::ZERO, Duration::from_secs(60))?,
+    })
+}
+
 fn storage(values: &Values, limits: &Limits) -> Result<StorageConfig, ConfigError> {
     let segment_bytes = values.bytes("storage.segment_bytes", 4 << 20, 1 << 30)?;
     let least = 4 * limits.request_bytes_max as u64;
@@ -668,9 +746,13 @@ fn storage(values: &Values, limits: &Limits) -> Result<StorageConfig, ConfigErro
             ),
         });
     }
+    let most = Duration::from_secs(24 * 3_600);
+    let check_interval =
+        values.duration_between("storage.corruption_check_interval", Duration::ZERO, most)?;
     Ok(StorageConfig {
         cache_bytes: values.bytes("storage.cache_bytes", 1 << 20, 1 << 44)?,
         segment_bytes,
+        corruption_check_interval: Some(check_interval).filter(|interval| !interval.is_zero()),
     })
 }
 

@@ -119,9 +119,16 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     assert_eq!(config.timing.max_drift_ppm, 20_000);
     assert!(config.timing.lease_enabled);
     assert_eq!(config.limits, Limits::DEFAULT);
-    assert_eq!(config.leases, crate::node::LeaseOptions::DEFAULT);
+    assert_eq!(config.leases, LeaseOptions::DEFAULT);
     assert_eq!(config.inflight_max, 4_096);
     assert_eq!(config.storage.cache_bytes, 256 << 20);
+    let retention = Duration::from_secs(3_600);
+    let compaction = CompactionConfig {
+        auto: AutoCompaction::Periodic { retention },
+        batch_limit: 1000,
+        sleep_interval: Duration::from_millis(10),
+    };
+    assert_eq!(config.compaction, compaction);
     assert_eq!(config.storage.segment_bytes, 64 << 20);
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.log.filter, "info");
@@ -174,7 +181,12 @@ fn every_key_can_be_given_without_a_file() {
         ("limits.max_key_bytes", "1KiB"),
         ("limits.max_value_bytes", "512KiB"),
         ("limits.max_inflight", "7"),
+        ("compaction.mode", "revision"),
+        ("compaction.retention", "5000"),
+        ("compaction.batch_limit", "50"),
+        ("compaction.sleep_interval", "3ms"),
         ("storage.cache_bytes", "8MiB"),
+        ("storage.corruption_check_interval", "10s"),
         ("storage.segment_bytes", "8MiB"),
         ("tls.client.cert_file", "a"),
         ("tls.client.key_file", "b"),
@@ -579,4 +591,25 @@ fn a_value_with_an_underscore_or_in_another_base_is_read_as_toml_means_it() {
             EXTRA_LINE + 1
         )
     );
+}
+
+#[test]
+fn a_retention_is_a_time_or_a_number_as_the_mode_says() {
+    let with = |mode, retention| {
+        complaint_about_flags(&[
+            ("compaction.mode", mode),
+            ("compaction.retention", retention),
+        ])
+    };
+    for (mode, retention, words) in [
+        ("never", "1h", "choose periodic, revision or off"),
+        ("periodic", "5000", "a number and a unit"),
+        ("periodic", "1ms", "at least 1s is taken"),
+        ("periodic", "20years", "is taken"),
+        ("revision", "1h", "number of revisions"),
+        ("revision", "0", "number of revisions"),
+    ] {
+        let complaint = with(mode, retention);
+        assert!(complaint.contains(words), "{mode} {retention}: {complaint}");
+    }
 }

@@ -68,15 +68,32 @@ impl Values {
     }
 
     pub(super) fn duration(&self, key: &str) -> Result<Duration, ConfigError> {
-        const HOUR: Duration = Duration::from_secs(3_600);
+        self.duration_between(key, Duration::ZERO, Duration::from_secs(3_600))
+    }
+
+    pub(super) fn duration_between(
+        &self,
+        key: &str,
+        least: Duration,
+        most: Duration,
+    ) -> Result<Duration, ConfigError> {
         let (raw, at) = self.raw(key);
         let text = match raw {
             Raw::String(text) | Raw::Text(text) => text,
             other => return Err(wrong_type(key, at, "a duration such as \"50ms\"", other)),
         };
         match humantime::parse_duration(text) {
-            Ok(duration) if duration <= HOUR => Ok(duration),
-            Ok(_) => Err(self.invalid(key, "at most 1h is taken")),
+            Ok(duration) if duration > most => {
+                let most = humantime::format_duration(most)
+                    .to_string()
+                    .replace(' ', "");
+                Err(self.invalid(key, &format!("at most {most} is taken")))
+            }
+            Ok(duration) if duration < least => {
+                let least = humantime::format_duration(least);
+                Err(self.invalid(key, &format!("at least {least} is taken")))
+            }
+            Ok(duration) => Ok(duration),
             Err(_) => Err(self.invalid(key, "write a number and a unit, for example 50ms or 1s")),
         }
     }

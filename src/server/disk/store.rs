@@ -10,7 +10,8 @@
 //! compares it with the content hash; a state that fails is rebuilt, never served. fjall may panic
 //! on damaged tables, so opening and verifying run inside a boundary ([`contains_panic`]).
 //!
-//! One thread owns the [`StateStore`] and applies; any number read through [`StateReader`]s. Point
+//! One thread owns the [`StateStore`] and applies, one [`Sweeper`] beside it removes compacted history,
+//! and any number read through [`StateReader`]s. Point
 //! reads come from a bounded cache of current records where they can (decisions.md 32); whatever
 //! needs more than one record takes a [`Snapshot`].
 //!
@@ -27,6 +28,7 @@ mod cache;
 mod error;
 mod front;
 mod marks;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -65,6 +67,8 @@ use marks::Directory;
 
 pub use boundary::contains_panic;
 pub use error::StoreError;
+pub use sweep::Sweeper;
+pub use sweep::Swept;
 
 /// How much memory the state may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,6 +320,11 @@ impl StateReader {
         self.shared.front.revision()
     }
 
+    /// The oldest revision that can be read; 0 while nothing was ever compacted.
+    pub fn compact_revision(&self) -> i64 {
+        self.shared.front.compact_revision()
+    }
+
     /// Reads one key: from the cache if it is there, else from disk. A key found in the cache
     /// shares its memory with it.
     ///
@@ -433,6 +442,11 @@ impl Snapshot {
     /// Its revision.
     pub fn revision(&self) -> i64 {
         self.progress.revision
+    }
+
+    /// The oldest revision that can be read in it.
+    pub fn compact_revision(&self) -> i64 {
+        self.progress.compact_revision
     }
 
     /// How many sessions are open in it.

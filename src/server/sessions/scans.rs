@@ -35,6 +35,8 @@ use crate::server::outbox::Outbox;
 pub(super) enum Query {
     /// Keys.
     Range(RangeRequest),
+    /// As many keys as fit a reply.
+    Page(RangeRequest),
     /// What a transaction finds that cannot change anything. It sees one state of the store, and on
     /// the same word as any other read.
     Txn(Arc<TxnRequest>),
@@ -45,6 +47,7 @@ impl Query {
     pub(super) fn of(request: &Request) -> Option<Self> {
         match request {
             Request::Range(range) => Some(Self::Range(range.clone())),
+            Request::RangePage(range) => Some(Self::Page(range.clone())),
             Request::Txn(txn) if txn.is_read_only() => Some(Self::Txn(Arc::new(txn.clone()))),
             _ => None,
         }
@@ -54,6 +57,7 @@ impl Query {
     pub(super) fn method(&self) -> &'static str {
         match self {
             Self::Range(_) => "range",
+            Self::Page(_) => "range_page",
             Self::Txn(_) => "txn",
         }
     }
@@ -119,6 +123,9 @@ impl Scan {
 
     fn run(self) -> Result<Scanned, StoreError> {
         let shared = &*self.shared;
+        if !shared.integrity.is_sound() {
+            return Ok(Scanned::Done(Err(shared.integrity.refusal())));
+        }
         let captured = Captured::now(shared);
         let snapshot = shared.store.snapshot()?;
         let (authority, call) = match self.on {
@@ -156,6 +163,9 @@ impl Scan {
         let found = match &self.query {
             Query::Range(range) => {
                 crate::kv::range(&snapshot, range, &shared.limits)?.map(ResponseBody::Range)
+            }
+            Query::Page(range) => {
+                crate::kv::page(&snapshot, range, &shared.limits)?.map(ResponseBody::RangePage)
             }
             Query::Txn(txn) => crate::kv::read_txn(&snapshot, txn)?.map(ResponseBody::Txn),
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Sessions;
 use crate::api::ClockReading;
+use crate::api::HistoryStatus;
 use crate::api::LeaderLeaseReport;
 use crate::api::LeaderLeaseStatus;
 use crate::api::LeaseTiming;
@@ -64,6 +65,10 @@ impl Sessions {
             leader_lease: self.lease_status(now),
             members: self.directory.members(),
             warnings: self.all_warnings(status.role),
+            history: HistoryStatus {
+                compact_revision: self.store.compact_revision(),
+                removed_through: self.removed.through(),
+            },
         };
         Response {
             header: self.header(self.store.revision()),
@@ -125,7 +130,8 @@ impl Sessions {
             .quarantine_warning
             .iter()
             .filter(|_| role == Role::Quarantined);
-        quarantined.chain(&self.warnings).cloned().collect()
+        let told = quarantined.chain(&self.warnings).cloned();
+        self.integrity.warning().into_iter().chain(told).collect()
     }
 }
 

@@ -198,8 +198,9 @@ impl Session {
     ) -> Result<(), WireError> {
         reads.clear();
         let stopping = self.shared.stopping.load(Ordering::Relaxed);
+        let is_served = !stopping && self.shared.integrity.is_sound();
         for (number, frame) in frames.iter().enumerate() {
-            match PointRead::of(frame).filter(|read| !stopping && self.takes(read, frame)) {
+            match PointRead::of(frame).filter(|read| is_served && self.takes(read, frame)) {
                 Some(read) => reads.push(Asked {
                     frame: number,
                     read,
@@ -257,6 +258,12 @@ impl Session {
                 return Ok(());
             }
             _ => {}
+        }
+        if !self.shared.integrity.is_sound() && !matches!(call.request, Request::MoveLeader { .. })
+        {
+            let refusal = self.shared.integrity.refusal();
+            self.reply(request_id, method, Err(refusal));
+            return Ok(());
         }
         let is_own = call.consistency != Consistency::LinearizableQuorum;
         match Query::of(&call.request).filter(|_| is_own) {
@@ -418,6 +425,9 @@ impl Session {
         if !self.is_readable() {
             return self.reply(frame, method, Err(not_readable()));
         }
+        if !self.shared.integrity.is_sound() {
+            return self.reply(frame, method, Err(self.shared.integrity.refusal()));
+        }
         let range = match query {
             Query::Range(range) if range.is_point() => range,
             query => {
@@ -471,10 +481,21 @@ impl Session {
             true => Outcome::Applied,
             false => Outcome::NotApplied,
         };
+        let kind = match error {
+            WireError::TooLong {
+                bytes, bytes_max, ..
+            } => ErrorKind::ResponseTooLarge {
+                limit: bytes_max as u64,
+                actual: bytes as u64,
+            },
+            _ => ErrorKind::Internal,
+        };
         let refusal = Error {
-            kind: ErrorKind::Internal,
+            kind,
             outcome,
-            detail: format!("the reply is larger than a client would take: {error}"),
+            detail: format!(
+                "the reply is larger than a client would take: {error}; ask for less at a time"
+            ),
         };
         let frame = ServerFrame {
             request_id,

@@ -107,6 +107,8 @@ impl World {
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
             leases: crate::node::LeaseOptions::DEFAULT,
+            auto_compaction: crate::node::AutoCompaction::Off,
+            check_interval: None,
             seed: 1,
         };
         let restored = Restored {
@@ -146,6 +148,8 @@ impl World {
             lease_duration: Duration::from_millis(500),
             lease_enabled: true,
             handed_on: AtomicUsize::new(0),
+            removed: Arc::default(),
+            integrity: Arc::default(),
             sampler: Sampler::default(),
             quarantine_warning: None,
             warnings: Vec::new(),

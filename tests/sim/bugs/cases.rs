@@ -260,6 +260,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[UnknownSaidRefused], Aim::Drawn, 100, &["X2"]),
     seeds(&[UnknownForgotten], Aim::Drawn, 100, &["X2"]),
     seeds(&[RetryApplied], Aim::Drawn, 40, &["X1"]),
+    seeds(&[SweepTakesNewest], Aim::Drawn, 100, &["K5"]),
     witness(&[DedupByLast]),
     witness(&[MarkIgnored]),
     witness(&[ForgottenInUse]),

@@ -17,12 +17,17 @@ mod promises;
 mod reads;
 mod search;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::api::Consistency;
 use leasehold::api::ReadInfo;
 use leasehold::api::ReadPath;
+use leasehold::kv;
+use leasehold::kv::ContentHash;
+use leasehold::kv::MemStore;
+use leasehold::node;
 use leasehold::node::Input;
 use leasehold::raft::Entry;
 use leasehold::raft::Envelope;
@@ -132,6 +137,8 @@ pub(crate) struct Judge {
     client_leases: ClientLeases,
     /// How long a wiped member outwaits the votes that it has forgotten.
     outwaits: Vec<Duration>,
+    /// What replicas that are through with a compaction have removed in all.
+    removed: BTreeMap<i64, ContentHash>,
 }
 
 /// An entry that a leader has committed.
@@ -161,6 +168,7 @@ impl Judge {
             promises: Promises::new(options.nodes),
             client_leases: ClientLeases::default(),
             outwaits: vec![Duration::ZERO; options.nodes],
+            removed: BTreeMap::new(),
         }
     }
 
@@ -333,6 +341,39 @@ impl Judge {
     pub(crate) fn applied(&mut self, node: usize, id: LogId, state: u128) {
         let holds = self.logs.applied(node, id, state);
         self.check(holds);
+    }
+
+    /// R4: what is left with what was removed is what every change has kept count of; and two
+    /// replicas that are through with the same compactions have removed the same.
+    pub(crate) fn swept(&mut self, node: usize, store: &MemStore) {
+        let memory = "memory does not fail";
+        let (kept, scanned) = (kv::content_hash(store), kv::scan(store));
+        if kept != scanned {
+            let what = format!("{}: {scanned:?} is there, {kept:?} was kept", id(node));
+            self.fail("R4 the removal takes what it counts", what);
+        }
+        let compacted = kv::compacted(store).expect(memory);
+        if compacted.is_settled {
+            let through = compacted.through;
+            let first = self.removed.entry(through).or_insert(compacted.removed);
+            if *first != compacted.removed {
+                let what = format!("{} through {through}: {:?}", id(node), compacted.removed);
+                self.fail("R4 equal removals", what);
+            } else {
+                self.marks.hit(Mark::RemovalCompared);
+            }
+        }
+    }
+
+    /// R4: replicas that apply the same entries are never told that they differ.
+    pub(crate) fn compared(&mut self, node: usize, consistency: node::Consistency, agreed: u64) {
+        if agreed > 0 {
+            self.marks.hit(Mark::StatesCompared);
+        }
+        if !consistency.is_sound() {
+            let what = format!("{} is {consistency:?}", id(node));
+            self.fail("R4 equal states are not told apart", what);
+        }
     }
 
     /// Somebody outside may know of `revision` from now on.

@@ -120,7 +120,7 @@ impl Model {
                 };
                 self.sessions.insert(SessionId(index), session);
             }
-            Command::Bootstrap(_) => {}
+            Command::Bootstrap(_) | Command::CheckHash => {}
             Command::ForgetSessions {
                 sessions,
                 unused_since,
@@ -406,6 +406,60 @@ impl Model {
                 progress.revision
             );
             return violation("R4 the store is what the log says", what);
+        }
+        self.past_equals(node, store, &progress)
+    }
+
+    /// K5: every past revision that may still be read shows what the log says, and no other one
+    /// shows anything, however far the removal of history is.
+    fn past_equals(
+        &self,
+        node: usize,
+        store: &MemStore,
+        progress: &kv::Progress,
+    ) -> Result<(), Violation> {
+        let object = |what: String| violation("K5 the past stays what it was", what);
+        let at = |revision: i64| {
+            let request = RangeRequest {
+                range: KeyRange::Prefix,
+                revision,
+                ..RangeRequest::default()
+            };
+            kv::range(store, &request, &Limits::DEFAULT).expect("memory does not fail")
+        };
+        let oldest = progress.compact_revision.max(1);
+        // All of a short past, the edges and a sample of a long one.
+        let stride = ((progress.revision - oldest) / 24).max(1) as usize;
+        let sample = (oldest..=progress.revision).step_by(stride);
+        for revision in sample.chain([progress.revision]) {
+            let shown = match at(revision) {
+                Ok(range) => range.kvs,
+                Err(error) => {
+                    return object(format!("{} refuses {revision}: {error}", id(node)));
+                }
+            };
+            let shown: Vec<Found> = shown
+                .iter()
+                .filter_map(|kv| {
+                    Some(Found {
+                        key: history::key(&kv.key)?,
+                        value: history::value(&kv.value)?,
+                        mod_revision: kv.mod_revision,
+                    })
+                })
+                .collect();
+            let expected = self.all_at(revision);
+            if shown != expected {
+                let what = format!(
+                    "{} shows {shown:?} at {revision}, the log says {expected:?}",
+                    id(node)
+                );
+                return object(what);
+            }
+        }
+        if progress.compact_revision > 1 && at(progress.compact_revision - 1).is_ok() {
+            let what = format!("{} shows what is compacted", id(node));
+            return object(what);
         }
         Ok(())
     }

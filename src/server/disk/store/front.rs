@@ -21,6 +21,8 @@ use super::cache::RecordCache;
 pub(super) struct Front {
     cache: RecordCache,
     revision: AtomicI64,
+    /// Shown to people only: no read is judged by it.
+    compact_revision: AtomicI64,
     applied: AtomicU64,
 }
 
@@ -30,6 +32,7 @@ impl Front {
         Self {
             cache: RecordCache::new(cache_bytes),
             revision: AtomicI64::new(0),
+            compact_revision: AtomicI64::new(0),
             applied: AtomicU64::new(0),
         }
     }
@@ -42,6 +45,11 @@ impl Front {
     /// The store-wide revision.
     pub(super) fn revision(&self) -> i64 {
         self.revision.load(Ordering::Acquire)
+    }
+
+    /// The oldest revision that can be read.
+    pub(super) fn compact_revision(&self) -> i64 {
+        self.compact_revision.load(Ordering::Relaxed)
     }
 
     /// Publishes a batch that the database has committed: what it made of each key it changed, and
@@ -64,6 +72,8 @@ impl Front {
 
     /// Publishes a state that was found, and that nobody has read yet.
     pub(super) fn publish(&self, progress: Progress) {
+        self.compact_revision
+            .store(progress.compact_revision, Ordering::Relaxed);
         self.revision.store(progress.revision, Ordering::Release);
         self.applied
             .store(progress.applied.index.0, Ordering::Release);

@@ -1,0 +1,161 @@
+//! Ranges of any size, read at one revision while they arrive.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Client;
+use super::GetOptions;
+use super::route::Errand;
+use super::senseless;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::KeyRange;
+use crate::api::KeyValue;
+use crate::api::Outcome;
+use crate::api::RangeRequest;
+use crate::api::Request;
+use crate::api::ResponseBody;
+use crate::api::validate;
+
+#[cfg(doc)]
+use crate::api::ErrorKind;
+
+/// The keys of a range, in key order, as they were at one revision.
+///
+/// One reply of the server is held at a time, and the next is asked for when it is used up: the
+/// reader sets the pace, and a slow one holds up nobody, neither on the server nor on this client.
+/// The stream outlives connections and leaders: what was asked for is asked of another node, from
+/// the key after the last one handed out.
+#[derive(Debug)]
+pub struct RangeStream {
+    client: Client,
+    consistency: Consistency,
+    min_revision: i64,
+    timeout: Duration,
+    request: RangeRequest,
+    has_limit: bool,
+    /// How far the range goes.
+    end: Option<Bytes>,
+    arrived: VecDeque<KeyValue>,
+    revision: Option<i64>,
+    is_over: bool,
+}
+
+impl Client {
+    /// Reads a range of any size: keys come one by one, in key order, all as they were at one
+    /// revision, which is the current one when the first is asked for unless the options name
+    /// another.
+    ///
+    /// The timeout is that of one reply, not of the whole. A stream that takes longer than history
+    /// is kept ends with [`ErrorKind::Compacted`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for what no stream gives: another order than that of the keys,
+    /// or a count. Whether the range can be read shows at the first [`RangeStream::next`].
+    pub fn get_stream(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: Option<GetOptions>,
+    ) -> Result<RangeStream, Error> {
+        let options = options.unwrap_or_default();
+        let key = match options.all_keys {
+            true => &[],
+            false => key.as_ref(),
+        };
+        let defaults = &self.inner.options;
+        let mut request = RangeRequest {
+            key: Bytes::copy_from_slice(key),
+            ..options.request
+        };
+        let checked = Request::RangePage(request.clone());
+        validate(&checked, &defaults.limits)?;
+        let (_, end) = request.range.bounds(&request.key);
+        if request.range == KeyRange::Prefix {
+            // What is left of it later has other bounds than its first key tells.
+            request.range = range_until(end.as_ref());
+        }
+        Ok(RangeStream {
+            client: self.clone(),
+            consistency: options.consistency.unwrap_or(defaults.consistency),
+            min_revision: options.min_revision,
+            timeout: options.timeout.unwrap_or(defaults.timeout),
+            has_limit: request.limit > 0,
+            request,
+            end,
+            arrived: VecDeque::new(),
+            revision: None,
+            is_over: false,
+        })
+    }
+}
+
+impl RangeStream {
+    /// The next key; `None` after the last, and after an error.
+    ///
+    /// # Errors
+    /// As [`Client::get`]. The stream is over then.
+    ///
+    /// # Cancel safety
+    /// Safe: no key is lost or comes twice.
+    pub async fn next(&mut self) -> Option<Result<KeyValue, Error>> {
+        loop {
+            if let Some(kv) = self.arrived.pop_front() {
+                return Some(Ok(kv));
+            }
+            if self.is_over {
+                return None;
+            }
+            if let Err(error) = self.fetch().await {
+                self.is_over = true;
+                return Some(Err(error));
+            }
+        }
+    }
+
+    /// The revision at which the range is read; `None` before the first reply has come.
+    pub fn revision(&self) -> Option<i64> {
+        self.revision
+    }
+
+    /// Asks for the next page. Nothing of the stream is changed before it is there.
+    async fn fetch(&mut self) -> Result<(), Error> {
+        let errand = Errand {
+            request: Request::RangePage(self.request.clone()),
+            consistency: self.consistency,
+            min_revision: self.min_revision,
+            ticket: None,
+            timeout: self.timeout,
+            only: None,
+        };
+        let answer = self.client.inner.router.run(errand).await;
+        let response = answer.map_err(|failed| failed.error)?;
+        let ResponseBody::RangePage(page) = response.body else {
+            return Err(senseless(&response.body, Outcome::NotApplied));
+        };
+        self.revision = Some(page.revision);
+        self.request.revision = page.revision;
+        self.min_revision = self.min_revision.max(page.revision);
+        if self.has_limit {
+            let found = page.kvs.len() as u64;
+            self.request.limit = self.request.limit.saturating_sub(found);
+        }
+        match page.next {
+            Some(next) if !self.has_limit || self.request.limit > 0 => {
+                self.request.key = next;
+                self.request.range = range_until(self.end.as_ref());
+            }
+            _ => self.is_over = true,
+        }
+        self.arrived = page.kvs.into();
+        Ok(())
+    }
+}
+
+fn range_until(end: Option<&Bytes>) -> KeyRange {
+    match end {
+        Some(end) => KeyRange::Until(end.clone()),
+        None => KeyRange::From,
+    }
+}

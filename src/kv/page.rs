@@ -1,0 +1,75 @@
+//! A range read page by page: how one that is larger than a reply is streamed at one revision.
+//!
+//! Nothing of the stream is kept here. Each page is a read of its own, of what comes after the last
+//! page, at the revision that the first one had; so a slow reader holds nothing up and holds nothing
+//! back, the next page may come from another node, and what a node needs for all its readers is what
+//! their pages need that are being made. A page is bounded in what it looks at, too: where few keys
+//! are admitted, it ends with few or none and says where to go on.
+
+use crate::api::Error;
+use crate::api::Limits;
+use crate::api::RangePage;
+use crate::api::RangeRequest;
+
+use super::read::weight;
+use super::scan::Scan;
+use super::scan::ScanBudget;
+use super::store::View;
+
+/// The most keys that one page looks at.
+const PAGE_KEYS_MAX: usize = 16 << 10;
+/// The most bytes of keys and records that one page looks at, the last step aside.
+const PAGE_LOOK_BYTES_MAX: usize = 8 << 20;
+/// Keys between two looks at how full the page is.
+const STEP_KEYS: usize = 128;
+/// What the frame of a reply and the page's own numbers take, at most.
+const FRAME_BYTES: usize = 512;
+
+/// The first page of what `request` asks for. Its sort and `count_only` are not looked at.
+///
+/// # Errors
+/// Outside, the store's own; fatal for whoever reads it. Inside, the revision is compacted or does
+/// not exist yet.
+pub fn page<V: View>(
+    view: &V,
+    request: &RangeRequest,
+    limits: &Limits,
+) -> Result<Result<RangePage, Error>, V::Error> {
+    let mut scan = match Scan::begin(view, request)? {
+        Ok(scan) => scan,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let mut page = RangePage {
+        revision: scan.revision(),
+        ..RangePage::default()
+    };
+    // A step may go beyond its bytes by one record, so room is left for the largest.
+    let largest = limits.key_bytes_max + limits.value_bytes_max;
+    let step_weight = STEP_KEYS * weight(&crate::api::KeyValue::default());
+    let room = limits
+        .reply_bytes_max
+        .saturating_sub(FRAME_BYTES + largest + step_weight);
+    let (mut bytes, mut keys, mut looked) = (0, 0, 0);
+    loop {
+        let budget = ScanBudget {
+            keys: STEP_KEYS,
+            bytes: room.saturating_sub(bytes),
+        };
+        let chunk = match scan.step(view, &budget)? {
+            Ok(chunk) => chunk,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        keys += chunk.keys;
+        looked += chunk.bytes;
+        bytes += chunk.kvs.iter().map(weight).sum::<usize>();
+        page.kvs.extend(chunk.kvs);
+        let is_enough = request.limit > 0 && page.kvs.len() as u64 >= request.limit;
+        if chunk.finished || is_enough {
+            return Ok(Ok(page));
+        }
+        if bytes >= room || keys >= PAGE_KEYS_MAX || looked >= PAGE_LOOK_BYTES_MAX {
+            page.next = Some(scan.next_key().clone());
+            return Ok(Ok(page));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Compacted history leaves the disk, beside the thread that applies.
+//!
+//! [`kv::compact_step`] says which records go; here they are taken out, each step one atomic batch.
+//! That a second thread writes is safe because the two never write the same record: a step touches
+//! only events and history that the compact revision has given up, and its own place in
+//! [`Space::Local`]; apply adds events and history above that revision and reads none below it. So
+//! neither waits for the other, but for the moment in which the engine takes one batch in.
+//!
+//! Taking out does not make a file smaller: an engine of this kind writes down that a record is
+//! gone, and drops both when it merges tables. It merges by what is written, so what was given up
+//! would stay until as much again was written. [`Sweeper::reclaim`] has the tables merged at once. It
+//! costs reading and writing all the history that is left, so it is done when a good part of the
+//! tables is known to be garbage: then the work is a fixed multiple of what it frees. How much
+//! garbage there is stands beside the place of the removal and survives restarts.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Shared;
+use super::Snapshot;
+use super::StateStore;
+use super::boundary;
+use super::error::StoreError;
+use crate::kv;
+use crate::kv::CompactionBudget;
+use crate::kv::CompactionStep;
+use crate::kv::Fault;
+use crate::kv::Overlay;
+use crate::kv::Space;
+use crate::kv::View;
+
+/// Below so much garbage no tables are merged for it.
+const RECLAIM_BYTES_MIN: u64 = 16 << 20;
+/// Tables are merged from this part of them on: one in so many bytes is garbage.
+const RECLAIM_PART: u64 = 4;
+/// How often it is looked whether the engine has written a memtable out.
+const FLUSH_POLL: Duration = Duration::from_millis(20);
+/// The record of [`Space::Local`] that counts bytes removed since tables were last merged for them.
+const GARBAGE: &[u8] = b"garbage";
+/// The keyspaces that compaction removes from.
+const SWEPT: [Space; 2] = [Space::History, Space::Events];
+
+/// Removes what is compacted. One at most may be at work on a store.
+pub struct Sweeper {
+    shared: Arc<Shared>,
+}
+
+/// What one [`Sweeper::step`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// What was looked at and removed.
+    pub step: CompactionStep,
+    /// Everything is removed that the compaction at this revision gave up.
+    pub through: i64,
+}
+
+impl StateStore {
+    /// The one that removes compacted history. At most one may be at work at a time.
+    pub fn sweeper(&self) -> Sweeper {
+        Sweeper {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl Sweeper {
+    /// Removes some of what is compacted, and says whether there is more. A crash takes back whole
+    /// steps, never a part of one.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn step(&mut self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
+        self.shared.check_poison()?;
+        let result = self.step_unguarded(budget);
+        self.shared.poison_on_error(result)
+    }
+
+    fn step_unguarded(&self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
+        let mut overlay = Overlay::new(Snapshot::take(&self.shared)?);
+        let step = kv::compact_step(&mut overlay, budget)?;
+        let through = kv::compacted(&overlay)?.through;
+        if step.bytes > 0 {
+            let garbage = read_garbage(&overlay)?.saturating_add(step.bytes as u64);
+            write_garbage(&mut overlay, garbage);
+        }
+        let mut batch = self.shared.database.batch();
+        for (space, changes) in overlay.into_changes() {
+            let keyspace = &self.shared.spaces[space.slot()];
+            for (key, change) in changes {
+                match change {
+                    Some(record) => batch.insert(keyspace, key, record),
+                    None => batch.remove(keyspace, key),
+                }
+            }
+        }
+        batch
+            .commit()
+            .map_err(|error| StoreError::from_fjall("removing compacted history", error))?;
+        Ok(Swept { step, through })
+    }
+
+    /// Everything is removed that the compaction at this revision gave up.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn through(&self) -> Result<i64, StoreError> {
+        self.shared.check_poison()?;
+        let result = Snapshot::take(&self.shared).and_then(|snapshot| kv::compacted(&snapshot));
+        let compacted = self.shared.poison_on_error(result)?;
+        Ok(compacted.through)
+    }
+
+    /// Whether so much was removed that [`Sweeper::reclaim`] is worth its work.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn is_reclaim_due(&self) -> Result<bool, StoreError> {
+        self.shared.check_poison()?;
+        let result = self.garbage();
+        let garbage = self.shared.poison_on_error(result)?;
+        let tables: u64 = SWEPT
+            .iter()
+            .map(|space| self.shared.spaces[space.slot()].disk_space())
+            .sum();
+        Ok(garbage >= RECLAIM_BYTES_MIN && garbage >= tables / RECLAIM_PART)
+    }
+
+    pub(super) fn garbage(&self) -> Result<u64, StoreError> {
+        read_garbage(&Snapshot::take(&self.shared)?)
+    }
+
+    /// Merges the tables of history and events, so that what was removed leaves the disk. Blocks the
+    /// caller by the size of these tables; others may read and write meanwhile. What is removed
+    /// while it runs counts for the next time.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn reclaim(&mut self) -> Result<(), StoreError> {
+        self.shared.check_poison()?;
+        let result = boundary::contain(|| self.reclaim_unguarded());
+        self.shared.poison_on_error(result)
+    }
+
+    fn reclaim_unguarded(&self) -> Result<(), StoreError> {
+        let garbage = self.garbage()?;
+        let merging = |error| StoreError::from_fjall("merging tables", error);
+        for space in SWEPT {
+            let keyspace = &self.shared.spaces[space.slot()];
+            keyspace.rotate_memtable().map_err(merging)?;
+        }
+        // The journals hold what was removed, too. They go when everyone's memtable has.
+        for (slot, keyspace) in self.shared.spaces.iter().enumerate() {
+            if SWEPT.iter().all(|space| space.slot() != slot) {
+                keyspace.rotate_memtable().map_err(merging)?;
+            }
+        }
+        for space in SWEPT {
+            let keyspace = &self.shared.spaces[space.slot()];
+            // What is not in a table yet is not merged.
+            while keyspace.sealed_memtable_count() > 0 {
+                // An engine that has failed flushes nothing any more, and says so to writers.
+                self.set_garbage(garbage)?;
+                thread::sleep(FLUSH_POLL);
+            }
+            keyspace.major_compact().map_err(merging)?;
+        }
+        // Only now: what a crash leaves unmerged is still counted.
+        self.set_garbage(0)
+    }
+
+    fn set_garbage(&self, garbage: u64) -> Result<(), StoreError> {
+        let mut batch = self.shared.database.batch();
+        let local = &self.shared.spaces[Space::Local.slot()];
+        batch.insert(local, Bytes::from_static(GARBAGE), garbage_record(garbage));
+        batch
+            .commit()
+            .map_err(|error| StoreError::from_fjall("removing compacted history", error))
+    }
+}
+
+fn read_garbage<V: View>(view: &V) -> Result<u64, V::Error> {
+    let Some(record) = view.get(Space::Local, GARBAGE)? else {
+        return Ok(0);
+    };
+    let bytes = <[u8; 8]>::try_from(record.as_ref()).map_err(|_| Fault::Damaged {
+        space: Space::Local,
+        what: "a count of removed bytes of the wrong size",
+    })?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn write_garbage(store: &mut impl kv::Store, garbage: u64) {
+    store.put(
+        Space::Local,
+        Bytes::from_static(GARBAGE),
+        garbage_record(garbage),
+    );
+}
+
+fn garbage_record(garbage: u64) -> Bytes {
+    Bytes::copy_from_slice(&garbage.to_be_bytes())
+}

@@ -1,0 +1,103 @@
+//! Whether this node's state may be served: what the comparison with the other nodes has shown.
+//!
+//! The driver writes it, and whoever is about to show something of the state reads it.
+
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::node::Consistency;
+use crate::node::STATE_DIFFERS;
+use crate::types::LogIndex;
+
+/// What is known, for all threads.
+#[derive(Debug, Default)]
+pub(crate) struct Integrity {
+    state: AtomicU8,
+    index: AtomicU64,
+    agreed: AtomicU64,
+    differed: AtomicU64,
+}
+
+const SOUND: u8 = 0;
+const UNDECIDED: u8 = 1;
+const CORRUPT: u8 = 2;
+
+impl Integrity {
+    /// Notes what the driver knows by now.
+    pub(crate) fn set(&self, consistency: Consistency, agreed: u64) {
+        let (state, index) = match consistency {
+            Consistency::Sound => (SOUND, LogIndex(0)),
+            Consistency::Undecided(index) => (UNDECIDED, index),
+            Consistency::Corrupt(index) => (CORRUPT, index),
+        };
+        self.index.store(index.0, Ordering::Relaxed);
+        let before = self.state.swap(state, Ordering::Release);
+        if before == SOUND && state != SOUND {
+            self.differed.fetch_add(1, Ordering::Relaxed);
+        }
+        self.agreed.store(agreed, Ordering::Relaxed);
+    }
+
+    /// The state may be served.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.state.load(Ordering::Acquire) == SOUND
+    }
+
+    /// A majority of the voters has another state.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        self.state.load(Ordering::Acquire) == CORRUPT
+    }
+
+    /// Comparisons that agreed, and those that did not.
+    pub(crate) fn checks(&self) -> (u64, u64) {
+        let agreed = self.agreed.load(Ordering::Relaxed);
+        (agreed, self.differed.load(Ordering::Relaxed))
+    }
+
+    /// What an operator must know, if anything.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let index = self.index.load(Ordering::Relaxed);
+        match self.state.load(Ordering::Acquire) {
+            CORRUPT => Some(format!(
+                "ALARM CORRUPT: at entry {index} the state of this node is not that of a majority \
+                 of the nodes: it serves nothing, does not lead, and is built anew from its log at \
+                 its next start; look for the cause in its disk and memory before you restart it"
+            )),
+            UNDECIDED => Some(format!(
+                "ALARM CORRUPT: at entry {index} the states of the nodes differ and no majority \
+                 agrees, so nobody can tell which is right: this node serves nothing until the \
+                 others have been heard; start those that are down"
+            )),
+            _ => None,
+        }
+    }
+
+    /// What whoever asks for something is told.
+    pub(crate) fn refusal(&self) -> Error {
+        Error::not_applied(ErrorKind::Corrupt, STATE_DIFFERS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_not_served_and_says_so() {
+        let integrity = Integrity::default();
+        assert!(integrity.is_sound() && integrity.warning().is_none());
+        integrity.set(Consistency::Undecided(LogIndex(7)), 3);
+        assert!(!integrity.is_sound() && !integrity.is_corrupt());
+        assert!(integrity.warning().unwrap().contains("entry 7"));
+        integrity.set(Consistency::Corrupt(LogIndex(9)), 3);
+        assert!(integrity.is_corrupt());
+        assert!(integrity.warning().unwrap().contains("entry 9"));
+        assert_eq!(integrity.checks(), (3, 1));
+        integrity.set(Consistency::Sound, 4);
+        assert!(integrity.is_sound());
+        assert_eq!(integrity.checks(), (4, 1));
+    }
+}

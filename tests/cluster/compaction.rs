@@ -1,0 +1,152 @@
+//! History that is given up, by hand and by itself, leaves the disks of real servers.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::api::ErrorKind;
+use leasehold::client::CompactionOptions;
+use leasehold::client::GetOptions;
+use leasehold::client::PutOptions;
+
+use crate::harness::Cluster;
+use crate::harness::Node;
+use crate::harness::eventually;
+
+/// Bytes of the tables of a node's state.
+fn table_bytes(node: &Node) -> u64 {
+    fn bytes(path: &Path) -> u64 {
+        // Tables come and go while they are counted.
+        let Ok(entries) = fs::read_dir(path) else {
+            return 0;
+        };
+        entries
+            .filter_map(Result::ok)
+            .map(|entry| match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => bytes(&entry.path()),
+                Ok(metadata) => metadata.len(),
+                Err(_) => 0,
+            })
+            .sum()
+    }
+    bytes(&node.data_dir.join("state").join("db").join("keyspaces"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_physical_compaction_gives_the_space_back_on_every_node() {
+    const VALUE: usize = 200_000;
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let mut random = 1u64;
+    let mut revision = 0;
+    for number in 0..200 {
+        let value: Vec<u8> = (0..VALUE)
+            .map(|_| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random as u8
+            })
+            .collect();
+        let key = format!("key{}", number % 4);
+        let options = PutOptions::new().with_timeout(Duration::from_secs(60));
+        let put = client.put(key, value, Some(options)).await.unwrap();
+        revision = put.header.revision;
+    }
+    for node in &cluster.nodes {
+        eventually("history in tables", || {
+            (table_bytes(node) > 12 << 20).then_some(())
+        });
+    }
+    let (code, out, error) = cluster.cli(&["compaction", &revision.to_string(), "--physical"]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert_eq!(out, format!("compacted revision {revision}\n"));
+    for node in &cluster.nodes {
+        let left = table_bytes(node);
+        assert!(left < 5 << 20, "{} still has {left} bytes", node.name);
+        let removed = node.metric("leasehold_storage_history_removed_revision");
+        assert_eq!(removed, revision as f64);
+        assert_eq!(
+            node.metric("leasehold_mvcc_compact_revision"),
+            revision as f64
+        );
+        assert_eq!(node.metric("leasehold_storage_compactions_total"), 1.0);
+        assert!(node.metric("leasehold_storage_history_removed_records_total") >= 390.0);
+    }
+    let kept = GetOptions::new().with_prefix().with_keys_only();
+    assert_eq!(client.get("key", Some(kept)).await.unwrap().count, 4);
+
+    // The same through the SDK, and at a revision that does not come round again.
+    let put = client.put("key0", "small", None).await.unwrap();
+    let physical = || {
+        CompactionOptions::new()
+            .with_physical()
+            .with_timeout(Duration::from_secs(60))
+    };
+    let last = put.header.revision;
+    client.compact(last, Some(physical())).await.unwrap();
+    for node in &cluster.nodes {
+        let removed = node.metric("leasehold_storage_history_removed_revision");
+        assert_eq!(removed, last as f64);
+    }
+    let error = client.compact(last, Some(physical())).await.unwrap_err();
+    let compact_revision = last;
+    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_older_than_the_retention_goes_by_itself_whoever_leads() {
+    let mut cluster = Cluster::prepare(3);
+    cluster.write_configs("[compaction]\nmode = \"periodic\"\nretention = \"2s\"\n");
+    cluster.start_all();
+    let leader = cluster.wait_for_lease();
+    let client = cluster.client().await;
+    let first = client.put("k", "1", None).await.unwrap().header.revision;
+    let second = client.put("k", "2", None).await.unwrap().header.revision;
+    let gone = |revision: i64, nodes: &[Node]| {
+        eventually("old history to go", || {
+            let all = nodes.iter().filter(|node| node.process.is_some());
+            let mut through =
+                all.map(|node| node.metric("leasehold_storage_history_removed_revision") as i64);
+            through.all(|through| through >= revision).then_some(())
+        });
+    };
+    gone(second, &cluster.nodes);
+    let past = |revision| Some(GetOptions::new().with_revision(revision));
+    let error = client.get("k", past(first)).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Compacted { .. }));
+    let kept = client.get("k", None).await.unwrap();
+    assert_eq!(kept.value().unwrap(), "2");
+
+    cluster.nodes[leader].kill();
+    let third = client.put("k", "3", None).await.unwrap().header.revision;
+    gone(third, &cluster.nodes);
+    // A node that was away gives up the same.
+    cluster.nodes[leader].start();
+    gone(third, &cluster.nodes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_as_many_revisions_are_kept_as_the_configuration_says() {
+    let mut cluster = Cluster::prepare(1);
+    cluster.write_configs("[compaction]\nmode = \"revision\"\nretention = \"5\"\n");
+    cluster.start_all();
+    cluster.wait_for_lease();
+    let client = cluster.client().await;
+    let mut last = 0;
+    for number in 0..20 {
+        let put = client.put("k", number.to_string(), None).await.unwrap();
+        last = put.header.revision;
+    }
+    eventually("the rest to go", || {
+        let node = &cluster.nodes[0];
+        let through = node.metric("leasehold_storage_history_removed_revision");
+        (through as i64 == last - 5).then_some(())
+    });
+    let at = |revision| Some(GetOptions::new().with_revision(revision));
+    let kept = client.get("k", at(last - 5)).await.unwrap();
+    assert_eq!(kept.value().unwrap(), "14");
+    let error = client.get("k", at(last - 6)).await.unwrap_err();
+    let compact_revision = last - 5;
+    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+}

@@ -1,0 +1,173 @@
+//! A member whose state took another way is found, says so, and serves nothing; the others go on.
+
+use std::fs;
+use std::path::Path;
+
+use leasehold::api::Consistency;
+use leasehold::api::ErrorKind;
+use leasehold::api::Outcome;
+use leasehold::api::PutRequest;
+use leasehold::api::RangeRequest;
+use leasehold::api::Request;
+use leasehold::client::Client;
+use leasehold::kv::Command;
+use leasehold::kv::Operation;
+use leasehold::server::disk::store::StateStore;
+use leasehold::server::disk::store::StoreOptions;
+use leasehold::types::LogId;
+
+use crate::harness::Cluster;
+use crate::harness::Node;
+use crate::harness::eventually;
+
+const ALARM: &str = "leasehold_alarms{type=\"corrupt\"}";
+const AGREED: &str = "leasehold_storage_hash_checks_total{result=\"ok\"}";
+const DIFFERED: &str = "leasehold_storage_hash_checks_total{result=\"differs\"}";
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), &target).unwrap()),
+        }
+    }
+}
+
+/// Applies to the state of a stopped node, after what it has applied, an entry that its log has not.
+fn forge(state: &Path, key: &str) {
+    let mut store = StateStore::open(state, &StoreOptions::default()).unwrap();
+    let applied = store.reader().snapshot().unwrap().applied();
+    let put = PutRequest {
+        key: key.to_owned().into(),
+        value: "forged".into(),
+        ..PutRequest::default()
+    };
+    let command = Command::Write {
+        session: None,
+        operation: Operation::Put(put),
+    };
+    let next = LogId::new(applied.index.next(), applied.term);
+    store
+        .apply_batch(&[(next, Some(command.encode()))])
+        .unwrap();
+    store.close().unwrap();
+}
+
+fn check_every_second(cluster: &Cluster) {
+    for node in &cluster.nodes {
+        let text = fs::read_to_string(&node.config).unwrap();
+        let storage = "[storage]\ncorruption_check_interval = \"1s\"\n";
+        fs::write(&node.config, text.replace("[storage]\n", storage)).unwrap();
+    }
+}
+
+fn agrees_once_more(nodes: &[Node]) {
+    for node in nodes {
+        let before = node.metric(AGREED);
+        eventually("a comparison that agrees", || {
+            (node.metric(AGREED) > before).then_some(())
+        });
+    }
+}
+
+async fn read_at(client: &Client, node: &Node, consistency: Consistency) -> Result<(), ErrorKind> {
+    let request = Request::Range(RangeRequest {
+        key: "k".into(),
+        ..RangeRequest::default()
+    });
+    let endpoint = node.client.to_string();
+    let read = client.call_at(endpoint, request, consistency).await;
+    read.map(|_| ()).map_err(|error| {
+        assert_eq!(error.outcome(), Outcome::NotApplied);
+        error.kind().clone()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_anew() {
+    let mut cluster = Cluster::prepare(3);
+    check_every_second(&cluster);
+    cluster.start_all();
+    let leader = cluster.wait_for_lease();
+    let client = cluster.client().await;
+    client.put("k", "1", None).await.unwrap();
+    agrees_once_more(&cluster.nodes);
+    for node in &cluster.nodes {
+        assert_eq!((node.metric(ALARM), node.metric(DIFFERED)), (0.0, 0.0));
+    }
+
+    // A state of some entries ago, with another entry on top, and a log that has what came.
+    let victim = (leader + 1) % 3;
+    let state = cluster.nodes[victim].data_dir.join("state");
+    let aside = cluster.folder.path().join("aside");
+    assert_eq!(cluster.nodes[victim].stop(), 0);
+    copy(&state, &aside);
+    cluster.nodes[victim].start();
+    cluster.wait_for_lease();
+    for number in 0..20 {
+        client.put("k", number.to_string(), None).await.unwrap();
+    }
+    agrees_once_more(&cluster.nodes);
+    assert_eq!(cluster.nodes[victim].stop(), 0);
+    fs::remove_dir_all(&state).unwrap();
+    fs::rename(&aside, &state).unwrap();
+    forge(&state, "forged");
+
+    cluster.nodes[victim].start();
+    let alarmed = &cluster.nodes[victim];
+    eventually("the alarm", || {
+        let (_, metrics) = alarmed.admin("/metrics")?;
+        metrics.contains(&format!("{ALARM} 1")).then_some(())
+    });
+    let status = client.status(alarmed.client.to_string()).await.unwrap();
+    let warnings = status.status.warnings.join("\n");
+    assert!(warnings.contains("ALARM CORRUPT"), "{warnings}");
+    let (code, ready) = alarmed.admin("/readyz").unwrap();
+    assert!(
+        code >= 500 && ready.contains("state_consistent"),
+        "{code} {ready}"
+    );
+    assert!(alarmed.log_text().contains("ALARM CORRUPT"));
+    assert_eq!(alarmed.metric(DIFFERED), 1.0);
+    for consistency in [
+        Consistency::Serializable,
+        Consistency::Linearizable,
+        Consistency::LinearizableQuorum,
+    ] {
+        let read = read_at(&client, alarmed, consistency).await;
+        assert_eq!(read, Err(ErrorKind::Corrupt), "{consistency:?}");
+    }
+    let endpoint = alarmed.client.to_string();
+    let put = Request::Put(PutRequest {
+        key: "k".into(),
+        ..PutRequest::default()
+    });
+    let refused = client.call_at(endpoint, put, Consistency::default()).await;
+    assert_eq!(refused.unwrap_err().kind(), &ErrorKind::Corrupt);
+
+    // The others serve on, and so does the cluster.
+    for number in 0..10 {
+        client.put("k", number.to_string(), None).await.unwrap();
+        let found = client.get("k", None).await.unwrap();
+        assert_eq!(found.value().unwrap(), &number.to_string());
+    }
+    for (number, node) in cluster.nodes.iter().enumerate() {
+        if number != victim {
+            assert_eq!((node.metric(ALARM), node.metric(DIFFERED)), (0.0, 0.0));
+            let read = read_at(&client, node, Consistency::Serializable).await;
+            assert_eq!(read, Ok(()), "{}", node.name);
+        }
+    }
+
+    // It is built anew from its log.
+    assert_eq!(cluster.nodes[victim].stop(), 0);
+    cluster.nodes[victim].start();
+    cluster.wait_for_lease();
+    agrees_once_more(&cluster.nodes);
+    let healed = &cluster.nodes[victim];
+    assert_eq!(healed.metric(ALARM), 0.0);
+    let read = read_at(&client, healed, Consistency::Serializable).await;
+    assert_eq!(read, Ok(()));
+}
