@@ -227,7 +227,8 @@ fn renewals(
         arguments.leases, arguments.batch
     ));
     let mut report = Report::begin();
-    let run = one(&ours, &plan, progress)?;
+    let mut run = one(&ours, &plan, progress)?;
+    run.load = "lease-keepalive";
     progress.say(&format!(
         "{:.0} renewals per second",
         run.answered as f64 * f64::from(arguments.batch) / plan.duration.as_secs_f64()

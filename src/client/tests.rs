@@ -1,3 +1,5 @@
+mod leases;
+
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::net::SocketAddr;
@@ -17,6 +19,10 @@ use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
 use crate::api::KeyValue;
+use crate::api::LeaseGrantResponse;
+use crate::api::LeaseKept;
+use crate::api::LeaseListResponse;
+use crate::api::LeaseRevokeResponse;
 use crate::api::MemberInfo;
 use crate::api::Outcome;
 use crate::api::PutResponse;
@@ -271,6 +277,9 @@ fn not_leader(leader: Option<(NodeId, &str)>) -> Reaction {
     })
 }
 
+/// What a healthy leader grants: its leases are renewed within the patience of a test.
+const TTL_MS: u64 = 600;
+
 /// The answer a healthy leader named `name` gives.
 fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
     let body = match &frame.call.request {
@@ -298,6 +307,21 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::Compact(_) => ResponseBody::Compact,
         Request::LeaderLeaseReport => ResponseBody::LeaderLeaseReport(Box::default()),
         Request::Txn(_) => ResponseBody::Txn(TxnResponse::default()),
+        Request::LeaseKeepAlive(leases) => {
+            ResponseBody::LeaseKeepAlive(vec![LeaseKept::Renewed { ttl_ms: TTL_MS }; leases.len()])
+        }
+        Request::LeaseGrant(grant) => ResponseBody::LeaseGrant(LeaseGrantResponse {
+            id: 9,
+            grant_index: 9,
+            ttl_ms: TTL_MS,
+            requested_ttl_ms: grant.ttl_ms.unsigned_abs(),
+            name: grant.name.clone(),
+        }),
+        Request::LeaseRevoke(_) => ResponseBody::LeaseRevoke(LeaseRevokeResponse::default()),
+        Request::LeaseUpdateTtl { .. } => ResponseBody::LeaseUpdateTtl { ttl_ms: TTL_MS },
+        Request::LeaseTimeToLive { .. } => ResponseBody::LeaseTimeToLive(Box::default()),
+        Request::LeaseList(_) => ResponseBody::LeaseList(LeaseListResponse::default()),
+        Request::PutWithNewLease(..) => ResponseBody::PutWithNewLease(Box::default()),
     };
     Ok(Response {
         header: ResponseHeader {

@@ -312,6 +312,7 @@ mod tests {
             let reply = crate::kv::Reply {
                 revision: 1,
                 result: Ok(None),
+                leases: Vec::new(),
             };
             let replies = entries
                 .into_iter()

@@ -17,6 +17,7 @@ mod value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use self::error::{At, ConfigError};
 
