@@ -1,3 +1,5 @@
+mod leases;
+
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::net::SocketAddr;

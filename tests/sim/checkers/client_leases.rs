@@ -37,9 +37,9 @@ impl ClientLeases {
         log: &[Committed],
         marks: &mut Marks,
     ) -> Result<(), Violation> {
-        for place in self.seen..log.len() {
-            self.seen = place + 1;
-            let entry = &log[place];
+        let new = log.get(self.seen..).unwrap_or_default();
+        self.seen = log.len();
+        for entry in new {
             let command = entry.command.as_ref().map(|bytes| Command::decode(bytes));
             let Some(Ok(command)) = command else {
                 continue;

@@ -1,0 +1,152 @@
+//! Keepers of leases, against servers that do as they are told.
+
+use super::*;
+use crate::client::KeepAliveEvent;
+use crate::client::LeaseGrantOptions;
+use crate::client::LostCause;
+
+/// Answers renewals with `kept`, in turn, and goes on with the last.
+fn renewing(kept: &'static [LeaseKept]) -> impl Fn(usize, &ClientFrame) -> Reaction + Send + Sync {
+    let turn = AtomicUsize::new(0);
+    move |_, frame| {
+        let mut response = answer("n1", frame).unwrap();
+        if let ResponseBody::LeaseKeepAlive(answers) = &mut response.body {
+            let turn = turn.fetch_add(1, Ordering::SeqCst).min(kept.len() - 1);
+            answers.fill(kept[turn]);
+        }
+        reply(Ok(response))
+    }
+}
+
+const RENEWED: LeaseKept = LeaseKept::Renewed { ttl_ms: TTL_MS };
+
+#[test]
+fn leases_that_are_due_together_are_renewed_by_one_request_and_again_and_again() {
+    run(async {
+        let authority = Authority::new();
+        let node = fake(&authority, "n1", healthy("n1"));
+        let client = connect(&authority, &[&node]).await;
+        let mut keepers = Vec::new();
+        for _ in 0..50 {
+            let options = LeaseGrantOptions::new().with_owner("me");
+            let ttl = Duration::from_millis(TTL_MS);
+            let (_, keeper) = client
+                .lease()
+                .grant_and_keep(ttl, Some(options))
+                .await
+                .unwrap();
+            keepers.push(keeper);
+        }
+        for keeper in &mut keepers {
+            for _ in 0..3 {
+                let event = loop {
+                    match keeper.event().await.unwrap() {
+                        // A machine that is busy elsewhere may come late.
+                        KeepAliveEvent::AtRisk { .. } => {}
+                        event => break event,
+                    }
+                };
+                assert!(
+                    matches!(event, KeepAliveEvent::Renewed { ttl, .. } if ttl.as_millis() == 600),
+                    "{event:?}"
+                );
+            }
+        }
+        let calls = node.calls();
+        let renewals = calls.iter().filter_map(|frame| match &frame.call.request {
+            Request::LeaseKeepAlive(leases) => Some(leases.len()),
+            _ => None,
+        });
+        let sizes: Vec<usize> = renewals.collect();
+        let (requests, leases) = (sizes.len(), sizes.iter().sum::<usize>());
+        assert!(leases >= 150, "{leases}");
+        assert!(
+            requests < leases / 2,
+            "{requests} requests for {leases} renewals"
+        );
+        drop(keepers);
+    });
+}
+
+#[test]
+fn what_is_undecided_is_asked_again_and_a_revoked_lease_is_lost_with_its_cause() {
+    run(async {
+        let authority = Authority::new();
+        let answers = &[LeaseKept::Undecided, RENEWED, LeaseKept::Revoked];
+        let node = fake(&authority, "n1", renewing(answers));
+        let client = connect(&authority, &[&node]).await;
+        let mut keeper = client.lease().keep_alive(9).await.unwrap();
+        assert_eq!(keeper.ttl(), Duration::from_millis(TTL_MS));
+        assert_eq!(keeper.lost().await, LostCause::Revoked);
+        let mut last = None;
+        while let Some(event) = keeper.event().await {
+            last = Some(event);
+        }
+        let revoked = KeepAliveEvent::Lost {
+            cause: LostCause::Revoked,
+        };
+        assert_eq!(last, Some(revoked));
+        assert!(!keeper.is_alive());
+    });
+}
+
+#[test]
+fn a_lease_whose_renewals_are_refused_is_lost_by_its_holders_own_clock() {
+    run(async {
+        let authority = Authority::new();
+        let node = fake(&authority, "n1", |_, frame| match &frame.call.request {
+            Request::LeaseKeepAlive(_) => refuse(ErrorKind::NoLeader),
+            _ => reply(answer("n1", frame)),
+        });
+        let client = connect(&authority, &[&node]).await;
+        let ttl = Duration::from_millis(TTL_MS);
+        let (_, mut keeper) = client.lease().grant_and_keep(ttl, None).await.unwrap();
+        let (mut retries, mut at_risk) = (0, 0);
+        let cause = loop {
+            match keeper.event().await.unwrap() {
+                KeepAliveEvent::Retrying { error } => {
+                    retries += 1;
+                    assert_eq!(error.outcome, Outcome::NotApplied);
+                }
+                KeepAliveEvent::AtRisk { remaining } => {
+                    at_risk += 1;
+                    assert!(remaining < ttl);
+                }
+                KeepAliveEvent::Lost { cause } => break cause,
+                KeepAliveEvent::Renewed { .. } => panic!("nobody renewed it"),
+            }
+        };
+        assert_eq!(cause, LostCause::Unreachable);
+        assert!(at_risk <= 1 && retries + at_risk > 0, "{retries} {at_risk}");
+        assert_eq!(keeper.event().await, None, "a loss is the last word");
+    });
+}
+
+#[test]
+fn renewals_follow_the_leader_and_a_closed_client_loses_its_leases() {
+    run(async {
+        let authority = Authority::new();
+        let leader = fake(&authority, "n1", healthy("n1"));
+        let address = leader.address.clone();
+        let follower = fake(&authority, "n2", move |_, _| {
+            not_leader(Some((id_of("n1"), &address)))
+        });
+        let client = connect(&authority, &[&follower]).await;
+        let mut keeper = client.lease().keep_alive(9).await.unwrap();
+        let event = keeper.event().await;
+        assert!(
+            matches!(event, Some(KeepAliveEvent::Renewed { .. })),
+            "{event:?}"
+        );
+        assert!(
+            leader
+                .methods()
+                .iter()
+                .all(|method| *method == "lease_keep_alive")
+        );
+        client.close().await;
+        let cause = keeper.lost().await;
+        let causes = [LostCause::ClientClosed, LostCause::Unreachable];
+        assert!(causes.contains(&cause), "{cause:?}");
+    });
+}
