@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::api::Consistency;
+use leasehold::api::Error;
 use leasehold::api::ErrorKind;
 use leasehold::api::KeyValue;
 use leasehold::api::Outcome;
 use leasehold::api::SortOrder;
 use leasehold::api::SortTarget;
 use leasehold::client::Client;
-use leasehold::client::Error;
+
 use leasehold::client::GetOptions;
 use leasehold::client::RangeStream;
 
@@ -131,6 +132,9 @@ async fn a_stream_that_cannot_be_read_says_why() {
         assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
         assert_eq!(error.outcome(), Outcome::NotApplied);
     }
+    let inverted = GetOptions::new().with_range("a");
+    let error = client.get("k", Some(inverted)).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
 }
 
 /// A reader that takes one key and then nothing for the rest of the test leaves the connection to
