@@ -315,3 +315,50 @@ async fn keep_deadlines(lanes: [Arc<Lane>; 2], signals: Arc<Signals>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::PutRequest;
+    use crate::api::RangeRequest;
+
+    #[test]
+    fn what_is_small_travels_with_the_small_and_what_nobody_can_tell_does_not() {
+        let put = |bytes: usize| {
+            Request::Put(PutRequest {
+                value: vec![0; bytes].into(),
+                ..PutRequest::default()
+            })
+        };
+        let txn = |ops: Vec<TxnOp>| Request::Txn(TxnRequest::new().and_then(ops));
+        let prefix = || RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        };
+        let nested = |op| TxnOp::txn(TxnRequest::new().or_else([op]));
+        let small = [
+            put(LARGE_BYTES - 1),
+            Request::Txn(TxnRequest::create("k", "v")),
+            txn(vec![
+                TxnOp::put("a", "1"),
+                TxnOp::get("b"),
+                TxnOp::delete("c"),
+            ]),
+            txn(vec![nested(TxnOp::put("a", "1"))]),
+        ];
+        for request in small {
+            assert!(!is_large(&request), "{request:?}");
+        }
+        let large = [
+            put(LARGE_BYTES),
+            Request::Range(prefix()),
+            Request::RangePage(prefix()),
+            txn(vec![TxnOp::put("a", vec![0; LARGE_BYTES])]),
+            txn(vec![TxnOp::put("a", vec![0; LARGE_BYTES / 2]); 2]),
+            txn(vec![nested(TxnOp::Range(prefix()))]),
+        ];
+        for request in large {
+            assert!(is_large(&request), "{}", request.method());
+        }
+    }
+}

@@ -131,6 +131,9 @@ async fn a_stream_that_cannot_be_read_says_why() {
         assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
         assert_eq!(error.outcome(), Outcome::NotApplied);
     }
+    let inverted = GetOptions::new().with_range("a");
+    let error = client.get("k", Some(inverted)).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
 }
 
 /// A reader that takes one key and then nothing for the rest of the test leaves the connection to

@@ -17,6 +17,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 use std::time::Duration;
 
+use leasehold::node::AutoCompaction;
 use leasehold::raft::Timing;
 use leasehold::raft::TimingOptions;
 
@@ -53,6 +54,12 @@ pub(crate) fn write(options: &Options) -> String {
     let mut text = String::new();
     let of = |duration: Duration| time(nanos(duration));
     let probes = options.probe_every.map_or_else(|| "none".to_owned(), time);
+    let checks = options.check_interval.map_or_else(|| "none".to_owned(), of);
+    let compaction = match options.auto_compaction {
+        AutoCompaction::Off => "none".to_owned(),
+        AutoCompaction::Periodic { retention } => format!("after {}", of(retention)),
+        AutoCompaction::Revisions { keep } => format!("above {keep}"),
+    };
     let log = if options.real_log { "real" } else { "plain" };
     for line in [
         format!("seed {:#x}", options.seed),
@@ -70,6 +77,9 @@ pub(crate) fn write(options: &Options) -> String {
         format!("probes {probes}"),
         format!("keys {}", options.keys),
         format!("sessions-idle {}", of(options.sessions_idle_max)),
+        format!("holders {}", options.holders),
+        format!("auto-compaction {compaction}"),
+        format!("state-checks {checks}"),
         format!("faults-last {}", time(options.faulty_for)),
     ] {
         let _ = writeln!(text, "{line}");
@@ -220,6 +230,29 @@ fn read_line(
         }
         "keys" => options.keys = words.number()?,
         "sessions-idle" => options.sessions_idle_max = words.duration()?,
+        "holders" => options.holders = words.number()?,
+        "auto-compaction" => {
+            options.auto_compaction = match words.word()? {
+                "none" => AutoCompaction::Off,
+                "after" => AutoCompaction::Periodic {
+                    retention: words.duration()?,
+                },
+                "above" => AutoCompaction::Revisions {
+                    keep: words.number()?,
+                },
+                other => {
+                    return Err(format!(
+                        "history is not kept {other}: say none, after, above"
+                    ));
+                }
+            }
+        }
+        "state-checks" => {
+            options.check_interval = match words.peek() {
+                Some("none") => words.word().map(|_| None)?,
+                _ => Some(words.duration()?),
+            }
+        }
         "faults-last" => options.faulty_for = words.time()?,
         word => read_timing(word, words, &mut timings.usual)?,
     }

@@ -55,6 +55,8 @@ use crate::types::LogId;
 use crate::wire::Door;
 use crate::wire::Frame;
 use crate::wire::FrameReader;
+use crate::wire::Kind;
+use crate::wire::WireError;
 use crate::wire::client::ClientFrame;
 use crate::wire::client::ServerFrame;
 use crate::wire::encode;
@@ -676,4 +678,67 @@ fn keys_that_are_not_allowed_are_refused_with_a_sentence() {
         .unwrap()
         .unwrap_err();
     assert!(matches!(long.kind, ErrorKind::RequestTooLarge { .. }));
+}
+
+#[test]
+fn a_reply_longer_than_a_frame_says_how_much_too_long_it_is() {
+    let mut world = World::new();
+    let error = WireError::TooLong {
+        kind: Kind::Reply,
+        bytes: 2_000_000,
+        bytes_max: 1_500_000,
+    };
+    for (applied, outcome) in [(false, Outcome::NotApplied), (true, Outcome::Applied)] {
+        world.session.refuse_too_long(9, applied, error);
+        let reply = world.replies().pop().unwrap();
+        assert_eq!(reply.request_id, 9);
+        let refusal = reply.result.unwrap_err();
+        let kind = ErrorKind::ResponseTooLarge {
+            limit: 1_500_000,
+            actual: 2_000_000,
+        };
+        assert_eq!((refusal.kind, refusal.outcome), (kind, outcome));
+    }
+}
+
+#[test]
+fn a_state_that_differs_from_others_is_shown_to_nobody() {
+    let mut world = World::new();
+    world.put("k", "v");
+    assert!(
+        world
+            .ask(Consistency::Linearizable, get("k"))
+            .unwrap()
+            .is_ok()
+    );
+    let put = Request::Put(PutRequest {
+        key: "k".into(),
+        ..PutRequest::default()
+    });
+    let differs = crate::node::Consistency::Undecided(crate::types::LogIndex(3));
+    world.shared.integrity.set(differs, 0);
+    for request in [get("k"), everything(), put] {
+        for consistency in ALL {
+            let refused = world
+                .ask(consistency, request.clone())
+                .unwrap()
+                .unwrap_err();
+            assert_eq!(refused.kind, ErrorKind::Corrupt);
+        }
+    }
+    let status = world.ask(Consistency::Linearizable, Request::Status);
+    let ResponseBody::Status(status) = status.unwrap().unwrap().body else {
+        panic!("no status");
+    };
+    assert!(status.warnings[0].contains("ALARM CORRUPT"));
+    world
+        .shared
+        .integrity
+        .set(crate::node::Consistency::Sound, 1);
+    assert!(
+        world
+            .ask(Consistency::Linearizable, get("k"))
+            .unwrap()
+            .is_ok()
+    );
 }

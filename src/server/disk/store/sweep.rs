@@ -38,6 +38,8 @@ const RECLAIM_BYTES_MIN: u64 = 16 << 20;
 const RECLAIM_PART: u64 = 4;
 /// How often it is looked whether the engine has written a memtable out.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
+/// How often merged files are offered to be removed.
+const RELEASES: usize = 3;
 /// The record of [`Space::Local`] that counts bytes removed since tables were last merged for them.
 const GARBAGE: &[u8] = b"garbage";
 /// The keyspaces that compaction removes from.
@@ -167,8 +169,17 @@ impl Sweeper {
             }
             keyspace.major_compact().map_err(merging)?;
         }
-        // Only now: what a crash leaves unmerged is still counted.
-        self.set_garbage(0)
+        // The engine keeps the files that it has merged for those who may still read them, and looks
+        // whether anybody does when a memtable is written out: so one is, and again for those who
+        // were just reading.
+        for _ in 0..RELEASES {
+            // Only now: what a crash leaves unmerged is still counted.
+            self.set_garbage(0)?;
+            let local = &self.shared.spaces[Space::Local.slot()];
+            local.rotate_memtable().map_err(merging)?;
+            thread::sleep(FLUSH_POLL);
+        }
+        Ok(())
     }
 
     fn set_garbage(&self, garbage: u64) -> Result<(), StoreError> {
