@@ -335,6 +335,6 @@ impl World {
 }
 
 /// The key that a holder hangs on its leases.
-fn key(holder: usize) -> bytes::Bytes {
+pub(crate) fn key(holder: usize) -> bytes::Bytes {
     format!("l{holder}").into()
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use leasehold::api::CompareTarget;
 use leasehold::api::KeyRange;
+use leasehold::api::KeyValue;
 use leasehold::api::LeaseRef;
 use leasehold::api::LeaseTarget;
 use leasehold::api::Limits;
@@ -271,7 +272,10 @@ impl Model {
     fn all_at(&self, revision: i64) -> Vec<Found> {
         let keys = self.versions.keys();
         let mut all: Vec<Found> = keys.filter_map(|key| self.at(*key, revision)).collect();
-        all.sort_by_key(|found| history::name(found.key));
+        all.sort_by_key(|found| match found.key.checked_sub(HELD) {
+            Some(number) => crate::holders::key(number as usize),
+            None => history::name(found.key),
+        });
         all
     }
 
@@ -387,17 +391,7 @@ impl Model {
         let held = kv::range(store, &request, &Limits::DEFAULT)
             .expect("memory does not fail")
             .expect("the current revision can be read");
-        let held: Vec<Found> = held
-            .kvs
-            .iter()
-            .filter_map(|kv| {
-                Some(Found {
-                    key: history::key(&kv.key).or_else(|| held_key(&kv.key))?,
-                    value: history::value(&kv.value)?,
-                    mod_revision: kv.mod_revision,
-                })
-            })
-            .collect();
+        let held = all_found(&held.kvs);
         let expected = self.all_at(revision);
         if progress.revision != revision || held != expected {
             let what = format!(
@@ -438,16 +432,7 @@ impl Model {
                     return object(format!("{} refuses {revision}: {error}", id(node)));
                 }
             };
-            let shown: Vec<Found> = shown
-                .iter()
-                .filter_map(|kv| {
-                    Some(Found {
-                        key: history::key(&kv.key)?,
-                        value: history::value(&kv.value)?,
-                        mod_revision: kv.mod_revision,
-                    })
-                })
-                .collect();
+            let shown = all_found(&shown);
             let expected = self.all_at(revision);
             if shown != expected {
                 let what = format!(
@@ -463,4 +448,16 @@ impl Model {
         }
         Ok(())
     }
+}
+
+/// What `kvs` show of the keys of clients and of holders.
+fn all_found(kvs: &[KeyValue]) -> Vec<Found> {
+    let found = |kv: &KeyValue| {
+        Some(Found {
+            key: history::key(&kv.key).or_else(|| held_key(&kv.key))?,
+            value: history::value(&kv.value)?,
+            mod_revision: kv.mod_revision,
+        })
+    };
+    kvs.iter().filter_map(found).collect()
 }
