@@ -28,6 +28,7 @@ use crate::types::Term;
 
 mod nested;
 mod txn;
+mod watch;
 
 pub use txn::CasResult;
 pub use txn::Compare;
@@ -39,6 +40,10 @@ pub use txn::TxnOp;
 pub use txn::TxnOpResponse;
 pub use txn::TxnRequest;
 pub use txn::TxnResponse;
+pub use watch::Event;
+pub use watch::EventKind;
+pub use watch::WatchMessage;
+pub use watch::WatchRequest;
 
 /// What a request may cost, checked by the SDK before it is sent and by the server before it is
 /// taken in (decisions: figures of api.md section 4).
@@ -148,6 +153,25 @@ pub enum Request {
     LeaderLeaseReport,
     /// Compare, and do one thing or another, in one step.
     Txn(TxnRequest),
+    /// Watch keys. Served by any node from what it has applied; what happens to the keys comes as
+    /// [`WatchMessage`]s on a one-way stream that the server opens.
+    Watch {
+        /// What the client calls the watch; on a connection, never used for two that are open.
+        watch_id: u64,
+        /// What to watch.
+        watch: WatchRequest,
+    },
+    /// End a watch of this connection.
+    WatchCancel {
+        /// Which.
+        watch_id: u64,
+    },
+    /// Have a watch of this connection told how far it is ([`WatchMessage::Progress`]), as soon as
+    /// everything up to there has been sent.
+    WatchProgress {
+        /// Which.
+        watch_id: u64,
+    },
 }
 
 impl Request {
@@ -156,9 +180,13 @@ impl Request {
         match self {
             Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession | Self::Compact(_) => true,
             Self::Txn(txn) => !txn.is_read_only(),
-            Self::Range(_) | Self::Status | Self::MoveLeader { .. } | Self::LeaderLeaseReport => {
-                false
-            }
+            Self::Range(_)
+            | Self::Status
+            | Self::MoveLeader { .. }
+            | Self::LeaderLeaseReport
+            | Self::Watch { .. }
+            | Self::WatchCancel { .. }
+            | Self::WatchProgress { .. } => false,
         }
     }
 
@@ -173,8 +201,19 @@ impl Request {
             | Self::Status
             | Self::MoveLeader { .. }
             | Self::Compact(_)
-            | Self::LeaderLeaseReport => false,
+            | Self::LeaderLeaseReport
+            | Self::Watch { .. }
+            | Self::WatchCancel { .. }
+            | Self::WatchProgress { .. } => false,
         }
+    }
+
+    /// Whether this is about a watch of the connection that it comes by.
+    pub fn is_watch_control(&self) -> bool {
+        matches!(
+            self,
+            Self::Watch { .. } | Self::WatchCancel { .. } | Self::WatchProgress { .. }
+        )
     }
 
     /// The request's name in logs and metric labels.
@@ -189,6 +228,9 @@ impl Request {
             Self::Compact(_) => "compact",
             Self::LeaderLeaseReport => "leader_lease_report",
             Self::Txn(_) => "txn",
+            Self::Watch { .. } => "watch",
+            Self::WatchCancel { .. } => "watch_cancel",
+            Self::WatchProgress { .. } => "watch_progress",
         }
     }
 }
@@ -491,6 +533,13 @@ pub enum ResponseBody {
     LeaderLeaseReport(Box<LeaderLeaseReport>),
     /// To [`Request::Txn`].
     Txn(TxnResponse),
+    /// To [`Request::Watch`]: it is open. The header's revision is the one after which a watch from
+    /// now on begins.
+    Watch,
+    /// To [`Request::WatchCancel`]: it is over. What was sent before may still arrive.
+    WatchCancel,
+    /// To [`Request::WatchProgress`]: the watch will be told.
+    WatchProgress,
 }
 
 /// Keys in order, and whether that was all.
@@ -673,6 +722,12 @@ pub enum ErrorKind {
     TxnTooLarge,
     /// A transaction writes a key twice.
     DuplicateKey,
+    /// A watcher took its events more slowly than they arose.
+    SlowWatcher,
+    /// The connection has no such watch (any more).
+    WatchNotFound,
+    /// The connection has a watch of that name already.
+    WatchExists,
 }
 
 impl ErrorKind {
@@ -705,6 +760,9 @@ impl ErrorKind {
             Self::KeyNotFound => "LH-KEY-NOT-FOUND",
             Self::TxnTooLarge => "LH-TXN-TOO-LARGE",
             Self::DuplicateKey => "LH-DUPLICATE-KEY",
+            Self::SlowWatcher => "LH-SLOW-WATCHER",
+            Self::WatchNotFound => "LH-WATCH-NOT-FOUND",
+            Self::WatchExists => "LH-WATCH-EXISTS",
         }
     }
 }
@@ -812,7 +870,10 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         Request::OpenSession
         | Request::Status
         | Request::MoveLeader { .. }
-        | Request::LeaderLeaseReport => Ok(()),
+        | Request::LeaderLeaseReport
+        | Request::WatchCancel { .. }
+        | Request::WatchProgress { .. } => Ok(()),
+        Request::Watch { watch, .. } => watch.validate(limits),
     }
 }
 

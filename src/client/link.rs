@@ -231,7 +231,10 @@ fn is_large(request: &Request) -> bool {
         | Request::Status
         | Request::MoveLeader { .. }
         | Request::Compact(_)
-        | Request::LeaderLeaseReport => false,
+        | Request::LeaderLeaseReport
+        | Request::Watch { .. }
+        | Request::WatchCancel { .. }
+        | Request::WatchProgress { .. } => false,
     }
 }
 

@@ -429,7 +429,12 @@ impl Client {
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
             }
-            Request::OpenSession | Request::Status | Request::LeaderLeaseReport => {
+            Request::OpenSession
+            | Request::Status
+            | Request::LeaderLeaseReport
+            | Request::Watch { .. }
+            | Request::WatchCancel { .. }
+            | Request::WatchProgress { .. } => {
                 return Err(Error::not_applied(
                     ErrorKind::Unsupported,
                     format!(
@@ -695,6 +700,9 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::Compact => "compact",
         ResponseBody::LeaderLeaseReport(_) => "leader-lease-report",
         ResponseBody::Txn(_) => "transaction",
+        ResponseBody::Watch => "watch",
+        ResponseBody::WatchCancel => "watch-cancel",
+        ResponseBody::WatchProgress => "watch-progress",
     };
     Error {
         kind: ErrorKind::Internal,

@@ -610,7 +610,10 @@ impl Safety {
             Request::Range(_)
             | Request::Status
             | Request::LeaderLeaseReport
-            | Request::OpenSession => Self::Repeatable,
+            | Request::OpenSession
+            | Request::Watch { .. }
+            | Request::WatchCancel { .. }
+            | Request::WatchProgress { .. } => Self::Repeatable,
             Request::Txn(txn) if txn.is_read_only() => Self::Repeatable,
             Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) | Request::Txn(_)
                 if numbered =>

@@ -298,6 +298,9 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::Compact(_) => ResponseBody::Compact,
         Request::LeaderLeaseReport => ResponseBody::LeaderLeaseReport(Box::default()),
         Request::Txn(_) => ResponseBody::Txn(TxnResponse::default()),
+        Request::Watch { .. } => ResponseBody::Watch,
+        Request::WatchCancel { .. } => ResponseBody::WatchCancel,
+        Request::WatchProgress { .. } => ResponseBody::WatchProgress,
     };
     Ok(Response {
         header: ResponseHeader {

@@ -208,7 +208,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 10] = [
+const METHODS: [&str; 13] = [
     "range",
     "put",
     "delete_range",
@@ -218,6 +218,9 @@ const METHODS: [&str; 10] = [
     "compact",
     "leader_lease_report",
     "txn",
+    "watch",
+    "watch_cancel",
+    "watch_progress",
     "other",
 ];
 
@@ -848,6 +851,7 @@ mod tests {
     use crate::api::RangeRequest;
     use crate::api::Request;
     use crate::api::TxnRequest;
+    use crate::api::WatchRequest;
 
     /// The type of every metric in a rendered text, by name.
     fn types(text: &str) -> BTreeMap<&str, &str> {
@@ -994,13 +998,19 @@ mod tests {
             Request::Compact(CompactionRequest::default()),
             Request::LeaderLeaseReport,
             Request::Txn(TxnRequest::default()),
+            Request::Watch {
+                watch_id: 1,
+                watch: WatchRequest::default(),
+            },
+            Request::WatchCancel { watch_id: 1 },
+            Request::WatchProgress { watch_id: 1 },
         ];
         let indexes = requests
             .each_ref()
             .map(|request| method_index(request.method()));
         assert_eq!(
             indexes,
-            [0, 1, 2, 3, 4, 5, 6, 7, 8],
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
             "and the last is for what is not known here"
         );
     }

@@ -582,7 +582,10 @@ impl World {
             ResponseBody::Status(_)
             | ResponseBody::MoveLeader
             | ResponseBody::Compact
-            | ResponseBody::LeaderLeaseReport(_) => Fate::Unknown,
+            | ResponseBody::LeaderLeaseReport(_)
+            | ResponseBody::Watch
+            | ResponseBody::WatchCancel
+            | ResponseBody::WatchProgress => Fate::Unknown,
         };
         this.remember(&fate);
         self.client_finishes(client, fate);
