@@ -1,7 +1,7 @@
 //! The state machine against a model: random programs over plain maps, and the rules one by one.
 
 mod compaction;
-mod model;
+pub(crate) mod model;
 mod programs;
 mod ranges;
 mod txn;
