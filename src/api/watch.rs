@@ -75,7 +75,7 @@ pub enum WatchMessage {
     /// The watch is over; nothing follows.
     Canceled {
         /// Why: [`ErrorKind::SlowWatcher`]; [`ErrorKind::Compacted`], with the revision that is
-        /// left; [`ErrorKind::Unavailable`] if the node stops.
+        /// left.
         error: Error,
         /// Where a new watch must start to miss nothing and be told nothing twice; `None` if it
         /// must begin anew.

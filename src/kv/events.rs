@@ -50,6 +50,12 @@ impl Change {
         &self.key
     }
 
+    /// What it takes of memory, about.
+    pub fn bytes(&self) -> usize {
+        let record = self.record.as_ref().map_or(0, Bytes::len);
+        size_of::<Self>() + self.key.len() + record
+    }
+
     /// The change as a watcher is told it. `view` must contain it; with `prev_kv`, and unless that
     /// is compacted in `view`, it says what the key held before.
     ///

@@ -18,6 +18,7 @@ mod sinks;
 mod start;
 mod state_thread;
 mod vitals;
+mod watches;
 
 pub use founding::FoundingError;
 pub use start::Server;

@@ -64,6 +64,8 @@ use super::sinks::Post;
 use super::state_thread::StateThread;
 use super::state_thread::Work;
 use super::vitals::Vitals;
+use super::watches::WatchThread;
+use super::watches::Watches;
 use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::MemberInfo;
@@ -209,6 +211,7 @@ pub struct Server {
     log_thread: Arc<LogThread>,
     state_work: Arc<Gather<Work>>,
     state_thread: JoinHandle<()>,
+    watch_thread: JoinHandle<()>,
     failed: watch::Receiver<Option<String>>,
     _ends: Ends,
 }
@@ -218,6 +221,7 @@ pub struct Server {
 struct Ends {
     mailbox: Arc<Mailbox>,
     state_work: Arc<Gather<Work>>,
+    watches: Arc<Watches>,
     listener: Arc<ClientListener>,
 }
 
@@ -226,6 +230,7 @@ impl Drop for Ends {
         self.listener.close(CloseCode::Stopping);
         self.mailbox.send(Mail::Stop);
         self.state_work.send(Work::Stop);
+        self.watches.stop();
     }
 }
 
@@ -348,6 +353,7 @@ impl Server {
         let peers = Arc::new(peers);
         let peer_address = peers.local_address();
 
+        let watches = Arc::new(Watches::default());
         let sessions = Arc::new(Sessions {
             cluster_id,
             member_id,
@@ -368,6 +374,7 @@ impl Server {
             mailbox: mailbox.clone(),
             directory: directory.clone(),
             metrics: metrics.clone(),
+            watches: watches.clone(),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             timing: config.timing,
@@ -407,11 +414,27 @@ impl Server {
         .map_err(io_error("starting the log thread"))?;
         let log_thread = Arc::new(log_thread);
         let state_work = Arc::new(Gather::default());
+        let watch_thread = WatchThread {
+            options: config.watch,
+            cluster_id,
+            member_id,
+            watches: watches.clone(),
+            store: store_reader,
+            published,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            seed: seed(started, member_id),
+            on_fatal: fatal.for_store(),
+            watch: Some(fatal.watch("watch")),
+        }
+        .spawn(&config.node.name)
+        .map_err(io_error("starting the watch thread"))?;
         let state_thread = StateThread {
             store: found.store,
             work: state_work.clone(),
             mailbox: mailbox.clone(),
             metrics: metrics.clone(),
+            watches: watches.clone(),
             readable,
             on_fatal: fatal.for_state(data_dir.state_path()),
             data_dir: data_dir.clone(),
@@ -465,6 +488,7 @@ impl Server {
             _ends: Ends {
                 mailbox: mailbox.clone(),
                 state_work: state_work.clone(),
+                watches,
                 listener: listener.clone(),
             },
             name: config.node.name,
@@ -483,6 +507,7 @@ impl Server {
             log_thread,
             state_work,
             state_thread,
+            watch_thread,
             failed,
         })
     }
@@ -630,6 +655,8 @@ impl Server {
         let mut panicked = self.driver.join().is_err();
         self.state_work.send(Work::Stop);
         panicked |= self.state_thread.join().is_err();
+        self.sessions.watches.stop();
+        panicked |= self.watch_thread.join().is_err();
         drop(self.peers);
         if let Ok(log_thread) = Arc::try_unwrap(self.log_thread)
             && let Err(error) = log_thread.stop()

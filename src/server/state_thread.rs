@@ -19,6 +19,7 @@ use super::fatal::Watch;
 use super::gather::Gather;
 use super::metrics::Metrics;
 use super::metrics::stopwatch;
+use super::watches::Watches;
 use crate::kv;
 use crate::node::Input;
 use crate::raft::Entry;
@@ -50,6 +51,8 @@ pub(crate) struct StateThread {
     pub(crate) work: Arc<Gather<Work>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Who watches what is applied.
+    pub(crate) watches: Arc<Watches>,
     /// Set once the store may be read: at once after a clean stop, else when its content has been
     /// compared with its hash.
     pub(crate) readable: Arc<AtomicBool>,
@@ -73,6 +76,7 @@ impl StateThread {
                     self.store,
                     &self.mailbox,
                     &self.metrics,
+                    &self.watches,
                     &self.readable,
                 ) {
                     on_fatal(error);
@@ -86,6 +90,7 @@ fn run(
     mut store: StateStore,
     mailbox: &Mailbox,
     metrics: &Metrics,
+    watches: &Watches,
     readable: &AtomicBool,
 ) -> Result<(), StoreError> {
     if store.needs_verification() {
@@ -115,7 +120,7 @@ fn run(
         let mut rest = entries.as_slice();
         while !rest.is_empty() {
             let (batch, later) = rest.split_at(batch_length(rest));
-            apply(&mut store, batch, mailbox, metrics)?;
+            apply(&mut store, batch, mailbox, metrics, watches)?;
             rest = later;
         }
         entries.clear();
@@ -138,13 +143,14 @@ fn apply(
     batch: &[Entry],
     mailbox: &Mailbox,
     metrics: &Metrics,
+    watches: &Watches,
 ) -> Result<(), StoreError> {
     let commands: Vec<_> = batch
         .iter()
         .map(|entry| (entry.id, command(entry)))
         .collect();
     let began = stopwatch();
-    let replies = store.apply_batch(&commands)?;
+    let (replies, changes) = store.apply_batch_telling(&commands, watches.are_heard())?;
     metrics
         .storage
         .commit_seconds
@@ -154,6 +160,7 @@ fn apply(
         .map(|applied| (applied.id, applied.reply))
         .collect();
     mailbox.send(Mail::Input(Input::Applied(replies)));
+    watches.applied(store.reader().revision(), changes);
     Ok(())
 }
 

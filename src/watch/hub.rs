@@ -62,6 +62,13 @@ pub struct WatcherId {
     generation: u32,
 }
 
+impl WatcherId {
+    /// A small number that no other watcher has while this one is there.
+    pub fn place(self) -> usize {
+        self.slot as usize
+    }
+}
+
 /// A watch was taken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
@@ -199,6 +206,11 @@ impl Hub {
     /// How many bytes wait to be sent, or are being sent.
     pub fn queued_bytes(&self) -> usize {
         self.meter.bytes()
+    }
+
+    /// How many notices wait to be taken, each queue by itself.
+    pub fn queued_notices(&self) -> usize {
+        self.meter.notices()
     }
 
     /// Takes on a watcher, as `request` wishes. `view` is the store as it is now, and may be ahead of

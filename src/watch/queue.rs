@@ -14,19 +14,40 @@ use crate::api::KeyValue;
 
 /// Counts the bytes of everything that is queued, each thing once however many queues share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Meter(Arc<AtomicUsize>);
+pub(super) struct Meter(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    bytes: AtomicUsize,
+    notices: AtomicUsize,
+}
 
 impl Meter {
     pub(super) fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn notices(&self) -> usize {
+        self.0.notices.load(Ordering::Relaxed)
+    }
+
+    /// A notice was put into a queue: its place counts.
+    fn enter(&self) {
+        self.0.notices.fetch_add(1, Ordering::Relaxed);
+        self.add(size_of::<Notice>());
+    }
+
+    fn leave(&self, notices: usize) {
+        self.0.notices.fetch_sub(notices, Ordering::Relaxed);
+        self.remove(notices * size_of::<Notice>());
     }
 
     fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+        self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn remove(&self, bytes: usize) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -183,14 +204,14 @@ impl Queue {
 
     /// `meter` counts the place that a notice takes; what it says is counted where it was made.
     pub(super) fn push(&mut self, notice: Notice, meter: &Meter) {
-        meter.add(size_of::<Notice>());
+        meter.enter();
         self.bytes += bytes(&notice);
         self.notices.push_back(notice);
     }
 
     pub(super) fn pop(&mut self, meter: &Meter) -> Option<(Notice, usize)> {
         let notice = self.notices.pop_front()?;
-        meter.remove(size_of::<Notice>());
+        meter.leave(1);
         let bytes = bytes(&notice);
         self.bytes -= bytes;
         if self.notices.is_empty() {
@@ -204,12 +225,12 @@ impl Queue {
     /// `Err` if a part of an initial state was.
     pub(super) fn abandon(&mut self, meter: &Meter) -> Result<Option<i64>, ()> {
         let notices = std::mem::take(self).notices;
-        meter.remove(notices.len() * size_of::<Notice>());
+        meter.leave(notices.len());
         let mut first = None;
         for notice in notices {
             match notice {
                 Notice::State(_) | Notice::Synced(_) => return Err(()),
-                Notice::Events(batch) => first = first.or(Some(batch.revision())),
+                Notice::Events(batch) => first = first.or_else(|| Some(batch.revision())),
                 Notice::Progress(_) | Notice::Canceled(_) => {}
             }
         }

@@ -173,6 +173,9 @@ fn every_key_can_be_given_without_a_file() {
         ("limits.max_key_bytes", "1KiB"),
         ("limits.max_value_bytes", "512KiB"),
         ("limits.max_inflight", "7"),
+        ("watch.progress_notify_interval", "1s"),
+        ("watch.max_per_connection", "9"),
+        ("watch.memory_budget", "2MiB"),
         ("storage.cache_bytes", "8MiB"),
         ("storage.segment_bytes", "8MiB"),
         ("tls.client.cert_file", "a"),
@@ -334,6 +337,10 @@ fn wrong_durations_sizes_numbers_and_types_are_refused_with_what_would_be_right(
         (
             "[limits]\nmax_inflight = 0\n",
             "limits.max_inflight = `0`: choose a whole number between 1 and 65536",
+        ),
+        (
+            "[watch]\nprogress_notify_interval = \"0s\"\n",
+            "watch.progress_notify_interval = `0s`: choose at least 100ms",
         ),
         (
             "[limits]\nmax_inflight = \"many\"\n",

@@ -192,7 +192,7 @@ impl Hub {
     fn list<V: View>(&mut self, view: &V, budget: &CatchUpBudget) -> Result<(), V::Error> {
         let after = (Bound::Excluded(self.listing_turn), Bound::Unbounded);
         let next = self.listing.range(after).next();
-        let Some(slot) = next.or(self.listing.first()).copied() else {
+        let Some(slot) = next.or_else(|| self.listing.first()).copied() else {
             return Ok(());
         };
         self.listing.remove(&slot);
@@ -249,7 +249,7 @@ impl Hub {
         self.end_compacted(&progress);
         let after = (Bound::Excluded(self.turn), Bound::Unbounded);
         let lead = self.behind.range(after).next();
-        let Some(lead) = lead.or(self.behind.first()).copied() else {
+        let Some(lead) = lead.or_else(|| self.behind.first()).copied() else {
             return Ok(());
         };
         let from = lead.0;
