@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::arguments::{
     CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
-    SortBy, StatusArgs, TxnArgs,
+    SortBy, StatusArgs, TxnArgs, WatchArgs,
 };
 use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
@@ -43,6 +43,8 @@ pub enum Verb {
     Del(DelArgs),
     /// Carry out a transaction.
     Txn(TxnArgs),
+    /// Show what happens to keys.
+    Watch(WatchArgs),
     /// Give up history.
     Compaction(CompactionArgs),
     /// Show how each endpoint is.
@@ -77,6 +79,7 @@ pub async fn run(
             let script = Script::read(io::stdin().lock(), arguments.interactive)?;
             txn(script, connection, global.consistency, view, out).await
         }
+        Verb::Watch(arguments) => super::watch::run(arguments, connection, view, out).await,
         Verb::Compaction(arguments) => compaction(&arguments, connection, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
@@ -405,7 +408,7 @@ pub(super) fn delete_request(arguments: DelArgs) -> DeleteRangeRequest {
     }
 }
 
-fn key_range(arguments: RangeArgs) -> (Bytes, KeyRange) {
+pub(super) fn key_range(arguments: RangeArgs) -> (Bytes, KeyRange) {
     let key = bytes(arguments.key.unwrap_or_default());
     let range = match (arguments.end, arguments.prefix, arguments.from_key) {
         (Some(end), _, _) => KeyRange::Until(bytes(end)),

@@ -42,6 +42,7 @@ mod response;
 mod route;
 mod session;
 mod txn;
+mod watch;
 
 #[cfg(test)]
 #[cfg(feature = "cli")]
@@ -88,6 +89,9 @@ pub use response::GetResponse;
 pub use response::PutResponse;
 pub use response::StatusResponse;
 pub use response::TxnResponse;
+pub use watch::WatchEvent;
+pub use watch::WatchOptions;
+pub use watch::Watcher;
 
 use self::pool::Pool;
 use self::route::Errand;

@@ -17,3 +17,4 @@ mod life;
 mod reads;
 mod transactions;
 mod verify;
+mod watches;
