@@ -64,6 +64,7 @@ impl World {
                 waiting_max: 65_536,
                 sessions_max: 1000,
                 session_idle_max: Duration::from_secs(3600),
+                leases: leasehold::node::LeaseOptions::DEFAULT,
                 seed: id.0,
             };
             (
@@ -123,7 +124,10 @@ impl World {
                         .collect();
                     self.inputs.push_back((id, Input::Applied(replies)));
                 }
-                Output::Read(..) | Output::CaughtUp(_) | Output::Reply(..) => self.answered += 1,
+                Output::Read(..)
+                | Output::CaughtUp(_)
+                | Output::ReadLeases(..)
+                | Output::Reply(..) => self.answered += 1,
                 Output::FindIdleSessions { .. } => {}
             }
         }

@@ -65,6 +65,7 @@ impl Alone {
             waiting_max: 16,
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
+            leases: leasehold::node::LeaseOptions::DEFAULT,
             seed: 1,
         };
         let restored = Restored {

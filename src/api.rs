@@ -7,6 +7,7 @@
 //! variants are only ever appended, and a struct that must grow gets a new variant of the request
 //! or reply that holds it.
 
+mod lease;
 mod lease_report;
 
 use std::fmt;
@@ -15,6 +16,19 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+pub use self::lease::KEEP_ALIVE_LEASES_MAX;
+pub use self::lease::LEASE_NAME_BYTES_MAX;
+pub use self::lease::LEASE_PAGE_MAX;
+pub use self::lease::LeaseGrantRequest;
+pub use self::lease::LeaseGrantResponse;
+pub use self::lease::LeaseInfo;
+pub use self::lease::LeaseKept;
+pub use self::lease::LeaseListRequest;
+pub use self::lease::LeaseListResponse;
+pub use self::lease::LeaseRef;
+pub use self::lease::LeaseRevokeResponse;
+pub use self::lease::LeaseTarget;
+pub use self::lease::PutWithNewLeaseResponse;
 pub use self::lease_report::ClockReading;
 pub use self::lease_report::Distribution;
 pub use self::lease_report::LeaderLeaseReport;
@@ -153,6 +167,31 @@ pub enum Request {
     LeaderLeaseReport,
     /// Compare, and do one thing or another, in one step.
     Txn(TxnRequest),
+    /// Grant a client lease.
+    LeaseGrant(LeaseGrantRequest),
+    /// End a client lease, and delete what is attached to it.
+    LeaseRevoke(LeaseRef),
+    /// Renew client leases; answered by the leader, without a log entry.
+    LeaseKeepAlive(Vec<LeaseRef>),
+    /// How a client lease is.
+    LeaseTimeToLive {
+        /// Its id.
+        id: i64,
+        /// Name the keys that are attached to it, too.
+        keys: bool,
+    },
+    /// Which client leases there are.
+    LeaseList(LeaseListRequest),
+    /// Give a client lease another time to live. It holds from the next renewal on; no time that
+    /// has been promised already is taken back (A13).
+    LeaseUpdateTtl {
+        /// Which.
+        lease: LeaseRef,
+        /// The new time to live, in milliseconds, by the rules of a grant.
+        ttl_ms: i64,
+    },
+    /// Grant a client lease and attach a key to it, in one step.
+    PutWithNewLease(LeaseGrantRequest, PutRequest),
     /// Watch keys. Served by any node from what it has applied; what happens to the keys comes as
     /// [`WatchMessage`]s on a one-way stream that the server opens.
     Watch {
@@ -178,7 +217,14 @@ impl Request {
     /// Whether this request may change the store and so becomes a log entry.
     pub fn is_write(&self) -> bool {
         match self {
-            Self::Put(_) | Self::DeleteRange(_) | Self::OpenSession | Self::Compact(_) => true,
+            Self::Put(_)
+            | Self::DeleteRange(_)
+            | Self::OpenSession
+            | Self::Compact(_)
+            | Self::LeaseGrant(_)
+            | Self::LeaseRevoke(_)
+            | Self::LeaseUpdateTtl { .. }
+            | Self::PutWithNewLease(..) => true,
             Self::Txn(txn) => !txn.is_read_only(),
             Self::Range(_)
             | Self::Status
@@ -186,14 +232,17 @@ impl Request {
             | Self::LeaderLeaseReport
             | Self::Watch { .. }
             | Self::WatchCancel { .. }
-            | Self::WatchProgress { .. } => false,
+            | Self::WatchProgress { .. }
+            | Self::LeaseKeepAlive(_)
+            | Self::LeaseTimeToLive { .. }
+            | Self::LeaseList(_) => false,
         }
     }
 
     /// Whether this only looks at the store: it is served on a permit, and no log entry is made.
     pub fn is_read(&self) -> bool {
         match self {
-            Self::Range(_) => true,
+            Self::Range(_) | Self::LeaseTimeToLive { .. } | Self::LeaseList(_) => true,
             Self::Txn(txn) => txn.is_read_only(),
             Self::Put(_)
             | Self::DeleteRange(_)
@@ -204,7 +253,12 @@ impl Request {
             | Self::LeaderLeaseReport
             | Self::Watch { .. }
             | Self::WatchCancel { .. }
-            | Self::WatchProgress { .. } => false,
+            | Self::WatchProgress { .. }
+            | Self::LeaseGrant(_)
+            | Self::LeaseRevoke(_)
+            | Self::LeaseKeepAlive(_)
+            | Self::LeaseUpdateTtl { .. }
+            | Self::PutWithNewLease(..) => false,
         }
     }
 
@@ -231,6 +285,13 @@ impl Request {
             Self::Watch { .. } => "watch",
             Self::WatchCancel { .. } => "watch_cancel",
             Self::WatchProgress { .. } => "watch_progress",
+            Self::LeaseGrant(_) => "lease_grant",
+            Self::LeaseRevoke(_) => "lease_revoke",
+            Self::LeaseKeepAlive(_) => "lease_keep_alive",
+            Self::LeaseTimeToLive { .. } => "lease_time_to_live",
+            Self::LeaseList(_) => "lease_list",
+            Self::LeaseUpdateTtl { .. } => "lease_update_ttl",
+            Self::PutWithNewLease(..) => "put_with_new_lease",
         }
     }
 }
@@ -396,6 +457,8 @@ pub struct PutRequest {
     /// Keep the client lease that the key is attached to, where a put detaches it otherwise: the key
     /// must exist ([`ErrorKind::KeyNotFound`]).
     pub ignore_lease: bool,
+    /// The client lease to attach the key to ([`ErrorKind::LeaseNotFound`] if there is none such).
+    pub lease: LeaseTarget,
 }
 
 /// Delete one key or a range of keys.
@@ -533,6 +596,23 @@ pub enum ResponseBody {
     LeaderLeaseReport(Box<LeaderLeaseReport>),
     /// To [`Request::Txn`].
     Txn(TxnResponse),
+    /// To [`Request::LeaseGrant`].
+    LeaseGrant(LeaseGrantResponse),
+    /// To [`Request::LeaseRevoke`].
+    LeaseRevoke(LeaseRevokeResponse),
+    /// To [`Request::LeaseKeepAlive`]: what became of each lease, in the order of the request.
+    LeaseKeepAlive(Vec<LeaseKept>),
+    /// To [`Request::LeaseTimeToLive`].
+    LeaseTimeToLive(Box<LeaseInfo>),
+    /// To [`Request::LeaseList`].
+    LeaseList(LeaseListResponse),
+    /// To [`Request::LeaseUpdateTtl`].
+    LeaseUpdateTtl {
+        /// The time to live that it has now, in milliseconds.
+        ttl_ms: u64,
+    },
+    /// To [`Request::PutWithNewLease`].
+    PutWithNewLease(Box<PutWithNewLeaseResponse>),
     /// To [`Request::Watch`]: it is open. The header's revision is the one after which a watch from
     /// now on begins.
     Watch,
@@ -722,6 +802,22 @@ pub enum ErrorKind {
     TxnTooLarge,
     /// A transaction writes a key twice.
     DuplicateKey,
+    /// There is no client lease of that id or name.
+    LeaseNotFound,
+    /// A client lease has that id or name already.
+    LeaseExists,
+    /// The client lease is over, or about to be: its end is decided.
+    LeaseExpired,
+    /// A client lease cannot last that long.
+    TtlOutOfRange {
+        /// The longest, in milliseconds.
+        ttl_max_ms: u64,
+    },
+    /// There are so many client leases, or a lease has so many keys, that no more may be added.
+    LeaseLimit {
+        /// How many there may be.
+        limit: u64,
+    },
     /// A watcher took its events more slowly than they arose.
     SlowWatcher,
     /// The connection has no such watch (any more).
@@ -763,6 +859,11 @@ impl ErrorKind {
             Self::SlowWatcher => "LH-SLOW-WATCHER",
             Self::WatchNotFound => "LH-WATCH-NOT-FOUND",
             Self::WatchExists => "LH-WATCH-EXISTS",
+            Self::LeaseNotFound => "LH-LEASE-NOT-FOUND",
+            Self::LeaseExists => "LH-LEASE-EXISTS",
+            Self::LeaseExpired => "LH-LEASE-EXPIRED",
+            Self::TtlOutOfRange { .. } => "LH-TTL-OUT-OF-RANGE",
+            Self::LeaseLimit { .. } => "LH-LEASE-LIMIT",
         }
     }
 }
@@ -867,6 +968,26 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
             }
             Ok(())
         }
+        Request::LeaseGrant(grant) => lease::validate_grant(grant),
+        Request::LeaseRevoke(lease) => lease::validate_id(lease.id, false),
+        Request::LeaseKeepAlive(leases) => lease::validate_keep_alive(leases),
+        Request::LeaseTimeToLive { id, .. } => lease::validate_id(*id, false),
+        Request::LeaseList(list) => lease::validate_id(list.after, true),
+        Request::LeaseUpdateTtl { lease, ttl_ms } => {
+            lease::validate_id(lease.id, false)?;
+            lease::validate_ttl(*ttl_ms)
+        }
+        Request::PutWithNewLease(grant, put) => {
+            lease::validate_grant(grant)?;
+            if put.lease != LeaseTarget::None || put.ignore_lease {
+                return Err(Error::not_applied(
+                    ErrorKind::InvalidArgument,
+                    "the put names a lease, and is to be attached to the one that is granted: \
+                     leave it out",
+                ));
+            }
+            validate_put(put, limits)
+        }
         Request::OpenSession
         | Request::Status
         | Request::MoveLeader { .. }
@@ -879,6 +1000,7 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
 
 fn validate_put(put: &PutRequest, limits: &Limits) -> Result<(), Error> {
     validate_key(&put.key, limits)?;
+    lease::validate_target(put)?;
     if put.ignore_value && !put.value.is_empty() {
         return Err(Error::not_applied(
             ErrorKind::InvalidArgument,

@@ -414,4 +414,21 @@ bugs! {
         ["log::tests::the_next_segment_is_there_before_one_is_used"]
     QuarantineUnwritten "A23" "the mark of damage is not written down"
         ["log::tests::a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine"]
+
+    // Client leases.
+    ExpiredBeforeCommit "T3, S10" "the leader forgets a lease when its expiry is proposed, not when it is applied"
+    DeadlinesKept "T1" "deadlines of an earlier leadership count"
+    RenewedWithoutLease "T2" "a renewal is acknowledged whatever became of the leader's lease"
+        ["node::tests::leases::t2_a_leader_without_a_lease_renews_nothing"]
+    ExpiringRevived "T4, A15" "a lease is renewed while its expiry is under way"
+        ["node::tests::leases::t4_a15_an_expiring_lease_is_not_renewed_and_not_denied"]
+    ExpiryOfAnyTerm "T3" "an expiry counts whichever leadership decided it"
+        ["kv::tests::leases::t3_the_expiry_of_another_term_changes_nothing"]
+    ExpiryKept "T3" "what a deposed leader had decided to expire is proposed when it leads again"
+    LeaseIdReused "T14" "what was meant for a lease hits the next one of its id"
+        ["kv::tests::leases::t14_what_is_meant_for_an_earlier_lease_of_the_id_does_not_hit_the_next"]
+    KeyNotDetached "T7, S17" "a key that moves to another lease stays attached to the first"
+        ["kv::tests::leases::s17_x7_a_key_dies_with_its_current_lease_only"]
+    CheckpointNotCleared "T9, A14" "a renewal is acknowledged while the last checkpoint stands"
+        ["node::tests::leases::t9_a14_a_checkpoint_shortens_a_restart_and_a_renewal_clears_it_first"]
 }

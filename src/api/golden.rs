@@ -51,6 +51,7 @@ fn the_bytes_of_every_request_are_pinned() {
         prev_kv: true,
         ignore_value: false,
         ignore_lease: true,
+        lease: LeaseTarget::Name("n".into()),
     };
     let delete = DeleteRangeRequest {
         key: text("k"),
@@ -90,12 +91,23 @@ fn the_bytes_of_every_request_are_pinned() {
         success: vec![TxnOp::put("k", "v"), TxnOp::delete("k")],
         failure: vec![TxnOp::get("k"), TxnOp::txn(TxnRequest::new())],
     };
+    let lease = LeaseRef {
+        id: 2,
+        grant_index: 3,
+    };
+    let grant = LeaseGrantRequest {
+        id: 2,
+        ttl_ms: 1_500,
+        name: "n".into(),
+        owner: "o".into(),
+        granted_at_ms: 5,
+    };
     check(&[
         (
             Request::Range(range),
             "00 016b 02016d 07 01 00 14 04 02 02 04 06 08",
         ),
-        (Request::Put(put), "01 016b 0176 01 00 01"),
+        (Request::Put(put), "01 016b 0176 01 00 01 02016e"),
         (Request::DeleteRange(delete), "02 016b 03 01"),
         (Request::OpenSession, "03"),
         (Request::Status, "04"),
@@ -110,8 +122,32 @@ fn the_bytes_of_every_request_are_pinned() {
         (
             Request::Txn(txn),
             "08 05 016b 00 00 00 02 016b 00 01 01 04 016b 01 02 02 06 016b 02016d 03 03 0176 \
-             016b 03 00 04 08 02 01 016b 0176 00 00 00 02 016b 00 00 02 00 016b 00 00 00 00 00 00 \
+             016b 03 00 04 08 02 01 016b 0176 00 00 00 00 02 016b 00 00 02 00 016b 00 00 00 00 00 00 \
              00 00 00 00 00 03 00 00 00",
+        ),
+        (
+            Request::LeaseGrant(grant.clone()),
+            "09 04 b817 016e 016f 0a",
+        ),
+        (Request::LeaseRevoke(LeaseRef::id(2)), "0a 04 00"),
+        (
+            Request::LeaseKeepAlive(vec![LeaseRef::id(2), lease]),
+            "0b 02 04 00 04 03",
+        ),
+        (Request::LeaseTimeToLive { id: 2, keys: true }, "0c 04 01"),
+        (
+            Request::LeaseList(LeaseListRequest {
+                after: 2,
+                limit: 3,
+                owner: "o".into(),
+                name_prefix: "n".into(),
+            }),
+            "0d 04 03 016f 016e",
+        ),
+        (Request::LeaseUpdateTtl { lease, ttl_ms: 5 }, "0e 04 03 0a"),
+        (
+            Request::PutWithNewLease(grant, PutRequest::default()),
+            "0f 04 b817 016e 016f 0a 00 00 00 00 00 00",
         ),
     ]);
 }
@@ -206,9 +242,9 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::KeyNotFound, "17"),
         (ErrorKind::TxnTooLarge, "18"),
         (ErrorKind::DuplicateKey, "19"),
-        (ErrorKind::SlowWatcher, "1a"),
-        (ErrorKind::WatchNotFound, "1b"),
-        (ErrorKind::WatchExists, "1c"),
+        (ErrorKind::SlowWatcher, "1f"),
+        (ErrorKind::WatchNotFound, "20"),
+        (ErrorKind::WatchExists, "21"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),
@@ -235,15 +271,15 @@ fn the_bytes_of_watches_and_events_are_pinned() {
                 watch_id: 300,
                 watch: request,
             },
-            "09 ac02 016b 01 0a 00 01 00 01 01",
+            "10 ac02 016b 01 0a 00 01 00 01 01",
         ),
-        (Request::WatchCancel { watch_id: 300 }, "0a ac02"),
-        (Request::WatchProgress { watch_id: 1 }, "0b 01"),
+        (Request::WatchCancel { watch_id: 300 }, "11 ac02"),
+        (Request::WatchProgress { watch_id: 1 }, "12 01"),
     ]);
     check(&[
-        (ResponseBody::Watch, "09"),
-        (ResponseBody::WatchCancel, "0a"),
-        (ResponseBody::WatchProgress, "0b"),
+        (ResponseBody::Watch, "10"),
+        (ResponseBody::WatchCancel, "11"),
+        (ResponseBody::WatchProgress, "12"),
     ]);
     let put = Event {
         kind: EventKind::Put,
@@ -292,6 +328,6 @@ fn the_bytes_of_watches_and_events_are_pinned() {
             &format!("03 0a 01 01 {pinned_put}"),
         ),
         (WatchMessage::Progress { revision: 5 }, "04 0a"),
-        (canceled, "05 1a 00 026e6f 01 0e"),
+        (canceled, "05 1f 00 026e6f 01 0e"),
     ]);
 }

@@ -268,11 +268,16 @@ mod tests {
         }
     }
 
+    /// The byte that says which kind of message follows.
+    fn opening(message: &impl serde::Serialize) -> Vec<u8> {
+        postcard::to_stdvec(message).unwrap()[..1].to_vec()
+    }
+
     #[test]
     fn the_deepest_nesting_that_a_frame_can_hold_is_refused() {
-        // Request::Txn; then no comparison, one operation, and that is a transaction; and so on.
-        let mut request = vec![8];
-        let mut reply = vec![8];
+        // A transaction; then no comparison, one operation, and that is a transaction; and so on.
+        let mut request = opening(&Request::Txn(nested(1)));
+        let mut reply = opening(&ResponseBody::Txn(nested_response(1)));
         for _ in 0..400_000 {
             request.extend_from_slice(&[0, 1, 3]);
             reply.extend_from_slice(&[1, 1, 3]);
@@ -311,7 +316,8 @@ mod tests {
     #[test]
     fn a_length_that_is_only_claimed_costs_nothing() {
         // Four thousand million operations, and none of them there.
-        let bytes = [8, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        let mut bytes = opening(&Request::Txn(nested(1)));
+        bytes.extend_from_slice(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f]);
         assert!(postcard::from_bytes::<Request>(&bytes).is_err());
     }
 

@@ -23,6 +23,7 @@ use super::load::Keys;
 use super::load::Load;
 use super::load::Zipf;
 use super::progress::Progress;
+use super::renewals::Renewals;
 use super::report::Report;
 use super::report::Run;
 use super::store::Connector;
@@ -35,6 +36,7 @@ use crate::cli::arguments::bench::LoadArgs;
 use crate::cli::arguments::bench::LoadTarget;
 use crate::cli::arguments::bench::OwnClusterArgs;
 use crate::cli::arguments::bench::PeerKind;
+use crate::cli::arguments::bench::RenewalArgs;
 use crate::cli::connection::Surroundings;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
@@ -127,6 +129,7 @@ pub fn run(
         BenchCommand::Mixed(arguments) => {
             load(arguments.reads, &arguments.load, global, peers, out)
         }
+        BenchCommand::LeaseKeepalive(arguments) => renewals(&arguments, global, out),
         BenchCommand::Gap(arguments) => gap(&arguments, global, peers, out),
     }
 }
@@ -186,6 +189,51 @@ fn load(
             }
         }
     }
+    report.print(out, global.output)?;
+    out.flush()?;
+    match report.runs.iter().find(|run| run.answered == 0) {
+        Some(run) => Err(Failure::refused(format!(
+            "{} answered no request",
+            run.store
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Renewals of leases: like writes, but that nothing is filled in first, and no other store takes
+/// part, because etcd renews on a stream of its own kind.
+fn renewals(
+    arguments: &RenewalArgs,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let load = &arguments.load;
+    if load.peer.is_some() {
+        return Err(Failure::usage(
+            "renewals are measured of leasehold alone: leave --peer away",
+        ));
+    }
+    let target = Target::find(global, &Surroundings::of_process()?)?;
+    let plan = plan(0.0, load, global)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let ours = runtime.block_on(Leasehold::find(&target, load.target))?;
+    drop(runtime);
+    let ours = Renewals::new(ours, arguments.leases, arguments.batch);
+    let progress = Progress::new(load.quiet);
+    progress.say(&format!(
+        "each connection holds {} leases; a request renews {} of them",
+        arguments.leases, arguments.batch
+    ));
+    let mut report = Report::begin();
+    let run = one(&ours, &plan, progress)?;
+    progress.say(&format!(
+        "{:.0} renewals per second",
+        run.answered as f64 * f64::from(arguments.batch) / plan.duration.as_secs_f64()
+    ));
+    report.runs.push(run);
+    report.end();
     report.print(out, global.output)?;
     out.flush()?;
     match report.runs.iter().find(|run| run.answered == 0) {

@@ -27,6 +27,7 @@ pub mod pace;
 pub mod pacemaker;
 pub mod process;
 pub mod progress;
+pub mod renewals;
 pub mod report;
 pub mod store;
 pub mod tally;

@@ -1,6 +1,7 @@
 //! What can be typed, with the help that explains it.
 
 pub mod bench;
+pub mod lease;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap_complete::Shell;
 
 use self::bench::BenchCommand;
 use self::bench::VerifyCommand;
+use self::lease::LeaseCommand;
 use crate::api::Consistency;
 use crate::types::ClusterId;
 
@@ -22,7 +24,8 @@ Examples:
   leasehold endpoint status -o table
   leasehold serve --config /etc/leasehold/leasehold.toml
 
-Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 may have happened, 5 not found";
+Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 may have happened, 5 not found,
+6 lease lost";
 
 /// Under which the help lists what [`GlobalArgs`] holds.
 pub const CONNECTION_HEADING: &str = "Connection and output";
@@ -139,6 +142,12 @@ pub enum Command {
     Watch(WatchArgs),
     /// Give up history
     Compaction(CompactionArgs),
+    /// Grant, renew and end leases
+    Lease {
+        /// What to do.
+        #[command(subcommand)]
+        command: LeaseCommand,
+    },
     /// Ask single nodes
     Endpoint {
         /// What to ask.
@@ -231,8 +240,14 @@ pub struct PutArgs {
     #[arg(long, conflicts_with = "value")]
     pub ignore_value: bool,
     /// Keep the lease that the key is attached to
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["lease", "lease_name"])]
     pub ignore_lease: bool,
+    /// Attach the key to this lease: its id, in hexadecimal
+    #[arg(long, value_parser = lease::parse_id, value_name = "ID", conflicts_with = "lease_name")]
+    pub lease: Option<i64>,
+    /// Attach the key to the lease of this name
+    #[arg(long, value_name = "NAME")]
+    pub lease_name: Option<String>,
 }
 
 /// Which keys, beginning with the one given.

@@ -20,8 +20,10 @@ pub enum Exit {
     NotConnected = 3,
     /// It may have happened.
     Unknown = 4,
-    /// There is no such key.
+    /// There is no such key, or lease.
     NotFound = 5,
+    /// The lease is lost.
+    Lost = 6,
 }
 
 /// Why a verb failed.
@@ -70,6 +72,7 @@ impl From<api::Error> for Failure {
                 | ErrorKind::TlsHandshake
                 | ErrorKind::ClusterMismatch,
             ) => Exit::NotConnected,
+            (_, ErrorKind::LeaseNotFound) => Exit::NotFound,
             _ => Exit::Refused,
         };
         Self::new(exit, error.to_string())

@@ -12,6 +12,7 @@ pub mod cert;
 pub mod connection;
 pub mod dev;
 pub mod failure;
+mod lease;
 pub mod logging;
 pub mod panics;
 pub mod pki;
@@ -182,6 +183,7 @@ fn dispatch(
         Command::Txn(arguments) => Verb::Txn(arguments),
         Command::Watch(arguments) => Verb::Watch(arguments),
         Command::Compaction(arguments) => Verb::Compaction(arguments),
+        Command::Lease { command } => Verb::Lease(command),
         Command::Endpoint {
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::arguments::lease::LeaseCommand;
 use super::arguments::{
     CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
     SortBy, StatusArgs, TxnArgs, WatchArgs,
 };
 use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
+use super::lease;
 use super::print::{self, EndpointStatus, Parts, View};
 use super::txn::Script;
 use crate::api;
@@ -21,6 +23,8 @@ use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
+use crate::api::LeaseRef;
+use crate::api::LeaseTarget;
 use crate::api::PutRequest;
 use crate::api::RangeRequest;
 use crate::api::Request;
@@ -47,6 +51,8 @@ pub enum Verb {
     Watch(WatchArgs),
     /// Give up history.
     Compaction(CompactionArgs),
+    /// Grant, renew and end leases.
+    Lease(LeaseCommand),
     /// Show how each endpoint is.
     Status(StatusArgs),
     /// Hand leadership to another node.
@@ -81,6 +87,9 @@ pub async fn run(
         }
         Verb::Watch(arguments) => super::watch::run(arguments, connection, view, out).await,
         Verb::Compaction(arguments) => compaction(&arguments, connection, view, out).await,
+        Verb::Lease(command) => {
+            lease::run(command, connection, global.consistency, view, out).await
+        }
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
     }
@@ -355,6 +364,11 @@ pub(super) fn put_request(
         prev_kv: arguments.prev_kv,
         ignore_value: arguments.ignore_value,
         ignore_lease: arguments.ignore_lease,
+        lease: match (arguments.lease, arguments.lease_name) {
+            (Some(id), _) => LeaseTarget::Lease(LeaseRef::id(id)),
+            (None, Some(name)) => LeaseTarget::Name(name),
+            (None, None) => LeaseTarget::None,
+        },
     })
 }
 
@@ -441,7 +455,7 @@ fn note(text: &str) {
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-fn unexpected(body: &ResponseBody) -> Failure {
+pub(super) fn unexpected(body: &ResponseBody) -> Failure {
     let error = api::Error::unknown(
         ErrorKind::Internal,
         format!("the server answered with something else than was asked for: {body:?}"),

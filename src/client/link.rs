@@ -298,7 +298,15 @@ fn is_large(request: &Request) -> bool {
         | Request::LeaderLeaseReport
         | Request::Watch { .. }
         | Request::WatchCancel { .. }
-        | Request::WatchProgress { .. } => false,
+        | Request::WatchProgress { .. }
+        | Request::LeaseGrant(_)
+        | Request::LeaseRevoke(_)
+        | Request::LeaseTimeToLive { keys: false, .. }
+        | Request::LeaseUpdateTtl { .. } => false,
+        // Renewals of a thousand are small beside any of these, and go before them.
+        Request::LeaseKeepAlive(_) => false,
+        Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => true,
+        Request::PutWithNewLease(_, put) => put.value.len() >= LARGE_BYTES,
     }
 }
 

@@ -35,6 +35,8 @@
 //! sent stays sent: a write whose future was dropped may take effect, as one with outcome
 //! *unknown* may.
 
+mod lease;
+mod lease_keeper;
 mod link;
 mod options;
 mod pool;
@@ -49,9 +51,12 @@ mod watch;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::api::Consistency;
@@ -74,6 +79,13 @@ use crate::wire::FrameLimits;
 use crate::wire::point::PointCall;
 use crate::wire::point::Wanted;
 
+pub use lease::LeaseClient;
+pub use lease::LeaseGrantOptions;
+pub use lease::LeaseListOptions;
+pub use lease::TimeToLiveOptions;
+pub use lease_keeper::KeepAliveEvent;
+pub use lease_keeper::LeaseKeeper;
+pub use lease_keeper::LostCause;
 pub use options::CompactionOptions;
 pub use options::ConnectOptions;
 pub use options::DeleteOptions;
@@ -124,6 +136,10 @@ struct Inner {
     session: tokio::sync::Mutex<Option<Arc<Session>>>,
     /// The same, for everyone who need not wait.
     opened: arc_swap::ArcSwapOption<Session>,
+    /// The way to the task that renews leases, once there is one.
+    keeping: OnceLock<mpsc::UnboundedSender<lease_keeper::Order>>,
+    /// How many keepers of leases there have been.
+    keepers: AtomicU64,
 }
 
 impl Drop for Inner {
@@ -187,6 +203,8 @@ impl Client {
                 router,
                 session: tokio::sync::Mutex::default(),
                 opened: arc_swap::ArcSwapOption::empty(),
+                keeping: OnceLock::new(),
+                keepers: AtomicU64::new(1),
             }),
         };
         client.reach_one().await?;
@@ -290,6 +308,7 @@ impl Client {
             prev_kv: options.prev_kv,
             ignore_value: options.ignore_value,
             ignore_lease: options.ignore_lease,
+            lease: options.lease,
         });
         let (header, body) = self.write(request, options.timeout).await?;
         match body {
@@ -423,12 +442,27 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Response, Error> {
         let (header, body) = match request {
-            Request::Range(_) => self.read(request, consistency, 0, None).await?,
+            Request::Range(_) | Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => {
+                self.read(request, consistency, 0, None).await?
+            }
             Request::Txn(ref txn) if txn.is_read_only() => {
                 self.read(request, consistency, 0, None).await?
             }
-            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) | Request::Txn(_) => {
-                self.write(request, None).await?
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::Compact(_)
+            | Request::Txn(_)
+            | Request::LeaseGrant(_)
+            | Request::LeaseRevoke(_)
+            | Request::LeaseUpdateTtl { .. }
+            | Request::PutWithNewLease(..) => self.write(request, None).await?,
+            Request::LeaseKeepAlive(leases) => {
+                let kept = self.renew(leases, self.inner.options.timeout).await?;
+                let header = ResponseHeader {
+                    leader_id: self.leader(),
+                    ..ResponseHeader::default()
+                };
+                (header, ResponseBody::LeaseKeepAlive(kept))
             }
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
@@ -704,6 +738,13 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::Compact => "compact",
         ResponseBody::LeaderLeaseReport(_) => "leader-lease-report",
         ResponseBody::Txn(_) => "transaction",
+        ResponseBody::LeaseGrant(_) => "lease-grant",
+        ResponseBody::LeaseRevoke(_) => "lease-revoke",
+        ResponseBody::LeaseKeepAlive(_) => "lease-keep-alive",
+        ResponseBody::LeaseTimeToLive(_) => "lease-time-to-live",
+        ResponseBody::LeaseList(_) => "lease-list",
+        ResponseBody::LeaseUpdateTtl { .. } => "lease-update-ttl",
+        ResponseBody::PutWithNewLease(_) => "put-with-new-lease",
         ResponseBody::Watch => "watch",
         ResponseBody::WatchCancel => "watch-cancel",
         ResponseBody::WatchProgress => "watch-progress",

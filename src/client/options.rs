@@ -9,6 +9,8 @@ use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
+use crate::api::LeaseRef;
+use crate::api::LeaseTarget;
 use crate::api::Limits;
 use crate::api::RangeRequest;
 use crate::api::SortOrder;
@@ -400,11 +402,12 @@ impl GetOptions {
 }
 
 /// How a write is made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct PutOptions {
     pub(super) prev_kv: bool,
     pub(super) ignore_value: bool,
     pub(super) ignore_lease: bool,
+    pub(super) lease: LeaseTarget,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -431,6 +434,19 @@ impl PutOptions {
     #[must_use]
     pub fn with_ignore_lease(mut self) -> Self {
         self.ignore_lease = true;
+        self
+    }
+    /// Attach the key to this client lease: it is deleted when the lease ends. Refused with
+    /// [`ErrorKind::LeaseNotFound`] if there is none such.
+    #[must_use]
+    pub fn with_lease(mut self, lease: impl Into<LeaseRef>) -> Self {
+        self.lease = LeaseTarget::Lease(lease.into());
+        self
+    }
+    /// Attach the key to the client lease of this name.
+    #[must_use]
+    pub fn with_lease_name(mut self, name: impl Into<String>) -> Self {
+        self.lease = LeaseTarget::Name(name.into());
         self
     }
     /// How long this write may take, retries included.

@@ -633,18 +633,21 @@ impl Safety {
             | Request::OpenSession
             | Request::Watch { .. }
             | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. } => Self::Repeatable,
+            | Request::WatchProgress { .. }
+            | Request::LeaseKeepAlive(_)
+            | Request::LeaseTimeToLive { .. }
+            | Request::LeaseList(_) => Self::Repeatable,
             Request::Txn(txn) if txn.is_read_only() => Self::Repeatable,
-            Request::Put(_) | Request::DeleteRange(_) | Request::Compact(_) | Request::Txn(_)
-                if numbered =>
-            {
-                Self::Numbered
-            }
+            Request::MoveLeader { .. } => Self::Once,
+            _ if numbered => Self::Numbered,
             Request::Put(_)
             | Request::DeleteRange(_)
             | Request::Compact(_)
             | Request::Txn(_)
-            | Request::MoveLeader { .. } => Self::Once,
+            | Request::LeaseGrant(_)
+            | Request::LeaseRevoke(_)
+            | Request::LeaseUpdateTtl { .. }
+            | Request::PutWithNewLease(..) => Self::Once,
         }
     }
 }

@@ -301,6 +301,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::Watch { .. } => ResponseBody::Watch,
         Request::WatchCancel { .. } => ResponseBody::WatchCancel,
         Request::WatchProgress { .. } => ResponseBody::WatchProgress,
+        other => panic!("no test asks for `{}`", other.method()),
     };
     Ok(Response {
         header: ResponseHeader {

@@ -9,6 +9,9 @@
 use crate::api::ClusterInfo;
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::api::LeaseTarget;
+use crate::api::PutRequest;
+use crate::api::PutWithNewLeaseResponse;
 use crate::api::ResponseBody;
 use crate::api::SessionCall;
 use crate::types::LogId;
@@ -17,10 +20,15 @@ use crate::types::SessionId;
 use super::clients;
 use super::clients::Admission;
 use super::command::Command;
+use super::command::LeaseGrant;
 use super::command::Operation;
 use super::command::Reply;
 use super::compaction;
 use super::hash::Hashed;
+use super::lease;
+use super::lease::LeaseChange;
+use super::lease::LeaseTerms;
+use super::lease_end;
 use super::meta;
 use super::meta::Progress;
 use super::mvcc;
@@ -76,8 +84,9 @@ fn execute<S: Store>(
         Command::Write { session, operation } => match session {
             Some(call) => write_once(store, progress, call, operation),
             None => {
-                let result = write(store, progress, operation)?;
-                Ok(answer(progress, result))
+                let mut changes = Vec::new();
+                let result = write(store, progress, operation, &mut changes)?;
+                Ok(answer(progress, result).with(changes))
             }
         },
         Command::OpenSession { sessions_max } => {
@@ -98,6 +107,21 @@ fn execute<S: Store>(
             }
             Ok(silent(progress, Ok(())))
         }
+        Command::ExpireLeases { term, leases } => {
+            let mut changes = Vec::new();
+            lease_end::expire(store, progress, term, leases, &mut changes)?;
+            Ok(silent(progress, Ok(())).with(changes))
+        }
+        Command::MarkLeases { term, marks } => {
+            let mut changes = Vec::new();
+            lease_end::mark(store, progress, term, marks, &mut changes)?;
+            Ok(silent(progress, Ok(())).with(changes))
+        }
+        Command::ContinueLeaseEnds { leases } => {
+            let mut changes = Vec::new();
+            lease_end::go_on(store, progress, leases, &mut changes)?;
+            Ok(silent(progress, Ok(())).with(changes))
+        }
     }
 }
 
@@ -111,18 +135,21 @@ fn write_once<S: Store>(
     match clients::admit(store, progress.applied.index, call, progress.revision)? {
         Admission::Settled(reply) => Ok(reply),
         Admission::First(admitted) => {
-            let result = write(store, progress, operation)?;
+            let mut changes = Vec::new();
+            let result = write(store, progress, operation, &mut changes)?;
             admitted.settle(store, progress.revision, &result)?;
-            Ok(answer(progress, result))
+            Ok(answer(progress, result).with(changes))
         }
     }
 }
 
-/// Carries `operation` out; the revision rises if it changed something.
+/// Carries `operation` out; the revision rises if it changed something. What it does to leases is
+/// added to `changes`.
 fn write<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
     operation: Operation,
+    changes: &mut Vec<LeaseChange>,
 ) -> Result<Result<ResponseBody, Error>, S::Error> {
     let main = progress.revision + 1;
     let mut write = Write::new(main);
@@ -137,11 +164,63 @@ fn write<S: Store>(
         Operation::Compact(request) => {
             compaction::compact(progress, &request).map(|()| ResponseBody::Compact)
         }
+        Operation::LeaseGrant(request) => {
+            let index = progress.applied.index;
+            let granted = lease::grant(store, index, &mut progress.leases, &request)?;
+            granted.map(|(response, terms)| {
+                changes.push(LeaseChange::Granted(terms));
+                ResponseBody::LeaseGrant(response)
+            })
+        }
+        Operation::LeaseRevoke(lease) => {
+            lease_end::revoke(store, progress, lease, changes)?.map(ResponseBody::LeaseRevoke)
+        }
+        Operation::LeaseUpdateTtl { lease, ttl_ms } => lease::update_ttl(store, lease, ttl_ms)?
+            .map(|terms| {
+                changes.push(LeaseChange::Changed(terms));
+                ResponseBody::LeaseUpdateTtl {
+                    ttl_ms: terms.ttl_ms,
+                }
+            }),
+        Operation::PutWithNewLease { grant, put } => {
+            put_with_new_lease(store, progress, &mut write, &grant, put)?.map(|(both, terms)| {
+                changes.push(LeaseChange::Granted(terms));
+                ResponseBody::PutWithNewLease(Box::new(both))
+            })
+        }
     };
     if write.has_changed() {
         progress.revision = main;
     }
     Ok(result)
+}
+
+/// Grants a lease and attaches a key to it: both or neither.
+fn put_with_new_lease<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    write: &mut Write,
+    grant: &LeaseGrant,
+    put: PutRequest,
+) -> Result<Result<(PutWithNewLeaseResponse, LeaseTerms), Error>, S::Error> {
+    let index = progress.applied.index;
+    let mut leases = progress.leases;
+    let done = txn::whole(store, write, |above, draft| {
+        let (grant, terms) = match lease::grant(above, index, &mut leases, grant)? {
+            Ok(granted) => granted,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let put = PutRequest {
+            lease: LeaseTarget::Lease(terms.lease),
+            ..put
+        };
+        let put = mvcc::put(above, draft, put)?;
+        Ok(put.map(|put| (PutWithNewLeaseResponse { grant, put }, terms)))
+    })?;
+    if done.is_ok() {
+        progress.leases = leases;
+    }
+    Ok(done)
 }
 
 fn bootstrap<S: Store>(
@@ -170,6 +249,7 @@ fn answer(progress: &Progress, result: Result<ResponseBody, Error>) -> Reply {
     Reply {
         revision: progress.revision,
         result: result.map(Some),
+        leases: Vec::new(),
     }
 }
 
@@ -178,5 +258,12 @@ fn silent(progress: &Progress, result: Result<(), Error>) -> Reply {
     Reply {
         revision: progress.revision,
         result: result.map(|()| None),
+        leases: Vec::new(),
+    }
+}
+
+impl Reply {
+    fn with(self, leases: Vec<LeaseChange>) -> Self {
+        Self { leases, ..self }
     }
 }

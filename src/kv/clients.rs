@@ -73,6 +73,7 @@ pub(super) fn admit<S: Store>(
         Ok(Admission::Settled(Reply {
             revision,
             result: Err(error),
+            leases: Vec::new(),
         }))
     };
     let Some(mut session) = Session::read(store, call.id)? else {
@@ -157,6 +158,7 @@ fn found_bytes(body: &ResponseBody) -> u64 {
         ResponseBody::Put(put) => in_all(&put.prev_kv),
         ResponseBody::DeleteRange(delete) => in_all(&delete.prev_kvs),
         ResponseBody::Txn(txn) => txn.responses.iter().map(found_bytes_of_op).sum(),
+        ResponseBody::PutWithNewLease(both) => in_all(&both.put.prev_kv),
         _ => 0,
     }
 }
@@ -419,7 +421,11 @@ impl Kept {
                 ),
             }),
         };
-        Reply { revision, result }
+        Reply {
+            revision,
+            result,
+            leases: Vec::new(),
+        }
     }
 }
 

@@ -20,12 +20,16 @@ use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::api::LeaseRef;
 use crate::api::PutRequest;
 use crate::api::ResponseBody;
 use crate::api::SessionCall;
 use crate::api::TxnRequest;
 use crate::types::LogIndex;
 use crate::types::SessionId;
+use crate::types::Term;
+
+use super::lease::LeaseChange;
 
 /// One change of the state machine, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +56,67 @@ pub enum Command {
         /// the proposer's decision and this entry.
         unused_since: LogIndex,
     },
+    /// Ends leases that were not renewed in time.
+    ExpireLeases {
+        /// The leadership that decided it: in an entry of any other term it means nothing.
+        term: Term,
+        /// Which. Those that are gone are passed over.
+        leases: Vec<LeaseRef>,
+    },
+    /// Notes what is left of leases, for the next leader.
+    MarkLeases {
+        /// The leadership that decided it: in an entry of any other term it means nothing.
+        term: Term,
+        /// Which, and what.
+        marks: Vec<LeaseMark>,
+    },
+    /// Deletes more keys of leases that have ended and had too many for one step.
+    ContinueLeaseEnds {
+        /// Which.
+        leases: Vec<LeaseRef>,
+    },
+}
+
+/// A lease to be granted, as its proposer decided it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseGrant {
+    /// The id it shall have; 0 for the index of the entry.
+    pub id: i64,
+    /// How long it lasts without a renewal, in milliseconds, within the proposer's limits.
+    pub ttl_ms: u64,
+    /// How long it was asked for.
+    pub requested_ttl_ms: u64,
+    /// A name that no other lease may have; empty for none.
+    pub name: String,
+    /// Whose it is.
+    pub owner: String,
+    /// When it was granted, in milliseconds since 1970, by the clock of whoever took it in.
+    pub granted_at_ms: i64,
+    /// The proposer's limit: where as many exist already, it is refused.
+    pub leases_max: u64,
+}
+
+/// Something to be noted of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseMark {
+    /// Of which.
+    pub lease: LeaseRef,
+    /// What.
+    pub kind: LeaseMarkKind,
+}
+
+/// What is noted of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseMarkKind {
+    /// So many milliseconds were left of it: a new leader need give it no more.
+    Remaining(u64),
+    /// Nothing any more: it was renewed since.
+    Clear,
+    /// A longer time to live that it once had is not promised to anybody any more.
+    Settle {
+        /// What it has now; with any other, the mark means nothing.
+        ttl_ms: u64,
+    },
 }
 
 /// A change of keys and values.
@@ -65,6 +130,24 @@ pub enum Operation {
     Compact(CompactionRequest),
     /// Compares, and does one thing or another.
     Txn(TxnRequest),
+    /// Grants a lease.
+    LeaseGrant(LeaseGrant),
+    /// Ends a lease.
+    LeaseRevoke(LeaseRef),
+    /// Gives a lease another time to live.
+    LeaseUpdateTtl {
+        /// Which.
+        lease: LeaseRef,
+        /// In milliseconds, within the proposer's limits.
+        ttl_ms: u64,
+    },
+    /// Grants a lease and attaches a key to it.
+    PutWithNewLease {
+        /// The lease.
+        grant: LeaseGrant,
+        /// The key, and its value.
+        put: PutRequest,
+    },
 }
 
 /// The format version this program writes, and the highest that it reads.
@@ -136,6 +219,8 @@ pub struct Reply {
     pub revision: i64,
     /// What to tell the client. `None` for entries that no client waits for.
     pub result: Result<Option<ResponseBody>, Error>,
+    /// What the entry did to leases. A retry does nothing.
+    pub leases: Vec<LeaseChange>,
 }
 
 #[cfg(test)]
@@ -150,6 +235,23 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    const LEASE: LeaseRef = LeaseRef {
+        id: 2,
+        grant_index: 3,
+    };
+
+    fn lease_grant() -> LeaseGrant {
+        LeaseGrant {
+            id: 2,
+            ttl_ms: 10,
+            requested_ttl_ms: 5,
+            name: "n".into(),
+            owner: "o".into(),
+            granted_at_ms: 6,
+            leases_max: 8,
+        }
+    }
+
     fn examples() -> Vec<(Command, &'static str)> {
         vec![
             (
@@ -162,7 +264,7 @@ mod tests {
                         ..PutRequest::default()
                     }),
                 },
-                "01000000036b65790576616c7565010000",
+                "01000000036b65790576616c756501000000",
             ),
             (
                 Command::Write {
@@ -192,7 +294,7 @@ mod tests {
                     operation: Operation::Txn(TxnRequest::create("k", "v")),
                 },
                 // If mod(k) = 0 then put else get.
-                "01000003 01 016b 00 00 02 00 01 01 016b 0176 000000 01 00 016b 00 00 00 00 00 \
+                "01000003 01 016b 00 00 02 00 01 01 016b 0176 00000000 01 00 016b 00 00 00 00 00 \
                  00 00 00 00 00 00",
             ),
             (Command::OpenSession { sessions_max: 128 }, "01018001"),
@@ -214,6 +316,66 @@ mod tests {
                     unused_since: LogIndex(40),
                 },
                 "010302070928",
+            ),
+            (
+                Command::ExpireLeases {
+                    term: Term(9),
+                    leases: vec![LEASE],
+                },
+                "01 04 09 01 04 03",
+            ),
+            (
+                Command::MarkLeases {
+                    term: Term(9),
+                    marks: [
+                        LeaseMarkKind::Remaining(5),
+                        LeaseMarkKind::Clear,
+                        LeaseMarkKind::Settle { ttl_ms: 7 },
+                    ]
+                    .map(|kind| LeaseMark { lease: LEASE, kind })
+                    .to_vec(),
+                },
+                "01 05 09 03 04 03 00 05 04 03 01 04 03 02 07",
+            ),
+            (
+                Command::ContinueLeaseEnds {
+                    leases: vec![LEASE],
+                },
+                "01 06 01 04 03",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::LeaseGrant(lease_grant()),
+                },
+                "01 00 00 04 04 0a 05 016e 016f 0c 08",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::LeaseRevoke(LEASE),
+                },
+                "01 00 00 05 04 03",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::LeaseUpdateTtl {
+                        lease: LEASE,
+                        ttl_ms: 5,
+                    },
+                },
+                "01 00 00 06 04 03 05",
+            ),
+            (
+                Command::Write {
+                    session: None,
+                    operation: Operation::PutWithNewLease {
+                        grant: lease_grant(),
+                        put: PutRequest::default(),
+                    },
+                },
+                "01 00 00 07 04 0a 05 016e 016f 0c 08 00 00 00 00 00 00",
             ),
         ]
     }

@@ -20,7 +20,7 @@ const CLUSTER: &[u8] = b"cluster";
 /// The one record that the content hash leaves out: itself.
 pub(super) const HASH: &[u8] = b"hash";
 
-const PROGRESS_BYTES: usize = 40;
+const PROGRESS_BYTES: usize = 48;
 
 /// An empty store is at revision 1, as in etcd: the first write makes it 2.
 const FIRST_REVISION: i64 = 1;
@@ -36,6 +36,8 @@ pub struct Progress {
     pub compact_revision: i64,
     /// How many sessions are open.
     pub sessions: u64,
+    /// How many client leases there are.
+    pub leases: u64,
 }
 
 /// How far `view` is.
@@ -79,6 +81,7 @@ impl Default for Progress {
             revision: FIRST_REVISION,
             compact_revision: 0,
             sessions: 0,
+            leases: 0,
         }
     }
 }
@@ -92,6 +95,7 @@ impl Progress {
         bytes.put_i64(self.revision);
         bytes.put_i64(self.compact_revision);
         bytes.put_u64(self.sessions);
+        bytes.put_u64(self.leases);
         (Bytes::from_static(PROGRESS), bytes.freeze())
     }
 
@@ -107,6 +111,7 @@ impl Progress {
             revision: record.get_i64(),
             compact_revision: record.get_i64(),
             sessions: record.get_u64(),
+            leases: record.get_u64(),
         })
     }
 }

@@ -13,6 +13,8 @@
 //! every change keeps a hash of the whole state up to date, by which replicas and restarts check
 //! themselves (`hash.rs`).
 //!
+//! Keys may hang on a client lease (`lease.rs`), and go when it ends (`lease_end.rs`).
+//!
 //! Nothing in here knows terms beyond recording them, nodes beyond naming them, or disks at all:
 //! the store is a trait ([`View`], [`Store`]).
 
@@ -23,6 +25,8 @@ mod compaction;
 mod events;
 mod hash;
 mod keys;
+mod lease;
+mod lease_end;
 mod meta;
 mod mvcc;
 mod read;
@@ -35,7 +39,8 @@ mod txn;
 
 pub use apply::apply;
 pub use clients::{OUTSTANDING_MAX, idle_sessions};
-pub use command::{Command, CommandError, Operation, Reply};
+pub use command::{Command, CommandError, LeaseGrant, LeaseMark, LeaseMarkKind};
+pub use command::{Operation, Reply};
 pub use compaction::Compacted;
 pub use compaction::CompactionBudget;
 pub use compaction::CompactionStep;
@@ -44,6 +49,9 @@ pub use compaction::compacted;
 pub use events::{Change, changes_from, changes_of};
 pub use hash::{ContentHash, content_hash, scan};
 pub use keys::KEY_BYTES_MAX;
+pub use lease::{LEASE_KEYS_MAX, LeaseChange, LeaseEnd, LeaseTerms};
+pub use lease::{lease_info, lease_terms, leases_are_sound};
+pub use lease_end::END_KEYS_MAX;
 pub use meta::{Progress, cluster_info, progress};
 pub use mvcc::{ANSWER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_KEYS_MAX};
 pub use read::{RangeReply, range};

@@ -17,12 +17,14 @@ use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::EventKind;
 use crate::api::KeyRange;
+use crate::api::LeaseTarget;
 use crate::api::PutRequest;
 use crate::api::PutResponse;
 
 use super::hash::Hashed;
 use super::keys;
 use super::keys::Revision;
+use super::lease;
 use super::record::EventRecord;
 use super::record::Record;
 use super::record::TOMBSTONE;
@@ -160,7 +162,11 @@ pub(super) fn put<S: Store>(
     {
         return Ok(Err(refusal));
     }
-    let (mut value, mut lease) = (request.value, 0);
+    let held = previous.as_ref().map_or(0, |previous| previous.lease);
+    let (mut value, mut lease) = match lease::resolve(store, &request.lease)? {
+        Ok(lease) => (request.value, lease),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
     if request.ignore_value || request.ignore_lease {
         let Some(previous) = &previous else {
             return Ok(Err(Error::not_applied(
@@ -174,6 +180,12 @@ pub(super) fn put<S: Store>(
         if request.ignore_lease {
             lease = previous.lease;
         }
+    }
+    if lease != held
+        && lease != 0
+        && let Err(refusal) = lease::check_room(store, lease)?
+    {
+        return Ok(Err(refusal));
     }
 
     let place = write.take_place();
@@ -201,6 +213,7 @@ pub(super) fn put<S: Store>(
         Some(old) => store.replace(Space::Current, key.clone(), old, record),
         None => store.insert(Space::Current, key.clone(), record),
     }
+    lease::move_key(store, &key, held, lease)?;
     let prev_kv = previous
         .filter(|_| request.prev_kv)
         .map(|previous| previous.with_key(key));
@@ -219,23 +232,36 @@ pub(super) fn delete_range<S: Store>(
     };
     let mut response = DeleteRangeResponse::default();
     for key in keys {
-        let Some(old) = store.take(Space::Current, &key)? else {
+        let Some(old) = delete_key(store, write, &key)? else {
             continue;
         };
-        let old = Record::decode(old)?;
+        lease::move_key(store, &key, old.lease, 0)?;
         response.deleted += 1;
-        let place = write.take_place();
-        store.insert(Space::History, keys::history_key(&key, place), TOMBSTONE);
-        store.insert(
-            Space::Events,
-            keys::event_key(place),
-            EventRecord::encode(EventKind::Delete, old.mod_revision, &key),
-        );
         if request.prev_kv {
             response.prev_kvs.push(old.with_key(key));
         }
     }
     Ok(Ok(response))
+}
+
+/// Deletes one key, if it is there, and hands out what it held. Its lease is the caller's affair.
+pub(super) fn delete_key<S: Store>(
+    store: &mut Hashed<'_, S>,
+    write: &mut Write,
+    key: &Bytes,
+) -> Result<Option<Record>, S::Error> {
+    let Some(old) = store.take(Space::Current, key)? else {
+        return Ok(None);
+    };
+    let old = Record::decode(old)?;
+    let place = write.take_place();
+    store.insert(Space::History, keys::history_key(key, place), TOMBSTONE);
+    store.insert(
+        Space::Events,
+        keys::event_key(place),
+        EventRecord::encode(EventKind::Delete, old.mod_revision, key),
+    );
+    Ok(Some(old))
 }
 
 /// The keys that `request` deletes, or why it may not. Nothing is changed yet, so a refusal
@@ -269,6 +295,12 @@ fn doomed<V: View>(
 
 fn check_put(request: &PutRequest) -> Result<(), Error> {
     check_key(&request.key)?;
+    if request.ignore_lease && request.lease != LeaseTarget::None {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "a lease is given that the put is told to leave as it is: leave one of the two out",
+        ));
+    }
     if request.ignore_value && !request.value.is_empty() {
         return Err(Error::not_applied(
             ErrorKind::InvalidArgument,

@@ -19,8 +19,7 @@ use crate::types::LogId;
 
 /// The keyspaces of the state machine.
 ///
-/// The numbers go into the content hash and are never given to another keyspace; 4 to 6 are kept
-/// for the tables of client leases.
+/// The numbers go into the content hash and are never given to another keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
@@ -32,6 +31,12 @@ pub enum Space {
     History = 2,
     /// Revision → the key it changed.
     Events = 3,
+    /// Id → the client lease.
+    Leases = 4,
+    /// (Lease, key) → nothing: which keys are attached to it.
+    LeaseKeys = 5,
+    /// Name → the client lease that has it.
+    LeaseNames = 6,
     /// Sessions and the replies kept for them.
     Clients = 7,
     /// What this replica knows of itself alone: how far it has removed compacted history. Peers
@@ -41,11 +46,14 @@ pub enum Space {
 
 impl Space {
     /// Every keyspace.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Meta,
         Self::Current,
         Self::History,
         Self::Events,
+        Self::Leases,
+        Self::LeaseKeys,
+        Self::LeaseNames,
         Self::Clients,
         Self::Local,
     ];
@@ -57,6 +65,9 @@ impl Space {
             Self::Current => "current",
             Self::History => "history",
             Self::Events => "events",
+            Self::Leases => "leases",
+            Self::LeaseKeys => "lease_keys",
+            Self::LeaseNames => "lease_names",
             Self::Clients => "clients",
             Self::Local => "local",
         }
@@ -69,8 +80,11 @@ impl Space {
             Self::Current => 1,
             Self::History => 2,
             Self::Events => 3,
-            Self::Clients => 4,
-            Self::Local => 5,
+            Self::Leases => 4,
+            Self::LeaseKeys => 5,
+            Self::LeaseNames => 6,
+            Self::Clients => 7,
+            Self::Local => 8,
         }
     }
 

@@ -69,18 +69,30 @@ pub(super) fn execute<S: Store>(
         Ok(plan) => plan,
         Err(refusal) => return Ok(Err(refusal)),
     };
+    whole(store, write, |above, draft| carry_out(above, draft, &plan))
+}
+
+/// Does all of `change`, or, where that is refused, nothing.
+pub(super) fn whole<S: Store, T>(
+    store: &mut Hashed<'_, S>,
+    write: &mut Write,
+    change: impl FnOnce(
+        &mut Hashed<'_, Overlay<&Hashed<'_, S>>>,
+        &mut Write,
+    ) -> Result<Result<T, Error>, S::Error>,
+) -> Result<Result<T, Error>, S::Error> {
     let mut overlay = Overlay::new(&*store);
     let mut above = Hashed::above(&mut overlay, store.sum());
     let mut draft = write.draft();
-    let response = match carry_out(&mut above, &mut draft, &plan)? {
-        Ok(response) => response,
+    let done = match change(&mut above, &mut draft)? {
+        Ok(done) => done,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let sum = above.sum();
     let changes = overlay.into_changes().collect();
     store.adopt(changes, sum);
     *write = draft;
-    Ok(Ok(response))
+    Ok(Ok(done))
 }
 
 /// Which branches of a transaction are taken.

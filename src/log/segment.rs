@@ -39,6 +39,10 @@ pub(super) const DATA_AT: u64 = 2 * BLOCK as u64;
 /// No count comes near it, so what claims to is wrong, and adding to what does not cannot overflow.
 pub(super) const COUNT_MAX: u64 = 1 << 62;
 
+/// The same for terms. A node believes its peers up to 2^62 and counts on by one at each election,
+/// so that what it writes itself stays far below this.
+pub(super) const TERM_MAX: Term = Term(1 << 63);
+
 const HEADER_MAGIC: [u8; 8] = *b"lh-log-1";
 const OPENING_MAGIC: [u8; 8] = *b"lh-open1";
 /// checksum u32, used u16, zero u16, index u32, count u32, batch u64
@@ -171,7 +175,9 @@ impl Opening {
             chain: fields.u128(),
             last: LogId::new(LogIndex(fields.u64()), Term(fields.u64())),
         };
-        let possible = opening.batch < COUNT_MAX && opening.last.index.0 < COUNT_MAX;
+        let possible = opening.batch < COUNT_MAX
+            && opening.last.index.0 < COUNT_MAX
+            && opening.last.term < TERM_MAX;
         possible.then_some(Some(opening)).ok_or(())
     }
 }

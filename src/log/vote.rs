@@ -23,6 +23,7 @@ use crate::log::sector::Seal;
 use crate::log::sector::inspect;
 use crate::log::segment::COUNT_MAX;
 use crate::log::segment::FORMAT_VERSION;
+use crate::log::segment::TERM_MAX;
 use crate::types::Incarnation;
 use crate::types::NodeId;
 use crate::types::Term;
@@ -282,9 +283,13 @@ impl Slot {
             },
             quarantined: fields.u8() != 0,
         };
-        if slot.generation >= COUNT_MAX || slot.synced.number >= COUNT_MAX {
-            return Ok(SlotRead::Broken);
-        }
-        Ok(SlotRead::Whole(slot))
+        let possible = slot.generation < COUNT_MAX
+            && slot.synced.number < COUNT_MAX
+            && slot.vote.term < TERM_MAX;
+        Ok(if possible {
+            SlotRead::Whole(slot)
+        } else {
+            SlotRead::Broken
+        })
     }
 }

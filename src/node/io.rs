@@ -7,6 +7,7 @@ use crate::api::Call;
 use crate::api::Error;
 use crate::api::Response;
 use crate::kv::Reply;
+use crate::node::AskedLeases;
 use crate::raft::Entry;
 use crate::raft::Envelope;
 use crate::raft::ReadPermit;
@@ -57,6 +58,9 @@ pub enum Output {
     /// The store has reached the revision that the read waited for, which asked for nothing else:
     /// it may be answered as serializable from any snapshot opened from now on.
     CaughtUp(RequestId),
+    /// The question about leases may be answered now, from any snapshot opened from now on: of the
+    /// leases named, those that are there. Without a permit, as serializable.
+    ReadLeases(RequestId, Option<ReadPermit>, AskedLeases),
     /// Look in the store for sessions that were not used after `unused_since`, and report some.
     /// A shell that does not answer keeps every session for ever.
     FindIdleSessions {

@@ -10,6 +10,8 @@
 //! that the lease does not cover, or whose index is not applied yet, arrive as requests.
 
 mod io;
+mod lease_tracker;
+mod leases;
 mod reader;
 mod requests;
 #[cfg(test)]
@@ -42,12 +44,19 @@ use crate::types::SessionId;
 
 pub use io::Input;
 pub use io::Output;
+pub use lease_tracker::LEASE_BATCH_MAX;
+pub use lease_tracker::LeaseCounts;
+pub use lease_tracker::LeaseOptions;
+pub use lease_tracker::LeaseTracker;
+pub use leases::AskedLease;
+pub use leases::AskedLeases;
 pub use reader::Answer;
 pub use reader::Authority;
 pub use reader::Reader;
 pub use reader::Source;
 pub use reader::path_of;
 
+use leases::Leases;
 use requests::Waiting;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
@@ -73,6 +82,8 @@ pub struct NodeOptions {
     pub sessions_max: u32,
     /// How long a session may stay unused before the leader proposes to forget it.
     pub session_idle_max: Duration,
+    /// What client leases may be.
+    pub leases: LeaseOptions,
     /// Draws the election timeouts.
     pub seed: u64,
 }
@@ -82,6 +93,9 @@ pub struct Node {
     options: NodeOptions,
     consensus: Consensus,
     waiting: Waiting,
+    leases: Leases,
+    /// The reading with which the last input was handled.
+    now: Instant,
     outputs: VecDeque<Output>,
     applied: LogIndex,
     /// The store's revision there.
@@ -108,6 +122,8 @@ impl Node {
         let consensus = Consensus::new(options.id, options.timing, restored, options.seed, now);
         let mut node = Self {
             waiting: Waiting::new(options.waiting_max),
+            leases: Leases::new(options.leases, &options.timing),
+            now,
             options,
             consensus,
             outputs: VecDeque::new(),
@@ -123,6 +139,8 @@ impl Node {
 
     /// Takes one input in. Drain [`Node::poll_output`] before the clock is read again.
     pub fn handle(&mut self, now: Instant, input: Input) {
+        self.now = now;
+        let is_tick = matches!(input, Input::Tick);
         match input {
             Input::Message(envelope) => self.consensus.handle(now, raft::Input::Message(envelope)),
             Input::Persisted(ticket) => self.consensus.handle(now, raft::Input::Persisted(ticket)),
@@ -143,6 +161,10 @@ impl Node {
             }
         }
         self.found_cluster(now);
+        self.follow_leadership(now);
+        if is_tick {
+            self.tend_leases(now);
+        }
         self.release_reads();
         self.give_up_on_lost_leadership();
         self.answer_transfers();
@@ -164,7 +186,7 @@ impl Node {
         if let Some(deadline) = self.waiting.next_deadline() {
             timeout = timeout.min(deadline);
         }
-        timeout
+        timeout.min(self.leases_due())
     }
 
     /// How consensus stands.
@@ -210,6 +232,9 @@ impl Node {
         }
         match &call.request {
             Request::Range(_) => self.start_read(now, id, &call),
+            Request::LeaseKeepAlive(_)
+            | Request::LeaseTimeToLive { .. }
+            | Request::LeaseList(_) => self.ask_leases(now, id, &call),
             Request::Txn(txn) if txn.is_read_only() => self.start_read(now, id, &call),
             Request::MoveLeader { target } => {
                 match self.consensus.transfer(now, *target) {
@@ -223,7 +248,11 @@ impl Node {
             | Request::DeleteRange(_)
             | Request::OpenSession
             | Request::Compact(_)
-            | Request::Txn(_) => {
+            | Request::Txn(_)
+            | Request::LeaseGrant(_)
+            | Request::LeaseRevoke(_)
+            | Request::LeaseUpdateTtl { .. }
+            | Request::PutWithNewLease(..) => {
                 self.start_write(now, id, &call, deadline);
             }
             Request::Status
@@ -307,6 +336,10 @@ impl Node {
             self.founded |= self.founding == Some(id);
             // The reply to a retry is the first one, of an earlier revision.
             self.revision = self.revision.max(reply.revision);
+            for change in &reply.leases {
+                self.leases.tracker.apply(now, *change);
+            }
+            self.leases.tracker.landed(id.index);
             self.answer_write(id, reply);
         }
         self.applied = last;
@@ -325,6 +358,7 @@ impl Node {
                 raft::Output::Permit(read, permit) => self.permit_read(RequestId(read.0), permit),
                 raft::Output::RefuseRead(read, refusal) => {
                     let id = RequestId(read.0);
+                    self.leases.forget(id);
                     if !self.waiting.take_read(id) {
                         continue;
                     }

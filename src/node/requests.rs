@@ -219,6 +219,18 @@ impl Node {
                 session: call.session,
                 operation: Operation::Compact(*compaction),
             },
+            Request::LeaseGrant(_)
+            | Request::LeaseRevoke(_)
+            | Request::LeaseUpdateTtl { .. }
+            | Request::PutWithNewLease(..) => match self.lease_operation(&call.request) {
+                Ok(operation) => Command::Write {
+                    session: call.session,
+                    operation,
+                },
+                Err(refusal) => {
+                    return self.outputs.push_back(Output::Reply(id, Err(refusal)));
+                }
+            },
             _ => Command::OpenSession {
                 sessions_max: self.options.sessions_max,
             },
@@ -227,6 +239,23 @@ impl Node {
             Ok(entry) => self.waiting.add_write(entry, id, deadline),
             Err(refused) => self.refuse_because(id, refused),
         }
+    }
+
+    /// What a write of leases is in the log.
+    fn lease_operation(&self, request: &Request) -> Result<Operation, Error> {
+        Ok(match request {
+            Request::LeaseGrant(grant) => Operation::LeaseGrant(self.leases.grant(grant)?),
+            Request::LeaseRevoke(lease) => Operation::LeaseRevoke(*lease),
+            Request::LeaseUpdateTtl { lease, ttl_ms } => Operation::LeaseUpdateTtl {
+                lease: *lease,
+                ttl_ms: self.leases.ttl_ms(*ttl_ms)?,
+            },
+            Request::PutWithNewLease(grant, put) => Operation::PutWithNewLease {
+                grant: self.leases.grant(grant)?,
+                put: put.clone(),
+            },
+            _ => unreachable!("these are the writes of leases"),
+        })
     }
 
     /// A read that the session which received it could not answer: by the lease, or because the
@@ -247,6 +276,7 @@ impl Node {
             .add(id, deadline, What::Read(call.min_revision));
         if let Err(refused) = self.consensus.read(now, ReadId(id.0), mode) {
             self.waiting.take_read(id);
+            self.leases.forget(id);
             self.refuse_because(id, refused);
         }
     }
@@ -258,6 +288,9 @@ impl Node {
     /// Lets go the reads that the state machine has caught up with.
     pub(super) fn release_reads(&mut self) {
         while let Some((id, permit)) = self.waiting.take_released(self.applied, self.revision) {
+            if self.answer_lease_question(id, permit) {
+                continue;
+            }
             self.outputs.push_back(match permit {
                 Some(permit) => Output::Read(id, permit),
                 None => Output::CaughtUp(id),
@@ -294,6 +327,7 @@ impl Node {
     pub(super) fn expire_requests(&mut self, now: Instant) {
         let late = "the cluster did not finish the request within its deadline";
         while let Some((id, what)) = self.waiting.take_expired(now) {
+            self.leases.forget(id);
             let error = match what {
                 What::EarlyRead(revision) => Error::not_applied(
                     ErrorKind::FutureRevision,

@@ -1,5 +1,7 @@
 //! A node between invented disks, peers and clients.
 
+mod leases;
+
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
@@ -44,6 +46,7 @@ enum Answered {
     Reply(Box<Result<Response, Error>>),
     Permit(ReadPermit),
     CaughtUp,
+    Leases(AskedLeases),
 }
 
 impl Answered {
@@ -91,6 +94,7 @@ impl World {
                 waiting_max: 100,
                 sessions_max: 10,
                 session_idle_max: Duration::from_secs(600),
+                leases: LeaseOptions::DEFAULT,
                 seed: id.0,
             };
             adjust(&mut options);
@@ -183,6 +187,9 @@ impl World {
                 Output::FindIdleSessions { unused_since } => self.idle_asked.push(unused_since),
                 Output::Read(request, permit) => {
                     self.answers.insert(request, Answered::Permit(permit));
+                }
+                Output::ReadLeases(request, _, asked) => {
+                    self.answers.insert(request, Answered::Leases(asked));
                 }
                 Output::CaughtUp(request) => {
                     self.answers.insert(request, Answered::CaughtUp);

@@ -413,6 +413,15 @@ impl Consensus {
         }
     }
 
+    /// As leader: whether a quorum has answered a round so lately that a lease may rest on it,
+    /// whether or not one does.
+    pub(crate) fn has_quorum(&self, now: Instant) -> bool {
+        match &self.role {
+            RoleState::Leader(leader) => leader.lease.has_quorum(now),
+            _ => false,
+        }
+    }
+
     /// The term that it leads, if it does: less than all of [`Self::status`], for whoever asks often.
     pub(crate) fn leads_in(&self) -> Option<Term> {
         matches!(self.role, RoleState::Leader(_)).then_some(self.hard.term)

@@ -16,6 +16,7 @@ use super::outbox::Delivery;
 use super::outbox::Outbox;
 use crate::api::Call;
 use crate::node::Input;
+use crate::node::LeaseCounts;
 use crate::node::Node;
 use crate::node::Output;
 use crate::raft::Entry;
@@ -78,6 +79,9 @@ pub(crate) trait Sinks: Send {
     fn proven(&mut self);
     /// Proof came that an assumption about clocks failed (P37). Called once.
     fn lease_tripped(&mut self);
+    /// Client leases were granted or ended, or deadlines began anew; so many exist, and so many are
+    /// due.
+    fn leases_changed(&mut self, _counts: &LeaseCounts, _leases: usize, _expiring: usize) {}
 }
 
 /// The loop's state.
@@ -185,6 +189,9 @@ impl<S: Sinks> Driver<S> {
                 }
                 Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
                 Output::CaughtUp(id) => self.answer(id, Delivery::CaughtUp),
+                Output::ReadLeases(id, permit, asked) => {
+                    self.answer(id, Delivery::Leases(permit, asked));
+                }
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
             }
         }
@@ -206,6 +213,12 @@ impl<S: Sinks> Driver<S> {
         if !self.lease_tripped && self.node.consensus().lease_tripped() {
             self.lease_tripped = true;
             self.sinks.lease_tripped();
+        }
+        let counts = self.node.take_lease_counts();
+        if counts != LeaseCounts::default() {
+            let tracker = self.node.lease_tracker();
+            let (leases, expiring) = (tracker.len(), tracker.expiring());
+            self.sinks.leases_changed(&counts, leases, expiring);
         }
         let status = self.node.status();
         let before = self.status.load();
@@ -279,6 +292,7 @@ mod tests {
             waiting_max: 16,
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
+            leases: crate::node::LeaseOptions::DEFAULT,
             seed: 1,
         }
     }
@@ -298,6 +312,7 @@ mod tests {
             let reply = crate::kv::Reply {
                 revision: 1,
                 result: Ok(None),
+                leases: Vec::new(),
             };
             let replies = entries
                 .into_iter()

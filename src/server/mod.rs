@@ -1,6 +1,7 @@
 //! The shell around a node: what is neither consensus nor state machine.
 
 pub mod admin;
+mod attempt;
 mod budget;
 pub mod config;
 mod directory;

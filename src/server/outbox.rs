@@ -13,6 +13,7 @@ use std::task::Waker;
 use super::budget::ScanPlace;
 use crate::api::Error;
 use crate::api::Response;
+use crate::node::AskedLeases;
 use crate::raft::ReadPermit;
 use crate::sync::Mutex;
 use crate::sync::MutexGuard;
@@ -26,6 +27,9 @@ pub(crate) enum Delivery {
     Permit(ReadPermit),
     /// It is a read that asked for nothing but a revision, which the store has reached.
     CaughtUp,
+    /// It is a question about leases, and may look at the store now: for these, and on this permit,
+    /// if it needed one.
+    Leases(Option<ReadPermit>, AskedLeases),
     /// It was a scan. Its place is free once the client has been sent what it found.
     Scanned(Result<Response, Error>, ScanPlace),
 }

@@ -10,6 +10,7 @@
 //! ([`budget`](super::budget)), replies by what is written before more is taken in.
 
 mod leased;
+mod leases;
 mod scans;
 mod status;
 mod stream;

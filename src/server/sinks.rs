@@ -24,6 +24,7 @@ use super::state_thread::Work;
 use super::vitals::Vitals;
 use crate::log::LogError;
 use crate::node::Input;
+use crate::node::LeaseCounts;
 use crate::raft::Entry;
 use crate::raft::Envelope;
 use crate::raft::Message;
@@ -133,6 +134,21 @@ impl Sinks for Hands {
                 %error,
                 "{} cannot be removed: after a restart this member asks its peers again",
                 self.unproven_mark.display()
+            );
+        }
+    }
+
+    fn leases_changed(&mut self, counts: &LeaseCounts, leases: usize, expiring: usize) {
+        let metrics = &self.metrics.leases;
+        metrics.changed(counts);
+        metrics.leases.set(leases as f64);
+        metrics.expiring.set(expiring as f64);
+        if counts.expired + counts.revoked > 0 {
+            tracing::debug!(
+                node = %self.name,
+                expired = counts.expired,
+                revoked = counts.revoked,
+                "client leases ended"
             );
         }
     }

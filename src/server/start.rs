@@ -25,6 +25,8 @@ use tokio::sync::watch;
 
 use super::admin::AdminError;
 use super::admin::AdminServer;
+use super::attempt;
+use super::attempt::Attempt;
 use super::budget::ByteBudget;
 use super::config::Config;
 use super::config::TlsFiles;
@@ -72,6 +74,7 @@ use crate::api::MemberInfo;
 use crate::api::Request;
 use crate::clock::SystemClock;
 use crate::kv;
+use crate::kv::LeaseTerms;
 use crate::log::Log;
 use crate::log::LogError;
 use crate::log::LogOptions;
@@ -284,13 +287,15 @@ impl Server {
                 waiting_max: WAITING_MAX,
                 sessions_max: SESSIONS_MAX,
                 session_idle_max: SESSION_IDLE_MAX,
+                leases: config.leases,
                 seed: seed(started, member_id),
             },
             found.restored,
             found.founded,
             found.store.reader().revision(),
             started,
-        );
+        )
+        .with_leases(found.leases);
 
         let transport_stats = Arc::new(TransportStats::default());
         let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
@@ -673,6 +678,7 @@ struct Found {
     store: StateStore,
     restored: crate::raft::Restored,
     founded: bool,
+    leases: Vec<LeaseTerms>,
     quarantine_warning: Option<String>,
     warnings: Vec<String>,
 }
@@ -727,14 +733,25 @@ impl Found {
             warnings.push(set_aside(&state_path, why.trim())?);
             std::fs::remove_file(&mark).map_err(io_error("removing the mark of damage"))?;
         }
-        let store = match StateStore::open(&state_path, &store_options) {
+        let marking = || io_error("marking the opening of the state");
+        let (attempt, lost) = Attempt::begin(&state_path).map_err(marking())?;
+        if whole && lost >= attempt::PROOF {
+            let why = format!("opening it ended this process {lost} times in a row");
+            warnings.push(set_aside(&state_path, &why)?);
+        }
+        let opened = StateStore::open(&state_path, &store_options);
+        attempt.end().map_err(marking())?;
+        let store = match opened {
             Err(error) if error.is_damage() && whole => {
                 warnings.push(set_aside(&state_path, &error.to_string())?);
                 StateStore::open(&state_path, &store_options)?
             }
             opened => opened?,
         };
-        let founded = kv::cluster_info(&store.reader().snapshot()?)?.is_some();
+        let snapshot = store.reader().snapshot()?;
+        let founded = kv::cluster_info(&snapshot)?.is_some();
+        let leases = kv::lease_terms(&snapshot)?;
+        drop(snapshot);
         let configuration = Configuration {
             voters: config
                 .initial_members
@@ -758,6 +775,7 @@ impl Found {
             store,
             restored,
             founded,
+            leases,
             quarantine_warning,
             warnings,
         })

@@ -438,7 +438,13 @@ impl FrameReader {
         if self.partial.len() < checked.frame_bytes {
             return Ok(None);
         }
-        let whole = std::mem::take(&mut self.partial).freeze();
+        let whole = std::mem::take(&mut self.partial);
+        // A small frame must not hold on to the room in which it was gathered.
+        let whole = if whole.capacity() > 2 * whole.len() {
+            Bytes::copy_from_slice(&whole)
+        } else {
+            whole.freeze()
+        };
         checked.open(whole).map(Some)
     }
 

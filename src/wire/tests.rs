@@ -212,7 +212,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (encoded(&welcome()), "070000000201004ff372bd00017702026e32"),
         (
             encoded(&put_frame(1, 3)),
-            "16000000030100ca5030ea01d00f000001ac02020101036b657903767676010000",
+            "170000000301007b17399501d00f000001ac02020101036b65790376767601000000",
         ),
         (
             encoded(&get_frame()),
@@ -270,6 +270,22 @@ fn a_frame_that_arrives_in_one_piece_is_not_copied() {
     reader.push(chunk.clone());
     let frame = reader.next_frame().unwrap().unwrap();
     assert_eq!(frame.body.as_ptr(), chunk[HEADER_BYTES..].as_ptr());
+    assert_eq!(reader.buffered_bytes(), 0);
+}
+
+#[test]
+fn a_small_frame_that_arrived_in_two_pieces_holds_no_more_than_itself() {
+    let bytes = encoded(&put_frame(1, 10));
+    let mut reader = FrameReader::new(Door::Server, LIMITS);
+    let frame = [bytes.slice(..20), bytes.slice(20..)].map(|piece| {
+        reader.push(piece);
+        reader.next_frame().unwrap()
+    });
+    let [None, Some(frame)] = frame else {
+        panic!("the second piece ends the frame");
+    };
+    let held = frame.body.try_into_mut().unwrap();
+    assert!(held.capacity() <= 2 * bytes.len(), "{}", held.capacity());
     assert_eq!(reader.buffered_bytes(), 0);
 }
 

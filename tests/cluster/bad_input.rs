@@ -319,6 +319,40 @@ fn flip_in_the_middle_of_the_log(data_dir: &Path) {
     fs::write(&segment, bytes).unwrap();
 }
 
+/// The storage engine cannot report every damage: here it aborts, and no start can know better than
+/// by what became of those before it.
+#[test]
+fn a_state_whose_opening_ends_the_process_is_set_aside_and_rebuilt() {
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.cli(&["put", "k", "v"]).0, 0);
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    let data_dir = cluster.nodes[0].data_dir.clone();
+    for entry in fs::read_dir(data_dir.join("state/db/keyspaces/1")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.file_name().unwrap().to_str().unwrap().starts_with('v') {
+            let mut bytes = fs::read(&file).unwrap();
+            // Where its table of contents lies.
+            bytes[8] ^= 0x80;
+            fs::write(&file, bytes).unwrap();
+        }
+    }
+    for start in 1..=2 {
+        cluster.nodes[0].start();
+        let code = cluster.nodes[0].wait_for_exit();
+        assert_eq!(code, -1, "start {start} ends by a signal");
+    }
+    cluster.nodes[0].start();
+    cluster.wait_for_lease();
+    let said = cluster.nodes[0].log_text();
+    assert!(said.contains("2 times in a row"), "{said}");
+    assert!(said.contains("rebuilt from the log"), "{said}");
+    assert!(data_dir.join("state.damaged-1").exists());
+    let (code, found, _) = cluster.cli(&["get", "k", "--print-value-only"]);
+    assert_eq!((code, found.trim()), (0, "v"));
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    assert!(!data_dir.join("state.opening").exists());
+}
+
 #[test]
 fn a_configuration_that_cannot_work_names_the_line_and_the_way_out() {
     let mut cluster = Cluster::prepare(1);

@@ -13,6 +13,7 @@ mod crashes;
 mod embedded;
 mod harness;
 mod hostile;
+mod leases;
 mod life;
 mod reads;
 mod transactions;

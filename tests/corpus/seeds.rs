@@ -20,6 +20,8 @@ use leasehold::api::Event;
 use leasehold::api::EventKind;
 use leasehold::api::KeyRange;
 use leasehold::api::KeyValue;
+use leasehold::api::LeaseGrantRequest;
+use leasehold::api::LeaseRef;
 use leasehold::api::MemberInfo;
 use leasehold::api::PutRequest;
 use leasehold::api::RangeRequest;
@@ -35,6 +37,9 @@ use leasehold::api::TxnRequest;
 use leasehold::api::WatchMessage;
 use leasehold::api::WatchRequest;
 use leasehold::kv::Command;
+use leasehold::kv::LeaseGrant;
+use leasehold::kv::LeaseMark;
+use leasehold::kv::LeaseMarkKind;
 use leasehold::kv::Operation;
 use leasehold::raft::Append;
 use leasehold::raft::Appended;
@@ -369,6 +374,32 @@ fn messages() -> Vec<Seed> {
             "txn",
             body(1, &call(Request::Txn(txn()))),
         ),
+        seed(
+            "client_messages",
+            "lease_keep_alive",
+            body(
+                1,
+                &call(Request::LeaseKeepAlive(vec![
+                    LeaseRef::id(2),
+                    LeaseRef::id(-3),
+                ])),
+            ),
+        ),
+        seed(
+            "client_messages",
+            "put_with_new_lease",
+            body(
+                1,
+                &call(Request::PutWithNewLease(
+                    LeaseGrantRequest {
+                        ttl_ms: 9,
+                        name: "n".to_owned(),
+                        ..LeaseGrantRequest::default()
+                    },
+                    put(),
+                )),
+            ),
+        ),
         // As much memory as a transaction can be made to take.
         seed(
             "client_messages",
@@ -502,6 +533,45 @@ fn commands() -> Vec<Seed> {
             write(Operation::Compact(CompactionRequest { revision: 2 })),
         ),
         seed("commands", "txn", write(Operation::Txn(txn()))),
+        seed(
+            "commands",
+            "lease_grant",
+            write(Operation::LeaseGrant(LeaseGrant {
+                id: 2,
+                ttl_ms: 500,
+                requested_ttl_ms: 1,
+                name: "n".to_owned(),
+                owner: "o".to_owned(),
+                granted_at_ms: 7,
+                leases_max: 9,
+            })),
+        ),
+        seed(
+            "commands",
+            "lease_revoke",
+            write(Operation::LeaseRevoke(LeaseRef::id(2))),
+        ),
+        seed(
+            "commands",
+            "lease_expire",
+            Command::ExpireLeases {
+                term: Term(3),
+                leases: vec![LeaseRef::id(2), LeaseRef::id(4)],
+            }
+            .encode(),
+        ),
+        seed(
+            "commands",
+            "lease_mark",
+            Command::MarkLeases {
+                term: Term(3),
+                marks: vec![LeaseMark {
+                    lease: LeaseRef::id(2),
+                    kind: LeaseMarkKind::Remaining(9),
+                }],
+            }
+            .encode(),
+        ),
         seed(
             "commands",
             "open",
@@ -761,8 +831,21 @@ fn log_files() -> Vec<Seed> {
     const LOSE: &[u8] = &[1, 0, 0, 4];
     const FORGE_OPENING: &[u8] = &[0, 33, 6, 7, 2, 177];
     const FORGE_VOTE: &[u8] = &[2, 1, 28, 7, 2, 176];
+    const BLANKED_CUT: &[u8] = &[
+        5, 242, 250, 143, 143, 255, 255, 255, 21, 21, 21, 21, 255, 255, 255, 255, 255, 255, 255,
+        20, 223, 223, 223, 223, 0, 3, 70, 4, 5, 0, 17, 5, 0, 93, 1, 41, 3, 33, 4, 2, 177,
+    ];
+    const ROT_OTHER_VOTE: &[u8] = &[2, 65, 20, 0, 3];
     let life = [
         APPEND, VOTE, APPEND, LARGE, PREPARE, REPLACE, MARK, LARGE, REOPEN, APPEND, END,
+    ]
+    .concat();
+    let forged_term = [
+        &[5, 0, 1, 1, 2, 0, 4, 2, 4],
+        APPEND,
+        END,
+        FORGE_VOTE,
+        ROT_OTHER_VOTE,
     ]
     .concat();
     let with = |changes: &[&[u8]]| [&life, changes.concat().as_slice()].concat();
@@ -774,6 +857,10 @@ fn log_files() -> Vec<Seed> {
         seed("log_files", "lost", with(&[LOSE])),
         seed("log_files", "forged_opening", with(&[FORGE_OPENING])),
         seed("log_files", "forged_vote", with(&[FORGE_VOTE, FLIP])),
+        // A vote of the last term that a number can name: no election can follow it.
+        seed("log_files", "forged_term", forged_term),
+        // The only sector of the last batch, and with it a cut: what it replaced shows again (A24).
+        seed("log_files", "blanked_cut", BLANKED_CUT),
     ]
 }
 

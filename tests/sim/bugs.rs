@@ -46,6 +46,8 @@ use cases::WITHOUT;
 enum Aim {
     /// As the seed draws them.
     Drawn,
+    /// The same, with holders of client leases.
+    Holders,
     /// One play of `schedule.rs`, over and over.
     Play(u64),
     /// The same with five nodes.
@@ -66,6 +68,11 @@ impl Aim {
     fn options(self, seed: u64) -> Options {
         let play = match self {
             Self::Drawn => return Options::draw(seed, None, None),
+            Self::Holders => {
+                let mut options = Options::draw(seed, None, None);
+                options.holders = 6;
+                return options;
+            }
             Self::Play(play)
             | Self::PlayOfFive(play)
             | Self::PlayPreempted(play)
@@ -92,7 +99,7 @@ impl Aim {
                 let other = options.other_timing.unwrap_or_else(|| options.retimed());
                 options.other_timing = Some(other);
             }
-            Self::Drawn | Self::Play(_) => {}
+            Self::Drawn | Self::Holders | Self::Play(_) => {}
         }
         options
     }
@@ -111,13 +118,14 @@ impl Aim {
         let plays = kinds
             .iter()
             .flat_map(|kind| (0..crate::schedule::PLAYS).map(kind));
-        let mut all = plays.chain([Self::Drawn]);
+        let mut all = plays.chain([Self::Drawn, Self::Holders]);
         all.find(|aim| aim.name() == name)
     }
 
     fn name(self) -> String {
         match self {
             Self::Drawn => "as drawn".to_owned(),
+            Self::Holders => "as drawn, six holders of leases".to_owned(),
             Self::Play(play) => format!("play {play}"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),

@@ -262,6 +262,7 @@ impl World {
             }
             Output::Read(id, permit) => self.deliver(node, id, Delivery::Permit(permit)),
             Output::CaughtUp(id) => self.deliver(node, id, Delivery::CaughtUp),
+            Output::ReadLeases(..) => unreachable!("nobody lists leases here"),
             Output::FindIdleSessions { unused_since } => {
                 self.schedule_work(20 * US, node, Work::StateFindsIdle(unused_since));
             }

@@ -57,6 +57,7 @@ mod dice;
 mod disk;
 mod driver;
 mod history;
+mod holders;
 mod machine;
 mod many;
 mod marks;

@@ -76,6 +76,8 @@ marks! {
     SessionForgotten,
     SentToTheLeader,
     NoLeaderKnown,
+    LeaseRenewed,
+    RenewalUndecided,
     // Checkers that had something to judge.
     RivalLeaseJudged,
     SucceededLeaderJudged,
@@ -98,6 +100,9 @@ marks! {
     FailedSwapCheckedAgainstLog,
     PairCheckedAgainstLog,
     PairOfReadsCheckedAgainstLog,
+    LeaseEndJudged,
+    LeaseLossJudged,
+    KeyOfLeaseCheckedAgainstLog,
 }
 
 /// What a few hundred seeds may miss.

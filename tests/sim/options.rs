@@ -96,6 +96,8 @@ pub(crate) struct Options {
     /// Clients that keep asking the same node, one for each, at most this often.
     pub(crate) probe_every: Option<Nanos>,
     pub(crate) keys: u64,
+    /// Holders of client leases.
+    pub(crate) holders: usize,
     pub(crate) sessions_idle_max: Duration,
     /// Nodes keep their logs with `log::Log`, over its own simulated disk.
     pub(crate) real_log: bool,
@@ -121,6 +123,7 @@ impl Options {
         let timing = draw_timing(&mut dice);
         let length = dice.between(8, 24);
         let mut retimed = Dice::new(seed, "retimed", 0);
+        let mut held = Dice::new(seed, "holders", 0);
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
         Self {
             seed,
@@ -141,6 +144,7 @@ impl Options {
             batch_max: *dice.pick(&[1, 2, 3, 64, 64]),
             probe_every: dice.chance(0.8).then(|| dice.spread(2 * MS, 60 * MS)),
             keys: dice.between(1, 8),
+            holders: *held.pick(&[0, 0, 0, 1, 2, 4]),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
             real_log: dice.chance(0.25),
             schedule: None,
@@ -185,6 +189,7 @@ impl Options {
             batch_max: 64,
             probe_every: None,
             keys: 3,
+            holders: 0,
             sessions_idle_max: Duration::from_secs(3600),
             real_log: true,
             schedule: None,

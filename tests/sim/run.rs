@@ -36,6 +36,7 @@ pub(crate) fn run(options: Options) -> Report {
     world.run_until(faulty_for);
     world.heal();
     world.must_be_well();
+    world.leases_must_end();
     world.finish()
 }
 
@@ -96,6 +97,29 @@ impl World {
                 return self.unwell("replicas did not become equal");
             }
             self.run_until(self.now + 10 * MS);
+        }
+    }
+
+    /// C2: nobody renews any more, so every lease ends, and what hung on it goes.
+    pub(crate) fn leases_must_end(&mut self) {
+        let longest = nanos(Duration::from_millis(4_000));
+        let deadline = self.now + longest + longest / 10 + WELL_WITHIN;
+        let some_left = |world: &Self| {
+            let progress = |node: usize| kv::progress(&world.machines[node].disk.store);
+            (0..world.machines.len()).any(|node| progress(node).is_ok_and(|at| at.leases > 0))
+        };
+        while some_left(self) && self.judge.violation().is_none() {
+            if self.now >= deadline {
+                return self.unwell("a lease that nobody renews did not end");
+            }
+            self.run_until(self.now + 50 * MS);
+        }
+        for node in 0..self.machines.len() {
+            let store = &self.machines[node].disk.store;
+            let progress = kv::progress(store).expect("memory does not fail");
+            if kv::leases_are_sound(store, &progress) != Ok(true) {
+                return self.unwell("a store counts leases that are not there");
+            }
         }
     }
 

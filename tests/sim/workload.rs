@@ -382,7 +382,13 @@ impl World {
 
     /// A session answers a frame: on its way to the client.
     pub(crate) fn reply(&mut self, node: usize, frame: u64, result: Result<Response, Error>) {
+        if self.machines[node].client_cuts == 0 && self.reply_to_holder(frame, &result) {
+            return;
+        }
         let client = (frame & 0xff) as usize;
+        if client >= self.workload.clients.len() {
+            return;
+        }
         let delay = {
             let dice = &mut self.workload.clients[client].dice;
             dice.between(20 * US, 3 * MS)
@@ -563,7 +569,7 @@ impl World {
                     revision,
                     path: read.path,
                     leased: !read.lease_remaining.is_zero(),
-                    found: range.kvs.iter().map(found).collect(),
+                    found: range.kvs.iter().filter(is_ours).map(found).collect(),
                 }
             }
             ResponseBody::Txn(txn) => match (response.header.read, txn.succeeded) {
@@ -585,7 +591,14 @@ impl World {
             | ResponseBody::LeaderLeaseReport(_)
             | ResponseBody::Watch
             | ResponseBody::WatchCancel
-            | ResponseBody::WatchProgress => Fate::Unknown,
+            | ResponseBody::WatchProgress
+            | ResponseBody::LeaseGrant(_)
+            | ResponseBody::LeaseRevoke(_)
+            | ResponseBody::LeaseKeepAlive(_)
+            | ResponseBody::LeaseTimeToLive(_)
+            | ResponseBody::LeaseList(_)
+            | ResponseBody::LeaseUpdateTtl { .. }
+            | ResponseBody::PutWithNewLease(_) => Fate::Unknown,
         };
         this.remember(&fate);
         self.client_finishes(client, fate);
@@ -717,6 +730,11 @@ fn request(operation: Option<(u64, Action)>) -> Request {
             Request::Txn(TxnRequest::new().and_then([get(one), TxnOp::txn(second)]))
         }
     }
+}
+
+/// Holders of leases have keys of their own.
+fn is_ours(kv: &&KeyValue) -> bool {
+    history::key(&kv.key).is_some()
 }
 
 /// One key as a reply has it.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use leasehold::api::Call;
 use leasehold::api::Error;
@@ -14,6 +15,7 @@ use leasehold::api::MemberInfo;
 use leasehold::api::Response;
 use leasehold::kv;
 use leasehold::node::Input;
+use leasehold::node::LeaseOptions;
 use leasehold::node::Node;
 use leasehold::node::NodeOptions;
 use leasehold::node::Output;
@@ -35,6 +37,7 @@ use crate::clock::US;
 use crate::dice::Dice;
 use crate::disk::Ending;
 use crate::disk::SimDisk;
+use crate::holders::Holder;
 use crate::machine::Driver;
 use crate::machine::LogThread;
 use crate::machine::Machine;
@@ -71,6 +74,10 @@ pub(crate) enum Event {
     FaultEnds(usize),
     /// A process that was told to retire is gone.
     Retired(usize, u64),
+    /// A holder of leases is free to act, if nothing was scheduled for it since.
+    Holder(usize, u64),
+    HolderTires(usize, u64),
+    HolderHears(usize, u64, Box<Result<Response, Error>>),
 }
 
 impl Event {
@@ -87,6 +94,9 @@ impl Event {
             Self::FaultBegins(fault) => (7, *fault as u64),
             Self::FaultEnds(fault) => (8, *fault as u64),
             Self::Retired(node, life) => (9, life << 8 | *node as u64),
+            Self::Holder(holder, turn) => (10, turn << 8 | *holder as u64),
+            Self::HolderTires(holder, attempt) => (11, attempt << 8 | *holder as u64),
+            Self::HolderHears(holder, attempt, _) => (12, attempt << 8 | *holder as u64),
         };
         of << 8 | kind
     }
@@ -155,6 +165,7 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) nemesis: Nemesis,
     pub(crate) workload: Workload,
+    pub(crate) holders: Vec<Holder>,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
     /// What a node puts out, while it is carried away.
@@ -194,6 +205,7 @@ impl World {
             network,
             nemesis: Nemesis::new(&options),
             workload: Workload::new(&options),
+            holders: Holder::all(&options),
             judge: Judge::new(&options),
             trace: Trace::new(options.readable, options.aloud),
             outputs: Vec::new(),
@@ -208,6 +220,7 @@ impl World {
         }
         world.nemesis_starts();
         world.clients_start();
+        world.holders_start();
         world
     }
 
@@ -287,6 +300,11 @@ impl World {
             Event::ClientRetries(client, attempt) => self.client_retries(client, attempt),
             Event::ClientAnswer(client, attempt, result) => {
                 self.client_hears(client, attempt, *result);
+            }
+            Event::Holder(holder, turn) => self.holder_acts(holder, turn),
+            Event::HolderTires(holder, attempt) => self.holder_tires(holder, attempt),
+            Event::HolderHears(holder, attempt, result) => {
+                self.holder_hears(holder, attempt, *result);
             }
             Event::FaultBegins(fault) => self.fault_begins(fault),
             Event::FaultEnds(fault) => self.fault_ends(fault),
@@ -370,13 +388,16 @@ impl World {
             waiting_max: 1024,
             sessions_max: 1024,
             session_idle_max: self.options.sessions_idle_max,
+            leases: LEASES,
             seed,
         };
         // A state ahead of the log is proof of damage, too (A11).
         let ahead = restored.applied.0 > restored.entries.len() as u64;
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
+        let leases = kv::lease_terms(&machine.disk.store).expect("memory does not fail");
         let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
+        let node_value = node_value.with_leases(leases);
         self.judge.started(node, now, &machine.disk, &timing);
         let published = node_value.published();
         machine.process = Some(Process {
@@ -444,6 +465,13 @@ impl World {
         progress.expect("memory does not fail").applied.index
     }
 }
+
+/// Checkpoints as often as faults, so that they meet.
+const LEASES: LeaseOptions = LeaseOptions {
+    checkpoint_min_ttl: Duration::from_millis(1_500),
+    checkpoint_interval: Duration::from_millis(200),
+    ..LeaseOptions::DEFAULT
+};
 
 /// The cluster of every run.
 pub(crate) const CLUSTER: ClusterId = ClusterId(0x5eed);

@@ -202,10 +202,11 @@ impl Truth {
         }
     }
 
-    /// Whether the last batch, and with it a cut, may have been taken for torn.
+    /// Whether the last batch, and with it a cut, may have been taken for torn, or for never written
+    /// if it was a single sector (A24).
     fn lost_a_cut(&self, found: &Recovery, damage: &Changes) -> bool {
-        let torn = matches!(found.verdict, Verdict::TornTailCut { .. });
-        torn && damage.blanked && self.unnamed.is_some()
+        let may_lack = matches!(found.verdict, Verdict::TornTailCut { .. } | Verdict::Clean);
+        may_lack && damage.blanked && self.unnamed.is_some()
     }
 }
 

@@ -334,7 +334,7 @@ impl World {
                     );
                     self.answered(id);
                 }
-                Output::CaughtUp(id) => self.answered(id),
+                Output::CaughtUp(id) | Output::ReadLeases(id, ..) => self.answered(id),
                 Output::FindIdleSessions { unused_since } => self.idle = Some(unused_since),
                 Output::Reply(id, result) => self.reply(id, &result),
             }
@@ -387,6 +387,7 @@ fn options(life: u64) -> NodeOptions {
         waiting_max: WAITING_MAX,
         sessions_max: 2,
         session_idle_max: Duration::from_secs(120),
+        leases: leasehold::node::LeaseOptions::DEFAULT,
         seed: life,
     }
 }

@@ -27,6 +27,13 @@ pub enum BenchCommand {
   leasehold bench mixed --reads 0.95 --distribution zipf
   leasehold bench mixed --reads 0.5 --rate 2000 -o table")]
     Mixed(MixedArgs),
+    /// Renew client leases
+    #[command(after_help = "Examples:
+  leasehold bench lease-keepalive --clients 64 --leases 10000
+  leasehold bench lease-keepalive --clients 64 --leases 10000 --batch 100
+
+A request renews as many leases as --batch says; what is reported is requests.")]
+    LeaseKeepalive(RenewalArgs),
     /// Measure how long nobody is answered while leadership changes hands
     #[command(after_help = "Examples:
   leasehold bench gap
@@ -37,6 +44,20 @@ pub enum BenchCommand {
 Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards. \
 Of a cluster that runs already it only moves the leader.")]
     Gap(GapArgs),
+}
+
+/// How leases are renewed.
+#[derive(Clone, Debug, Args)]
+pub struct RenewalArgs {
+    /// How many leases each connection holds
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub leases: u32,
+    /// How many of them a request renews
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub batch: u32,
+    /// The load.
+    #[command(flatten)]
+    pub load: LoadArgs,
 }
 
 /// How leadership changes hands, and how often.

@@ -5,6 +5,7 @@
 //! are bytes. `table` is for looking at many.
 
 mod json;
+pub mod leases;
 mod status;
 mod table;
 

@@ -26,6 +26,7 @@ pub(crate) struct Model {
     states: BTreeMap<i64, State>,
     changes: Vec<Change>,
     sessions: BTreeMap<SessionId, ModelSession>,
+    leases: BTreeMap<i64, ModelLease>,
     cluster: Option<ClusterInfo>,
 }
 
@@ -44,6 +45,16 @@ struct ModelSession {
     mark: u64,
     used: u64,
     replies: BTreeMap<u64, Verdict>,
+}
+
+/// A lease; its keys are those of the store that say so.
+#[derive(Clone, Debug)]
+struct ModelLease {
+    grant_index: u64,
+    name: String,
+    ttl_ms: u64,
+    promised_ms: u64,
+    checkpoint_ms: Option<u64>,
 }
 
 /// A reply without the sentences of its error.
@@ -88,6 +99,7 @@ impl Model {
             states: BTreeMap::from([(1, State::new())]),
             changes: Vec::new(),
             sessions: BTreeMap::new(),
+            leases: BTreeMap::new(),
             cluster: None,
         }
     }
@@ -122,7 +134,7 @@ impl Model {
             Command::Write {
                 session: None,
                 operation,
-            } => self.write(operation),
+            } => self.write(id, operation),
             Command::Write {
                 session: Some(call),
                 operation,
@@ -158,6 +170,117 @@ impl Model {
                 }
                 (self.revision, Ok(None))
             }
+            Command::ExpireLeases { term, leases } => {
+                for lease in leases {
+                    if term == id.term && self.find(lease).is_some() {
+                        let mut draft = self.draft();
+                        self.end(&mut draft, lease.id);
+                        self.adopt(draft);
+                    }
+                }
+                (self.revision, Ok(None))
+            }
+            Command::MarkLeases { term, marks } => {
+                for LeaseMark { lease, kind } in marks {
+                    let Some(found) = self.find(lease).filter(|_| term == id.term) else {
+                        continue;
+                    };
+                    match kind {
+                        LeaseMarkKind::Remaining(left) => found.checkpoint_ms = Some(left),
+                        LeaseMarkKind::Clear => found.checkpoint_ms = None,
+                        LeaseMarkKind::Settle { ttl_ms } if ttl_ms == found.ttl_ms => {
+                            found.promised_ms = 0;
+                        }
+                        LeaseMarkKind::Settle { .. } => {}
+                    }
+                }
+                (self.revision, Ok(None))
+            }
+            // No lease has so many keys here that its end would take a second step.
+            Command::ContinueLeaseEnds { .. } => (self.revision, Ok(None)),
+        }
+    }
+
+    fn draft(&self) -> Draft {
+        Draft {
+            main: self.revision + 1,
+            state: self.states[&self.revision].clone(),
+            changes: Vec::new(),
+        }
+    }
+
+    fn adopt(&mut self, draft: Draft) {
+        if !draft.changes.is_empty() {
+            self.revision = draft.main;
+            self.states.insert(draft.main, draft.state);
+            self.changes.extend(draft.changes);
+        }
+    }
+
+    fn find(&mut self, lease: LeaseRef) -> Option<&mut ModelLease> {
+        let found = self.leases.get_mut(&lease.id);
+        found.filter(|found| lease.grant_index == 0 || lease.grant_index == found.grant_index)
+    }
+
+    fn grant(&mut self, id: LogId, grant: &LeaseGrant) -> Result<LeaseGrantResponse, ErrorKind> {
+        let limit = grant.leases_max;
+        if self.leases.len() as u64 >= limit {
+            return Err(ErrorKind::LeaseLimit { limit });
+        }
+        let mut chosen = grant.id;
+        if chosen == 0 {
+            chosen = id.index.0 as i64;
+            while self.leases.contains_key(&chosen) {
+                chosen += 1 << 40;
+            }
+        }
+        let mut named = self.leases.values().filter(|_| !grant.name.is_empty());
+        if self.leases.contains_key(&chosen) || named.any(|lease| lease.name == grant.name) {
+            return Err(ErrorKind::LeaseExists);
+        }
+        let lease = ModelLease {
+            grant_index: id.index.0,
+            name: grant.name.clone(),
+            ttl_ms: grant.ttl_ms,
+            promised_ms: 0,
+            checkpoint_ms: None,
+        };
+        self.leases.insert(chosen, lease);
+        Ok(LeaseGrantResponse {
+            id: chosen,
+            grant_index: id.index.0,
+            ttl_ms: grant.ttl_ms,
+            requested_ttl_ms: grant.requested_ttl_ms,
+            name: grant.name.clone(),
+        })
+    }
+
+    /// Ends a lease and deletes its keys; says how many.
+    fn end(&mut self, draft: &mut Draft, id: i64) -> u64 {
+        self.leases.remove(&id);
+        let held = draft.state.values().filter(|kv| kv.lease == id);
+        let keys: Vec<Bytes> = held.map(|kv| kv.key.clone()).collect();
+        for key in &keys {
+            draft.set(key, None);
+        }
+        keys.len() as u64
+    }
+
+    fn target(&self, target: &LeaseTarget) -> Result<i64, ErrorKind> {
+        let by_name = |name: &String| {
+            let mut all = self.leases.iter();
+            all.find(|(_, lease)| lease.name == *name)
+                .map(|(id, _)| *id)
+        };
+        match target {
+            LeaseTarget::None => Ok(0),
+            LeaseTarget::Lease(lease) => match self.leases.get(&lease.id) {
+                Some(found) if lease.grant_index == 0 || lease.grant_index == found.grant_index => {
+                    Ok(lease.id)
+                }
+                _ => Err(ErrorKind::LeaseNotFound),
+            },
+            LeaseTarget::Name(name) => by_name(name).ok_or(ErrorKind::LeaseNotFound),
         }
     }
 
@@ -177,13 +300,13 @@ impl Model {
         if let Some(verdict) = session.replies.get(&call.sequence) {
             return verdict.clone();
         }
-        let verdict = self.write(operation);
+        let verdict = self.write(id, operation);
         let session = self.sessions.get_mut(&call.id).expect("it is there");
         session.replies.insert(call.sequence, verdict.clone());
         verdict
     }
 
-    fn write(&mut self, operation: Operation) -> Verdict {
+    fn write(&mut self, id: LogId, operation: Operation) -> Verdict {
         let mut draft = Draft {
             main: self.revision + 1,
             state: self.states[&self.revision].clone(),
@@ -196,6 +319,44 @@ impl Model {
             }
             Operation::Compact(request) => self.compact(request).map(|()| ResponseBody::Compact),
             Operation::Txn(request) => self.txn(&mut draft, &request).map(ResponseBody::Txn),
+            Operation::LeaseGrant(request) => {
+                self.grant(id, &request).map(ResponseBody::LeaseGrant)
+            }
+            Operation::LeaseRevoke(lease) => match self.find(lease) {
+                Some(_) => {
+                    let deleted = self.end(&mut draft, lease.id);
+                    Ok(ResponseBody::LeaseRevoke(LeaseRevokeResponse {
+                        deleted,
+                        is_partial: false,
+                    }))
+                }
+                None => Err(ErrorKind::LeaseNotFound),
+            },
+            Operation::LeaseUpdateTtl { lease, ttl_ms } => match self.find(lease) {
+                Some(found) => {
+                    let promised = found.promised_ms.max(found.ttl_ms);
+                    found.promised_ms = if promised > ttl_ms { promised } else { 0 };
+                    found.ttl_ms = ttl_ms;
+                    Ok(ResponseBody::LeaseUpdateTtl { ttl_ms })
+                }
+                None => Err(ErrorKind::LeaseNotFound),
+            },
+            Operation::PutWithNewLease { grant, put } => {
+                let leases = self.leases.clone();
+                let both = self.grant(id, &grant).and_then(|grant| {
+                    let put = PutRequest {
+                        lease: LeaseTarget::Lease(LeaseRef::id(grant.id)),
+                        ..put
+                    };
+                    let put = self.put(&mut draft, put)?;
+                    let both = PutWithNewLeaseResponse { grant, put };
+                    Ok(ResponseBody::PutWithNewLease(Box::new(both)))
+                });
+                if both.is_err() {
+                    self.leases = leases;
+                }
+                both
+            }
         };
         if result.is_ok() && !draft.changes.is_empty() {
             self.revision = draft.main;
@@ -207,9 +368,11 @@ impl Model {
     }
 
     fn put(&self, draft: &mut Draft, request: PutRequest) -> Result<PutResponse, ErrorKind> {
-        if request.key.is_empty() || request.ignore_value && !request.value.is_empty() {
+        let both = request.ignore_lease && request.lease != LeaseTarget::None;
+        if request.key.is_empty() || both || request.ignore_value && !request.value.is_empty() {
             return Err(ErrorKind::InvalidArgument);
         }
+        let mut lease = self.target(&request.lease)?;
         let old = draft.state.get(&request.key).cloned();
         let value = match &old {
             None if request.ignore_value || request.ignore_lease => {
@@ -218,13 +381,16 @@ impl Model {
             Some(old) if request.ignore_value => old.value.clone(),
             _ => request.value,
         };
+        if request.ignore_lease {
+            lease = old.as_ref().map_or(0, |old| old.lease);
+        }
         let new = KeyValue {
             key: request.key.clone(),
             value,
             create_revision: old.as_ref().map_or(draft.main, |old| old.create_revision),
             mod_revision: draft.main,
             version: old.as_ref().map_or(0, |old| old.version) + 1,
-            lease: 0,
+            lease,
         };
         draft.set(&request.key, Some(new));
         let prev_kv = old.filter(|_| request.prev_kv);
@@ -315,6 +481,25 @@ impl Model {
         assert_eq!(progress.compact_revision, self.compact_revision);
         assert_eq!(progress.sessions, self.sessions.len() as u64);
         assert_eq!(cluster_info(store).unwrap(), self.cluster);
+        assert!(leases_are_sound(store, &progress).unwrap());
+        let terms = lease_terms(store).unwrap();
+        let found: Vec<_> = terms
+            .iter()
+            .map(|terms| (terms.lease, terms.restart_ms))
+            .collect();
+        let expected = self.leases.iter().map(|(id, lease)| {
+            let grant_index = lease.grant_index;
+            let promised = lease.ttl_ms.max(lease.promised_ms);
+            let restart = lease.checkpoint_ms.unwrap_or(promised);
+            (
+                LeaseRef {
+                    id: *id,
+                    grant_index,
+                },
+                restart,
+            )
+        });
+        assert_eq!(found, expected.collect::<Vec<_>>());
         let kept: usize = self.sessions.values().map(|s| s.replies.len()).sum();
         assert_eq!(
             store.count(Space::Clients, &Span::all()).unwrap(),

@@ -21,6 +21,15 @@ pub(crate) enum Step {
         back: u64,
     },
     Bootstrap(u128),
+    /// By the leader of the entry's term, or of the one before.
+    Expire {
+        leases: Vec<LeaseRef>,
+        deposed: bool,
+    },
+    Mark {
+        marks: Vec<LeaseMark>,
+        deposed: bool,
+    },
     Noop,
     Garbage(Vec<u8>),
 }
@@ -31,6 +40,8 @@ pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
     let pick = |opened: &[u64], which: usize| SessionId(opened[which % opened.len()]);
     let mut entries = Vec::new();
     for (index, step) in (1u64..).zip(steps) {
+        // A new term now and then, as leaders come and go.
+        let term = 1 + index / 10;
         let command = match step {
             Step::Write { session, operation } => Some(Command::Write {
                 session: session.map(|(which, sequence, acknowledged)| SessionCall {
@@ -52,14 +63,21 @@ pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
                 cluster_id: ClusterId(*id),
                 members: vec![],
             })),
+            Step::Expire { leases, deposed } => Some(Command::ExpireLeases {
+                term: Term(term - u64::from(*deposed)),
+                leases: leases.clone(),
+            }),
+            Step::Mark { marks, deposed } => Some(Command::MarkLeases {
+                term: Term(term - u64::from(*deposed)),
+                marks: marks.clone(),
+            }),
             Step::Noop | Step::Garbage(_) => None,
         };
         let bytes = match step {
             Step::Garbage(bytes) => Some(Bytes::from(bytes.clone())),
             _ => command.map(|command| command.encode()),
         };
-        // A new term now and then, as leaders come and go.
-        let id = LogId::new(LogIndex(index), Term(1 + index / 10));
+        let id = LogId::new(LogIndex(index), Term(term));
         entries.push((id, bytes));
     }
     entries
@@ -81,15 +99,53 @@ pub(super) fn a_range() -> impl Strategy<Value = KeyRange> {
 
 fn a_put() -> impl Strategy<Value = PutRequest> {
     let flag = || prop_oneof![5 => Just(false), 1 => Just(true)];
-    (a_key(), a_key(), any::<bool>(), flag(), flag()).prop_map(
-        |(key, value, prev_kv, ignore_value, ignore_lease)| PutRequest {
+    let lease = prop_oneof![
+        4 => Just(LeaseTarget::None),
+        4 => a_lease().prop_map(LeaseTarget::Lease),
+        1 => a_name().prop_map(LeaseTarget::Name),
+    ];
+    (a_key(), a_key(), any::<bool>(), flag(), flag(), lease).prop_map(
+        |(key, value, prev_kv, ignore_value, ignore_lease, lease)| PutRequest {
             key,
             value,
             prev_kv,
             ignore_value,
             ignore_lease,
+            lease,
         },
     )
+}
+
+/// One that a grant may have chosen, or the index of an early entry; now and then only if it was
+/// granted there.
+fn a_lease() -> impl Strategy<Value = LeaseRef> {
+    let grant_index = prop_oneof![4 => Just(0u64), 1 => 1u64..20];
+    (1i64..9, grant_index).prop_map(|(id, grant_index)| LeaseRef { id, grant_index })
+}
+
+fn a_name() -> impl Strategy<Value = String> {
+    prop_oneof![Just("n".to_owned()), Just("m".to_owned())]
+}
+
+fn a_grant() -> impl Strategy<Value = LeaseGrant> {
+    let name = prop_oneof![3 => Just(String::new()), 1 => a_name()];
+    (0i64..7, 1u64..99, name, 3u64..6).prop_map(|(id, ttl_ms, name, leases_max)| LeaseGrant {
+        id,
+        ttl_ms,
+        requested_ttl_ms: ttl_ms,
+        name,
+        leases_max,
+        ..LeaseGrant::default()
+    })
+}
+
+fn a_mark() -> impl Strategy<Value = LeaseMark> {
+    let kind = prop_oneof![
+        (1u64..50).prop_map(LeaseMarkKind::Remaining),
+        Just(LeaseMarkKind::Clear),
+        (1u64..9).prop_map(|ttl_ms| LeaseMarkKind::Settle { ttl_ms }),
+    ];
+    (a_lease(), kind).prop_map(|(lease, kind)| LeaseMark { lease, kind })
 }
 
 fn a_delete() -> impl Strategy<Value = DeleteRangeRequest> {
@@ -112,7 +168,7 @@ fn a_compare() -> impl Strategy<Value = Compare> {
         (0i64..40).prop_map(CompareTarget::CreateRevision),
         (0i64..40).prop_map(CompareTarget::ModRevision),
         a_key().prop_map(CompareTarget::Value),
-        (0i64..2).prop_map(CompareTarget::Lease),
+        (0i64..9).prop_map(CompareTarget::Lease),
     ];
     (a_key(), a_range(), op, target).prop_map(|(key, range, op, target)| Compare {
         key,
@@ -155,6 +211,12 @@ fn an_operation() -> impl Strategy<Value = Operation> {
         4 => a_delete().prop_map(Operation::DeleteRange),
         6 => a_txn(2).prop_map(Operation::Txn),
         1 => compact,
+        5 => a_grant().prop_map(Operation::LeaseGrant),
+        2 => a_lease().prop_map(Operation::LeaseRevoke),
+        1 => (a_lease(), 1u64..9)
+            .prop_map(|(lease, ttl_ms)| Operation::LeaseUpdateTtl { lease, ttl_ms }),
+        2 => (a_grant(), a_put())
+            .prop_map(|(grant, put)| Operation::PutWithNewLease { grant, put }),
     ]
 }
 
@@ -175,6 +237,10 @@ pub(crate) fn programs(length: usize) -> impl Strategy<Value = Vec<Step>> {
         6 => numbered,
         2 => Just(Step::Open),
         1 => (0usize..5, 0u64..10).prop_map(|(which, back)| Step::Forget { which, back }),
+        2 => (prop::collection::vec(a_lease(), 1..4), any::<bool>())
+            .prop_map(|(leases, deposed)| Step::Expire { leases, deposed }),
+        1 => (prop::collection::vec(a_mark(), 1..4), any::<bool>())
+            .prop_map(|(marks, deposed)| Step::Mark { marks, deposed }),
         1 => (0u128..2).prop_map(Step::Bootstrap),
         1 => Just(Step::Noop),
         1 => prop::collection::vec(any::<u8>(), 0..12).prop_map(Step::Garbage),

@@ -400,6 +400,7 @@ fn a_put_may_keep_the_value_that_is_there() {
             prev_kv: true,
             ignore_value: true,
             ignore_lease: false,
+            lease: LeaseTarget::None,
         })
     };
     let (revision, _) = machine.write(keep("a", ""));
@@ -432,19 +433,17 @@ fn a_put_may_keep_the_value_that_is_there() {
 fn a_put_detaches_its_key_from_a_lease_unless_told_to_keep_it() {
     let mut machine = Machine::default();
     machine.put("a", "1");
-    // No command attaches a key yet, so a record is made by hand.
-    let attached = record::Record {
-        create_revision: 2,
-        mod_revision: 2,
-        version: 1,
-        lease: 77,
-        value: text("1"),
-    };
-    let mut hashed = hash::Hashed::begin(&mut machine.store).unwrap();
-    hashed
-        .put(Space::Current, text("a"), attached.encode())
-        .unwrap();
-    hashed.finish();
+    machine.write(Operation::LeaseGrant(LeaseGrant {
+        id: 77,
+        ttl_ms: 1,
+        leases_max: 1,
+        ..LeaseGrant::default()
+    }));
+    machine.write(Operation::Put(PutRequest {
+        key: text("a"),
+        lease: LeaseTarget::Lease(LeaseRef::id(77)),
+        ..PutRequest::default()
+    }));
     assert!(machine.holds(Compare::lease("a", CompareOp::Equal, 77)));
     machine.write(Operation::Put(PutRequest {
         key: text("a"),

@@ -24,6 +24,7 @@ pub use self::error::{At, ConfigError};
 use self::source::Values;
 use self::value::split_address;
 use crate::api::Limits;
+use crate::node::LeaseOptions;
 use crate::raft::Timing;
 use crate::raft::TimingError;
 use crate::raft::TimingOptions;
@@ -130,6 +131,31 @@ pub const SETTINGS: &[Setting] = &[
         "How far a machine's clock may run fast or slow, in millionths",
     ),
     setting(
+        "lease.min_ttl",
+        "500ms",
+        "A client lease that is asked for shorter is granted so long",
+    ),
+    setting(
+        "lease.tick",
+        "10ms",
+        "By so much the end of a client lease may be late",
+    ),
+    setting(
+        "lease.checkpoint_min_ttl",
+        "5m",
+        "Of client leases this long, what is left outlives their leader",
+    ),
+    setting(
+        "lease.checkpoint_interval",
+        "1m",
+        "How often that is written down",
+    ),
+    setting(
+        "lease.max_leases",
+        "1000000",
+        "Most client leases at a time",
+    ),
+    setting(
         "limits.max_request_bytes",
         "1.5MiB",
         "Largest request or reply",
@@ -227,6 +253,8 @@ pub struct Config {
     pub timing: Timing,
     /// What a request may cost.
     pub limits: Limits,
+    /// What client leases may be.
+    pub leases: LeaseOptions,
     /// Most requests of one connection under way at a time.
     pub inflight_max: usize,
     /// What watches may cost.
@@ -351,6 +379,7 @@ impl Config {
             initial_members,
             timing: timing(&values)?,
             limits,
+            leases: leases(&values)?,
             inflight_max: values.integer("limits.max_inflight", 1, 65_536)? as usize,
             watch: watch(&values)?,
             storage: storage(&values, &limits)?,
@@ -636,6 +665,27 @@ fn limits(values: &Values) -> Result<Limits, ConfigError> {
         request_bytes_max: request as usize,
         reply_bytes_max: request as usize,
         ..Limits::DEFAULT
+    })
+}
+
+fn leases(values: &Values) -> Result<LeaseOptions, ConfigError> {
+    let at_least = |key: &'static str, least: Duration| {
+        let duration = values.duration(key)?;
+        if duration < least {
+            return Err(ConfigError::Relation {
+                at: values.at_first_set(&[key]),
+                problem: format!("{key} = {duration:?} is too short: choose {least:?} or more"),
+            });
+        }
+        Ok(duration)
+    };
+    Ok(LeaseOptions {
+        ttl_min: at_least("lease.min_ttl", Duration::from_millis(100))?,
+        tick: at_least("lease.tick", Duration::from_millis(1))?,
+        checkpoint_min_ttl: at_least("lease.checkpoint_min_ttl", Duration::from_secs(1))?,
+        checkpoint_interval: at_least("lease.checkpoint_interval", Duration::from_secs(1))?,
+        leases_max: values.integer("lease.max_leases", 1, 100_000_000)?,
+        ..LeaseOptions::DEFAULT
     })
 }
 

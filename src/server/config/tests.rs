@@ -119,6 +119,7 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     assert_eq!(config.timing.max_drift_ppm, 20_000);
     assert!(config.timing.lease_enabled);
     assert_eq!(config.limits, Limits::DEFAULT);
+    assert_eq!(config.leases, LeaseOptions::DEFAULT);
     assert_eq!(config.inflight_max, 4_096);
     assert_eq!(config.storage.cache_bytes, 256 << 20);
     assert_eq!(config.storage.segment_bytes, 64 << 20);

@@ -18,6 +18,8 @@ use super::lease_invalid;
 use super::leased::Asked;
 use super::leased::Wish;
 use super::leased::wants_lease;
+use super::leases;
+use super::leases::LeaseQuestion;
 use super::not_readable;
 use super::scans::Query;
 use super::scans::Scan;
@@ -31,6 +33,7 @@ use crate::api::Outcome;
 use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
+use crate::api::ResponseBody;
 use crate::node::path_of;
 use crate::raft::ReadPermit;
 use crate::server::budget::ScanPlace;
@@ -87,12 +90,13 @@ struct Handed {
 }
 
 /// What its answer needs of it.
-enum What {
+pub(super) enum What {
     Read {
         query: Query,
         consistency: Consistency,
         min_revision: i64,
     },
+    Leases(LeaseQuestion),
     Other(&'static str),
 }
 
@@ -225,7 +229,10 @@ impl Session {
     }
 
     fn take_in_other(&mut self, frame: &Frame, stopping: bool) -> Result<(), WireError> {
-        let ClientFrame { request_id, call } = frame.decode()?;
+        let ClientFrame {
+            request_id,
+            mut call,
+        } = frame.decode()?;
         let method = call.request.method();
         if stopping {
             let error = Error::not_applied(
@@ -239,6 +246,7 @@ impl Session {
             self.reply(request_id, method, Err(error));
             return Ok(());
         }
+        leases::stamp(&mut call.request);
         match &call.request {
             Request::Status => {
                 let response = self.shared.status_response();
@@ -296,6 +304,11 @@ impl Session {
         self.shared.readable.load(Ordering::Acquire)
     }
 
+    /// Where scans of this connection wait for their turn.
+    pub(super) fn scan_places(&self) -> Arc<tokio::sync::Semaphore> {
+        self.shares.scans.clone()
+    }
+
     /// Has a read of many keys made.
     fn scan(&mut self, frame: u64, query: Query, call: Call) {
         let (consistency, min_revision) = (call.consistency, call.min_revision);
@@ -338,7 +351,10 @@ impl Session {
                 consistency: call.consistency,
                 min_revision: call.min_revision,
             },
-            None => What::Other(call.request.method()),
+            None => match LeaseQuestion::of(&call) {
+                Some(question) => What::Leases(question),
+                None => What::Other(call.request.method()),
+            },
         };
         if self.remember(frame, what, bytes) {
             let outbox = self.outbox.clone();
@@ -353,7 +369,7 @@ impl Session {
     /// Notes a request whose answer comes later; false if nothing more is to be done. A client that
     /// uses a number again while the first use waits gets one answer for both.
     #[must_use = "what is asked twice is done once"]
-    fn remember(&mut self, frame: u64, what: What, bytes: usize) -> bool {
+    pub(super) fn remember(&mut self, frame: u64, what: What, bytes: usize) -> bool {
         let share = self.shared.budget.take(bytes + REQUEST_BYTES);
         match (self.waiting.entry(frame), share) {
             (Entry::Occupied(_), _) => return false,
@@ -383,12 +399,24 @@ impl Session {
         match delivery {
             Delivery::Permit(permit) => self.release(arrived, frame, Some(permit), what),
             Delivery::CaughtUp => self.release(arrived, frame, None, what),
+            Delivery::Leases(permit, asked) => {
+                if let What::Leases(question) = what {
+                    self.release_leases(frame, permit, asked, question);
+                }
+            }
             Delivery::Reply(result) => {
                 if matches!(what, What::Read { .. }) {
                     let failures = &self.shared.metrics.reads.read_index_failures;
                     failures.increment(u64::from(result.is_err()));
                 }
                 let result = result.map_err(|error| self.shared.complete(error));
+                if let Ok(Response {
+                    body: ResponseBody::LeaseKeepAlive(kept),
+                    ..
+                }) = &result
+                {
+                    self.shared.metrics.leases.kept(kept);
+                }
                 self.measure(arrived, method);
                 self.reply(frame, method, result);
             }
@@ -499,6 +527,7 @@ impl What {
     fn method(&self) -> &'static str {
         match self {
             Self::Read { query, .. } => query.method(),
+            Self::Leases(question) => question.method(),
             Self::Other(method) => method,
         }
     }

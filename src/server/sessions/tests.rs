@@ -106,6 +106,7 @@ impl World {
             waiting_max: 16,
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
+            leases: crate::node::LeaseOptions::DEFAULT,
             seed: 1,
         };
         let restored = Restored {
@@ -409,7 +410,23 @@ async fn asked_aside(
     for (frame, delivery) in deliveries {
         world.session.give_out(frame, delivery);
     }
-    world.replies().pop().unwrap().result
+    let result = world.replies().pop().unwrap().result;
+    world.session.written();
+    result
+}
+
+/// What is sent to the driver from beside the session.
+async fn sent_to_the_driver(world: &World) -> Vec<Mail> {
+    let mut mails = Vec::new();
+    let come = async {
+        while mails.is_empty() {
+            tokio::task::yield_now().await;
+            world.shared.mailbox.take(&mut mails, Duration::ZERO);
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), come).await;
+    waited.expect("nothing was sent to the driver within a minute");
+    mails
 }
 
 #[tokio::test]
@@ -420,11 +437,7 @@ async fn a_scan_that_the_lease_does_not_cover_goes_to_the_driver_and_comes_back(
     world.clock.nanos.fetch_add(later, Ordering::Relaxed);
     let frame = world.frame(Consistency::Linearizable, everything());
     assert!(world.take_in(&[frame]).0.is_empty());
-    let mut mails = Vec::new();
-    while mails.is_empty() {
-        tokio::task::yield_now().await;
-        world.shared.mailbox.take(&mut mails, Duration::ZERO);
-    }
+    let mut mails = sent_to_the_driver(&world).await;
     let Some(Mail::Request { outbox, frame, .. }) = mails.pop() else {
         panic!("the scan itself must come");
     };
@@ -486,12 +499,7 @@ async fn a_transaction_that_only_reads_is_a_read() {
     assert_eq!(refused.unwrap_err().kind, ErrorKind::LeaseInvalid);
     let frame = world.frame(Consistency::Linearizable, gets());
     assert!(world.take_in(&[frame]).0.is_empty());
-    let mut mails = Vec::new();
-    while mails.is_empty() {
-        tokio::task::yield_now().await;
-        world.shared.mailbox.take(&mut mails, Duration::ZERO);
-    }
-    assert_eq!(mails.len(), 1);
+    assert_eq!(sent_to_the_driver(&world).await.len(), 1);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! a client would not see too, except for its role, term and commit index. Checkers of histories
 //! (`linear.rs`, `search.rs`, `once.rs`) work on what clients saw, after the run.
 
+mod client_leases;
 mod durable;
 mod elections;
 mod lease;
@@ -49,6 +50,7 @@ use crate::marks::Marks;
 use crate::options::Options;
 use crate::options::Profile;
 
+use client_leases::ClientLeases;
 use elections::Elections;
 use lease::Lease;
 use logs::Logs;
@@ -127,6 +129,7 @@ pub(crate) struct Judge {
     lease: Lease,
     outlast: Outlast,
     promises: Promises,
+    client_leases: ClientLeases,
     /// How long a wiped member outwaits the votes that it has forgotten.
     outwaits: Vec<Duration>,
 }
@@ -156,6 +159,7 @@ impl Judge {
             lease: Lease::default(),
             outlast: Outlast::new(options.nodes),
             promises: Promises::new(options.nodes),
+            client_leases: ClientLeases::default(),
             outwaits: vec![Duration::ZERO; options.nodes],
         }
     }
@@ -263,6 +267,9 @@ impl Judge {
             let commits = (self.logs).commits(node, after, machines, self.nodes, marks);
             self.counts.commits += commits.as_ref().copied().unwrap_or_default();
             self.check(commits.map(|_| ()));
+            let marks = &mut self.marks;
+            let kept = (self.client_leases).committed(real, self.logs.committed(), marks);
+            self.lease_broken(kept);
             let marks = &mut self.marks;
             let broken = (self.lease).silent(real, node, after.term, &machines[node], marks);
             self.lease_broken(broken);
@@ -381,6 +388,18 @@ impl Judge {
             self.check(holds);
         }
         self.exposes(real, revision);
+    }
+
+    /// The holder of a client lease counts on it `until` then.
+    pub(crate) fn holds(&mut self, real: Nanos, lease: i64, until: Nanos) {
+        let holds = self.client_leases.holds(real, lease, until);
+        self.lease_broken(holds);
+    }
+
+    /// The holder of a client lease was told that it is over.
+    pub(crate) fn told_over(&mut self, lease: i64) {
+        let holds = self.client_leases.told_over(lease, &mut self.marks);
+        self.check(holds);
     }
 
     /// Everything that was marked.

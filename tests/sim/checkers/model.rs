@@ -10,7 +10,10 @@ use std::collections::BTreeSet;
 
 use leasehold::api::CompareTarget;
 use leasehold::api::KeyRange;
+use leasehold::api::LeaseRef;
+use leasehold::api::LeaseTarget;
 use leasehold::api::Limits;
+use leasehold::api::PutRequest;
 use leasehold::api::RangeRequest;
 use leasehold::api::TxnOp;
 use leasehold::api::TxnRequest;
@@ -19,6 +22,7 @@ use leasehold::kv::Command;
 use leasehold::kv::MemStore;
 use leasehold::kv::Operation;
 use leasehold::types::SessionId;
+use leasehold::types::Term;
 
 use super::Committed;
 use super::Violation;
@@ -34,6 +38,16 @@ use crate::history::Value;
 use crate::marks::Mark;
 use crate::marks::Marks;
 
+/// Keys of holders of leases, beside those of the other clients.
+const HELD: Key = 1_000;
+
+/// The number of a key of a holder of leases.
+fn held_key(name: &[u8]) -> Option<Key> {
+    let digits = name.strip_prefix(b"l")?;
+    let number: Key = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(HELD + number)
+}
+
 /// What the log means.
 #[derive(Default)]
 pub(crate) struct Model {
@@ -44,6 +58,14 @@ pub(crate) struct Model {
     /// The revision after each entry.
     revisions: Vec<i64>,
     sessions: BTreeMap<SessionId, Session>,
+    leases: BTreeMap<i64, Lease>,
+}
+
+/// A client lease, and the keys that hang on it.
+#[derive(Default)]
+struct Lease {
+    grant_index: u64,
+    keys: BTreeSet<Key>,
 }
 
 #[derive(Default)]
@@ -65,14 +87,14 @@ impl Model {
                     rule: "R4 commands read",
                     what: format!("{}: {error}", entry.id),
                 })?;
-                model.apply(index, command, &mut revision);
+                model.apply(index, entry.id.term, command, &mut revision);
             }
             model.revisions.push(revision);
         }
         Ok(model)
     }
 
-    fn apply(&mut self, index: u64, command: Command, revision: &mut i64) {
+    fn apply(&mut self, index: u64, of: Term, command: Command, revision: &mut i64) {
         match command {
             Command::Write { session, operation } => {
                 if let Some(call) = session {
@@ -89,7 +111,7 @@ impl Model {
                         return;
                     }
                 }
-                self.write(operation, revision);
+                self.write(index, operation, revision);
             }
             Command::OpenSession { .. } => {
                 let session = Session {
@@ -110,11 +132,72 @@ impl Model {
                     }
                 }
             }
+            Command::ExpireLeases { term, leases } => {
+                // C4: the word of another leadership is void.
+                for lease in leases {
+                    if term == of {
+                        self.end(lease, revision);
+                    }
+                }
+            }
+            Command::MarkLeases { .. } | Command::ContinueLeaseEnds { .. } => {}
         }
     }
 
-    fn write(&mut self, operation: Operation, revision: &mut i64) {
+    /// A lease ends, and its keys go, at one revision.
+    fn end(&mut self, lease: LeaseRef, revision: &mut i64) {
+        let found = self.leases.get(&lease.id);
+        if !found.is_some_and(|found| lease.means(found.grant_index)) {
+            return;
+        }
+        let keys = self.leases.remove(&lease.id).expect("it was there").keys;
+        *revision += i64::from(!keys.is_empty());
+        for key in keys {
+            let versions = self.versions.entry(key).or_default();
+            versions.push((*revision, None));
+        }
+    }
+
+    /// A holder puts its key: it hangs on this lease from now on, and on no other.
+    fn hang(&mut self, key: Key, put: &PutRequest, revision: &mut i64) {
+        let LeaseTarget::Lease(lease) = put.lease else {
+            return;
+        };
+        let found = self.leases.get(&lease.id);
+        let Some(value) = history::value(&put.value) else {
+            return;
+        };
+        if !found.is_some_and(|found| lease.means(found.grant_index)) {
+            return;
+        }
+        for (id, other) in &mut self.leases {
+            other.keys.remove(&key);
+            if *id == lease.id {
+                other.keys.insert(key);
+            }
+        }
+        *revision += 1;
+        let versions = self.versions.entry(key).or_default();
+        versions.push((*revision, Some(value)));
+    }
+
+    fn write(&mut self, index: u64, operation: Operation, revision: &mut i64) {
         match operation {
+            Operation::Put(put) if held_key(&put.key).is_some() => {
+                let key = held_key(&put.key).expect("it is one");
+                self.hang(key, &put, revision);
+            }
+            Operation::LeaseGrant(_) => {
+                let lease = Lease {
+                    grant_index: index,
+                    ..Lease::default()
+                };
+                self.leases.insert(index as i64, lease);
+            }
+            Operation::LeaseRevoke(lease) => self.end(lease, revision),
+            Operation::LeaseUpdateTtl { .. } | Operation::PutWithNewLease { .. } => {
+                unreachable!("no client asks for it")
+            }
             Operation::Put(put) => {
                 let (Some(key), Some(value)) = (history::key(&put.key), history::value(&put.value))
                 else {
@@ -199,6 +282,10 @@ impl Model {
         frozen: bool,
         marks: &mut Marks,
     ) -> Result<(), Violation> {
+        // Keys of leases are judged with the stores, each at what it has applied.
+        if self.versions.keys().any(|key| *key >= HELD) {
+            marks.hit(Mark::KeyOfLeaseCheckedAgainstLog);
+        }
         for (place, operation) in history.operations.iter().enumerate() {
             let number = place as u64 + 1;
             let wrote: &[i64] = self.written.get(&number).map_or(&[], Vec::as_slice);
@@ -264,14 +351,17 @@ impl Model {
                     if frozen && *leased {
                         continue;
                     }
-                    let expected = match action {
+                    let expected: Vec<Found> = match action {
                         Action::Get(key, _) => self.at(key, *revision).into_iter().collect(),
                         Action::GetBoth(one, other, _) => {
                             marks.hit(Mark::PairOfReadsCheckedAgainstLog);
                             let keys = [one, other].into_iter();
                             keys.filter_map(|key| self.at(key, *revision)).collect()
                         }
-                        _ => self.all_at(*revision),
+                        _ => {
+                            let all = self.all_at(*revision).into_iter();
+                            all.filter(|found| found.key < HELD).collect()
+                        }
                     };
                     if *found != expected {
                         return object("K1 reads show the log", format!("{expected:?}"));
@@ -302,7 +392,7 @@ impl Model {
             .iter()
             .filter_map(|kv| {
                 Some(Found {
-                    key: history::key(&kv.key)?,
+                    key: history::key(&kv.key).or_else(|| held_key(&kv.key))?,
                     value: history::value(&kv.value)?,
                     mod_revision: kv.mod_revision,
                 })

@@ -1,0 +1,246 @@
+//! Client leases: what may be asked of them, and what is answered.
+//!
+//! A lease is a promise of the cluster that the keys attached to it stay for its time to live (TTL)
+//! after it was last renewed, and are deleted some time after that. It is granted, changed and ended
+//! by log entries; renewals never enter the log (lease-protocol section 3).
+
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use super::ErrorKind;
+use super::PutRequest;
+use super::PutResponse;
+
+/// The longest name or owner of a lease, in bytes.
+pub const LEASE_NAME_BYTES_MAX: usize = 255;
+
+/// The most leases that one keep-alive may name.
+pub const KEEP_ALIVE_LEASES_MAX: usize = 16_384;
+
+/// The most leases that one page of a list goes through.
+pub const LEASE_PAGE_MAX: u32 = 1_000;
+
+/// Names a lease: by its id, and by the entry that granted it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct LeaseRef {
+    /// Its id; positive.
+    pub id: i64,
+    /// The log index of its grant, as [`LeaseGrantResponse`] gave it; 0 for whichever lease has the
+    /// id now. An id that a client chose may be granted again later, to somebody else: with the
+    /// index, the new lease is not taken for the old one (T14).
+    pub grant_index: u64,
+}
+
+impl LeaseRef {
+    /// Whichever lease has this id now.
+    pub fn id(id: i64) -> Self {
+        Self { id, grant_index: 0 }
+    }
+
+    /// Whether it names the lease that was granted at `grant_index`.
+    pub fn means(self, grant_index: u64) -> bool {
+        self.grant_index == 0 || self.grant_index == grant_index
+    }
+}
+
+/// To which lease a put attaches its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseTarget {
+    /// To none. A lease that it was attached to before lets go of it.
+    #[default]
+    None,
+    /// To this one.
+    Lease(LeaseRef),
+    /// To the lease of this name.
+    Name(String),
+}
+
+/// Grant a lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseGrantRequest {
+    /// The id it shall have; 0 lets the cluster choose, which then is the log index of the grant.
+    pub id: i64,
+    /// How long it shall last without a renewal, in milliseconds; positive. What is shorter than
+    /// the cluster grants is granted longer, and the reply says so; what is longer is refused with
+    /// [`ErrorKind::TtlOutOfRange`].
+    pub ttl_ms: i64,
+    /// A name that no other lease may have at the same time; empty for none.
+    pub name: String,
+    /// Whose it is, for people and lists; empty for nobody's.
+    pub owner: String,
+    /// When it was granted, in milliseconds since 1970, to be shown. Filled in by the node that
+    /// takes the request in, whatever a client says; nothing depends on it.
+    pub granted_at_ms: i64,
+}
+
+/// A lease was granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseGrantResponse {
+    /// Its id.
+    pub id: i64,
+    /// The log index of its grant.
+    pub grant_index: u64,
+    /// How long it lasts without a renewal, in milliseconds.
+    pub ttl_ms: u64,
+    /// How long it was asked for, in milliseconds.
+    pub requested_ttl_ms: u64,
+    /// Its name, if it has one.
+    pub name: String,
+}
+
+/// A lease was revoked: it is over, and what was attached to it is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRevokeResponse {
+    /// How many keys were attached to it.
+    pub deleted: u64,
+    /// So many were too many for one step: nothing can be attached to it or renew it any more, and
+    /// its keys are being deleted, a thousand at a time.
+    pub is_partial: bool,
+}
+
+/// What became of one lease of a keep-alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseKept {
+    /// It lasts at least this long from when the keep-alive was *sent*, in milliseconds.
+    Renewed {
+        /// Its time to live.
+        ttl_ms: u64,
+    },
+    /// There is no such lease.
+    NotFound,
+    /// There was, and it ended lately because nobody renewed it.
+    Expired,
+    /// There was, and somebody ended it lately.
+    Revoked,
+    /// It cannot be said now: its end is being committed, or something else that comes first. It
+    /// was not renewed; ask again shortly.
+    Undecided,
+}
+
+/// How a lease is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseInfo {
+    /// Its id.
+    pub id: i64,
+    /// The log index of its grant.
+    pub grant_index: u64,
+    /// Its name; empty if it has none.
+    pub name: String,
+    /// Whose it is; empty if nobody's.
+    pub owner: String,
+    /// How long it lasts after a renewal, in milliseconds.
+    pub granted_ttl_ms: u64,
+    /// How long it lasts from now, in milliseconds and by the leader's clock: advice, for the next
+    /// renewal may be under way. At least 1 while it exists; `None` of a node that does not lead.
+    pub remaining_ms: Option<u64>,
+    /// When it was granted, in milliseconds since 1970 by the clock of whoever took it in.
+    pub granted_at_ms: i64,
+    /// How many keys are attached to it.
+    pub key_count: u64,
+    /// The keys, in order, if they were asked for.
+    pub keys: Vec<bytes::Bytes>,
+    /// Its end is decided, and its keys are being deleted.
+    pub is_revoking: bool,
+}
+
+/// List leases, in the order of their ids, a page at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseListRequest {
+    /// Begin after this id; 0 begins at the first.
+    pub after: i64,
+    /// Go through at most so many; 0 for as many as a page may have ([`LEASE_PAGE_MAX`]).
+    pub limit: u32,
+    /// Only those of this owner; empty for all.
+    pub owner: String,
+    /// Only those whose name begins so; empty for all.
+    pub name_prefix: String,
+}
+
+/// A page of leases.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseListResponse {
+    /// Those that the filters let through; there may be none though more pages follow.
+    pub leases: Vec<LeaseInfo>,
+    /// Where the next page begins ([`LeaseListRequest::after`]); `None` if this was the last.
+    pub next: Option<i64>,
+}
+
+/// A lease was granted and a key attached to it, in one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutWithNewLeaseResponse {
+    /// The lease.
+    pub grant: LeaseGrantResponse,
+    /// The put.
+    pub put: PutResponse,
+}
+
+pub(super) fn validate_grant(grant: &LeaseGrantRequest) -> Result<(), Error> {
+    validate_id(grant.id, true)?;
+    validate_ttl(grant.ttl_ms)?;
+    for (what, text) in [("name", &grant.name), ("owner", &grant.owner)] {
+        if text.len() > LEASE_NAME_BYTES_MAX {
+            return Err(invalid(format!(
+                "the {what} of a lease may have {LEASE_NAME_BYTES_MAX} bytes, and this one has {}",
+                text.len()
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn validate_ttl(ttl_ms: i64) -> Result<(), Error> {
+    if ttl_ms < 1 {
+        return Err(invalid(format!(
+            "a lease of {ttl_ms} ms is none: its time to live is at least one millisecond"
+        )));
+    }
+    Ok(())
+}
+
+/// 0 stands for an id that is still to be chosen, where one may be.
+pub(super) fn validate_id(id: i64, may_be_chosen: bool) -> Result<(), Error> {
+    if id < 0 || id == 0 && !may_be_chosen {
+        return Err(invalid(format!(
+            "{id} is no id of a lease: ids are positive"
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn validate_keep_alive(leases: &[LeaseRef]) -> Result<(), Error> {
+    if leases.len() > KEEP_ALIVE_LEASES_MAX {
+        return Err(invalid(format!(
+            "a keep-alive may name {KEEP_ALIVE_LEASES_MAX} leases, and this one names {}: send \
+             several",
+            leases.len()
+        )));
+    }
+    Ok(())
+}
+
+/// What of a put concerns its lease.
+pub(super) fn validate_target(put: &PutRequest) -> Result<(), Error> {
+    if put.ignore_lease && put.lease != LeaseTarget::None {
+        return Err(invalid(
+            "a lease is given that the put is told to leave as it is: leave one of the two out"
+                .to_owned(),
+        ));
+    }
+    match &put.lease {
+        LeaseTarget::None => Ok(()),
+        LeaseTarget::Lease(lease) => validate_id(lease.id, false),
+        LeaseTarget::Name(name) if name.is_empty() || name.len() > LEASE_NAME_BYTES_MAX => {
+            Err(invalid(format!(
+                "the name of a lease has 1 to {LEASE_NAME_BYTES_MAX} bytes, and this one has {}",
+                name.len()
+            )))
+        }
+        LeaseTarget::Name(_) => Ok(()),
+    }
+}
+
+fn invalid(detail: String) -> Error {
+    Error::not_applied(ErrorKind::InvalidArgument, detail)
+}

@@ -1,0 +1,152 @@
+//! What can be typed after `leasehold lease`.
+
+use clap::{Args, Subcommand};
+
+/// What to do with leases.
+#[derive(Debug, Subcommand)]
+pub enum LeaseCommand {
+    /// Grant a lease
+    #[command(after_help = "Examples:
+  leasehold lease grant 60                 sixty seconds
+  leasehold lease grant 1500ms --name server1Lease --owner host-7")]
+    Grant(GrantArgs),
+    /// End a lease, and delete the keys attached to it
+    #[command(after_help = "Example:\n  leasehold lease revoke 1f")]
+    Revoke(LeaseArgs),
+    /// Show how long a lease has
+    #[command(after_help = "Example:
+  leasehold lease timetolive 1f --keys
+
+A lease that does not exist ends with code 5.")]
+    Timetolive(TimeToLiveArgs),
+    /// List leases
+    #[command(after_help = "Examples:
+  leasehold lease list -o table
+  leasehold lease list --owner host-7")]
+    List(ListArgs),
+    /// Renew a lease until it is over, or this process ends
+    #[command(after_help = "Examples:
+  leasehold lease keep-alive 1f
+  leasehold lease keep-alive 1f --once
+
+Ends with code 6 when the lease is lost.")]
+    KeepAlive(KeepAliveArgs),
+    /// Give a lease another time to live, from its next renewal on
+    #[command(after_help = "Example:\n  leasehold lease update-ttl 1f 30s")]
+    UpdateTtl(UpdateTtlArgs),
+}
+
+/// Grant a lease.
+#[derive(Debug, Args)]
+pub struct GrantArgs {
+    /// How long it lasts without a renewal: seconds, or a number with its unit
+    #[arg(value_name = "TTL", value_parser = parse_ttl, allow_hyphen_values = true)]
+    pub ttl_ms: i64,
+    /// The id it shall have, in hexadecimal; else the cluster chooses
+    #[arg(long, value_parser = parse_id, value_name = "ID")]
+    pub id: Option<i64>,
+    /// A name that no other lease may have
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Whose it is
+    #[arg(long)]
+    pub owner: Option<String>,
+}
+
+/// Which lease.
+#[derive(Debug, Args)]
+pub struct LeaseArgs {
+    /// Its id, in hexadecimal
+    #[arg(value_parser = parse_id, value_name = "ID")]
+    pub id: i64,
+}
+
+/// Show how long a lease has.
+#[derive(Debug, Args)]
+pub struct TimeToLiveArgs {
+    /// Its id, in hexadecimal
+    #[arg(value_parser = parse_id, value_name = "ID")]
+    pub id: i64,
+    /// Show the keys that are attached to it, too
+    #[arg(long)]
+    pub keys: bool,
+}
+
+/// List leases.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only those of this owner
+    #[arg(long, default_value = "")]
+    pub owner: String,
+    /// Only those whose name begins so
+    #[arg(long, default_value = "", value_name = "PREFIX")]
+    pub name_prefix: String,
+}
+
+/// Renew a lease.
+#[derive(Debug, Args)]
+pub struct KeepAliveArgs {
+    /// Its id, in hexadecimal
+    #[arg(value_parser = parse_id, value_name = "ID")]
+    pub id: i64,
+    /// Only once
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// Give a lease another time to live.
+#[derive(Debug, Args)]
+pub struct UpdateTtlArgs {
+    /// Its id, in hexadecimal
+    #[arg(value_parser = parse_id, value_name = "ID")]
+    pub id: i64,
+    /// How long it shall last without a renewal: seconds, or a number with its unit
+    #[arg(value_name = "TTL", value_parser = parse_ttl, allow_hyphen_values = true)]
+    pub ttl_ms: i64,
+}
+
+/// An id as it is printed, in hexadecimal.
+pub fn parse_id(text: &str) -> Result<i64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let id = i64::from_str_radix(digits, 16).ok().filter(|id| *id > 0);
+    id.ok_or_else(|| "write the id of a lease in hexadecimal, as it was printed".to_owned())
+}
+
+/// Whole seconds, as etcdctl takes them, or a number with its unit; in milliseconds.
+fn parse_ttl(text: &str) -> Result<i64, String> {
+    if let Ok(seconds) = text.parse::<i64>() {
+        return Ok(seconds.saturating_mul(1_000));
+    }
+    match humantime::parse_duration(text) {
+        Ok(ttl) => Ok(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)),
+        Err(_) => Err("write seconds, or a number with its unit, for example 60 or 1500ms".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s19_a_time_to_live_is_seconds_or_says_its_unit() {
+        for (text, ms) in [
+            ("60", 60_000),
+            ("1500ms", 1_500),
+            ("2m", 120_000),
+            ("-5", -5_000),
+        ] {
+            assert_eq!(parse_ttl(text), Ok(ms));
+        }
+        assert_eq!(parse_ttl("99999999999999999999s").is_ok(), false);
+        assert!(parse_ttl("soon").is_err());
+    }
+
+    #[test]
+    fn an_id_is_read_as_it_is_printed() {
+        assert_eq!(parse_id("000000000000001f"), Ok(31));
+        assert_eq!(parse_id("0x1f"), Ok(31));
+        for bad in ["", "0", "-1", "xyz", "ffffffffffffffff"] {
+            assert!(parse_id(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The verbs of client leases.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::arguments::lease::{GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs};
+use super::connection::Connection;
+use super::failure::{Exit, Failure};
+use super::print::View;
+use super::print::leases as print;
+use super::verbs::unexpected;
+use crate::api;
+use crate::api::Consistency;
+use crate::api::LeaseGrantRequest;
+use crate::api::LeaseKept;
+use crate::api::LeaseListRequest;
+use crate::api::LeaseRef;
+use crate::api::Request;
+use crate::api::ResponseBody;
+
+/// A renewal that could not be decided, or failed, is tried again after this.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// Carries a verb out and prints what came of it.
+///
+/// # Errors
+/// What went wrong, with the code to end with.
+pub(super) async fn run(
+    command: LeaseCommand,
+    connection: &impl Connection,
+    consistency: Consistency,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    match command {
+        LeaseCommand::Grant(arguments) => grant(arguments, connection, view, out).await,
+        LeaseCommand::Revoke(arguments) => {
+            let request = Request::LeaseRevoke(LeaseRef::id(arguments.id));
+            let response = connection.call(request, Consistency::default()).await?;
+            match response.body {
+                ResponseBody::LeaseRevoke(revoked) => {
+                    Ok(print::revoked(out, view, arguments.id, &revoked)?)
+                }
+                other => Err(unexpected(&other)),
+            }
+        }
+        LeaseCommand::Timetolive(arguments) => {
+            let request = Request::LeaseTimeToLive {
+                id: arguments.id,
+                keys: arguments.keys,
+            };
+            let response = connection.call(request, consistency).await?;
+            match response.body {
+                ResponseBody::LeaseTimeToLive(info) => {
+                    Ok(print::time_to_live(out, view, arguments.keys, &info)?)
+                }
+                other => Err(unexpected(&other)),
+            }
+        }
+        LeaseCommand::List(arguments) => list(arguments, connection, consistency, view, out).await,
+        LeaseCommand::KeepAlive(arguments) => keep_alive(&arguments, connection, view, out).await,
+        LeaseCommand::UpdateTtl(arguments) => {
+            let request = Request::LeaseUpdateTtl {
+                lease: LeaseRef::id(arguments.id),
+                ttl_ms: arguments.ttl_ms,
+            };
+            let response = connection.call(request, Consistency::default()).await?;
+            match response.body {
+                ResponseBody::LeaseUpdateTtl { ttl_ms } => {
+                    Ok(print::updated(out, view, arguments.id, ttl_ms)?)
+                }
+                other => Err(unexpected(&other)),
+            }
+        }
+    }
+}
+
+async fn grant(
+    arguments: GrantArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let request = Request::LeaseGrant(LeaseGrantRequest {
+        id: arguments.id.unwrap_or_default(),
+        ttl_ms: arguments.ttl_ms,
+        name: arguments.name.unwrap_or_default(),
+        owner: arguments.owner.unwrap_or_default(),
+        granted_at_ms: 0,
+    });
+    let response = connection.call(request, Consistency::default()).await?;
+    match response.body {
+        ResponseBody::LeaseGrant(granted) => Ok(print::granted(out, view, &granted)?),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn list(
+    arguments: ListArgs,
+    connection: &impl Connection,
+    consistency: Consistency,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut leases = Vec::new();
+    let mut after = 0;
+    loop {
+        let request = Request::LeaseList(LeaseListRequest {
+            after,
+            limit: 0,
+            owner: arguments.owner.clone(),
+            name_prefix: arguments.name_prefix.clone(),
+        });
+        let page = match connection.call(request, consistency).await?.body {
+            ResponseBody::LeaseList(page) => page,
+            other => return Err(unexpected(&other)),
+        };
+        leases.extend(page.leases);
+        match page.next {
+            Some(next) => after = next,
+            None => return Ok(print::list(out, view, &leases)?),
+        }
+    }
+}
+
+/// Renews until the lease is over. What cannot be reached is tried again for as long as the lease may
+/// live, and no longer.
+async fn keep_alive(
+    arguments: &KeepAliveArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let id = arguments.id;
+    let mut patience = None;
+    loop {
+        let request = Request::LeaseKeepAlive(vec![LeaseRef::id(id)]);
+        let answer = connection.call(request, Consistency::default()).await;
+        let wait = match answer.map(|response| response.body) {
+            Ok(ResponseBody::LeaseKeepAlive(kept)) => match kept.first() {
+                Some(LeaseKept::Renewed { ttl_ms }) => {
+                    print::kept(out, view, id, *ttl_ms)?;
+                    out.flush()?;
+                    if arguments.once {
+                        return Ok(());
+                    }
+                    let ttl = Duration::from_millis(*ttl_ms);
+                    patience = Some(ttl);
+                    ttl / 3
+                }
+                Some(LeaseKept::NotFound) if patience.is_none() => {
+                    return Err(lost(Exit::NotFound, id, "there is no such lease"));
+                }
+                Some(LeaseKept::Undecided) | None => AGAIN_AFTER,
+                Some(LeaseKept::Expired) => {
+                    return Err(lost(Exit::Lost, id, "nobody renewed it in time"));
+                }
+                Some(LeaseKept::Revoked) => return Err(lost(Exit::Lost, id, "it was revoked")),
+                Some(LeaseKept::NotFound) => return Err(lost(Exit::Lost, id, "it is gone")),
+            },
+            Ok(other) => return Err(unexpected(&other)),
+            Err(error) => wait_after(error, &mut patience)?,
+        };
+        tokio::time::sleep(wait).await;
+    }
+}
+
+fn wait_after(error: api::Error, patience: &mut Option<Duration>) -> Result<Duration, Failure> {
+    match patience {
+        Some(left) if *left > AGAIN_AFTER => {
+            *left -= AGAIN_AFTER;
+            Ok(AGAIN_AFTER)
+        }
+        _ => Err(error.into()),
+    }
+}
+
+fn lost(exit: Exit, id: i64, why: &str) -> Failure {
+    Failure::new(exit, format!("lease {id:016x} is not renewed: {why}"))
+}

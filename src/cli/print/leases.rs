@@ -1,0 +1,249 @@
+//! Leases as text: etcdctl's sentences where it has one.
+
+use std::io;
+use std::io::Write;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use serde_json::Value;
+use serde_json::json;
+
+use super::Align;
+use super::View;
+use super::escaped;
+use super::fields;
+use super::json::line;
+use super::table;
+use crate::api::LeaseGrantResponse;
+use crate::api::LeaseInfo;
+use crate::api::LeaseRevokeResponse;
+use crate::cli::arguments::Format;
+
+/// The reply to a grant.
+///
+/// # Errors
+/// Those of `out`.
+pub fn granted(out: &mut impl Write, view: View, granted: &LeaseGrantResponse) -> io::Result<()> {
+    let mut sentence = format!(
+        "lease {:016x} granted with TTL({})",
+        granted.id,
+        seconds(granted.ttl_ms)
+    );
+    if !granted.name.is_empty() {
+        sentence.push_str(&format!(" name({})", granted.name));
+    }
+    if granted.ttl_ms != granted.requested_ttl_ms {
+        sentence.push_str(&format!(
+            ", asked for {}",
+            seconds(granted.requested_ttl_ms)
+        ));
+    }
+    let document = json!({
+        "id": granted.id,
+        "grant_index": granted.grant_index,
+        "ttl_ms": granted.ttl_ms,
+        "requested_ttl_ms": granted.requested_ttl_ms,
+        "name": granted.name,
+    });
+    show(out, view, &sentence, &document)
+}
+
+/// The reply to a revocation.
+///
+/// # Errors
+/// Those of `out`.
+pub fn revoked(
+    out: &mut impl Write,
+    view: View,
+    id: i64,
+    revoked: &LeaseRevokeResponse,
+) -> io::Result<()> {
+    let sentence = match revoked.is_partial {
+        false => format!("lease {id:016x} revoked"),
+        true => format!(
+            "lease {id:016x} revoked; its {} keys are being deleted",
+            revoked.deleted
+        ),
+    };
+    let document = json!({
+        "id": id,
+        "deleted": revoked.deleted,
+        "is_partial": revoked.is_partial,
+    });
+    show(out, view, &sentence, &document)
+}
+
+/// A lease was renewed.
+///
+/// # Errors
+/// Those of `out`.
+pub fn kept(out: &mut impl Write, view: View, id: i64, ttl_ms: u64) -> io::Result<()> {
+    let sentence = format!("lease {id:016x} keepalived with TTL({})", seconds(ttl_ms));
+    show(out, view, &sentence, &json!({"id": id, "ttl_ms": ttl_ms}))
+}
+
+/// A lease has another time to live.
+///
+/// # Errors
+/// Those of `out`.
+pub fn updated(out: &mut impl Write, view: View, id: i64, ttl_ms: u64) -> io::Result<()> {
+    let sentence = format!("lease {id:016x} has TTL({})", seconds(ttl_ms));
+    show(out, view, &sentence, &json!({"id": id, "ttl_ms": ttl_ms}))
+}
+
+/// How a lease is.
+///
+/// # Errors
+/// Those of `out`.
+pub fn time_to_live(
+    out: &mut impl Write,
+    view: View,
+    keys: bool,
+    info: &LeaseInfo,
+) -> io::Result<()> {
+    let mut sentence = format!(
+        "lease {:016x} granted with TTL({}), remaining({})",
+        info.id,
+        seconds(info.granted_ttl_ms),
+        remaining(info)
+    );
+    if keys {
+        let keys: Vec<String> = info.keys.iter().map(|key| escaped(view, key)).collect();
+        sentence.push_str(&format!(", attached keys([{}])", keys.join(" ")));
+    }
+    show(out, view, &sentence, &document(info))
+}
+
+/// Many leases.
+///
+/// # Errors
+/// Those of `out`.
+pub fn list(out: &mut impl Write, view: View, leases: &[LeaseInfo]) -> io::Result<()> {
+    match view.format {
+        Format::Simple => leases
+            .iter()
+            .try_for_each(|lease| writeln!(out, "{:016x}", lease.id)),
+        Format::Json | Format::Fields => {
+            let leases: Vec<Value> = leases.iter().map(document).collect();
+            show(out, view, "", &json!({"leases": leases}))
+        }
+        Format::Table => {
+            let columns = [
+                ("ID", Align::Left),
+                ("NAME", Align::Left),
+                ("OWNER", Align::Left),
+                ("TTL", Align::Right),
+                ("REMAINING", Align::Right),
+                ("KEYS", Align::Right),
+                ("GRANTED AT", Align::Left),
+            ];
+            let rows = leases.iter().map(|lease| {
+                vec![
+                    format!("{:016x}", lease.id),
+                    lease.name.clone(),
+                    lease.owner.clone(),
+                    seconds(lease.granted_ttl_ms),
+                    remaining(lease),
+                    lease.key_count.to_string(),
+                    granted_at(lease),
+                ]
+            });
+            table(out, &columns, rows)
+        }
+    }
+}
+
+fn show(out: &mut impl Write, view: View, sentence: &str, document: &Value) -> io::Result<()> {
+    match view.format {
+        Format::Json => line(out, document),
+        Format::Fields => fields(out, document),
+        Format::Simple | Format::Table => writeln!(out, "{sentence}"),
+    }
+}
+
+fn document(info: &LeaseInfo) -> Value {
+    use base64::Engine;
+    let keys = info.keys.iter();
+    let keys: Vec<String> = keys
+        .map(|key| base64::engine::general_purpose::STANDARD.encode(key))
+        .collect();
+    json!({
+        "id": info.id,
+        "grant_index": info.grant_index,
+        "name": info.name,
+        "owner": info.owner,
+        "granted_ttl_ms": info.granted_ttl_ms,
+        "remaining_ms": info.remaining_ms,
+        "granted_at": granted_at(info),
+        "key_count": info.key_count,
+        "keys": keys,
+        "is_revoking": info.is_revoking,
+    })
+}
+
+fn remaining(info: &LeaseInfo) -> String {
+    match info.remaining_ms {
+        _ if info.is_revoking => "revoking".to_owned(),
+        Some(ms) => seconds(ms),
+        None => "unknown here".to_owned(),
+    }
+}
+
+fn granted_at(info: &LeaseInfo) -> String {
+    let since = Duration::from_millis(u64::try_from(info.granted_at_ms).unwrap_or(0));
+    match SystemTime::UNIX_EPOCH.checked_add(since) {
+        Some(at) => humantime::format_rfc3339_seconds(at).to_string(),
+        None => "never".to_owned(),
+    }
+}
+
+/// Milliseconds as seconds, without zeros that say nothing.
+fn seconds(ms: u64) -> String {
+    let text = format!("{}.{:03}", ms / 1_000, ms % 1_000);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text}s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(print: impl Fn(&mut Vec<u8>, View) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        print(&mut out, View::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn leases_are_told_in_etcdctls_sentences() {
+        let info = LeaseInfo {
+            id: 0x3269_5410_dcc0_ca06,
+            granted_ttl_ms: 60_000,
+            remaining_ms: Some(47_212),
+            keys: vec!["foo1".into(), "foo2".into()],
+            ..LeaseInfo::default()
+        };
+        let told = shown(|out, view| time_to_live(out, view, true, &info));
+        let expected = "lease 32695410dcc0ca06 granted with TTL(60s), remaining(47.212s), \
+                        attached keys([foo1 foo2])\n";
+        assert_eq!(told, expected);
+        let grant = LeaseGrantResponse {
+            id: 31,
+            ttl_ms: 1_500,
+            requested_ttl_ms: 1_500,
+            name: "server1Lease".to_owned(),
+            ..LeaseGrantResponse::default()
+        };
+        let told = shown(|out, view| granted(out, view, &grant));
+        let expected = "lease 000000000000001f granted with TTL(1.5s) name(server1Lease)\n";
+        assert_eq!(told, expected);
+        let clamped = LeaseGrantResponse {
+            ttl_ms: 500,
+            requested_ttl_ms: 1,
+            name: String::new(),
+            ..grant
+        };
+        let told = shown(|out, view| granted(out, view, &clamped));
+        assert!(told.ends_with("TTL(0.5s), asked for 0.001s\n"), "{told}");
+    }
+}

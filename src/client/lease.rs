@@ -1,0 +1,436 @@
+//! Client leases: granted, asked for, and ended.
+//!
+//! What keeps a lease alive is a [`LeaseKeeper`] (`lease_keeper.rs`).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Client;
+use super::PutOptions;
+use super::PutResponse;
+use super::lease_keeper::LeaseKeeper;
+use super::lease_keeper::Sent;
+use super::route::Errand;
+use super::route::in_time;
+use super::senseless;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::LeaseGrantRequest;
+use crate::api::LeaseGrantResponse;
+use crate::api::LeaseInfo;
+use crate::api::LeaseKept;
+use crate::api::LeaseListRequest;
+use crate::api::LeaseRef;
+use crate::api::LeaseRevokeResponse;
+use crate::api::Outcome;
+use crate::api::PutRequest;
+use crate::api::Request;
+use crate::api::ResponseBody;
+use crate::api::validate;
+
+/// A renewal that could not be decided is asked again after this.
+const UNDECIDED_WAIT: Duration = Duration::from_millis(25);
+
+/// How a lease is granted.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseGrantOptions {
+    id: i64,
+    name: String,
+    owner: String,
+}
+
+impl LeaseGrantOptions {
+    /// A lease whose id the cluster chooses.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// With this id, positive; refused with [`ErrorKind::LeaseExists`] if a lease has it.
+    #[must_use]
+    pub fn with_id(mut self, id: i64) -> Self {
+        self.id = id;
+        self
+    }
+    /// With this name; refused with [`ErrorKind::LeaseExists`] if a lease has it.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+    /// Owned by whom: for lists and people.
+    #[must_use]
+    pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = owner.into();
+        self
+    }
+
+    fn request(self, ttl: Duration) -> LeaseGrantRequest {
+        LeaseGrantRequest {
+            id: self.id,
+            ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
+            name: self.name,
+            owner: self.owner,
+            granted_at_ms: 0,
+        }
+    }
+}
+
+/// How a lease is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TimeToLiveOptions {
+    keys: bool,
+    consistency: Option<Consistency>,
+}
+
+impl TimeToLiveOptions {
+    /// Without its keys.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// With the keys that are attached to it.
+    #[must_use]
+    pub fn with_keys(mut self) -> Self {
+        self.keys = true;
+        self
+    }
+    /// How fresh the answer must be. A serializable one does not know what is left of the lease.
+    #[must_use]
+    pub fn with_consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = Some(consistency);
+        self
+    }
+}
+
+/// Which leases are listed.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseListOptions {
+    owner: String,
+    name_prefix: String,
+    consistency: Option<Consistency>,
+}
+
+impl LeaseListOptions {
+    /// All of them.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Only those of this owner.
+    #[must_use]
+    pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = owner.into();
+        self
+    }
+    /// Only those whose name begins so.
+    #[must_use]
+    pub fn with_name_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.name_prefix = prefix.into();
+        self
+    }
+    /// How fresh the answer must be. A serializable one does not know what is left of the leases.
+    #[must_use]
+    pub fn with_consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = Some(consistency);
+        self
+    }
+}
+
+/// The part of a [`Client`] that deals with leases. Cheap to clone, as the client is.
+#[derive(Clone, Debug)]
+pub struct LeaseClient {
+    client: Client,
+}
+
+impl Client {
+    /// What can be done with leases.
+    pub fn lease(&self) -> LeaseClient {
+        LeaseClient {
+            client: self.clone(),
+        }
+    }
+
+    /// Grants a lease of `ttl` and writes `key` with it, in one step; and keeps the lease alive until
+    /// the keeper is dropped.
+    ///
+    /// # Errors
+    /// As [`Client::put`] and [`LeaseClient::grant`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`]; a lease that was granted all the same ends by itself.
+    pub async fn put_with_new_lease(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+        ttl: Duration,
+        options: Option<PutOptions>,
+    ) -> Result<(PutResponse, LeaseKeeper), Error> {
+        let options = options.unwrap_or_default();
+        let put = PutRequest {
+            key: Bytes::copy_from_slice(key.as_ref()),
+            value: value.into(),
+            prev_kv: options.prev_kv,
+            ..PutRequest::default()
+        };
+        let grant = LeaseGrantOptions::new().request(ttl);
+        let sent = Sent::now();
+        let request = Request::PutWithNewLease(grant, put);
+        let (header, body) = self.write(request, options.timeout).await?;
+        match body {
+            ResponseBody::PutWithNewLease(both) => {
+                let keeper = LeaseKeeper::begin(self, both.grant.lease(), both.grant.ttl(), sent);
+                let put = PutResponse {
+                    header,
+                    prev_kv: both.put.prev_kv,
+                };
+                Ok((put, keeper))
+            }
+            other => Err(senseless(&other, Outcome::Unknown)),
+        }
+    }
+}
+
+impl LeaseGrantResponse {
+    /// The lease that was granted, and no later one of its id.
+    pub fn lease(&self) -> LeaseRef {
+        LeaseRef {
+            id: self.id,
+            grant_index: self.grant_index,
+        }
+    }
+
+    /// How long it lasts without a renewal.
+    pub fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms)
+    }
+}
+
+impl LeaseClient {
+    /// Grants a lease that lasts `ttl` without a renewal, or a little longer if the cluster grants
+    /// none so short: the reply says how long. Nobody renews it yet: see [`LeaseClient::keep`].
+    ///
+    /// # Errors
+    /// As [`Client::put`]. [`ErrorKind::LeaseExists`] if a lease has the id or the name asked for;
+    /// [`ErrorKind::TtlOutOfRange`]; [`ErrorKind::LeaseLimit`] if there are too many.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`]; a lease that was granted all the same ends by itself.
+    pub async fn grant(
+        &self,
+        ttl: Duration,
+        options: Option<LeaseGrantOptions>,
+    ) -> Result<LeaseGrantResponse, Error> {
+        self.grant_sent(ttl, options)
+            .await
+            .map(|(granted, _)| granted)
+    }
+
+    /// Grants a lease and keeps it alive until the keeper is dropped.
+    ///
+    /// # Errors
+    /// As [`LeaseClient::grant`].
+    ///
+    /// # Cancel safety
+    /// As [`LeaseClient::grant`].
+    pub async fn grant_and_keep(
+        &self,
+        ttl: Duration,
+        options: Option<LeaseGrantOptions>,
+    ) -> Result<(LeaseGrantResponse, LeaseKeeper), Error> {
+        let (granted, sent) = self.grant_sent(ttl, options).await?;
+        let keeper = LeaseKeeper::begin(&self.client, granted.lease(), granted.ttl(), sent);
+        Ok((granted, keeper))
+    }
+
+    async fn grant_sent(
+        &self,
+        ttl: Duration,
+        options: Option<LeaseGrantOptions>,
+    ) -> Result<(LeaseGrantResponse, Sent), Error> {
+        let request = Request::LeaseGrant(options.unwrap_or_default().request(ttl));
+        // Before anything leaves: what is granted counts from here at the latest (T12).
+        let sent = Sent::now();
+        match self.client.write(request, None).await?.1 {
+            ResponseBody::LeaseGrant(granted) => Ok((granted, sent)),
+            other => Err(senseless(&other, Outcome::Unknown)),
+        }
+    }
+
+    /// Ends a lease, and deletes what is attached to it. `lease` is an id, or, of a lease that was
+    /// granted here, [`LeaseGrantResponse::lease`].
+    ///
+    /// # Errors
+    /// As [`Client::put`]. [`ErrorKind::LeaseNotFound`] if there is none such, perhaps because an
+    /// attempt before this one ended it.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn revoke(&self, lease: impl Into<LeaseRef>) -> Result<LeaseRevokeResponse, Error> {
+        let request = Request::LeaseRevoke(lease.into());
+        match self.client.write(request, None).await?.1 {
+            ResponseBody::LeaseRevoke(revoked) => Ok(revoked),
+            other => Err(senseless(&other, Outcome::Unknown)),
+        }
+    }
+
+    /// Gives a lease another time to live, from its next renewal on; returns what it has. No time that
+    /// was promised already is taken back.
+    ///
+    /// # Errors
+    /// As [`LeaseClient::grant`] and [`LeaseClient::revoke`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn update_ttl(
+        &self,
+        lease: impl Into<LeaseRef>,
+        ttl: Duration,
+    ) -> Result<Duration, Error> {
+        let request = Request::LeaseUpdateTtl {
+            lease: lease.into(),
+            ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
+        };
+        match self.client.write(request, None).await?.1 {
+            ResponseBody::LeaseUpdateTtl { ttl_ms } => Ok(Duration::from_millis(ttl_ms)),
+            other => Err(senseless(&other, Outcome::Unknown)),
+        }
+    }
+
+    /// Renews a lease once; returns its time to live, which counts from before this was called.
+    ///
+    /// # Errors
+    /// Outcome *not applied*, where nothing was renewed. [`ErrorKind::LeaseNotFound`],
+    /// [`ErrorKind::LeaseExpired`]; those of [`Client::get`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn keep_alive_once(&self, lease: impl Into<LeaseRef>) -> Result<Duration, Error> {
+        let lease = lease.into();
+        let timeout = self.client.inner.options.timeout;
+        let deadline = in_time(timeout);
+        loop {
+            let left = deadline.saturating_duration_since(in_time(Duration::ZERO));
+            let kept = self.client.renew(vec![lease], left).await?;
+            let kept = kept.first().copied().unwrap_or(LeaseKept::Undecided);
+            let (kind, why) = match kept {
+                LeaseKept::Renewed { ttl_ms } => return Ok(Duration::from_millis(ttl_ms)),
+                LeaseKept::NotFound => (ErrorKind::LeaseNotFound, "there is no such lease"),
+                LeaseKept::Expired => (ErrorKind::LeaseExpired, "nobody renewed it in time"),
+                LeaseKept::Revoked => (ErrorKind::LeaseNotFound, "it was revoked"),
+                LeaseKept::Undecided if left > UNDECIDED_WAIT => {
+                    tokio::time::sleep(UNDECIDED_WAIT).await;
+                    continue;
+                }
+                LeaseKept::Undecided => (
+                    ErrorKind::DeadlineExceeded,
+                    "whether it is over was not decided in time",
+                ),
+            };
+            let detail = format!("lease {:016x} was not renewed: {why}", lease.id);
+            return Err(Error::not_applied(kind, detail));
+        }
+    }
+
+    /// Keeps a lease alive until the keeper is dropped. Renews it once, to know how long it lasts.
+    ///
+    /// # Errors
+    /// As [`LeaseClient::keep_alive_once`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn keep_alive(&self, lease: impl Into<LeaseRef>) -> Result<LeaseKeeper, Error> {
+        let lease = lease.into();
+        let sent = Sent::now();
+        let ttl = self.keep_alive_once(lease).await?;
+        Ok(LeaseKeeper::begin(&self.client, lease, ttl, sent))
+    }
+
+    /// How a lease is, and how long it has.
+    ///
+    /// # Errors
+    /// As [`Client::get`]. [`ErrorKind::LeaseNotFound`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn time_to_live(
+        &self,
+        id: i64,
+        options: Option<TimeToLiveOptions>,
+    ) -> Result<LeaseInfo, Error> {
+        let options = options.unwrap_or_default();
+        let keys = options.keys;
+        let consistency = options
+            .consistency
+            .unwrap_or(self.client.inner.options.consistency);
+        let request = Request::LeaseTimeToLive { id, keys };
+        match self.client.read(request, consistency, 0, None).await?.1 {
+            ResponseBody::LeaseTimeToLive(info) => Ok(*info),
+            other => Err(senseless(&other, Outcome::NotApplied)),
+        }
+    }
+
+    /// All leases that there are, in the order of their ids; they are asked for a page at a time, so
+    /// they are not all of one moment.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn leases(&self, options: Option<LeaseListOptions>) -> Result<Vec<LeaseInfo>, Error> {
+        let options = options.unwrap_or_default();
+        let consistency = options
+            .consistency
+            .unwrap_or(self.client.inner.options.consistency);
+        let mut leases = Vec::new();
+        let mut after = 0;
+        loop {
+            let request = Request::LeaseList(LeaseListRequest {
+                after,
+                limit: 0,
+                owner: options.owner.clone(),
+                name_prefix: options.name_prefix.clone(),
+            });
+            let page = match self.client.read(request, consistency, 0, None).await?.1 {
+                ResponseBody::LeaseList(page) => page,
+                other => return Err(senseless(&other, Outcome::NotApplied)),
+            };
+            leases.extend(page.leases);
+            match page.next {
+                Some(next) => after = next,
+                None => return Ok(leases),
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Renews leases, in one request; says what became of each.
+    pub(super) async fn renew(
+        &self,
+        leases: Vec<LeaseRef>,
+        timeout: Duration,
+    ) -> Result<Vec<LeaseKept>, Error> {
+        let request = Request::LeaseKeepAlive(leases);
+        validate(&request, &self.inner.options.limits)?;
+        let errand = Errand {
+            request,
+            consistency: Consistency::Linearizable,
+            min_revision: 0,
+            ticket: None,
+            timeout,
+            only: None,
+        };
+        let response = self.inner.router.run(errand).await;
+        match response.map_err(|failed| failed.error)?.body {
+            ResponseBody::LeaseKeepAlive(kept) => Ok(kept),
+            other => Err(senseless(&other, Outcome::NotApplied)),
+        }
+    }
+}
+
+impl From<i64> for LeaseRef {
+    /// Whichever lease has this id now.
+    fn from(id: i64) -> Self {
+        Self::id(id)
+    }
+}

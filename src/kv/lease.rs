@@ -1,0 +1,498 @@
+//! Client leases as the state machine knows them: who they are, and which keys hang on them.
+//!
+//! There is no time in here. When a lease is due is known to the leader alone
+//! (`node/lease_tracker.rs`); what it decides becomes an entry of the log, and only applying that
+//! entry ends the lease (lease-protocol T3, T8). Endings are told in `lease_end.rs`.
+//!
+//! | Keyspace | Key | Record |
+//! |---|---|---|
+//! | `leases` | id | [`Lease`] |
+//! | `lease_keys` | id ⧺ key | nothing |
+//! | `lease_names` | name | id |
+//!
+//! A key says itself to which lease it is attached (`record.rs`); `lease_keys` is the same the other
+//! way round, changed in the same step, so that a key is attached to one lease at most (T7).
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::LeaseGrantResponse;
+use crate::api::LeaseInfo;
+use crate::api::LeaseRef;
+use crate::api::LeaseTarget;
+use crate::types::LogIndex;
+
+use super::command::LeaseGrant;
+use super::hash::Hashed;
+use super::meta::Progress;
+use super::store::Fault;
+use super::store::Space;
+use super::store::Span;
+use super::store::Store;
+use super::store::View;
+
+/// The most keys that may be attached to one lease. A constant, because every replica must come to
+/// the same verdict.
+pub const LEASE_KEYS_MAX: u64 = 100_000;
+
+/// What an entry did to a lease: what a leader must know to keep its deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseChange {
+    /// It exists now.
+    Granted(LeaseTerms),
+    /// Its terms are others now.
+    Changed(LeaseTerms),
+    /// It is gone, with everything that was attached to it.
+    Ended(LeaseRef, LeaseEnd),
+}
+
+/// Why a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseEnd {
+    /// Nobody renewed it in time.
+    Expired,
+    /// Somebody ended it.
+    Revoked,
+}
+
+/// What of a lease decides when it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// Which lease.
+    pub lease: LeaseRef,
+    /// How long it lasts after a renewal, in milliseconds.
+    pub ttl_ms: u64,
+    /// A new leader that knows of no renewal gives it so long, in milliseconds: what is left by the
+    /// last checkpoint, or the longest time to live that may have been promised.
+    pub restart_ms: u64,
+    /// A checkpoint has cut that short: it must be cleared before a renewal is acknowledged (T9).
+    pub is_checkpointed: bool,
+    /// A longer time to live than it has now may still be promised to somebody (A13).
+    pub outlasts_ttl: bool,
+    /// It is over, for this reason, and its keys are being deleted.
+    pub ending: Option<LeaseEnd>,
+}
+
+/// Whether a lease lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum LeaseState {
+    Live,
+    /// Over, but it had too many keys for one step.
+    Revoking(LeaseEnd),
+}
+
+/// A lease, as it stands in `leases`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lease {
+    pub(super) state: LeaseState,
+    pub(super) ttl_ms: u64,
+    /// The longest time to live that it ever promised and that nobody has confirmed to be over; 0
+    /// where that is `ttl_ms`.
+    pub(super) promised_ms: u64,
+    /// What was left of it at the last checkpoint, if nobody has renewed it since.
+    pub(super) checkpoint_ms: Option<u64>,
+    pub(super) grant_index: u64,
+    pub(super) granted_at_ms: i64,
+    pub(super) keys: u64,
+    pub(super) name: String,
+    pub(super) owner: String,
+}
+
+/// The first byte of a record: its format.
+const FORMAT: u8 = 1;
+
+impl Lease {
+    pub(super) fn encode(&self) -> Bytes {
+        let bytes = postcard::to_extend(self, vec![FORMAT])
+            .expect("a vector grows without bound and the types serialize without fail");
+        Bytes::from(bytes)
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Result<Self, Fault> {
+        match record.split_first() {
+            Some((&FORMAT, body)) => {
+                postcard::from_bytes(body).map_err(|_| damaged("a lease that does not read"))
+            }
+            _ => Err(damaged("a lease of unknown format")),
+        }
+    }
+
+    pub(super) fn read<V: View>(view: &V, id: i64) -> Result<Option<Self>, V::Error> {
+        match view.get(Space::Leases, &lease_key(id))? {
+            Some(record) => Ok(Some(Self::decode(&record)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The lease that `lease` names, if it is still the one that was granted there.
+    pub(super) fn find<V: View>(view: &V, lease: LeaseRef) -> Result<Option<Self>, V::Error> {
+        let found = Self::read(view, lease.id)?;
+        Ok(found.filter(|found| lease.means(found.grant_index) || planted!(LeaseIdReused)))
+    }
+
+    pub(super) fn write<S: Store>(
+        &self,
+        store: &mut Hashed<'_, S>,
+        id: i64,
+    ) -> Result<(), S::Error> {
+        store.put(Space::Leases, lease_key(id), self.encode())
+    }
+
+    #[cfg(test)]
+    pub(super) fn read_for_test(view: &super::store::MemStore, id: i64) -> Option<Self> {
+        Self::read(view, id).expect("memory does not fail")
+    }
+
+    pub(super) fn terms(&self, id: i64) -> LeaseTerms {
+        let promised = self.ttl_ms.max(self.promised_ms);
+        LeaseTerms {
+            lease: LeaseRef {
+                id,
+                grant_index: self.grant_index,
+            },
+            ttl_ms: self.ttl_ms,
+            restart_ms: self.checkpoint_ms.unwrap_or(promised),
+            is_checkpointed: self.checkpoint_ms.is_some(),
+            outlasts_ttl: promised > self.ttl_ms,
+            ending: match self.state {
+                LeaseState::Live => None,
+                LeaseState::Revoking(cause) => Some(cause),
+            },
+        }
+    }
+
+    fn info(self, id: i64) -> LeaseInfo {
+        LeaseInfo {
+            id,
+            grant_index: self.grant_index,
+            name: self.name,
+            owner: self.owner,
+            granted_ttl_ms: self.ttl_ms,
+            remaining_ms: None,
+            granted_at_ms: self.granted_at_ms,
+            key_count: self.keys,
+            keys: Vec::new(),
+            is_revoking: self.state != LeaseState::Live,
+        }
+    }
+}
+
+/// Grants a lease at the entry `index`, or says why not. A refusal has changed nothing.
+pub(super) fn grant<S: Store>(
+    store: &mut Hashed<'_, S>,
+    index: LogIndex,
+    leases: &mut u64,
+    grant: &LeaseGrant,
+) -> Result<Result<(LeaseGrantResponse, LeaseTerms), Error>, S::Error> {
+    if *leases >= grant.leases_max {
+        return Ok(Err(Error::not_applied(
+            ErrorKind::LeaseLimit {
+                limit: grant.leases_max,
+            },
+            format!("{leases} leases exist, the most that lease.max_leases allows: revoke some"),
+        )));
+    }
+    if grant.ttl_ms == 0 || grant.id < 0 {
+        return Ok(Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "a lease has a positive id and lasts at least a millisecond",
+        )));
+    }
+    let id = match grant.id {
+        0 => free_id(store, index)?,
+        id if store.get(Space::Leases, &lease_key(id))?.is_some() => {
+            return Ok(Err(Error::not_applied(
+                ErrorKind::LeaseExists,
+                format!("a lease with the id {id:016x} exists: choose another id, or none"),
+            )));
+        }
+        id => id,
+    };
+    let name = Bytes::copy_from_slice(grant.name.as_bytes());
+    if !name.is_empty() {
+        if let Some(held) = store.get(Space::LeaseNames, &name)? {
+            let holder = named_id(&held)?;
+            return Ok(Err(Error::not_applied(
+                ErrorKind::LeaseExists,
+                format!("the lease {holder:016x} has the name {:?}", grant.name),
+            )));
+        }
+        store.insert(Space::LeaseNames, name, lease_key(id));
+    }
+    let lease = Lease {
+        state: LeaseState::Live,
+        ttl_ms: grant.ttl_ms,
+        promised_ms: 0,
+        checkpoint_ms: None,
+        grant_index: index.0,
+        granted_at_ms: grant.granted_at_ms,
+        keys: 0,
+        name: grant.name.clone(),
+        owner: grant.owner.clone(),
+    };
+    store.insert(Space::Leases, lease_key(id), lease.encode());
+    *leases += 1;
+    let response = LeaseGrantResponse {
+        id,
+        grant_index: index.0,
+        ttl_ms: grant.ttl_ms,
+        requested_ttl_ms: grant.requested_ttl_ms,
+        name: grant.name.clone(),
+    };
+    Ok(Ok((response, lease.terms(id))))
+}
+
+/// The id of a lease that nobody chose one for: the index of its grant. If a client has taken that
+/// number, the first free one of a row that no other grant tries.
+fn free_id<V: View>(view: &V, index: LogIndex) -> Result<i64, V::Error> {
+    let mut id = i64::try_from(index.0).unwrap_or(i64::MAX);
+    while view.get(Space::Leases, &lease_key(id))?.is_some() {
+        id = id.checked_add(1 << 40).unwrap_or(id / 2 + 1);
+    }
+    Ok(id)
+}
+
+/// Gives a lease another time to live.
+pub(super) fn update_ttl<S: Store>(
+    store: &mut Hashed<'_, S>,
+    lease: LeaseRef,
+    ttl_ms: u64,
+) -> Result<Result<LeaseTerms, Error>, S::Error> {
+    let Some(mut found) = Lease::find(store, lease)? else {
+        return Ok(Err(not_found(lease.id)));
+    };
+    if found.state != LeaseState::Live {
+        return Ok(Err(ending(lease.id)));
+    }
+    // Whoever holds it may count on the longest that it was told, also under the next leader (A13).
+    let promised = found.promised_ms.max(found.ttl_ms);
+    found.promised_ms = if promised > ttl_ms { promised } else { 0 };
+    found.ttl_ms = ttl_ms.max(1);
+    found.write(store, lease.id)?;
+    Ok(Ok(found.terms(lease.id)))
+}
+
+/// The lease that a put asks for; 0 for none. Refused where there is none such that lives.
+pub(super) fn resolve<V: View>(
+    view: &V,
+    target: &LeaseTarget,
+) -> Result<Result<i64, Error>, V::Error> {
+    let (id, found) = match target {
+        LeaseTarget::None => return Ok(Ok(0)),
+        LeaseTarget::Lease(lease) => (lease.id, Lease::find(view, *lease)?),
+        LeaseTarget::Name(name) => {
+            let Some(held) = view.get(Space::LeaseNames, name.as_bytes())? else {
+                return Ok(Err(Error::not_applied(
+                    ErrorKind::LeaseNotFound,
+                    format!("no lease has the name {name:?}: it was never granted, or is over"),
+                )));
+            };
+            let id = named_id(&held)?;
+            (id, Lease::read(view, id)?)
+        }
+    };
+    Ok(match found {
+        None => Err(not_found(id)),
+        Some(lease) if lease.state != LeaseState::Live => Err(ending(id)),
+        Some(_) => Ok(id),
+    })
+}
+
+/// Whether one more key may be attached to the lease `id`, which exists.
+pub(super) fn check_room<V: View>(view: &V, id: i64) -> Result<Result<(), Error>, V::Error> {
+    let keys = Lease::read(view, id)?.map_or(0, |lease| lease.keys);
+    if keys >= LEASE_KEYS_MAX {
+        return Ok(Err(Error::not_applied(
+            ErrorKind::LeaseLimit {
+                limit: LEASE_KEYS_MAX,
+            },
+            format!("{keys} keys are attached to the lease {id:016x}, the most that may be"),
+        )));
+    }
+    Ok(Ok(()))
+}
+
+/// Attaches `key` to `to`, and detaches it `from` where it was before; 0 stands for no lease.
+pub(super) fn move_key<S: Store>(
+    store: &mut Hashed<'_, S>,
+    key: &[u8],
+    from: i64,
+    to: i64,
+) -> Result<(), S::Error> {
+    if from == to {
+        return Ok(());
+    }
+    if from != 0 && !planted!(KeyNotDetached) {
+        let mut lease = existing(store, from)?;
+        if store
+            .take(Space::LeaseKeys, &attachment(from, key))?
+            .is_none()
+        {
+            return Err(damaged("a key that its lease does not know").into());
+        }
+        lease.keys = lease.keys.saturating_sub(1);
+        lease.write(store, from)?;
+    }
+    if to != 0 {
+        let mut lease = existing(store, to)?;
+        store.put(Space::LeaseKeys, attachment(to, key), Bytes::new())?;
+        lease.keys += 1;
+        lease.write(store, to)?;
+    }
+    Ok(())
+}
+
+fn existing<V: View>(view: &V, id: i64) -> Result<Lease, V::Error> {
+    let lease = Lease::read(view, id)?;
+    Ok(lease.ok_or_else(|| damaged("a key attached to a lease that does not exist"))?)
+}
+
+/// The keys that are attached to the lease `id`, in order, at most `count_max`.
+pub(super) fn attached<V: View>(
+    view: &V,
+    id: i64,
+    count_max: usize,
+) -> Result<Vec<Bytes>, V::Error> {
+    let span = Span::between(lease_key(id), lease_key(id.saturating_add(1)));
+    let mut keys = Vec::new();
+    for pair in view.range(Space::LeaseKeys, &span).take(count_max) {
+        let (key, _) = pair?;
+        let key = key.get(ID_BYTES..).unwrap_or_default();
+        // A copy, because a key read from disk may hold on to the whole block it came from.
+        keys.push(Bytes::copy_from_slice(key));
+    }
+    Ok(keys)
+}
+
+/// Every lease, for a leader's deadlines: in the order of their ids.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn lease_terms<V: View>(view: &V) -> Result<Vec<LeaseTerms>, V::Error> {
+    let mut terms = Vec::new();
+    for pair in view.range(Space::Leases, &Span::all()) {
+        let (key, record) = pair?;
+        let id = lease_id(&key)?;
+        terms.push(Lease::decode(&record)?.terms(id));
+    }
+    Ok(terms)
+}
+
+/// How the lease `id` is, without its remaining time; with its keys if `keys`, as many as
+/// `bytes_max` bytes have room for.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn lease_info<V: View>(
+    view: &V,
+    id: i64,
+    keys: bool,
+    bytes_max: usize,
+) -> Result<Option<LeaseInfo>, V::Error> {
+    let Some(lease) = Lease::read(view, id)? else {
+        return Ok(None);
+    };
+    let count = usize::try_from(lease.keys).unwrap_or(usize::MAX);
+    let mut info = lease.info(id);
+    if keys {
+        let mut left = bytes_max;
+        info.keys = attached(view, id, count)?;
+        let room = info.keys.iter().take_while(|key| {
+            let bytes = key.len() + KEY_OVERHEAD;
+            let fits = bytes <= left;
+            left = left.saturating_sub(bytes);
+            fits
+        });
+        let room = room.count();
+        info.keys.truncate(room);
+    }
+    Ok(Some(info))
+}
+
+/// What the length of a key takes in an encoded reply, at most.
+const KEY_OVERHEAD: usize = 5;
+
+pub(super) fn not_found(id: i64) -> Error {
+    Error::not_applied(
+        ErrorKind::LeaseNotFound,
+        format!("there is no lease {id:016x}: it was never granted, or is over"),
+    )
+}
+
+pub(super) fn ending(id: i64) -> Error {
+    Error::not_applied(
+        ErrorKind::LeaseExpired,
+        format!("the lease {id:016x} is over: its keys are being deleted"),
+    )
+}
+
+const ID_BYTES: usize = 8;
+
+/// The key of the lease `id`; ids are never negative, so their order is that of their bytes.
+pub(super) fn lease_key(id: i64) -> Bytes {
+    Bytes::copy_from_slice(&id.to_be_bytes())
+}
+
+fn lease_id(key: &[u8]) -> Result<i64, Fault> {
+    let bytes = <[u8; ID_BYTES]>::try_from(key).map_err(|_| damaged("an id that does not read"))?;
+    Ok(i64::from_be_bytes(bytes))
+}
+
+/// The id in a record of `lease_names`.
+fn named_id(record: &[u8]) -> Result<i64, Fault> {
+    lease_id(record)
+}
+
+/// The key that says that `key` is attached to the lease `id`.
+pub(super) fn attachment(id: i64, key: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(ID_BYTES + key.len());
+    bytes.put_i64(id);
+    bytes.put_slice(key);
+    bytes.freeze()
+}
+
+pub(super) fn damaged(what: &'static str) -> Fault {
+    Fault::Damaged {
+        space: Space::Leases,
+        what,
+    }
+}
+
+/// What `progress` counts must be what is there: asked by tests and checkers.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn leases_are_sound<V: View>(view: &V, progress: &Progress) -> Result<bool, V::Error> {
+    let mut leases = 0;
+    let mut attached_keys = 0;
+    for pair in view.range(Space::Leases, &Span::all()) {
+        let (key, record) = pair?;
+        let (id, lease) = (lease_id(&key)?, Lease::decode(&record)?);
+        leases += 1;
+        let keys = attached(view, id, usize::MAX)?;
+        if keys.len() as u64 != lease.keys {
+            return Ok(false);
+        }
+        for key in keys {
+            let record = view.get(Space::Current, &key)?;
+            let kv = record
+                .map(|record| super::record::key_value(key, record))
+                .transpose()?;
+            if kv.is_none_or(|kv| kv.lease != id) {
+                return Ok(false);
+            }
+            attached_keys += 1;
+        }
+    }
+    let names_hold = view
+        .range(Space::LeaseNames, &Span::all())
+        .try_fold(true, |all, pair| {
+            let (name, record) = pair?;
+            let lease = Lease::read(view, named_id(&record)?)?;
+            Ok::<bool, V::Error>(all && lease.is_some_and(|lease| lease.name.as_bytes() == name))
+        })?;
+    let indexed = view.count(Space::LeaseKeys, &Span::all())?;
+    Ok(leases == progress.leases && indexed == attached_keys && names_hold)
+}

@@ -1,0 +1,205 @@
+//! How leases end: revoked by a client, or expired by the word of a leader.
+//!
+//! An end deletes what is attached, as one write with one revision, and takes the lease out of every
+//! table in the same step. A lease with more keys than one step may delete ([`END_KEYS_MAX`]) goes
+//! through the state *revoking*: nothing can be attached to it or renew it any more, and a leader
+//! continues it, entry by entry, a revision for each (T10, A16).
+//!
+//! An expiry says in which term it was decided, and holds in that term only (T3): the deadlines of
+//! a leader that has been deposed mean nothing.
+
+use bytes::Bytes;
+
+use crate::api::Error;
+use crate::api::LeaseRef;
+use crate::api::LeaseRevokeResponse;
+use crate::types::Term;
+
+use super::command::LeaseMark;
+use super::command::LeaseMarkKind;
+use super::hash::Hashed;
+use super::lease;
+use super::lease::Lease;
+use super::lease::LeaseChange;
+use super::lease::LeaseEnd;
+use super::lease::LeaseState;
+use super::meta::Progress;
+use super::mvcc;
+use super::mvcc::Write;
+use super::store::Space;
+use super::store::Store;
+use super::store::View;
+
+/// The most keys that one step deletes of one lease.
+pub const END_KEYS_MAX: usize = 1_000;
+/// From so many bytes of deleted records on, a step ends.
+const END_BYTES_MAX: usize = 8 << 20;
+/// From so many deleted keys on, an entry ends no further lease: the rest is tried again.
+const ENTRY_KEYS_MAX: u64 = 64 << 10;
+
+/// Ends a lease because a client asks for it.
+pub(super) fn revoke<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    lease: LeaseRef,
+    changes: &mut Vec<LeaseChange>,
+) -> Result<Result<LeaseRevokeResponse, Error>, S::Error> {
+    let Some(found) = Lease::find(store, lease)? else {
+        return Ok(Err(lease::not_found(lease.id)));
+    };
+    if found.state != LeaseState::Live {
+        return Ok(Err(lease::ending(lease.id)));
+    }
+    let deleted = found.keys;
+    let step = end(store, progress, lease.id, found, LeaseEnd::Revoked, changes)?;
+    Ok(Ok(LeaseRevokeResponse {
+        deleted,
+        is_partial: !step.is_gone,
+    }))
+}
+
+/// Ends those of `leases` that are still there, because the leader of `term` says that they are due;
+/// the entry itself is of `entry_term`.
+pub(super) fn expire<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    term: Term,
+    leases: Vec<LeaseRef>,
+    changes: &mut Vec<LeaseChange>,
+) -> Result<(), S::Error> {
+    if term != progress.applied.term && !planted!(ExpiryOfAnyTerm) {
+        return Ok(());
+    }
+    let mut keys = 0;
+    for lease in leases {
+        let Some(found) = Lease::find(store, lease)? else {
+            continue;
+        };
+        if found.state != LeaseState::Live {
+            continue;
+        }
+        keys += found.keys.min(END_KEYS_MAX as u64);
+        end(store, progress, lease.id, found, LeaseEnd::Expired, changes)?;
+        if keys >= ENTRY_KEYS_MAX {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes more keys of leases whose end has begun.
+pub(super) fn go_on<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    leases: Vec<LeaseRef>,
+    changes: &mut Vec<LeaseChange>,
+) -> Result<(), S::Error> {
+    for lease in leases {
+        let Some(found) = Lease::find(store, lease)? else {
+            continue;
+        };
+        if let LeaseState::Revoking(cause) = found.state {
+            end(store, progress, lease.id, found, cause, changes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Notes what is left of leases, or that nothing is noted any more, by the word of the leader of
+/// `term` (T9).
+pub(super) fn mark<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &Progress,
+    term: Term,
+    marks: Vec<LeaseMark>,
+    changes: &mut Vec<LeaseChange>,
+) -> Result<(), S::Error> {
+    if term != progress.applied.term {
+        return Ok(());
+    }
+    for LeaseMark { lease, kind } in marks {
+        let Some(mut found) = Lease::find(store, lease)? else {
+            continue;
+        };
+        if found.state != LeaseState::Live {
+            continue;
+        }
+        match kind {
+            LeaseMarkKind::Remaining(left) => found.checkpoint_ms = Some(left),
+            LeaseMarkKind::Clear => found.checkpoint_ms = None,
+            // Only if it has not been shortened once more since.
+            LeaseMarkKind::Settle { ttl_ms } if ttl_ms == found.ttl_ms => found.promised_ms = 0,
+            LeaseMarkKind::Settle { .. } => continue,
+        }
+        found.write(store, lease.id)?;
+        changes.push(LeaseChange::Changed(found.terms(lease.id)));
+    }
+    Ok(())
+}
+
+/// What a step came to.
+struct Step {
+    is_gone: bool,
+}
+
+/// One step of the end of a lease: its keys, or a thousand of them, and itself if none is left.
+fn end<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    id: i64,
+    mut found: Lease,
+    cause: LeaseEnd,
+    changes: &mut Vec<LeaseChange>,
+) -> Result<Step, S::Error> {
+    let main = progress.revision + 1;
+    let mut write = Write::new(main);
+    let mut bytes = 0;
+    for key in lease::attached(store, id, END_KEYS_MAX)? {
+        bytes += delete(store, &mut write, id, key)?;
+        found.keys = found.keys.saturating_sub(1);
+        if bytes >= END_BYTES_MAX {
+            break;
+        }
+    }
+    if write.has_changed() {
+        progress.revision = main;
+    }
+    if found.keys > 0 {
+        found.state = LeaseState::Revoking(cause);
+        found.write(store, id)?;
+        changes.push(LeaseChange::Changed(found.terms(id)));
+        return Ok(Step { is_gone: false });
+    }
+    if !found.name.is_empty() {
+        let name = Bytes::copy_from_slice(found.name.as_bytes());
+        store.take(Space::LeaseNames, &name)?;
+    }
+    store.take(Space::Leases, &lease::lease_key(id))?;
+    progress.leases = progress.leases.saturating_sub(1);
+    let lease = LeaseRef {
+        id,
+        grant_index: found.grant_index,
+    };
+    changes.push(LeaseChange::Ended(lease, cause));
+    Ok(Step { is_gone: true })
+}
+
+/// Deletes a key with the lease that it is attached to; says how many bytes that were.
+fn delete<S: Store>(
+    store: &mut Hashed<'_, S>,
+    write: &mut Write,
+    id: i64,
+    key: Bytes,
+) -> Result<usize, S::Error> {
+    store.take(Space::LeaseKeys, &lease::attachment(id, &key))?;
+    let Some(record) = store.get(Space::Current, &key)? else {
+        return Err(lease::damaged("an attached key that does not exist").into());
+    };
+    let bytes = key.len() + record.len();
+    let held = super::record::key_value(key.clone(), record)?;
+    if held.lease != id && !planted!(KeyNotDetached) {
+        return Err(lease::damaged("a key attached to two leases").into());
+    }
+    mvcc::delete_key(store, write, &key)?;
+    Ok(bytes)
+}

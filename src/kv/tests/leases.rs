@@ -1,0 +1,477 @@
+//! Client leases in the state machine, rule by rule: the rows of operations.md that are decided at
+//! apply, and lease-protocol T3, T6, T7, T8, T10 and T14.
+
+use super::*;
+use crate::kv::lease::Lease;
+
+fn grant_of(id: i64, name: &str) -> LeaseGrant {
+    LeaseGrant {
+        id,
+        ttl_ms: 1_000,
+        requested_ttl_ms: 1_000,
+        name: name.to_owned(),
+        owner: "o".to_owned(),
+        granted_at_ms: 5,
+        leases_max: 1_000,
+    }
+}
+
+fn grant(id: i64, name: &str) -> Operation {
+    Operation::LeaseGrant(grant_of(id, name))
+}
+
+fn put_on(key: &str, lease: i64) -> Operation {
+    put_to(key, LeaseTarget::Lease(LeaseRef::id(lease)))
+}
+
+fn put_to(key: &str, lease: LeaseTarget) -> Operation {
+    Operation::Put(PutRequest {
+        key: text(key),
+        value: text("v"),
+        lease,
+        ..PutRequest::default()
+    })
+}
+
+impl Machine {
+    fn grant(&mut self, id: i64, name: &str) -> LeaseGrantResponse {
+        match self.write(grant(id, name)).1 {
+            ResponseBody::LeaseGrant(response) => response,
+            other => panic!("not a grant: {other:?}"),
+        }
+    }
+
+    fn revoke(&mut self, id: i64) -> LeaseRevokeResponse {
+        match self.write(Operation::LeaseRevoke(LeaseRef::id(id))).1 {
+            ResponseBody::LeaseRevoke(response) => response,
+            other => panic!("not a revocation: {other:?}"),
+        }
+    }
+
+    fn refused(&mut self, operation: Operation) -> ErrorKind {
+        let reply = self.run(&Command::Write {
+            session: None,
+            operation,
+        });
+        let (kind, outcome) = refusal(&reply);
+        assert_eq!(outcome, Outcome::NotApplied);
+        kind
+    }
+
+    fn expire(&mut self, leases: &[LeaseRef]) -> Reply {
+        self.run(&Command::ExpireLeases {
+            term: Term(1),
+            leases: leases.to_vec(),
+        })
+    }
+
+    fn is_sound(&self) {
+        assert!(leases_are_sound(&self.store, &self.progress()).unwrap());
+        assert_eq!(content_hash(&self.store), scan(&self.store));
+    }
+}
+
+#[test]
+fn x1_a_grant_answers_its_id_and_both_times_to_live() {
+    let mut machine = Machine::default();
+    machine.put("a", "1");
+    let granted = machine.grant(0, "");
+    assert_eq!(granted.id, 2, "the log index of its grant");
+    assert_eq!(granted.grant_index, 2);
+    assert_eq!((granted.ttl_ms, granted.requested_ttl_ms), (1_000, 1_000));
+    assert_eq!(machine.grant(70, "server1Lease").id, 70);
+    let info = lease_info(&machine.store, 70, true, 1 << 20)
+        .unwrap()
+        .unwrap();
+    assert_eq!((&*info.name, &*info.owner), ("server1Lease", "o"));
+    assert_eq!(machine.progress().revision, 2, "a lease is no key");
+    machine.is_sound();
+}
+
+#[test]
+fn s3_of_two_grants_of_one_name_or_id_the_first_in_the_log_succeeds() {
+    let mut machine = Machine::default();
+    machine.grant(7, "n");
+    assert_eq!(machine.refused(grant(7, "")), ErrorKind::LeaseExists);
+    assert_eq!(machine.refused(grant(8, "n")), ErrorKind::LeaseExists);
+    assert!(
+        Lease::read_for_test(&machine.store, 8).is_none(),
+        "nothing is left of it"
+    );
+    machine.revoke(7);
+    machine.grant(8, "n");
+    machine.is_sound();
+}
+
+#[test]
+fn an_id_that_a_client_took_before_is_not_given_by_the_log() {
+    let mut machine = Machine::default();
+    machine.grant(2, "");
+    let second = machine.grant(0, "");
+    assert_ne!(second.id, 2);
+    assert_eq!(second.grant_index, 2);
+    machine.is_sound();
+}
+
+#[test]
+fn s16_a_put_on_no_lease_is_refused_and_changes_nothing() {
+    let mut machine = Machine::default();
+    machine.put("k", "1");
+    for operation in [
+        put_on("k", 9),
+        put_to("k", LeaseTarget::Name("none".into())),
+    ] {
+        assert_eq!(machine.refused(operation), ErrorKind::LeaseNotFound);
+    }
+    assert_eq!(machine.get("k").unwrap().value, text("1"));
+    machine.grant(9, "n");
+    machine.write(put_to("k", LeaseTarget::Name("n".into())));
+    assert_eq!(machine.get("k").unwrap().lease, 9);
+    machine.is_sound();
+}
+
+#[test]
+fn s17_x7_a_key_dies_with_its_current_lease_only() {
+    let mut machine = Machine::default();
+    machine.grant(1001, "");
+    machine.grant(1002, "");
+    machine.write(put_on("k", 1001));
+    machine.write(put_on("k", 1002));
+    machine.expire(&[LeaseRef::id(1001)]);
+    assert_eq!(machine.get("k").map(|kv| kv.lease), Some(1002));
+    machine.is_sound();
+    machine.expire(&[LeaseRef::id(1002)]);
+    assert_eq!(machine.get("k"), None);
+    machine.is_sound();
+}
+
+#[test]
+fn s18_a_put_without_a_lease_detaches_and_one_that_ignores_leases_does_not() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    machine.write(put_on("a", 5));
+    machine.write(put_on("b", 5));
+    let keep = PutRequest {
+        key: text("b"),
+        value: text("2"),
+        ignore_lease: true,
+        ..PutRequest::default()
+    };
+    machine.write(Operation::Put(keep));
+    machine.put("a", "1");
+    assert_eq!(machine.revoke(5).deleted, 1);
+    assert!(machine.get("a").is_some());
+    assert!(machine.get("b").is_none());
+    machine.is_sound();
+}
+
+#[test]
+fn s4_a_lease_tells_all_its_keys_once_however_often_they_were_put() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    for key in ["b", "a", "b", "b"] {
+        machine.write(put_on(key, 5));
+    }
+    let info = lease_info(&machine.store, 5, true, 1 << 20)
+        .unwrap()
+        .unwrap();
+    assert_eq!(info.keys, [text("a"), text("b")]);
+    assert_eq!(info.key_count, 2);
+    machine.delete("a", KeyRange::Single);
+    let info = lease_info(&machine.store, 5, true, 1 << 20)
+        .unwrap()
+        .unwrap();
+    assert_eq!(info.keys, [text("b")]);
+}
+
+#[test]
+fn x2_revoking_takes_keys_and_lease_in_one_revision() {
+    let mut machine = Machine::default();
+    assert_eq!(
+        machine.refused(Operation::LeaseRevoke(LeaseRef::id(5))),
+        ErrorKind::LeaseNotFound
+    );
+    machine.grant(5, "");
+    assert_eq!(machine.revoke(5), LeaseRevokeResponse::default());
+    assert_eq!(machine.progress().revision, 1, "no key, no revision");
+    machine.grant(5, "");
+    machine.write(put_on("b", 5));
+    machine.write(put_on("a", 5));
+    assert_eq!(machine.revoke(5).deleted, 2);
+    assert_eq!(machine.progress().revision, 4);
+    assert_eq!(machine.progress().leases, 0);
+    machine.is_sound();
+}
+
+/// S11, S12: each deletion is an event like any other, and all have one revision.
+#[test]
+fn s12_the_keys_of_an_expired_lease_are_delete_events_of_one_revision() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    machine.write(put_on("b", 5));
+    machine.write(put_on("a", 5));
+    let reply = machine.expire(&[LeaseRef::id(5)]);
+    assert_eq!(reply.revision, 4);
+    assert_eq!(
+        reply.leases,
+        [LeaseChange::Ended(
+            LeaseRef {
+                id: 5,
+                grant_index: 1
+            },
+            LeaseEnd::Expired
+        )]
+    );
+    let events: Vec<_> = machine.store.range(Space::Events, &Span::all()).collect();
+    assert_eq!(events.len(), 4, "two puts, two deletes");
+    let before = RangeRequest {
+        range: KeyRange::Prefix,
+        revision: 3,
+        ..RangeRequest::default()
+    };
+    let before = range(&machine.store, &before, &Limits::DEFAULT);
+    assert_eq!(before.unwrap().unwrap().kvs.len(), 2);
+}
+
+#[test]
+fn t3_the_expiry_of_another_term_changes_nothing() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    machine.write(put_on("k", 5));
+    for term in [0, 2] {
+        let reply = machine.run(&Command::ExpireLeases {
+            term: Term(term),
+            leases: vec![LeaseRef::id(5)],
+        });
+        assert_eq!(reply.leases, []);
+    }
+    assert!(machine.get("k").is_some());
+    assert_eq!(machine.expire(&[LeaseRef::id(5)]).leases.len(), 1);
+}
+
+#[test]
+fn t6_a_put_after_the_expiry_is_refused_and_one_before_it_dies_with_it() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    machine.write(put_on("before", 5));
+    machine.expire(&[LeaseRef::id(5)]);
+    assert_eq!(
+        machine.refused(put_on("after", 5)),
+        ErrorKind::LeaseNotFound
+    );
+    assert_eq!(machine.range("", KeyRange::Prefix).count, 0);
+    machine.is_sound();
+}
+
+#[test]
+fn t14_what_is_meant_for_an_earlier_lease_of_the_id_does_not_hit_the_next() {
+    let mut machine = Machine::default();
+    let first = machine.grant(5, "");
+    let first = LeaseRef {
+        id: 5,
+        grant_index: first.grant_index,
+    };
+    machine.revoke(5);
+    machine.grant(5, "");
+    machine.write(put_on("k", 5));
+    assert_eq!(machine.expire(&[first]).leases, []);
+    assert_eq!(
+        machine.refused(Operation::LeaseRevoke(first)),
+        ErrorKind::LeaseNotFound
+    );
+    assert_eq!(
+        machine.refused(put_to("k", LeaseTarget::Lease(first))),
+        ErrorKind::LeaseNotFound
+    );
+    assert!(machine.get("k").is_some());
+}
+
+/// A lease with more keys than one step deletes: each step is one revision, and in between it is
+/// neither renewed nor attached to (T10, A16).
+#[test]
+fn t10_a_lease_with_very_many_keys_ends_in_steps() {
+    let mut machine = Machine::default();
+    machine.grant(5, "n");
+    let many = END_KEYS_MAX * 2 + 1;
+    for key in 0..many {
+        machine.write(put_on(&format!("{key:05}"), 5));
+    }
+    let before = machine.progress().revision;
+    let reply = machine.expire(&[LeaseRef::id(5)]);
+    assert_eq!(reply.revision, before + 1);
+    assert!(matches!(
+        reply.leases[..],
+        [LeaseChange::Changed(LeaseTerms {
+            ending: Some(LeaseEnd::Expired),
+            ..
+        })]
+    ));
+    assert_eq!(machine.refused(put_on("x", 5)), ErrorKind::LeaseExpired);
+    assert_eq!(machine.refused(grant(6, "n")), ErrorKind::LeaseExists);
+    let go_on = Command::ContinueLeaseEnds {
+        leases: vec![LeaseRef::id(5)],
+    };
+    machine.run(&go_on);
+    assert_eq!(machine.range("", KeyRange::Prefix).count, 1);
+    let last = machine.run(&go_on);
+    assert!(matches!(
+        last.leases[..],
+        [LeaseChange::Ended(_, LeaseEnd::Expired)]
+    ));
+    assert_eq!(machine.progress().revision, before + 3);
+    machine.is_sound();
+    assert_eq!(machine.run(&go_on).leases, [], "it is over");
+}
+
+#[test]
+fn there_are_so_many_leases_and_keys_on_a_lease_and_no_more() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    let full = LeaseGrant {
+        leases_max: 1,
+        ..grant_of(6, "")
+    };
+    assert_eq!(
+        machine.refused(Operation::LeaseGrant(full)),
+        ErrorKind::LeaseLimit { limit: 1 }
+    );
+    // A hundred thousand puts would take seconds: the record says how many there are.
+    let mut lease = Lease::read_for_test(&machine.store, 5).unwrap();
+    lease.keys = LEASE_KEYS_MAX;
+    let mut hashed = hash::Hashed::begin(&mut machine.store).unwrap();
+    lease.write(&mut hashed, 5).unwrap();
+    hashed.finish();
+    assert_eq!(
+        machine.refused(put_on("k", 5)),
+        ErrorKind::LeaseLimit {
+            limit: LEASE_KEYS_MAX
+        }
+    );
+}
+
+#[test]
+fn a_grant_with_a_put_does_both_or_neither() {
+    let mut machine = Machine::default();
+    let both = |key: &str, grant| Operation::PutWithNewLease {
+        grant,
+        put: PutRequest {
+            key: text(key),
+            value: text("v"),
+            ..PutRequest::default()
+        },
+    };
+    let (revision, body) = machine.write(both("k", grant_of(0, "")));
+    let ResponseBody::PutWithNewLease(done) = body else {
+        panic!("not an answer to it: {body:?}");
+    };
+    assert_eq!(revision, 2);
+    assert_eq!(machine.get("k").map(|kv| kv.lease), Some(done.grant.id));
+    assert_eq!(
+        machine.refused(both("", grant_of(9, ""))),
+        ErrorKind::InvalidArgument
+    );
+    assert!(Lease::read_for_test(&machine.store, 9).is_none());
+    assert_eq!(
+        machine.refused(both("other", grant_of(done.grant.id, ""))),
+        ErrorKind::LeaseExists
+    );
+    assert!(machine.get("other").is_none());
+    machine.is_sound();
+}
+
+#[test]
+fn a_retried_grant_is_one_grant() {
+    let mut machine = Machine::default();
+    let session = machine.open();
+    let first = machine.once(session, 1, 0, grant(0, "n"));
+    assert_eq!(first.leases.len(), 1);
+    let retry = machine.once(session, 1, 0, grant(0, "n"));
+    assert_eq!(retry.result, first.result);
+    assert_eq!(retry.leases, [], "nothing happened");
+    assert_eq!(machine.progress().leases, 1);
+}
+
+#[test]
+fn x16_a13_a_shorter_time_to_live_remembers_what_was_promised_until_it_is_settled() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    let lease = LeaseRef::id(5);
+    let mut update = |ttl_ms| {
+        machine.write(Operation::LeaseUpdateTtl { lease, ttl_ms });
+        lease_terms(&machine.store).unwrap()[0]
+    };
+    let shorter = update(100);
+    assert_eq!((shorter.ttl_ms, shorter.restart_ms), (100, 1_000));
+    assert!(shorter.outlasts_ttl);
+    assert_eq!(update(50).restart_ms, 1_000);
+    let longer = update(2_000);
+    assert_eq!((longer.restart_ms, longer.outlasts_ttl), (2_000, false));
+    update(100);
+    for (ttl_ms, restart_ms) in [(99, 2_000), (100, 100)] {
+        machine.run(&Command::MarkLeases {
+            term: Term(1),
+            marks: vec![LeaseMark {
+                lease,
+                kind: LeaseMarkKind::Settle { ttl_ms },
+            }],
+        });
+        assert_eq!(
+            lease_terms(&machine.store).unwrap()[0].restart_ms,
+            restart_ms
+        );
+    }
+    assert_eq!(
+        machine.refused(Operation::LeaseUpdateTtl {
+            lease: LeaseRef::id(6),
+            ttl_ms: 1
+        }),
+        ErrorKind::LeaseNotFound
+    );
+}
+
+#[test]
+fn t9_a_checkpoint_shortens_what_a_new_leader_gives_until_it_is_cleared() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    let mut mark = |term, kind| {
+        let lease = LeaseRef::id(5);
+        let marks = vec![LeaseMark { lease, kind }];
+        let term = Term(term);
+        machine.run(&Command::MarkLeases { term, marks });
+        let terms = lease_terms(&machine.store).unwrap()[0];
+        (terms.restart_ms, terms.is_checkpointed)
+    };
+    assert_eq!(mark(2, LeaseMarkKind::Remaining(300)), (1_000, false));
+    assert_eq!(mark(1, LeaseMarkKind::Remaining(300)), (300, true));
+    assert_eq!(mark(1, LeaseMarkKind::Clear), (1_000, false));
+}
+
+#[test]
+fn transactions_compare_and_attach_leases() {
+    use crate::api::{Compare, CompareOp, TxnOp, TxnRequest};
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    machine.write(put_on("k", 5));
+    let on_lease = |key: &str, lease| {
+        TxnOp::Put(PutRequest {
+            key: text(key),
+            lease: LeaseTarget::Lease(LeaseRef::id(lease)),
+            ..PutRequest::default()
+        })
+    };
+    let holds = TxnRequest::new()
+        .when([Compare::lease("k", CompareOp::Equal, 5)])
+        .and_then([on_lease("l", 5), TxnOp::delete("k")]);
+    machine.write(Operation::Txn(holds));
+    let info = lease_info(&machine.store, 5, true, 1 << 20)
+        .unwrap()
+        .unwrap();
+    assert_eq!(info.keys, [text("l")]);
+    let half = TxnRequest::new().and_then([TxnOp::put("m", "1"), on_lease("n", 6)]);
+    assert_eq!(
+        machine.refused(Operation::Txn(half)),
+        ErrorKind::LeaseNotFound
+    );
+    assert!(machine.get("m").is_none());
+    machine.is_sound();
+}

@@ -1,0 +1,824 @@
+//! When leases are due: the leader's own table of deadlines (lease-protocol 3.2).
+//!
+//! Every replica keeps the list of leases, as applied entries make it. Deadlines exist on a leader
+//! that has been *promoted*: one that has applied everything it was elected with (T1). Promotion
+//! takes no time, however many leases there are: a lease that nobody has renewed since is due at
+//! *promotion + its time to live*, and the list is kept in that order, so it is walked only as far
+//! as time has come (T11). A lease that was renewed, granted or changed since has a deadline of its
+//! own, in a wheel of buckets of one tick; a renewal is one look-up and a number, and the lease
+//! moves in the wheel when its old bucket comes round.
+//!
+//! Nothing is over because its deadline is. A due lease is proposed for expiry; from the moment its
+//! entry is in the log it is *expiring*: nobody renews it any more (T4), and nobody says that it is
+//! gone, until the entry has been applied (A15). Leadership that ends drops all of this.
+//!
+//! Pure: takes `now`, and hands out what is due.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::time::Duration;
+
+use crate::api::LeaseKept;
+use crate::api::LeaseRef;
+use crate::kv::LeaseChange;
+use crate::kv::LeaseEnd;
+use crate::kv::LeaseMark;
+use crate::kv::LeaseMarkKind;
+use crate::kv::LeaseTerms;
+use crate::time::Instant;
+use crate::types::LogIndex;
+use crate::types::Term;
+
+/// What client leases may be, and how they are looked after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseOptions {
+    /// A shorter time to live is granted as this.
+    pub ttl_min: Duration,
+    /// A longer time to live is refused.
+    pub ttl_max: Duration,
+    /// How many leases there may be.
+    pub leases_max: u64,
+    /// The width of a bucket of deadlines: by so much an expiry may be late.
+    pub tick: Duration,
+    /// Of leases this long and longer, what is left is noted in the log now and then (T9).
+    pub checkpoint_min_ttl: Duration,
+    /// How often.
+    pub checkpoint_interval: Duration,
+}
+
+impl LeaseOptions {
+    /// Those of an unconfigured server.
+    pub const DEFAULT: Self = Self {
+        ttl_min: Duration::from_millis(500),
+        ttl_max: Duration::from_secs(365 * 24 * 3600),
+        leases_max: 1_000_000,
+        tick: Duration::from_millis(10),
+        checkpoint_min_ttl: Duration::from_secs(300),
+        checkpoint_interval: Duration::from_secs(60),
+    };
+}
+
+impl Default for LeaseOptions {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Most leases that one entry expires, marks or continues.
+pub const LEASE_BATCH_MAX: usize = 512;
+/// Most entries of expiries that wait to be applied.
+const FLIGHTS_MAX: usize = 2;
+/// Most leases looked at in one step: so that half a million that are due at once cost no heartbeat.
+const VISITS_MAX: usize = 4096;
+/// Most leases whose keys are deleted further by one entry.
+const CONTINUED_MAX: usize = 16;
+/// How many leases that have ended are remembered with the reason.
+const ENDED_MAX: usize = 4096;
+
+/// The leases, and on a leader their deadlines.
+#[derive(Debug)]
+pub struct LeaseTracker {
+    options: LeaseOptions,
+    /// The least that a lease with a checkpoint gets from a new leader.
+    restart_min_ms: u64,
+    leases: BTreeMap<i64, Tracked>,
+    /// Every lease by what it gets from a new leader, in milliseconds.
+    order: BTreeSet<(u64, i64)>,
+    /// Leases that are long enough for checkpoints.
+    long: BTreeSet<i64>,
+    /// Leases to whom more may be promised than they have now.
+    outlasting: BTreeSet<i64>,
+    /// Leases that are over, and whose keys are being deleted.
+    revoking: BTreeSet<i64>,
+    /// Of the leases that ended last: why, by id; and in their order.
+    ended: BTreeMap<i64, (u64, LeaseEnd)>,
+    ended_order: VecDeque<i64>,
+    /// Rises with each promotion: what was noted of a lease in an earlier one is void.
+    epoch: u64,
+    leading: Option<Leading>,
+    counts: LeaseCounts,
+}
+
+/// What happened since it was asked last, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseCounts {
+    /// Leases granted.
+    pub granted: u64,
+    /// Leases that ended because nobody renewed them.
+    pub expired: u64,
+    /// Leases that somebody ended.
+    pub revoked: u64,
+    /// Of each lease that expired under this leader: how long after it was due the entry was
+    /// applied.
+    pub late: Vec<Duration>,
+    /// Checkpoints proposed.
+    pub checkpoints: u64,
+    /// Promotions: at elections, and after lapses.
+    pub promotions: u64,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    terms: LeaseTerms,
+    /// In which promotion the rest was noted.
+    epoch: u64,
+    deadline: Instant,
+    /// When its terms changed last, in this promotion.
+    changed: Instant,
+    is_in_wheel: bool,
+    /// It stands among those to be proposed.
+    is_queued: bool,
+}
+
+/// What a promoted leader knows.
+#[derive(Debug)]
+struct Leading {
+    term: Term,
+    began: Instant,
+    /// What was applied then: the rule of the order covers no later grants (A12).
+    applied: LogIndex,
+    /// How far the order has been walked.
+    walked: Option<(u64, i64)>,
+    /// Bucket of the boot clock → leases to look at then.
+    wheel: BTreeMap<u64, Vec<LeaseRef>>,
+    /// Due, and to be proposed.
+    due: VecDeque<LeaseRef>,
+    /// In an entry that has not been applied; `None` where that entry did not end it, and another
+    /// will be proposed.
+    expiring: BTreeMap<i64, Option<LogIndex>>,
+    /// Entries of expiries that have not been applied.
+    flights: BTreeMap<LogIndex, Vec<LeaseRef>>,
+    /// Leases in an entry of marks that has not been applied.
+    marking: BTreeSet<i64>,
+    mark_flights: BTreeMap<LogIndex, Vec<LeaseMark>>,
+    /// Renewals wait for these to lose their checkpoint.
+    clears: VecDeque<LeaseRef>,
+    continuing: Option<LogIndex>,
+    /// When checkpoints are looked after next, and with which lease that goes on.
+    sweep_at: Instant,
+    sweep_from: Option<i64>,
+    has_more: bool,
+}
+
+impl LeaseTracker {
+    /// Of no lease yet. A lease with a checkpoint gets at least `restart_min` from a new leader:
+    /// time for its holder to find that leader.
+    pub fn new(options: LeaseOptions, restart_min: Duration) -> Self {
+        Self {
+            options,
+            restart_min_ms: millis_up(restart_min),
+            leases: BTreeMap::new(),
+            order: BTreeSet::new(),
+            long: BTreeSet::new(),
+            outlasting: BTreeSet::new(),
+            revoking: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            ended_order: VecDeque::new(),
+            epoch: 0,
+            leading: None,
+            counts: LeaseCounts::default(),
+        }
+    }
+
+    /// Takes in a lease that the store holds at the start.
+    pub fn restore(&mut self, terms: LeaseTerms) {
+        self.insert(terms);
+    }
+
+    /// How many leases there are.
+    pub fn len(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    /// How many are due, and not gone yet.
+    pub fn expiring(&self) -> usize {
+        let of = |leading: &Leading| leading.due.len().max(leading.expiring.len());
+        self.leading.as_ref().map_or(0, of)
+    }
+
+    /// What happened since this was asked last.
+    pub fn take_counts(&mut self) -> LeaseCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// The leadership that it keeps deadlines for.
+    pub fn promoted_in(&self) -> Option<Term> {
+        self.leading.as_ref().map(|leading| leading.term)
+    }
+
+    /// The leader of `term` has applied everything it was elected with, up to `applied` at least:
+    /// every lease begins anew, with all its time. Again in the same term where the leader was not
+    /// itself for a while (T15): then what is expiring stays so.
+    pub fn promote(&mut self, now: Instant, term: Term, applied: LogIndex) {
+        let before = self.leading.take().filter(|leading| leading.term == term);
+        if !planted!(DeadlinesKept) {
+            self.epoch += 1;
+        }
+        self.counts.promotions += 1;
+        let mut leading = Leading {
+            term,
+            began: now,
+            applied,
+            walked: None,
+            wheel: BTreeMap::new(),
+            due: VecDeque::new(),
+            expiring: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            marking: BTreeSet::new(),
+            mark_flights: BTreeMap::new(),
+            clears: VecDeque::new(),
+            continuing: None,
+            sweep_at: now + self.options.checkpoint_interval,
+            sweep_from: None,
+            has_more: false,
+        };
+        if let Some(before) = before {
+            leading.expiring = before.expiring;
+            leading.flights = before.flights;
+            leading.marking = before.marking;
+            leading.mark_flights = before.mark_flights;
+            leading.continuing = before.continuing;
+            for (id, at) in &leading.expiring {
+                let Some(tracked) = self.leases.get_mut(id) else {
+                    continue;
+                };
+                let deadline = tracked.deadline;
+                tracked.note(self.epoch, now);
+                tracked.deadline = deadline;
+                if at.is_none() {
+                    tracked.is_queued = true;
+                    leading.due.push_back(tracked.terms.lease);
+                }
+            }
+        }
+        planted!(DeadlinesKept => for tracked in self.leases.values_mut() {
+            if tracked.epoch == self.epoch {
+                leading.put_at(&self.options, tracked, tracked.deadline.boot);
+            }
+        });
+        self.leading = Some(leading);
+    }
+
+    /// Leadership is over: deadlines are nobody's.
+    pub fn demote(&mut self) {
+        self.leading = None;
+    }
+
+    /// Takes in what an entry did to a lease; `now` is a reading from after it was applied.
+    pub fn apply(&mut self, now: Instant, change: LeaseChange) {
+        match change {
+            LeaseChange::Granted(terms) => {
+                self.counts.granted += 1;
+                self.insert(terms);
+                let ttl = Duration::from_millis(terms.ttl_ms);
+                self.give(terms.lease.id, now, now + ttl);
+            }
+            LeaseChange::Changed(terms) => {
+                // Its deadline is what it was, however the terms are now (A13).
+                let deadline = self.deadline(terms.lease.id);
+                self.insert(terms);
+                if let Some(deadline) = deadline {
+                    self.give(terms.lease.id, now, deadline);
+                }
+            }
+            LeaseChange::Ended(lease, cause) => {
+                match cause {
+                    LeaseEnd::Expired => {
+                        self.counts.expired += 1;
+                        if let Some(deadline) = self.deadline(lease.id) {
+                            self.counts.late.push(now.at_least_since(deadline));
+                        }
+                    }
+                    LeaseEnd::Revoked => self.counts.revoked += 1,
+                }
+                self.remove(lease.id);
+                self.remember(lease, cause);
+            }
+        }
+    }
+
+    /// The entry at `index`, of this leadership, has been applied, and its changes taken in.
+    pub fn landed(&mut self, index: LogIndex) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        for lease in leading.flights.remove(&index).unwrap_or_default() {
+            let Some(tracked) = self.leases.get_mut(&lease.id) else {
+                leading.expiring.remove(&lease.id);
+                continue;
+            };
+            let is_same = lease.means(tracked.terms.lease.grant_index);
+            if !is_same || tracked.terms.ending.is_some() {
+                leading.expiring.remove(&lease.id);
+                continue;
+            }
+            // A failed expiry is tried again.
+            leading.expiring.insert(lease.id, None);
+            if !tracked.is_queued {
+                tracked.is_queued = true;
+                leading.due.push_back(lease);
+            }
+        }
+        for mark in leading.mark_flights.remove(&index).unwrap_or_default() {
+            leading.marking.remove(&mark.lease.id);
+        }
+        if leading.continuing == Some(index) {
+            leading.continuing = None;
+        }
+    }
+
+    /// Renews a lease, if it can be. `now` is a reading from after the renewal arrived, and the
+    /// caller has made sure that this node led then and still does, with all that was committed
+    /// before the renewal applied if `is_caught_up`.
+    pub fn renew(&mut self, now: Instant, lease: LeaseRef, is_caught_up: bool) -> LeaseKept {
+        let deadline = self.deadline(lease.id);
+        let Some(leading) = &mut self.leading else {
+            return LeaseKept::Undecided;
+        };
+        let known = self.leases.get_mut(&lease.id);
+        let known = known.filter(|known| lease.means(known.terms.lease.grant_index));
+        let Some(tracked) = known else {
+            return match self.ended.get(&lease.id) {
+                Some((index, LeaseEnd::Expired)) if lease.means(*index) => LeaseKept::Expired,
+                Some((index, LeaseEnd::Revoked)) if lease.means(*index) => LeaseKept::Revoked,
+                _ if is_caught_up => LeaseKept::NotFound,
+                _ => LeaseKept::Undecided,
+            };
+        };
+        match tracked.terms.ending {
+            Some(LeaseEnd::Expired) => return LeaseKept::Expired,
+            Some(LeaseEnd::Revoked) => return LeaseKept::Revoked,
+            None => {}
+        }
+        if leading.expiring.contains_key(&lease.id) && !planted!(ExpiringRevived) {
+            return LeaseKept::Undecided;
+        }
+        let in_flight = leading.marking.contains(&lease.id);
+        if (tracked.terms.is_checkpointed || in_flight) && !planted!(CheckpointNotCleared) {
+            if !in_flight && !leading.clears.iter().any(|waiting| waiting.id == lease.id) {
+                leading.clears.push_back(tracked.terms.lease);
+            }
+            return LeaseKept::Undecided;
+        }
+        let ttl_ms = tracked.terms.ttl_ms;
+        let renewed = now + Duration::from_millis(ttl_ms);
+        let renewed = deadline.map_or(renewed, |deadline| deadline.max(renewed));
+        tracked.note(self.epoch, now);
+        tracked.deadline = renewed;
+        leading.put(&self.options, tracked);
+        LeaseKept::Renewed { ttl_ms }
+    }
+
+    /// How long the lease has, by the slower clock; at least a millisecond while it exists. `None`
+    /// where no deadlines are kept.
+    pub fn remaining_ms(&self, now: Instant, id: i64) -> Option<u64> {
+        let deadline = self.deadline(id)?;
+        Some(millis_up(deadline.at_most_since(now)).max(1))
+    }
+
+    /// Leases after the id `after`, in order, at most `count_max`.
+    pub fn after(&self, after: i64, count_max: usize) -> impl Iterator<Item = i64> {
+        let span = (Bound::Excluded(after.max(0)), Bound::Unbounded);
+        self.leases.range(span).take(count_max).map(|(id, _)| *id)
+    }
+
+    /// `ExpiryKept`: what this leadership has decided.
+    #[cfg(leasehold_bugs)]
+    pub(super) fn planted_decided(&self) -> Vec<(Term, LeaseRef)> {
+        let Some(leading) = &self.leading else {
+            return Vec::new();
+        };
+        let all = leading.due.iter().chain(leading.flights.values().flatten());
+        all.map(|lease| (leading.term, *lease)).collect()
+    }
+
+    /// Finds what is due at `now`. At most some thousand leases are looked at; if that was not all,
+    /// [`Self::next_wakeup`] is now.
+    pub fn tick(&mut self, now: Instant) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        let mut visits = VISITS_MAX;
+        leading.has_more = false;
+        let tick = nanos(self.options.tick);
+        while let Some(mut bucket) = leading.wheel.first_entry() {
+            if bucket.key().saturating_mul(tick) > now.boot {
+                break;
+            }
+            if visits == 0 {
+                leading.has_more = true;
+                return;
+            }
+            let Some(lease) = bucket.get_mut().pop() else {
+                bucket.remove();
+                continue;
+            };
+            visits -= 1;
+            let Some(tracked) = self.leases.get_mut(&lease.id) else {
+                continue;
+            };
+            let is_same = tracked.terms.lease == lease && tracked.epoch == self.epoch;
+            if !is_same {
+                continue;
+            }
+            tracked.is_in_wheel = false;
+            if now.certainly_after(tracked.deadline) {
+                leading.queue(tracked);
+            } else {
+                let left = tracked.deadline.at_most_since(now);
+                leading.put_at(&self.options, tracked, now.boot.saturating_add(nanos(left)));
+            }
+        }
+        while let Some((restart_ms, id)) = next_in(&self.order, leading.walked) {
+            if !now.certainly_after(leading.began + Duration::from_millis(restart_ms)) {
+                break;
+            }
+            if visits == 0 {
+                leading.has_more = true;
+                return;
+            }
+            visits -= 1;
+            leading.walked = Some((restart_ms, id));
+            let tracked = self
+                .leases
+                .get_mut(&id)
+                .expect("the order has what is there");
+            let is_covered = tracked.terms.lease.grant_index <= leading.applied.0;
+            if tracked.epoch != self.epoch && is_covered {
+                tracked.note(self.epoch, now);
+                tracked.deadline = leading.began + Duration::from_millis(restart_ms);
+                leading.queue(tracked);
+            }
+        }
+    }
+
+    /// The next leases whose expiry is to be proposed; empty while enough is under way. What is
+    /// proposed must be reported as [`Self::proposed`], what could not be as [`Self::not_proposed`].
+    pub fn take_due(&mut self, now: Instant) -> Vec<LeaseRef> {
+        let Some(leading) = &mut self.leading else {
+            return Vec::new();
+        };
+        let mut batch = Vec::new();
+        if leading.flights.len() >= FLIGHTS_MAX {
+            return batch;
+        }
+        while batch.len() < LEASE_BATCH_MAX
+            && let Some(lease) = leading.due.pop_front()
+        {
+            let Some(tracked) = self.leases.get_mut(&lease.id) else {
+                continue;
+            };
+            if tracked.terms.lease != lease || tracked.epoch != self.epoch {
+                continue;
+            }
+            tracked.is_queued = false;
+            let is_expiring = leading.expiring.contains_key(&lease.id);
+            // It may have been renewed while it stood in the queue.
+            let is_due = is_expiring || now.certainly_after(tracked.deadline);
+            if is_due && tracked.terms.ending.is_none() {
+                batch.push(lease);
+            }
+        }
+        batch
+    }
+
+    /// The expiry of `batch` stands in the log at `index`, and nobody renews them any more (A15).
+    pub fn proposed(&mut self, index: LogIndex, batch: Vec<LeaseRef>) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        for lease in &batch {
+            leading.expiring.insert(lease.id, Some(index));
+        }
+        leading.flights.insert(index, batch);
+    }
+
+    /// The expiry of `batch` could not be proposed: it is tried again.
+    pub fn not_proposed(&mut self, batch: Vec<LeaseRef>) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        for lease in batch.into_iter().rev() {
+            if let Some(tracked) = self.leases.get_mut(&lease.id) {
+                tracked.is_queued = true;
+                leading.due.push_front(lease);
+            }
+        }
+    }
+
+    /// Leases whose end is to be continued; empty while that is under way.
+    pub fn to_continue(&self) -> Vec<LeaseRef> {
+        match &self.leading {
+            Some(leading) if leading.continuing.is_none() => {
+                let some = self.revoking.iter().take(CONTINUED_MAX);
+                some.filter_map(|id| self.leases.get(id))
+                    .map(|tracked| tracked.terms.lease)
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// That stands in the log at `index`.
+    pub fn continued(&mut self, index: LogIndex) {
+        if let Some(leading) = &mut self.leading {
+            leading.continuing = Some(index);
+        }
+    }
+
+    /// What is to be noted of leases: checkpoints to clear before renewals, and, now and then,
+    /// checkpoints to make (T9). Of each lease one mark at most is under way (A14).
+    pub fn take_marks(&mut self, now: Instant) -> Vec<LeaseMark> {
+        let mut marks = Vec::new();
+        let Some(leading) = &mut self.leading else {
+            return marks;
+        };
+        while marks.len() < LEASE_BATCH_MAX
+            && let Some(lease) = leading.clears.pop_front()
+        {
+            let known = self.leases.get(&lease.id);
+            let waits = known.is_some_and(|known| known.terms.is_checkpointed);
+            if waits && !leading.marking.contains(&lease.id) {
+                let kind = LeaseMarkKind::Clear;
+                marks.push(LeaseMark { lease, kind });
+            }
+        }
+        if !marks.is_empty() || !leading.mark_flights.is_empty() {
+            return marks;
+        }
+        if !now.certainly_after(leading.sweep_at) {
+            return marks;
+        }
+        let from = match leading.sweep_from {
+            Some(last) => Bound::Excluded(last),
+            None => Bound::Unbounded,
+        };
+        let mut visits = VISITS_MAX;
+        let mut last = None;
+        for &id in self.long.range((from, Bound::Unbounded)) {
+            if visits == 0 || marks.len() == LEASE_BATCH_MAX {
+                break;
+            }
+            visits -= 1;
+            last = Some(id);
+            let tracked = &self.leases[&id];
+            let is_expiring = leading.expiring.contains_key(&id);
+            if is_expiring || tracked.terms.ending.is_some() || leading.marking.contains(&id) {
+                continue;
+            }
+            let deadline = tracked.deadline_in(
+                self.epoch,
+                leading,
+                restart_ms(self.restart_min_ms, &tracked.terms),
+            );
+            let left_ms = millis_up(deadline.at_most_since(now)) + 1;
+            let stale_ms = restart_ms(self.restart_min_ms, &tracked.terms).saturating_sub(left_ms);
+            if stale_ms >= millis_up(self.options.checkpoint_interval) / 2 {
+                let kind = LeaseMarkKind::Remaining(left_ms);
+                let lease = tracked.terms.lease;
+                marks.push(LeaseMark { lease, kind });
+            }
+        }
+        let at_end = last.is_none_or(|last| self.long.last() == Some(&last));
+        leading.sweep_from = if at_end { None } else { last };
+        if at_end {
+            leading.sweep_at = now + self.options.checkpoint_interval;
+        }
+        self.counts.checkpoints += marks.len() as u64;
+        if at_end && marks.is_empty() {
+            marks = self.take_settled(now);
+        }
+        marks
+    }
+
+    /// Leases to whom nobody can have a longer promise any more than they have now (A13).
+    fn take_settled(&mut self, now: Instant) -> Vec<LeaseMark> {
+        let Some(leading) = &self.leading else {
+            return Vec::new();
+        };
+        let settled = self.outlasting.iter().filter_map(|id| {
+            let tracked = self.leases.get(id)?;
+            let since = match tracked.epoch == self.epoch {
+                true => tracked.changed,
+                false => leading.began,
+            };
+            let over = since + Duration::from_millis(tracked.terms.restart_ms);
+            let is_over = now.certainly_after(over) && !tracked.terms.is_checkpointed;
+            (is_over && !leading.marking.contains(id)).then_some(LeaseMark {
+                lease: tracked.terms.lease,
+                kind: LeaseMarkKind::Settle {
+                    ttl_ms: tracked.terms.ttl_ms,
+                },
+            })
+        });
+        settled.take(LEASE_BATCH_MAX).collect()
+    }
+
+    /// These marks stand in the log at `index`.
+    pub fn marked(&mut self, index: LogIndex, marks: Vec<LeaseMark>) {
+        if let Some(leading) = &mut self.leading {
+            leading
+                .marking
+                .extend(marks.iter().map(|mark| mark.lease.id));
+            leading.mark_flights.insert(index, marks);
+        }
+    }
+
+    /// When to look again: not later, as far as leases are concerned.
+    pub fn next_wakeup(&self) -> Instant {
+        let Some(leading) = &self.leading else {
+            return Instant::NEVER;
+        };
+        let has_room = leading.flights.len() < FLIGHTS_MAX;
+        if leading.has_more || has_room && !leading.due.is_empty() || !leading.clears.is_empty() {
+            return Instant::ZERO;
+        }
+        let boot = |boot| Instant {
+            boot,
+            ..Instant::NEVER
+        };
+        let tick = nanos(self.options.tick);
+        let mut next = Instant::NEVER;
+        if let Some((bucket, _)) = leading.wheel.first_key_value() {
+            next = boot(bucket.saturating_mul(tick));
+        }
+        if let Some((restart_ms, _)) = next_in(&self.order, leading.walked) {
+            let due = leading.began + Duration::from_millis(restart_ms);
+            next = next.min(boot(due.boot));
+        }
+        if !self.long.is_empty() || !self.outlasting.is_empty() {
+            next = next.min(boot(leading.sweep_at.boot));
+        }
+        next
+    }
+
+    /// When the lease is due; `None` of an unknown one, and where no deadlines are kept.
+    fn deadline(&self, id: i64) -> Option<Instant> {
+        let leading = self.leading.as_ref()?;
+        let tracked = self.leases.get(&id)?;
+        Some(tracked.deadline_in(
+            self.epoch,
+            leading,
+            restart_ms(self.restart_min_ms, &tracked.terms),
+        ))
+    }
+
+    fn insert(&mut self, terms: LeaseTerms) {
+        let id = terms.lease.id;
+        let before = self.leases.remove(&id);
+        if let Some(before) = &before {
+            self.order
+                .remove(&(restart_ms(self.restart_min_ms, &before.terms), id));
+        }
+        self.order
+            .insert((restart_ms(self.restart_min_ms, &terms), id));
+        keep(
+            &mut self.long,
+            id,
+            terms.ttl_ms >= millis_up(self.options.checkpoint_min_ttl),
+        );
+        keep(&mut self.outlasting, id, terms.outlasts_ttl);
+        keep(&mut self.revoking, id, terms.ending.is_some());
+        let same = before.filter(|before| before.terms.lease == terms.lease);
+        let tracked = match same {
+            Some(before) => Tracked { terms, ..before },
+            None => Tracked {
+                terms,
+                epoch: 0,
+                deadline: Instant::ZERO,
+                changed: Instant::ZERO,
+                is_in_wheel: false,
+                is_queued: false,
+            },
+        };
+        self.leases.insert(id, tracked);
+    }
+
+    /// Gives the lease a deadline of its own, if deadlines are kept.
+    fn give(&mut self, id: i64, now: Instant, deadline: Instant) {
+        let (Some(leading), Some(tracked)) = (&mut self.leading, self.leases.get_mut(&id)) else {
+            return;
+        };
+        tracked.note(self.epoch, now);
+        tracked.deadline = deadline;
+        tracked.changed = now;
+        leading.put(&self.options, tracked);
+    }
+
+    fn remove(&mut self, id: i64) {
+        let Some(tracked) = self.leases.remove(&id) else {
+            return;
+        };
+        self.order
+            .remove(&(restart_ms(self.restart_min_ms, &tracked.terms), id));
+        self.long.remove(&id);
+        self.outlasting.remove(&id);
+        self.revoking.remove(&id);
+        if let Some(leading) = &mut self.leading {
+            leading.expiring.remove(&id);
+        }
+    }
+
+    fn remember(&mut self, lease: LeaseRef, cause: LeaseEnd) {
+        let before = self.ended.insert(lease.id, (lease.grant_index, cause));
+        if before.is_none() {
+            self.ended_order.push_back(lease.id);
+        }
+        if self.ended_order.len() > ENDED_MAX
+            && let Some(oldest) = self.ended_order.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
+    }
+}
+
+impl Tracked {
+    /// What was noted of it in an earlier promotion is void.
+    fn note(&mut self, epoch: u64, now: Instant) {
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.deadline = Instant::ZERO;
+            self.changed = now;
+            self.is_in_wheel = false;
+            self.is_queued = false;
+        }
+    }
+
+    fn deadline_in(&self, epoch: u64, leading: &Leading, restart_ms: u64) -> Instant {
+        match self.epoch == epoch {
+            true => self.deadline,
+            false => leading.began + Duration::from_millis(restart_ms),
+        }
+    }
+}
+
+impl Leading {
+    /// Has the wheel come by the lease at its deadline, unless it does so earlier already.
+    fn put(&mut self, options: &LeaseOptions, tracked: &mut Tracked) {
+        if !tracked.is_in_wheel {
+            let boot = tracked.deadline.boot;
+            self.put_at(options, tracked, boot);
+        }
+    }
+
+    /// Has the wheel come by the lease at `boot`, rounded up.
+    fn put_at(&mut self, options: &LeaseOptions, tracked: &mut Tracked, boot: u64) {
+        tracked.is_in_wheel = true;
+        let bucket = boot.div_ceil(nanos(options.tick).max(1));
+        self.wheel
+            .entry(bucket)
+            .or_default()
+            .push(tracked.terms.lease);
+    }
+
+    fn queue(&mut self, tracked: &mut Tracked) {
+        if !tracked.is_queued && tracked.terms.ending.is_none() {
+            tracked.is_queued = true;
+            self.due.push_back(tracked.terms.lease);
+        }
+    }
+}
+
+fn next_in(order: &BTreeSet<(u64, i64)>, walked: Option<(u64, i64)>) -> Option<(u64, i64)> {
+    let from = match walked {
+        Some(last) => Bound::Excluded(last),
+        None => Bound::Unbounded,
+    };
+    order.range((from, Bound::Unbounded)).next().copied()
+}
+
+fn keep(set: &mut BTreeSet<i64>, id: i64, belongs: bool) {
+    match belongs {
+        true => set.insert(id),
+        false => set.remove(&id),
+    };
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn millis_up(duration: Duration) -> u64 {
+    nanos(duration).div_ceil(1_000_000)
+}
+
+/// What a lease gets from a new leader, if it has a checkpoint at least `min_ms`. Spread by up to a
+/// tenth, so that those that were granted together are not due together (T10).
+fn restart_ms(min_ms: u64, terms: &LeaseTerms) -> u64 {
+    if terms.is_checkpointed {
+        return terms.restart_ms.max(min_ms);
+    }
+    let id = terms.lease.id.to_be_bytes();
+    let spread = xxhash_rust::xxh3::xxh3_64(&id) % 1024;
+    let tenth = terms.restart_ms / 10;
+    terms
+        .restart_ms
+        .saturating_add(tenth.saturating_mul(spread) / 1024)
+}

@@ -1,0 +1,366 @@
+//! Client leases on a replica: renewals are answered, what is due is proposed.
+//!
+//! The rules are those of lease-protocol section 3. A renewal is acknowledged only by a leader that
+//! has been promoted (T1), and whose own lease holds at a reading from after the renewal arrived, or
+//! that a quorum has confirmed since (T2). An expiry is proposed in the leader's term and nowhere
+//! else (T3), in batches, and only while a quorum answers: a leader that is cut off would count its
+//! own silence against its clients (T15). What is under way of expiries is bounded, so that half a
+//! million leases that are due together neither hold up a heartbeat nor crowd out writes (T10).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Node;
+use super::Output;
+use super::lease_tracker::LeaseCounts;
+use super::lease_tracker::LeaseOptions;
+use super::lease_tracker::LeaseTracker;
+use crate::api::Call;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::LEASE_PAGE_MAX;
+use crate::api::LeaseGrantRequest;
+use crate::api::LeaseRef;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::kv::Command;
+use crate::kv::LeaseGrant;
+use crate::kv::LeaseTerms;
+use crate::raft::ReadPermit;
+use crate::raft::Timing;
+use crate::time::Instant;
+use crate::types::LogId;
+use crate::types::RequestId;
+use crate::types::Term;
+
+/// A leader that was not itself for longer gives its clients all their time again (T15).
+const LAPSE_MAX: Duration = Duration::from_millis(500);
+/// How often a leader looks at its clocks at least, so that it would notice.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The leases of a node, and who asks for them.
+pub(super) struct Leases {
+    options: LeaseOptions,
+    pub(super) tracker: LeaseTracker,
+    /// Questions that wait for a permit.
+    questions: BTreeMap<RequestId, Question>,
+    /// The last tick of this promotion, and the last at which a quorum answered.
+    ticked: Instant,
+    confirmed: Instant,
+    /// `ExpiryKept`: what earlier leaderships of this node had decided, with their terms.
+    #[cfg(leasehold_bugs)]
+    kept: Vec<(Term, LeaseRef)>,
+}
+
+enum Question {
+    KeepAlive(Vec<LeaseRef>),
+    TimeToLive(i64),
+    List { after: i64, limit: u32 },
+}
+
+/// A lease that a question is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedLease {
+    /// Its id.
+    pub id: i64,
+    /// How long it has, in milliseconds, by the clock of a leader; `None` elsewhere.
+    pub remaining_ms: Option<u64>,
+}
+
+/// Which leases a question is about: the shell reads the rest from the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AskedLeases {
+    /// In the order of their ids.
+    pub leases: Vec<AskedLease>,
+    /// Where the next page of a list begins; `None` if this is the last.
+    pub next: Option<i64>,
+}
+
+impl Leases {
+    pub(super) fn new(options: LeaseOptions, timing: &Timing) -> Self {
+        // Time for a holder to notice the change, and to find the new leader.
+        let restart_min = timing.lease_duration + timing.election_timeout_max;
+        Self {
+            options,
+            tracker: LeaseTracker::new(options, restart_min),
+            questions: BTreeMap::new(),
+            ticked: Instant::ZERO,
+            confirmed: Instant::ZERO,
+            #[cfg(leasehold_bugs)]
+            kept: Vec::new(),
+        }
+    }
+
+    /// Nobody waits for an answer any more.
+    pub(super) fn forget(&mut self, id: RequestId) {
+        self.questions.remove(&id);
+    }
+
+    /// The lease to propose for `request`, within this node's limits.
+    pub(super) fn grant(&self, request: &LeaseGrantRequest) -> Result<LeaseGrant, Error> {
+        let requested = u64::try_from(request.ttl_ms).unwrap_or(0);
+        Ok(LeaseGrant {
+            id: request.id,
+            ttl_ms: self.ttl_ms(request.ttl_ms)?,
+            requested_ttl_ms: requested,
+            name: request.name.clone(),
+            owner: request.owner.clone(),
+            granted_at_ms: request.granted_at_ms,
+            leases_max: self.options.leases_max,
+        })
+    }
+
+    /// The time to live to propose where `asked` is asked for (decisions.md 17).
+    pub(super) fn ttl_ms(&self, asked: i64) -> Result<u64, Error> {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let (least, most) = (millis(self.options.ttl_min), millis(self.options.ttl_max));
+        let asked = u64::try_from(asked).unwrap_or(0).max(1);
+        if asked > most {
+            return Err(Error::not_applied(
+                ErrorKind::TtlOutOfRange { ttl_max_ms: most },
+                format!("a lease of {asked} ms is asked for, and the longest lasts {most} ms"),
+            ));
+        }
+        Ok(asked.max(least))
+    }
+}
+
+impl Node {
+    /// The same node with the leases that its store holds.
+    #[must_use]
+    pub fn with_leases(mut self, leases: impl IntoIterator<Item = LeaseTerms>) -> Self {
+        for terms in leases {
+            self.leases.tracker.restore(terms);
+        }
+        self
+    }
+
+    /// The leases, and on a leader their deadlines.
+    pub fn lease_tracker(&self) -> &LeaseTracker {
+        &self.leases.tracker
+    }
+
+    /// What happened to leases since this was asked last.
+    pub fn take_lease_counts(&mut self) -> LeaseCounts {
+        self.leases.tracker.take_counts()
+    }
+
+    /// A question about leases that only a leader answers, or, if it may be old, any node.
+    pub(super) fn ask_leases(&mut self, now: Instant, id: RequestId, call: &Call) {
+        let may_be_old = call.request.is_read() && call.consistency == SERIALIZABLE;
+        if self.consensus.leads_in().is_none() && !may_be_old {
+            return self.refuse_not_leader(id);
+        }
+        let question = match &call.request {
+            Request::LeaseKeepAlive(leases) => {
+                if self.leases.tracker.promoted_in().is_some() && self.holds_lease(now) {
+                    let body = self.keep_alive(now, leases);
+                    return self.reply_lease(id, body);
+                }
+                Question::KeepAlive(leases.clone())
+            }
+            Request::LeaseTimeToLive { id, .. } => Question::TimeToLive(*id),
+            Request::LeaseList(list) => Question::List {
+                after: list.after,
+                limit: list.limit,
+            },
+            _ => unreachable!("these are the questions"),
+        };
+        self.leases.questions.insert(id, question);
+        self.start_read(now, id, call);
+    }
+
+    /// Whether this leader may trust its own lease at `now`, which was read after what is decided
+    /// by it arrived.
+    fn holds_lease(&self, now: Instant) -> bool {
+        let lease = self.consensus.published().lease();
+        lease.is_some_and(|lease| lease.is_valid(now)) || planted!(RenewedWithoutLease)
+    }
+
+    fn keep_alive(&mut self, now: Instant, leases: &[LeaseRef]) -> ResponseBody {
+        // Whatever was committed before the renewal arrived is applied (T5, T17).
+        let is_caught_up = self.applied >= self.consensus.status().commit;
+        let tracker = &mut self.leases.tracker;
+        let kept = leases
+            .iter()
+            .map(|lease| tracker.renew(now, *lease, is_caught_up));
+        ResponseBody::LeaseKeepAlive(kept.collect())
+    }
+
+    fn reply_lease(&mut self, id: RequestId, body: ResponseBody) {
+        let header = self.header(self.revision);
+        let reply = Ok(Response { header, body });
+        self.outputs.push_back(Output::Reply(id, reply));
+    }
+
+    /// A permit came for a question, and everything it must see is applied. False if `id` is none.
+    pub(super) fn answer_lease_question(
+        &mut self,
+        id: RequestId,
+        permit: Option<ReadPermit>,
+    ) -> bool {
+        let Some(question) = self.leases.questions.remove(&id) else {
+            return false;
+        };
+        let now = self.now;
+        let tracker = &self.leases.tracker;
+        let asked = |id: i64| AskedLease {
+            id,
+            remaining_ms: tracker.remaining_ms(now, id),
+        };
+        let asked = match question {
+            Question::KeepAlive(leases) => {
+                if tracker.promoted_in().is_none() {
+                    self.refuse(
+                        id,
+                        ErrorKind::LeaderChanged,
+                        "this node lost leadership before the leases were renewed",
+                    );
+                    return true;
+                }
+                let body = self.keep_alive(now, &leases);
+                self.reply_lease(id, body);
+                return true;
+            }
+            Question::TimeToLive(lease) => AskedLeases {
+                leases: vec![asked(lease)],
+                next: None,
+            },
+            Question::List { after, limit } => {
+                let limit = match limit {
+                    0 => LEASE_PAGE_MAX,
+                    limit => limit.min(LEASE_PAGE_MAX),
+                };
+                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                let mut leases: Vec<_> = tracker.after(after, limit + 1).map(asked).collect();
+                let has_more = leases.len() > limit;
+                leases.truncate(limit);
+                let next = leases.last().map(|last| last.id).filter(|_| has_more);
+                AskedLeases { leases, next }
+            }
+        };
+        self.outputs
+            .push_back(Output::ReadLeases(id, permit, asked));
+        true
+    }
+
+    /// Promotes and demotes. Deadlines begin when everything is applied that this leader was elected
+    /// with (T1).
+    pub(super) fn follow_leadership(&mut self, now: Instant) {
+        let leads = self.consensus.leads_in();
+        let promoted = self.leases.tracker.promoted_in();
+        if leads == promoted {
+            return;
+        }
+        let leads = leads.filter(|_| self.consensus.status().ready);
+        planted!(ExpiryKept => self.leases.kept.extend(self.leases.tracker.planted_decided()));
+        match leads {
+            Some(term) if promoted != leads => self.promote(now, term),
+            Some(_) => {}
+            None => self.leases.tracker.demote(),
+        }
+    }
+
+    fn promote(&mut self, now: Instant, term: Term) {
+        self.leases.ticked = now;
+        self.leases.confirmed = now;
+        self.leases.tracker.promote(now, term, self.applied);
+        #[cfg(leasehold_bugs)]
+        for (decided, lease) in std::mem::take(&mut self.leases.kept) {
+            let leases = vec![lease];
+            let command = Command::ExpireLeases {
+                term: decided,
+                leases,
+            };
+            self.propose_for_leases(now, &command);
+        }
+    }
+
+    /// Time has passed: what is due is found and proposed.
+    pub(super) fn tend_leases(&mut self, now: Instant) {
+        let Some(term) = self.leases.tracker.promoted_in() else {
+            return;
+        };
+        let is_confirmed = self.consensus.has_quorum(now);
+        // A lapse is looked for before anything that is due (A2).
+        let stood_still = now.at_most_since(self.leases.ticked) > LAPSE_MAX;
+        let unheard = now.at_most_since(self.leases.confirmed) > LAPSE_MAX;
+        let went_back = now.went_back_since(self.leases.ticked);
+        if stood_still || went_back || unheard && is_confirmed {
+            self.promote(now, term);
+        }
+        self.leases.ticked = now;
+        if is_confirmed {
+            self.leases.confirmed = now;
+        } else {
+            return;
+        }
+        self.leases.tracker.tick(now);
+        self.propose_expiries(now, term);
+        self.propose_marks(now, term);
+        let leases = self.leases.tracker.to_continue();
+        if !leases.is_empty()
+            && let Some(id) = self.propose_for_leases(now, &Command::ContinueLeaseEnds { leases })
+        {
+            self.leases.tracker.continued(id.index);
+        }
+    }
+
+    fn propose_expiries(&mut self, now: Instant, term: Term) {
+        loop {
+            let leases = self.leases.tracker.take_due(now);
+            if leases.is_empty() {
+                return;
+            }
+            planted!(ExpiredBeforeCommit => for lease in &leases {
+                let ended = crate::kv::LeaseChange::Ended(*lease, crate::kv::LeaseEnd::Expired);
+                self.leases.tracker.apply(now, ended);
+            });
+            let command = Command::ExpireLeases {
+                term,
+                leases: leases.clone(),
+            };
+            match self.propose_for_leases(now, &command) {
+                Some(id) => self.leases.tracker.proposed(id.index, leases),
+                None => return self.leases.tracker.not_proposed(leases),
+            }
+        }
+    }
+
+    fn propose_marks(&mut self, now: Instant, term: Term) {
+        let marks = self.leases.tracker.take_marks(now);
+        if marks.is_empty() {
+            return;
+        }
+        let command = Command::MarkLeases {
+            term,
+            marks: marks.clone(),
+        };
+        // A refusal is no loss: renewals ask again, and so does the next look.
+        if let Some(id) = self.propose_for_leases(now, &command) {
+            self.leases.tracker.marked(id.index, marks);
+        }
+    }
+
+    fn propose_for_leases(&mut self, now: Instant, command: &Command) -> Option<LogId> {
+        self.consensus.propose(now, command.encode()).ok()
+    }
+
+    /// When leases want to be looked after next.
+    pub(super) fn leases_due(&self) -> Instant {
+        match self.leases.tracker.promoted_in() {
+            Some(_) => {
+                let next = self.leases.tracker.next_wakeup();
+                let next = match next == Instant::ZERO {
+                    true => self.leases.ticked + self.leases.options.tick / 4,
+                    false => next,
+                };
+                next.min(self.leases.ticked + LOOK_INTERVAL)
+            }
+            None => Instant::NEVER,
+        }
+    }
+}
+
+const SERIALIZABLE: crate::api::Consistency = crate::api::Consistency::Serializable;

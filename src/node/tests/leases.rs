@@ -1,0 +1,665 @@
+//! Client leases on replicas: who may renew and end them, and when. Named by the rows of
+//! operations.md, the rules of lease-protocol section 3 (T) and its amendments (A).
+
+use super::*;
+use crate::api::KeyRange;
+use crate::api::LeaseGrantRequest;
+use crate::api::LeaseGrantResponse;
+use crate::api::LeaseKept;
+use crate::api::LeaseKept::{Expired, NotFound, Renewed, Revoked, Undecided};
+use crate::api::LeaseListRequest;
+use crate::api::LeaseRef;
+use crate::api::LeaseTarget;
+use crate::kv;
+use crate::types::Term;
+
+/// What an expiry may take beyond the time to live, in milliseconds: a tick of the wheel, and the
+/// steps of this world's clock.
+const LATE_MAX: u64 = 20;
+
+impl World {
+    fn grant_with(&mut self, node: NodeId, grant: LeaseGrantRequest) -> RequestId {
+        self.ask(node, Request::LeaseGrant(grant), Consistency::default())
+    }
+
+    fn grant(&mut self, node: NodeId, ttl_ms: i64) -> LeaseGrantResponse {
+        let request = LeaseGrantRequest {
+            ttl_ms,
+            ..LeaseGrantRequest::default()
+        };
+        let id = self.grant_with(node, request);
+        match &self.answer(id).response().body {
+            ResponseBody::LeaseGrant(granted) => granted.clone(),
+            other => panic!("not a grant: {other:?}"),
+        }
+    }
+
+    fn attach(&mut self, node: NodeId, key: &'static str, lease: i64) -> RequestId {
+        let put = PutRequest {
+            key: key.into(),
+            lease: LeaseTarget::Lease(LeaseRef::id(lease)),
+            ..PutRequest::default()
+        };
+        self.ask(node, Request::Put(put), Consistency::default())
+    }
+
+    fn renew_all(&mut self, node: NodeId, leases: &[i64]) -> RequestId {
+        let leases = leases.iter().map(|id| LeaseRef::id(*id)).collect();
+        self.ask(
+            node,
+            Request::LeaseKeepAlive(leases),
+            Consistency::default(),
+        )
+    }
+
+    fn kept(&self, id: RequestId) -> Vec<LeaseKept> {
+        match &self.answer(id).response().body {
+            ResponseBody::LeaseKeepAlive(kept) => kept.clone(),
+            other => panic!("not a renewal: {other:?}"),
+        }
+    }
+
+    fn renew(&mut self, node: NodeId, lease: i64) -> LeaseKept {
+        let id = self.renew_all(node, &[lease]);
+        self.kept(id)[0]
+    }
+
+    fn has(&self, node: NodeId, lease: i64) -> bool {
+        let info = kv::lease_info(&self.nodes[&node].store, lease, false, 0);
+        info.unwrap().is_some()
+    }
+
+    fn keys(&self, node: NodeId) -> u64 {
+        let all = RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        };
+        let found = kv::range(&self.nodes[&node].store, &all, &Limits::DEFAULT);
+        found.unwrap().unwrap().count
+    }
+
+    fn terms(&self, node: NodeId) -> kv::LeaseTerms {
+        kv::lease_terms(&self.nodes[&node].store).unwrap()[0]
+    }
+
+    fn replicas_agree(&self) {
+        let hash = |node: &Replica| kv::content_hash(&node.store).unwrap();
+        let first = hash(self.nodes.values().next().unwrap());
+        assert!(self.nodes.values().all(|node| hash(node) == first));
+    }
+}
+
+fn for_ms(ttl_ms: i64) -> LeaseGrantRequest {
+    LeaseGrantRequest {
+        ttl_ms,
+        ..LeaseGrantRequest::default()
+    }
+}
+
+#[test]
+fn s1_a_grant_is_answered_when_it_is_committed_and_applied() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    world.stalled = vec![leader];
+    let id = world.grant_with(leader, for_ms(5_000));
+    assert!(!world.answers.contains_key(&id), "committed, not applied");
+    world.stalled.clear();
+    world.settle();
+    assert!(matches!(
+        world.answer(id).response().body,
+        ResponseBody::LeaseGrant(_)
+    ));
+    world.cut = vec![leader];
+    let id = world.grant_with(leader, for_ms(5_000));
+    world.advance(100);
+    assert!(!world.answers.contains_key(&id), "not committed");
+}
+
+#[test]
+fn s2_of_two_grants_of_one_name_under_way_together_one_succeeds() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    world.stalled = vec![leader];
+    let request = LeaseGrantRequest {
+        name: "server1Lease".into(),
+        ..for_ms(5_000)
+    };
+    let ids = [(); 2].map(|()| world.grant_with(leader, request.clone()));
+    world.stalled.clear();
+    world.settle();
+    assert!(world.answer(ids[0]).response().header.read.is_none());
+    assert_eq!(world.answer(ids[1]).error().kind, ErrorKind::LeaseExists);
+}
+
+/// S5, S6, T1: the next leader knows the lease, and gives it all its time from its own clock.
+#[test]
+fn s6_t1_a_new_leader_begins_every_lease_anew() {
+    let mut world = World::new(3);
+    let first = world.leader();
+    let lease = world.grant(first, 3_000).id;
+    world.attach(first, "k", lease);
+    world.advance(2_000);
+    world.cut = vec![first];
+    let second = world.leader();
+    assert_ne!(first, second);
+    assert!(world.has(second, lease));
+    world.advance(2_900);
+    assert!(world.has(second, lease), "early");
+    world.advance(100 + 300 + LATE_MAX);
+    assert!(!world.has(second, lease), "late");
+    assert_eq!(world.keys(second), 0);
+    world.cut.clear();
+    world.advance(1_000);
+    assert!(!world.has(first, lease));
+    world.replicas_agree();
+}
+
+/// S7: deadlines are the leader's alone.
+#[test]
+fn s7_who_does_not_lead_any_more_proposes_no_expiry() {
+    let mut world = World::new(3);
+    let first = world.leader();
+    let lease = world.grant(first, 3_000).id;
+    world.cut = vec![first];
+    let second = world.leader();
+    world.renew(second, lease);
+    world.advance(1_000);
+    assert_eq!(world.nodes[&first].node.lease_tracker().promoted_in(), None);
+    world.renew(second, lease);
+    world.advance(1_500);
+    world.cut.clear();
+    world.advance(500);
+    assert!(world.has(second, lease));
+    world.replicas_agree();
+}
+
+#[test]
+fn s8_an_expiry_is_never_early_and_late_by_a_tick_at_most() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    for _ in 0..5 {
+        world.advance(600);
+        assert_eq!(world.renew(leader, lease), Renewed { ttl_ms: 1_000 });
+    }
+    world.advance(990);
+    assert!(world.has(leader, lease));
+    world.advance(10 + LATE_MAX);
+    assert!(!world.has(leader, lease));
+    let node = &mut world.nodes.get_mut(&leader).unwrap().node;
+    let late = node.take_lease_counts().late;
+    assert!(late.len() == 1 && late[0] <= ms(LATE_MAX), "{late:?}");
+}
+
+/// A suspended machine counts by one clock only, and that is not enough.
+#[test]
+fn s9_t21_a_lease_is_due_when_both_clocks_say_so() {
+    let mut tracker = tracker_with(&[(5, 1_000)]);
+    let mut now = START + ms(999);
+    now.boot += 5_000_000_000;
+    tracker.tick(now);
+    assert_eq!(tracker.take_due(now), []);
+    now.raw += 2_000_000;
+    tracker.tick(now + ms(20));
+    assert_eq!(tracker.take_due(now + ms(20)).len(), 1);
+}
+
+/// S10, A15: the leader is deposed between its decision and the commit. The lease lives everywhere,
+/// and nobody was told otherwise.
+#[test]
+fn s10_an_expiry_that_is_not_committed_ends_nothing() {
+    let mut world = World::new(3);
+    let first = world.leader();
+    let lease = world.grant(first, 1_000).id;
+    world.attach(first, "k", lease);
+    world.advance(985);
+    world.cut = vec![first];
+    world.advance(50);
+    let node = &world.nodes[&first].node;
+    assert_eq!(node.lease_tracker().expiring(), 1, "it is in the log");
+    assert!(world.has(first, lease));
+    // Its own lease still holds: it would renew any other.
+    assert_eq!(world.renew(first, lease), Undecided);
+    let second = world.leader();
+    world.renew(second, lease);
+    world.cut.clear();
+    world.advance(800);
+    for node in world.nodes.keys() {
+        assert!(world.has(*node, lease));
+        assert_eq!(world.keys(*node), 1);
+    }
+    world.replicas_agree();
+}
+
+#[test]
+fn s11_an_expiry_takes_the_keys_on_every_replica() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    world.attach(leader, "a", lease);
+    world.attach(leader, "b", lease);
+    world.advance(1_000 + LATE_MAX + 100);
+    assert!(world.nodes.keys().all(|node| world.keys(*node) == 0));
+    world.replicas_agree();
+}
+
+#[test]
+fn s13_x10_a_renewal_is_renewed_not_found_or_expired_and_makes_no_entry() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    let last = world.nodes[&leader].node.status().last;
+    assert_eq!(world.renew(leader, lease), Renewed { ttl_ms: 1_000 });
+    assert_eq!(world.renew(leader, 999), NotFound);
+    assert_eq!(world.nodes[&leader].node.status().last, last);
+    world.advance(1_000 + LATE_MAX + 10);
+    assert_eq!(world.renew(leader, lease), Expired);
+    let other = world.grant(leader, 1_000).id;
+    let revoke = Request::LeaseRevoke(LeaseRef::id(other));
+    world.ask(leader, revoke, Consistency::default());
+    assert_eq!(world.renew(leader, other), Revoked);
+}
+
+#[test]
+fn s14_t18_a_follower_sends_renewals_to_the_leader() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    let follower = *world.nodes.keys().find(|id| **id != leader).unwrap();
+    let id = world.renew_all(follower, &[lease]);
+    let ErrorKind::NotLeader { leader: named, .. } = world.answer(id).error().kind else {
+        panic!("{:?}", world.answer(id));
+    };
+    assert_eq!(named, Some(leader));
+}
+
+/// The frame of the issue: ten thousand ids, some bad, one result each.
+#[test]
+fn x3_bad_ids_among_ten_thousand_cost_the_others_nothing() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    let mut ids = vec![lease; 10_000];
+    ids[7] = i64::MAX;
+    ids[9_999] = 12_345;
+    let id = world.renew_all(leader, &ids);
+    let kept = world.kept(id);
+    assert_eq!(kept.len(), ids.len());
+    let bad = (0..ids.len()).filter(|place| kept[*place] == NotFound);
+    assert_eq!(bad.collect::<Vec<_>>(), [7, 9_999]);
+}
+
+/// A refused proposal is no loss: the lease stays due, and is proposed again.
+#[test]
+fn x9_an_expiry_that_could_not_be_proposed_is_tried_again() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    let target = *world.nodes.keys().find(|id| **id != leader).unwrap();
+    world.advance(900);
+    // While leadership is handed over, to somebody who does not hear, nothing can be proposed.
+    world.cut = vec![target];
+    let target = Some(target);
+    world.ask(
+        leader,
+        Request::MoveLeader { target },
+        Consistency::default(),
+    );
+    world.advance(150);
+    assert!(world.has(leader, lease), "nothing could be proposed");
+    world.advance(6_000);
+    let leader = world.leader();
+    assert!(!world.has(leader, lease));
+}
+
+#[test]
+fn x5_t16_a_lease_tells_what_is_left_of_it_where_deadlines_are_kept() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    world.advance(400);
+    let ask = |world: &mut World, node, consistency| {
+        let request = Request::LeaseTimeToLive {
+            id: lease,
+            keys: false,
+        };
+        let id = world.ask(node, request, consistency);
+        match world.answers.remove(&id).unwrap() {
+            Answered::Leases(asked) => Ok(asked.leases[0].remaining_ms),
+            Answered::Reply(result) => Err(result.unwrap_err().kind),
+            other => panic!("{other:?}"),
+        }
+    };
+    let linearizable = ask(&mut world, leader, Consistency::Linearizable);
+    assert_eq!(linearizable, Ok(Some(600)));
+    let follower = *world.nodes.keys().find(|id| **id != leader).unwrap();
+    let refused = ask(&mut world, follower, Consistency::Linearizable);
+    assert!(matches!(refused, Err(ErrorKind::NotLeader { .. })));
+    let old = ask(&mut world, follower, Consistency::Serializable);
+    assert_eq!(old, Ok(None));
+}
+
+#[test]
+fn x6_leases_are_listed_in_pages() {
+    let mut world = World::new(1);
+    let leader = world.leader();
+    let granted: Vec<i64> = (0..7).map(|_| world.grant(leader, 9_000).id).collect();
+    let mut after = 0;
+    let mut found = Vec::new();
+    loop {
+        let list = LeaseListRequest {
+            after,
+            limit: 3,
+            ..LeaseListRequest::default()
+        };
+        let id = world.ask(leader, Request::LeaseList(list), Consistency::default());
+        let Some(Answered::Leases(page)) = world.answers.remove(&id) else {
+            panic!("no page");
+        };
+        assert!(page.leases.len() <= 3);
+        found.extend(page.leases.iter().map(|lease| lease.id));
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    assert_eq!(found, granted);
+}
+
+#[test]
+fn the_time_to_live_is_clamped_below_and_refused_above() {
+    let mut world = World::new(1);
+    let leader = world.leader();
+    let short = world.grant(leader, 1);
+    assert_eq!((short.ttl_ms, short.requested_ttl_ms), (500, 1));
+    let id = world.grant_with(leader, for_ms(i64::MAX));
+    assert_eq!(
+        world.answer(id).error().kind,
+        ErrorKind::TtlOutOfRange {
+            ttl_max_ms: 31_536_000_000
+        }
+    );
+}
+
+/// A leader that is cut off answers no renewal once its own lease is over.
+#[test]
+fn t2_a_leader_without_a_lease_renews_nothing() {
+    let mut world = World::new(3);
+    let first = world.leader();
+    let lease = world.grant(first, 2_000).id;
+    world.cut = vec![first];
+    world.advance(460);
+    let id = world.renew_all(first, &[lease]);
+    assert!(!world.answers.contains_key(&id), "it waits for a quorum");
+    world.advance(1_000);
+    assert_eq!(world.answer(id).error().outcome, Outcome::NotApplied);
+}
+
+/// A leader whose own lease is off asks a quorum instead.
+#[test]
+fn t2_without_a_lease_of_its_own_a_leader_renews_by_a_quorum() {
+    let without = |options: &mut NodeOptions| {
+        options.timing = Timing::new(raft::TimingOptions {
+            lease_enabled: false,
+            ..raft::TimingOptions::default()
+        })
+        .unwrap();
+    };
+    let mut world = World::with(3, without);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    for _ in 0..5 {
+        world.advance(600);
+        let id = world.renew_all(leader, &[lease]);
+        world.advance(50);
+        assert_eq!(world.kept(id), [Renewed { ttl_ms: 1_000 }]);
+    }
+    world.advance(1_100);
+    assert!(!world.has(leader, lease), "and leases end all the same");
+}
+
+/// T4: from the moment the expiry is in the log, nobody is told that the lease goes on, and nobody
+/// that it is gone, until it is decided.
+#[test]
+fn t4_a15_an_expiring_lease_is_not_renewed_and_not_denied() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    world.advance(985);
+    world.stalled = vec![leader];
+    world.advance(50);
+    assert!(world.has(leader, lease), "committed, not applied");
+    assert_eq!(world.renew(leader, lease), Undecided);
+    world.stalled.clear();
+    world.settle();
+    assert_eq!(world.renew(leader, lease), Expired);
+}
+
+#[test]
+fn t5_a_grant_that_is_not_applied_yet_is_not_denied() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    world.stalled = vec![leader];
+    let request = LeaseGrantRequest {
+        id: 77,
+        ..for_ms(1_000)
+    };
+    world.grant_with(leader, request);
+    assert_eq!(world.renew(leader, 77), Undecided);
+    world.stalled.clear();
+    world.settle();
+    assert_eq!(world.renew(leader, 77), Renewed { ttl_ms: 1_000 });
+}
+
+/// T15, A2: the leader stood still for so long that its clients could not reach it; they get all
+/// their time again, before anything is found to be due.
+#[test]
+fn t15_a_leader_that_stood_still_gives_all_time_again() {
+    let mut world = World::new(1);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    world.advance(500);
+    world.now = world.now + ms(700);
+    world.give(leader, Input::Tick);
+    world.settle();
+    world.advance(900);
+    assert!(world.has(leader, lease));
+    world.advance(200 + LATE_MAX);
+    assert!(!world.has(leader, lease));
+}
+
+/// T9: a checkpoint is cleared before a renewal is acknowledged, so that no leader can know of the
+/// checkpoint and not of the renewal.
+#[test]
+fn t9_a14_a_checkpoint_shortens_a_restart_and_a_renewal_clears_it_first() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 300_000).id;
+    world.advance(130_000);
+    let noted = world.terms(leader);
+    assert!(noted.is_checkpointed);
+    assert!((170_000..=241_000).contains(&noted.restart_ms), "{noted:?}");
+    assert_eq!(world.renew(leader, lease), Undecided);
+    world.advance(10);
+    assert!(!world.terms(leader).is_checkpointed);
+    assert_eq!(world.renew(leader, lease), Renewed { ttl_ms: 300_000 });
+    world.advance(200_000);
+    let noted = world.terms(leader);
+    assert!(
+        noted.is_checkpointed && noted.restart_ms <= 170_000,
+        "{noted:?}"
+    );
+    world.cut = vec![leader];
+    let second = world.leader();
+    world.advance(noted.restart_ms - 1_000);
+    assert!(world.has(second, lease));
+    world.advance(1_000 + LATE_MAX);
+    assert!(!world.has(second, lease), "not all its time again");
+}
+
+/// A13: who counts on the longer time keeps it, also under the next leader.
+#[test]
+fn a13_a_shorter_time_to_live_takes_nothing_back() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 3_000).id;
+    let update = Request::LeaseUpdateTtl {
+        lease: LeaseRef::id(lease),
+        ttl_ms: 500,
+    };
+    world.ask(leader, update, Consistency::default());
+    world.cut = vec![leader];
+    let second = world.leader();
+    world.advance(2_900);
+    assert!(world.has(second, lease));
+    assert_eq!(world.renew(second, lease), Renewed { ttl_ms: 500 });
+}
+
+/// A16: what a leader began, the next one finishes.
+#[test]
+fn a16_the_end_of_a_lease_with_many_keys_is_continued_by_whoever_leads() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 60_000).id;
+    let many = kv::END_KEYS_MAX + 200;
+    for chunk in (0..many).collect::<Vec<_>>().chunks(100) {
+        let puts = chunk.iter().map(|number| {
+            crate::api::TxnOp::Put(PutRequest {
+                key: format!("{number:05}").into(),
+                lease: LeaseTarget::Lease(LeaseRef::id(lease)),
+                ..PutRequest::default()
+            })
+        });
+        let txn = crate::api::TxnRequest::new().and_then(puts);
+        world.ask(leader, Request::Txn(txn), Consistency::default());
+    }
+    assert_eq!(world.keys(leader), many as u64);
+    // Whoever leads next has it applied, and the one who began it does not go on.
+    world.stalled = vec![leader];
+    let revoke = Request::LeaseRevoke(LeaseRef::id(lease));
+    world.ask(leader, revoke, Consistency::default());
+    world.advance(100);
+    world.cut = vec![leader];
+    let second = world.leader();
+    assert!(world.keys(second) <= 200);
+    world.advance(100);
+    assert_eq!(world.keys(second), 0);
+    assert!(!world.has(second, lease));
+    world.stalled.clear();
+    world.cut.clear();
+    world.advance(1_000);
+    world.replicas_agree();
+}
+
+const START: Instant = Instant::from_nanos(1_000_000_000);
+
+/// A tracker that was promoted at the start, with leases granted before: id and time to live.
+fn tracker_with(leases: &[(i64, u64)]) -> LeaseTracker {
+    let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
+    for (id, ttl_ms) in leases {
+        tracker.restore(living(*id, *ttl_ms));
+    }
+    tracker.promote(START, Term(1), LogIndex(u64::MAX));
+    // Up to a tenth is added at a promotion: a renewal makes it exact.
+    for (id, _) in leases {
+        tracker.apply(START, kv::LeaseChange::Granted(living(*id, leases[0].1)));
+    }
+    tracker
+}
+
+fn living(id: i64, ttl_ms: u64) -> kv::LeaseTerms {
+    let lease = LeaseRef {
+        id,
+        grant_index: id as u64,
+    };
+    kv::LeaseTerms {
+        lease,
+        ttl_ms,
+        restart_ms: ttl_ms,
+        is_checkpointed: false,
+        outlasts_ttl: false,
+        ending: None,
+    }
+}
+
+/// Half a million leases that are due in the same moment: every step stays bounded, nothing is
+/// forgotten, and no more than two entries wait to be applied.
+#[test]
+fn t10_t11_a_great_many_leases_end_in_bounded_steps() {
+    let many: u64 = 500_000;
+    let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
+    for number in 1..=many {
+        tracker.restore(living(number as i64, 1_000));
+    }
+    let mut now = START;
+    tracker.promote(now, Term(1), LogIndex(many));
+    for number in (1..=many).step_by(2) {
+        let lease = LeaseRef::id(number as i64);
+        let kept = tracker.renew(now + ms(5), lease, true);
+        assert_eq!(kept, Renewed { ttl_ms: 1_000 });
+    }
+    now = now + ms(999);
+    tracker.tick(now);
+    assert_eq!(tracker.take_due(now), [], "early");
+    now = now + ms(300);
+    let (mut index, mut ended, mut steps) = (many, 0, 0);
+    while ended < many {
+        steps += 1;
+        assert!(steps < 10 * many / 512, "it does not come to an end");
+        tracker.tick(now);
+        let mut entries = Vec::new();
+        loop {
+            let batch = tracker.take_due(now);
+            if batch.is_empty() {
+                break;
+            }
+            assert!(batch.len() <= LEASE_BATCH_MAX);
+            index += 1;
+            tracker.proposed(LogIndex(index), batch.clone());
+            entries.push((LogIndex(index), batch));
+        }
+        assert!(entries.len() <= 2);
+        for (index, batch) in entries {
+            for lease in batch {
+                ended += 1;
+                tracker.apply(now, kv::LeaseChange::Ended(lease, kv::LeaseEnd::Expired));
+            }
+            tracker.landed(index);
+        }
+    }
+    assert!(tracker.is_empty());
+    assert_eq!(tracker.expiring(), 0);
+}
+
+/// An entry that ended only some of its leases, because they had so many keys: the others are
+/// proposed again, and are not renewed in between; neither if the leader was not itself meanwhile.
+#[test]
+fn x9_t4_what_an_entry_left_over_is_proposed_again() {
+    let mut tracker = tracker_with(&[(5, 1_000)]);
+    let lease = living(5, 1_000).lease;
+    let now = START + ms(1_010);
+    tracker.tick(now);
+    assert_eq!(tracker.take_due(now), [lease]);
+    tracker.proposed(LogIndex(9), vec![lease]);
+    tracker.promote(now, Term(1), LogIndex(8));
+    assert_eq!(tracker.renew(now, lease, true), Undecided);
+    tracker.landed(LogIndex(9));
+    assert_eq!(tracker.renew(now, lease, true), Undecided);
+    assert_eq!(tracker.take_due(now), [lease]);
+    tracker.demote();
+    tracker.promote(now, Term(2), LogIndex(9));
+    assert_eq!(tracker.renew(now, lease, true), Renewed { ttl_ms: 1_000 });
+}
+
+/// A12: a lease that was granted after the promotion is due by its own deadline alone.
+#[test]
+fn a12_the_rule_of_the_promotion_covers_no_later_grant() {
+    let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
+    tracker.promote(START, Term(1), LogIndex(4));
+    let granted = START + ms(5_000);
+    tracker.apply(granted, kv::LeaseChange::Granted(living(5, 1_000)));
+    tracker.tick(granted + ms(900));
+    assert_eq!(tracker.take_due(granted + ms(900)), []);
+    tracker.tick(granted + ms(1_010));
+    assert_eq!(tracker.take_due(granted + ms(1_010)).len(), 1);
+}

@@ -1,0 +1,182 @@
+//! Questions about client leases: which ones, and how long they have, comes from the driver, with a
+//! permit; the rest is read here, from a snapshot opened after that.
+
+use std::sync::Arc;
+
+use super::Sessions;
+use super::leased::Captured;
+use super::leased::behind;
+use super::leased::released_authority;
+use super::not_readable;
+use super::stream::Session;
+use super::stream::What;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::LeaseInfo;
+use crate::api::LeaseListResponse;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::kv;
+use crate::node::AskedLeases;
+use crate::node::Source;
+use crate::raft::ReadPermit;
+use crate::server::budget::ScanPlace;
+use crate::server::disk::store::StoreError;
+use crate::server::outbox::Delivery;
+
+/// What a question about leases wants to know.
+#[derive(Clone, Debug)]
+pub(super) struct LeaseQuestion {
+    request: Request,
+    consistency: Consistency,
+    min_revision: i64,
+}
+
+impl LeaseQuestion {
+    /// The question that `call` asks, if it is one that a snapshot answers.
+    pub(super) fn of(call: &crate::api::Call) -> Option<Self> {
+        let asks = matches!(
+            call.request,
+            Request::LeaseTimeToLive { .. } | Request::LeaseList(_)
+        );
+        asks.then(|| Self {
+            request: call.request.clone(),
+            consistency: call.consistency,
+            min_revision: call.min_revision,
+        })
+    }
+
+    pub(super) fn method(&self) -> &'static str {
+        self.request.method()
+    }
+}
+
+impl Session {
+    /// The driver let a question go: the store is read on a thread of its own, because a page, or
+    /// the keys of one lease, may be many.
+    pub(super) fn release_leases(
+        &mut self,
+        frame: u64,
+        permit: Option<ReadPermit>,
+        asked: AskedLeases,
+        question: LeaseQuestion,
+    ) {
+        let method = question.method();
+        let is_leased = permit.is_some_and(|permit| permit.lease_remaining().is_some());
+        if question.consistency == Consistency::LeaseOnly && !is_leased {
+            return self.reply(frame, method, Err(super::lease_invalid()));
+        }
+        if !self.is_readable() {
+            return self.reply(frame, method, Err(not_readable()));
+        }
+        let bytes = self.shared.limits.reply_bytes_max;
+        if !self.remember(frame, What::Other(method), bytes) {
+            return;
+        }
+        let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
+        let places = self.scan_places();
+        tokio::spawn(async move {
+            let place = ScanPlace::take(places).await;
+            let slot = shared.scans.clone().acquire_owned().await;
+            let node = shared.clone();
+            let read = tokio::task::spawn_blocking(move || {
+                let _slot = slot;
+                answer(&node, permit, &asked, &question)
+            });
+            let result = match read.await {
+                Ok(Ok(result)) => result,
+                Ok(Err(error)) => Err(shared.fail(error)),
+                Err(_) => Err(Error::not_applied(
+                    ErrorKind::Internal,
+                    "the look at the store was cut short",
+                )),
+            };
+            outbox.deliver(frame, Delivery::Scanned(result, place));
+        });
+    }
+}
+
+fn answer(
+    shared: &Arc<Sessions>,
+    permit: Option<ReadPermit>,
+    asked: &AskedLeases,
+    question: &LeaseQuestion,
+) -> Result<Result<Response, Error>, StoreError> {
+    let captured = Captured::now(shared);
+    let snapshot = shared.store.snapshot()?;
+    let authority = released_authority(shared, &captured, permit);
+    let source = Source {
+        found: (),
+        applied: snapshot.applied().index,
+        revision: snapshot.revision(),
+    };
+    let Some(answer) = shared
+        .reader
+        .answer(authority, question.min_revision, source)
+    else {
+        return Ok(Err(behind()));
+    };
+    shared.metrics.reads.total(authority.path()).increment(1);
+    let wants_keys = matches!(
+        question.request,
+        Request::LeaseTimeToLive { keys: true, .. }
+    );
+    // Header and fields around the keys.
+    let bytes_max = shared.limits.reply_bytes_max.saturating_sub(2 << 10);
+    let mut found = Vec::new();
+    for lease in &asked.leases {
+        if let Some(info) = kv::lease_info(&snapshot, lease.id, wants_keys, bytes_max)? {
+            found.push(LeaseInfo {
+                remaining_ms: lease.remaining_ms,
+                ..info
+            });
+        }
+    }
+    let body = match &question.request {
+        Request::LeaseList(list) => {
+            let wanted = |info: &LeaseInfo| {
+                (list.owner.is_empty() || list.owner == info.owner)
+                    && info.name.starts_with(&list.name_prefix)
+            };
+            found.retain(wanted);
+            ResponseBody::LeaseList(LeaseListResponse {
+                leases: found,
+                next: asked.next,
+            })
+        }
+        _ => match found.pop() {
+            Some(info) => ResponseBody::LeaseTimeToLive(Box::new(info)),
+            None => {
+                return Ok(Err(Error::not_applied(
+                    ErrorKind::LeaseNotFound,
+                    "there is no such lease: it was never granted, or is over",
+                )));
+            }
+        },
+    };
+    Ok(Ok(Response {
+        header: shared.header_of(&answer),
+        body,
+    }))
+}
+
+/// Notes when a lease was asked for, to be shown: whatever the client says, and nothing depends on
+/// it.
+pub(super) fn stamp(request: &mut Request) {
+    if let Request::LeaseGrant(grant) | Request::PutWithNewLease(grant, _) = request {
+        grant.granted_at_ms = millis_since_1970();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "shown to people, and nothing is decided by it"
+)]
+fn millis_since_1970() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    })
+}

@@ -1,0 +1,408 @@
+//! Client leases over real servers: kept through the death of leaders, ended in time, refused with a
+//! reason. What is exact is asserted of every lease, however slow the machine: a key whose keeper
+//! may count on its lease is there.
+
+use std::time::Duration;
+
+use leasehold::api::Consistency;
+use leasehold::api::ErrorKind;
+use leasehold::api::KeyRange;
+use leasehold::api::LeaseGrantRequest;
+use leasehold::api::LeaseKept;
+use leasehold::api::LeaseRef;
+use leasehold::api::Outcome;
+use leasehold::api::Request;
+use leasehold::api::ResponseBody;
+use leasehold::client::Client;
+use leasehold::client::GetOptions;
+use leasehold::client::KeepAliveEvent;
+use leasehold::client::LeaseGrantOptions;
+use leasehold::client::LeaseKeeper;
+use leasehold::client::LeaseListOptions;
+use leasehold::client::LostCause;
+use leasehold::client::PutOptions;
+use leasehold::client::TimeToLiveOptions;
+
+use crate::harness::Cluster;
+use crate::harness::PATIENCE;
+
+/// Long beside an election on a machine that is busy with something else.
+const KEPT_FOR: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(700);
+
+/// Waits until `key` is gone, or is there.
+async fn until_gone(client: &Client, key: &str) {
+    let gone = async {
+        while client.get(key, None).await.unwrap().kv().is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, gone).await;
+    waited.unwrap_or_else(|_| panic!("{key} is still there after {PATIENCE:?}"));
+}
+
+async fn keep(client: &Client, key: &str, ttl: Duration) -> LeaseKeeper {
+    let kept = client.put_with_new_lease(key, "v", ttl, None).await;
+    kept.unwrap().1
+}
+
+/// No key is missing whose keeper may count on it.
+async fn nothing_ended_early(client: &Client, keepers: &[LeaseKeeper]) -> usize {
+    let options = GetOptions::new().with_prefix().with_keys_only();
+    let found = client.get("kept/", Some(options)).await.unwrap();
+    let mut alive = 0;
+    for (number, keeper) in keepers.iter().enumerate() {
+        let key = format!("kept/{number:04}");
+        let is_there = found.kvs.iter().any(|kv| kv.key == key);
+        // The clocks are read after the keys: who is sure now was sure then.
+        if keeper.is_alive() {
+            alive += 1;
+            assert!(is_there, "{key} is gone, and its lease is counted on");
+        }
+    }
+    alive
+}
+
+/// T1, T2, T12, S5, S6 between processes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_that_are_kept_outlive_the_deaths_of_leaders() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let mut keepers = Vec::new();
+    for number in 0..300 {
+        keepers.push(keep(&client, &format!("kept/{number:04}"), KEPT_FOR).await);
+    }
+    for round in 0..3 {
+        let leader = cluster.wait_for_lease();
+        cluster.nodes[leader].kill();
+        let next = cluster.wait_for_lease();
+        assert_ne!(leader, next);
+        let alive = nothing_ended_early(&client, &keepers).await;
+        eprintln!(
+            "kill {}: {alive} of {} leases alive",
+            round + 1,
+            keepers.len()
+        );
+        cluster.nodes[leader].start();
+        // Every lease is renewed by the new leader before that one dies, too.
+        for keeper in &mut keepers {
+            let renewed = async {
+                loop {
+                    match keeper.event().await {
+                        Some(KeepAliveEvent::Renewed { .. }) => return,
+                        Some(KeepAliveEvent::Lost { cause }) => panic!("lost: {cause}"),
+                        Some(_) => {}
+                        None => panic!("the events end with a loss"),
+                    }
+                }
+            };
+            tokio::time::timeout(PATIENCE, renewed)
+                .await
+                .expect("a renewal");
+        }
+    }
+    assert_eq!(nothing_ended_early(&client, &keepers).await, keepers.len());
+    let leader = cluster.wait_for_lease();
+    let renewed = cluster.nodes[leader].metric("leasehold_lease_renewed_total");
+    assert!(renewed >= keepers.len() as f64);
+}
+
+/// X14: what nobody keeps goes, with a delete event like any other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_nobody_keeps_ends_and_takes_its_keys() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let granted = client.lease().grant(SHORT, None).await.unwrap();
+    for key in ["a", "b"] {
+        let options = PutOptions::new().with_lease(granted.id);
+        client.put(key, "v", Some(options)).await.unwrap();
+    }
+    until_gone(&client, "a").await;
+    assert!(client.get("b", None).await.unwrap().kv().is_none());
+    let error = client
+        .lease()
+        .keep_alive_once(granted.id)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::LeaseExpired);
+    let keeper = keep(&client, "c", SHORT).await;
+    drop(keeper);
+    until_gone(&client, "c").await;
+    let total = |reason| format!("leasehold_lease_revoked_total{{reason=\"{reason}\"}}");
+    let leader = cluster.leader().unwrap();
+    assert!(cluster.nodes[leader].metric(&total("expired")) >= 2.0);
+}
+
+/// S14, X4: the client knows only nodes that do not lead, and is sent on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_knows_only_followers_keeps_leases() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.wait_for_lease();
+    let mut endpoints = cluster.endpoints();
+    endpoints.remove(leader);
+    let client = Client::connect(endpoints, Some(cluster.options()))
+        .await
+        .unwrap();
+    let mut keeper = keep(&client, "k", KEPT_FOR).await;
+    let event = tokio::time::timeout(PATIENCE, keeper.event()).await;
+    assert!(matches!(
+        event.expect("a renewal"),
+        Some(KeepAliveEvent::Renewed { .. })
+    ));
+    let options = TimeToLiveOptions::new().with_keys();
+    let info = client
+        .lease()
+        .time_to_live(keeper.id(), Some(options))
+        .await
+        .unwrap();
+    assert_eq!(info.keys, ["k"]);
+    let remaining = Duration::from_millis(info.remaining_ms.unwrap());
+    assert!(remaining <= KEPT_FOR && remaining > Duration::ZERO);
+    keeper.revoke().await.unwrap();
+    assert!(client.get("k", None).await.unwrap().kv().is_none());
+}
+
+/// X3, and the frame of ten thousand ids: one result each, the stream lives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_ids_in_a_keep_alive_cost_the_good_ones_nothing() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let good = client.lease().grant(KEPT_FOR, None).await.unwrap().id;
+    let mut leases = vec![LeaseRef::id(good); 10_000];
+    leases[5] = LeaseRef::id(i64::MAX);
+    leases[6] = LeaseRef::id(-3);
+    leases[9_999] = LeaseRef {
+        id: good,
+        grant_index: 1,
+    };
+    for _ in 0..2 {
+        let request = Request::LeaseKeepAlive(leases.clone());
+        let response = client
+            .call(request, Consistency::Linearizable)
+            .await
+            .unwrap();
+        let ResponseBody::LeaseKeepAlive(kept) = response.body else {
+            panic!("not a renewal");
+        };
+        assert_eq!(kept.len(), leases.len());
+        for (place, kept) in kept.into_iter().enumerate() {
+            match place {
+                5 | 6 | 9_999 => assert_eq!(kept, LeaseKept::NotFound),
+                _ => assert_eq!(kept, LeaseKept::Renewed { ttl_ms: 30_000 }),
+            }
+        }
+    }
+    let too_many = Request::LeaseKeepAlive(vec![LeaseRef::id(good); 20_000]);
+    let error = client
+        .call(too_many, Consistency::Linearizable)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
+    client.put("after", "1", None).await.unwrap();
+}
+
+/// The bad input of grants, puts and revocations: a typed result each, and nothing happens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_that_cannot_be_are_refused_with_their_reason() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let grant = |ttl_ms: i64| {
+        let request = LeaseGrantRequest {
+            ttl_ms,
+            ..LeaseGrantRequest::default()
+        };
+        client.call(Request::LeaseGrant(request), Consistency::Linearizable)
+    };
+    for (ttl_ms, expected) in [
+        (0, ErrorKind::InvalidArgument),
+        (-1, ErrorKind::InvalidArgument),
+        (
+            i64::MAX,
+            ErrorKind::TtlOutOfRange {
+                ttl_max_ms: 31_536_000_000,
+            },
+        ),
+    ] {
+        let error = grant(ttl_ms).await.unwrap_err();
+        assert_eq!((error.kind, error.outcome), (expected, Outcome::NotApplied));
+    }
+    let lease = client.lease();
+    let short = lease.grant(Duration::from_millis(1), None).await.unwrap();
+    assert_eq!((short.ttl_ms, short.requested_ttl_ms), (500, 1), "clamped");
+
+    let named = LeaseGrantOptions::new()
+        .with_name("server1Lease")
+        .with_id(77);
+    lease.grant(KEPT_FOR, Some(named)).await.unwrap();
+    for taken in [
+        LeaseGrantOptions::new().with_name("server1Lease"),
+        LeaseGrantOptions::new().with_id(77),
+    ] {
+        let error = lease.grant(KEPT_FOR, Some(taken)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::LeaseExists);
+    }
+    for options in [
+        PutOptions::new().with_lease(78),
+        PutOptions::new().with_lease_name("nobody"),
+    ] {
+        let error = client.put("k", "v", Some(options)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::LeaseNotFound);
+    }
+    assert!(client.get("k", None).await.unwrap().kv().is_none());
+    let named = PutOptions::new().with_lease_name("server1Lease");
+    client.put("k", "v", Some(named)).await.unwrap();
+    assert_eq!(client.get("k", None).await.unwrap().kv().unwrap().lease, 77);
+    assert_eq!(lease.revoke(77).await.unwrap().deleted, 1);
+    let error = lease.revoke(77).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::LeaseNotFound);
+    let error = lease.time_to_live(77, None).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::LeaseNotFound);
+}
+
+/// S4, X5, X6, X11, X16.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_listed_looked_up_and_changed() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let lease = client.lease();
+    let mut ids = Vec::new();
+    for number in 0..5 {
+        let options = LeaseGrantOptions::new()
+            .with_owner(if number % 2 == 0 { "even" } else { "odd" })
+            .with_name(format!("lease-{number}"));
+        ids.push(lease.grant(KEPT_FOR, Some(options)).await.unwrap().id);
+    }
+    let all = lease.leases(None).await.unwrap();
+    assert_eq!(all.iter().map(|info| info.id).collect::<Vec<_>>(), ids);
+    assert!(
+        all.iter()
+            .all(|info| info.remaining_ms.is_some() && info.granted_at_ms > 0)
+    );
+    let odd = LeaseListOptions::new().with_owner("odd");
+    assert_eq!(lease.leases(Some(odd)).await.unwrap().len(), 2);
+    let named = LeaseListOptions::new().with_name_prefix("lease-3");
+    assert_eq!(lease.leases(Some(named)).await.unwrap()[0].id, ids[3]);
+
+    let shorter = Duration::from_secs(20);
+    assert_eq!(lease.update_ttl(ids[0], shorter).await.unwrap(), shorter);
+    let info = lease.time_to_live(ids[0], None).await.unwrap();
+    assert_eq!(info.granted_ttl_ms, 20_000);
+    assert!(info.remaining_ms.unwrap() > 20_000, "nothing is taken back");
+    assert_eq!(lease.keep_alive_once(ids[0]).await.unwrap(), shorter);
+
+    // A follower answers what it knows itself, if that is asked for.
+    let leader = cluster.wait_for_lease();
+    let follower = cluster.nodes[(leader + 1) % 3].client.to_string();
+    let old = Request::LeaseTimeToLive {
+        id: ids[1],
+        keys: true,
+    };
+    let answer = client
+        .call_at(&follower, old.clone(), Consistency::Serializable)
+        .await;
+    let ResponseBody::LeaseTimeToLive(info) = answer.unwrap().body else {
+        panic!("not a lease");
+    };
+    assert_eq!((&*info.name, info.remaining_ms), ("lease-1", None));
+    let refused = client
+        .call_at(&follower, old, Consistency::Linearizable)
+        .await;
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused.kind, ErrorKind::NotLeader { .. }));
+}
+
+/// X15: who holds a lease learns that it is over, and why, before anybody else can have its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keeper_says_why_its_lease_is_lost_and_says_it_last() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let mut keeper = keep(&client, "k", Duration::from_secs(3)).await;
+    client.lease().revoke(keeper.lease()).await.unwrap();
+    let last = async {
+        let mut last = None;
+        while let Some(event) = keeper.event().await {
+            last = Some(event);
+        }
+        last
+    };
+    let last = tokio::time::timeout(PATIENCE, last).await.expect("it ends");
+    let revoked = KeepAliveEvent::Lost {
+        cause: LostCause::Revoked,
+    };
+    assert_eq!(last, Some(revoked));
+    assert!(!keeper.is_alive());
+
+    let keeper = keep(&client, "k", Duration::from_secs(3)).await;
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    let cause = tokio::time::timeout(PATIENCE, keeper.lost()).await;
+    assert_eq!(cause.expect("it is lost"), LostCause::Unreachable);
+    assert_eq!(keeper.remaining(), Duration::ZERO);
+}
+
+/// X8: everything about leases is found again after a restart of all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x8_leases_outlive_a_restart_of_every_node() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let named = LeaseGrantOptions::new().with_name("n").with_owner("o");
+    let granted = client.lease().grant(KEPT_FOR, Some(named)).await.unwrap();
+    let on_it = PutOptions::new().with_lease(granted.id);
+    client.put("k", "v", Some(on_it)).await.unwrap();
+    let short = client.lease().grant(SHORT, None).await.unwrap();
+    let on_it = PutOptions::new().with_lease(short.id);
+    client.put("short", "v", Some(on_it)).await.unwrap();
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    cluster.start_all();
+    cluster.wait_for_lease();
+    let client = cluster.client().await;
+    let options = TimeToLiveOptions::new().with_keys();
+    let info = client
+        .lease()
+        .time_to_live(granted.id, Some(options))
+        .await
+        .unwrap();
+    assert_eq!((&*info.name, &*info.owner), ("n", "o"));
+    assert_eq!(info.keys, ["k"]);
+    until_gone(&client, "short").await;
+    let all = Request::Range(leasehold::api::RangeRequest {
+        range: KeyRange::Prefix,
+        ..leasehold::api::RangeRequest::default()
+    });
+    let left = client.call(all, Consistency::Linearizable).await.unwrap();
+    let ResponseBody::Range(left) = left.body else {
+        panic!("not a range");
+    };
+    assert_eq!(left.count, 1);
+}
+
+#[test]
+fn the_command_line_grants_renews_shows_and_revokes() {
+    let cluster = Cluster::start(1);
+    let run = |arguments: &[&str]| cluster.cli(arguments);
+    let (code, out, err) = run(&["lease", "grant", "60", "--name", "n1", "--owner", "me"]);
+    assert_eq!(code, 0, "{err}");
+    let id = out.split(' ').nth(1).unwrap().to_owned();
+    assert_eq!(out, format!("lease {id} granted with TTL(60s) name(n1)\n"));
+    assert_eq!(run(&["put", "k", "v", "--lease", &id]).0, 0);
+    let (_, out, _) = run(&["lease", "timetolive", &id, "--keys"]);
+    assert!(out.contains("attached keys([k])"), "{out}");
+    let (_, out, _) = run(&["lease", "keep-alive", &id, "--once"]);
+    assert_eq!(out, format!("lease {id} keepalived with TTL(60s)\n"));
+    let (_, out, _) = run(&["lease", "list", "-o", "table"]);
+    assert!(out.contains("| n1") && out.contains("| me"), "{out}");
+    let (_, out, _) = run(&["lease", "update-ttl", &id, "30s"]);
+    assert_eq!(out, format!("lease {id} has TTL(30s)\n"));
+    let (_, out, _) = run(&["lease", "revoke", &id]);
+    assert_eq!(out, format!("lease {id} revoked\n"));
+    assert_eq!(run(&["get", "k"]).0, 5);
+    for gone in [["lease", "timetolive", &id], ["lease", "revoke", &id]] {
+        assert_eq!(run(&gone).0, 5, "{gone:?}");
+    }
+    assert_eq!(run(&["lease", "keep-alive", &id]).0, 6, "it was revoked");
+    let (code, _, err) = run(&["lease", "grant", "0"]);
+    assert_eq!(code, 1, "{err}");
+}
