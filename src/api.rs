@@ -42,6 +42,7 @@ use crate::types::Term;
 
 mod nested;
 mod txn;
+mod watch;
 
 pub use txn::CasResult;
 pub use txn::Compare;
@@ -53,6 +54,10 @@ pub use txn::TxnOp;
 pub use txn::TxnOpResponse;
 pub use txn::TxnRequest;
 pub use txn::TxnResponse;
+pub use watch::Event;
+pub use watch::EventKind;
+pub use watch::WatchMessage;
+pub use watch::WatchRequest;
 
 /// What a request may cost, checked by the SDK before it is sent and by the server before it is
 /// taken in (decisions: figures of api.md section 4).
@@ -191,6 +196,25 @@ pub enum Request {
     /// range of any size is read at one revision, at the pace of whoever reads it. Nothing is sorted
     /// or counted.
     RangePage(RangeRequest),
+    /// Watch keys. Served by any node from what it has applied; what happens to the keys comes as
+    /// [`WatchMessage`]s on a one-way stream that the server opens.
+    Watch {
+        /// What the client calls the watch; on a connection, never used for two that are open.
+        watch_id: u64,
+        /// What to watch.
+        watch: WatchRequest,
+    },
+    /// End a watch of this connection.
+    WatchCancel {
+        /// Which.
+        watch_id: u64,
+    },
+    /// Have a watch of this connection told how far it is ([`WatchMessage::Progress`]), as soon as
+    /// everything up to there has been sent.
+    WatchProgress {
+        /// Which.
+        watch_id: u64,
+    },
 }
 
 impl Request {
@@ -210,6 +234,9 @@ impl Request {
             | Self::Status
             | Self::MoveLeader { .. }
             | Self::LeaderLeaseReport
+            | Self::Watch { .. }
+            | Self::WatchCancel { .. }
+            | Self::WatchProgress { .. }
             | Self::LeaseKeepAlive(_)
             | Self::LeaseTimeToLive { .. }
             | Self::LeaseList(_)
@@ -232,12 +259,23 @@ impl Request {
             | Self::MoveLeader { .. }
             | Self::Compact(_)
             | Self::LeaderLeaseReport
+            | Self::Watch { .. }
+            | Self::WatchCancel { .. }
+            | Self::WatchProgress { .. }
             | Self::LeaseGrant(_)
             | Self::LeaseRevoke(_)
             | Self::LeaseKeepAlive(_)
             | Self::LeaseUpdateTtl { .. }
             | Self::PutWithNewLease(..) => false,
         }
+    }
+
+    /// Whether this is about a watch of the connection that it comes by.
+    pub fn is_watch_control(&self) -> bool {
+        matches!(
+            self,
+            Self::Watch { .. } | Self::WatchCancel { .. } | Self::WatchProgress { .. }
+        )
     }
 
     /// The request's name in logs and metric labels.
@@ -252,6 +290,9 @@ impl Request {
             Self::Compact(_) => "compact",
             Self::LeaderLeaseReport => "leader_lease_report",
             Self::Txn(_) => "txn",
+            Self::Watch { .. } => "watch",
+            Self::WatchCancel { .. } => "watch_cancel",
+            Self::WatchProgress { .. } => "watch_progress",
             Self::LeaseGrant(_) => "lease_grant",
             Self::LeaseRevoke(_) => "lease_revoke",
             Self::LeaseKeepAlive(_) => "lease_keep_alive",
@@ -596,6 +637,13 @@ pub enum ResponseBody {
     PutWithNewLease(Box<PutWithNewLeaseResponse>),
     /// To [`Request::RangePage`].
     RangePage(RangePage),
+    /// To [`Request::Watch`]: it is open. The header's revision is the one after which a watch from
+    /// now on begins.
+    Watch,
+    /// To [`Request::WatchCancel`]: it is over. What was sent before may still arrive.
+    WatchCancel,
+    /// To [`Request::WatchProgress`]: the watch will be told.
+    WatchProgress,
 }
 
 /// A part of a range.
@@ -824,6 +872,12 @@ pub enum ErrorKind {
         /// What it would take, in bytes.
         actual: u64,
     },
+    /// A watcher took its events more slowly than they arose.
+    SlowWatcher,
+    /// The connection has no such watch (any more).
+    WatchNotFound,
+    /// The connection has a watch of that name already.
+    WatchExists,
 }
 
 impl ErrorKind {
@@ -856,6 +910,9 @@ impl ErrorKind {
             Self::KeyNotFound => "LH-KEY-NOT-FOUND",
             Self::TxnTooLarge => "LH-TXN-TOO-LARGE",
             Self::DuplicateKey => "LH-DUPLICATE-KEY",
+            Self::SlowWatcher => "LH-SLOW-WATCHER",
+            Self::WatchNotFound => "LH-WATCH-NOT-FOUND",
+            Self::WatchExists => "LH-WATCH-EXISTS",
             Self::LeaseNotFound => "LH-LEASE-NOT-FOUND",
             Self::LeaseExists => "LH-LEASE-EXISTS",
             Self::LeaseExpired => "LH-LEASE-EXPIRED",
@@ -990,7 +1047,10 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         Request::OpenSession
         | Request::Status
         | Request::MoveLeader { .. }
-        | Request::LeaderLeaseReport => Ok(()),
+        | Request::LeaderLeaseReport
+        | Request::WatchCancel { .. }
+        | Request::WatchProgress { .. } => Ok(()),
+        Request::Watch { watch, .. } => watch.validate(limits),
     }
 }
 

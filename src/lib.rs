@@ -6,12 +6,12 @@
 //!
 //! - [`types`], [`time`], [`api`]: the nouns, the pair of clocks, what may be asked;
 //! - [`raft`], [`log`], [`kv`]: consensus, its log, and the state machine, each pure and none
-//!   knowing the others;
+//!   knowing the others; [`watch`]: who is told what the state machine has changed;
 //! - [`node`]: one replica made of them, still pure; [`wire`]: how it speaks;
 //! - `clock`, `transport`, `server`: the machine around it; `cli`: the binary; `bench`: load on it.
 //!
-//! `raft`, `log`, `kv`, `node` and `wire` are public so that the simulator, the fuzzers and the
-//! benches enter by the same door as the server. They promise no stability.
+//! `raft`, `log`, `kv`, `watch`, `node` and `wire` are public so that the simulator, the fuzzers and
+//! the benches enter by the same door as the server. They promise no stability.
 
 #![forbid(unsafe_code)]
 
@@ -52,6 +52,7 @@ pub mod time;
 pub mod transport;
 pub mod types;
 pub mod version;
+pub mod watch;
 pub mod wire;
 
 /// The examples of the README are compiled.

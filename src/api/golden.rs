@@ -246,10 +246,104 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::KeyNotFound, "17"),
         (ErrorKind::TxnTooLarge, "18"),
         (ErrorKind::DuplicateKey, "19"),
+        (ErrorKind::LeaseNotFound, "1a"),
+        (ErrorKind::LeaseExists, "1b"),
+        (ErrorKind::LeaseExpired, "1c"),
+        (ErrorKind::TtlOutOfRange { ttl_max_ms: 1 }, "1d01"),
+        (ErrorKind::LeaseLimit { limit: 2 }, "1e02"),
+        (
+            ErrorKind::ResponseTooLarge {
+                limit: 1,
+                actual: 2,
+            },
+            "1f0102",
+        ),
+        (ErrorKind::SlowWatcher, "20"),
+        (ErrorKind::WatchNotFound, "21"),
+        (ErrorKind::WatchExists, "22"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),
         (Outcome::Applied, "01"),
         (Outcome::Unknown, "02"),
+    ]);
+}
+
+#[test]
+fn the_bytes_of_watches_and_events_are_pinned() {
+    let request = WatchRequest {
+        key: text("k"),
+        range: KeyRange::Prefix,
+        start_revision: 5,
+        initial_state: false,
+        prev_kv: true,
+        no_put: false,
+        no_delete: true,
+        progress_notify: true,
+    };
+    check(&[
+        (
+            Request::Watch {
+                watch_id: 300,
+                watch: request,
+            },
+            "11 ac02 016b 01 0a 00 01 00 01 01",
+        ),
+        (Request::WatchCancel { watch_id: 300 }, "12 ac02"),
+        (Request::WatchProgress { watch_id: 1 }, "13 01"),
+    ]);
+    check(&[
+        (ResponseBody::Watch, "11"),
+        (ResponseBody::WatchCancel, "12"),
+        (ResponseBody::WatchProgress, "13"),
+    ]);
+    let put = Event {
+        kind: EventKind::Put,
+        kv: key_value(),
+        prev_kv: Some(key_value()),
+    };
+    let delete = Event {
+        kind: EventKind::Delete,
+        kv: KeyValue {
+            key: text("k"),
+            mod_revision: 3,
+            ..KeyValue::default()
+        },
+        prev_kv: None,
+    };
+    let pinned_put = "00 016b 0176 02040608 01 016b 0176 02040608";
+    check(&[
+        (put.clone(), pinned_put),
+        (delete, "01 016b 00 00060000 00"),
+    ]);
+    let canceled = WatchMessage::Canceled {
+        error: Error::not_applied(ErrorKind::SlowWatcher, "no"),
+        resume_revision: Some(7),
+    };
+    check(&[
+        (
+            WatchMessage::Created {
+                watch_id: 300,
+                revision: 5,
+            },
+            "00 ac02 0a",
+        ),
+        (
+            WatchMessage::State {
+                kvs: vec![key_value()],
+            },
+            "01 01 016b 0176 02040608",
+        ),
+        (WatchMessage::Synced { revision: 5 }, "02 0a"),
+        (
+            WatchMessage::Events {
+                revision: 5,
+                is_partial: true,
+                events: vec![put],
+            },
+            &format!("03 0a 01 01 {pinned_put}"),
+        ),
+        (WatchMessage::Progress { revision: 5 }, "04 0a"),
+        (canceled, "05 20 00 026e6f 01 0e"),
     ]);
 }

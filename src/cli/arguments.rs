@@ -138,6 +138,8 @@ pub enum Command {
     Del(DelArgs),
     /// Compare, and do one thing or another, in one step
     Txn(TxnArgs),
+    /// Show what happens to a key, or to a range of keys
+    Watch(WatchArgs),
     /// Give up history
     Compaction(CompactionArgs),
     /// Grant, renew and end leases
@@ -263,6 +265,43 @@ pub struct RangeArgs {
     /// KEY and every key after it
     #[arg(long)]
     pub from_key: bool,
+}
+
+/// Show what happens to a key, or to a range of keys.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold watch foo
+  leasehold watch --prefix /svc/ --rev 10 --prev-kv
+  leasehold watch a c -o json      the keys from a up to, not including, c
+  leasehold watch foo -- sh -c 'echo $LEASEHOLD_WATCH_EVENT_TYPE $LEASEHOLD_WATCH_KEY'
+
+A command is run for each event, one after the other, with LEASEHOLD_WATCH_EVENT_TYPE,
+LEASEHOLD_WATCH_REVISION, LEASEHOLD_WATCH_KEY and LEASEHOLD_WATCH_VALUE in its environment.")]
+pub struct WatchArgs {
+    /// Which keys.
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// Begin with the changes of this revision; 0 for what comes from now on
+    #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
+    pub rev: i64,
+    /// Also show what a key held before
+    #[arg(long)]
+    pub prev_kv: bool,
+    /// Say from time to time how far the watch is
+    #[arg(long)]
+    pub progress_notify: bool,
+    /// Leave out puts
+    #[arg(long, conflicts_with = "no_delete")]
+    pub no_put: bool,
+    /// Leave out deletes
+    #[arg(long)]
+    pub no_delete: bool,
+    /// Begin with what the keys hold now
+    #[arg(long, conflicts_with = "rev")]
+    pub initial_state: bool,
+    /// A command to run for each event
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
 }
 
 /// Read a key, or a range of keys.

@@ -7,13 +7,18 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::arguments::GlobalArgs;
 use super::failure::Failure;
 use super::runtime::{DevCluster, RuntimeDirectory, RuntimeError};
 use crate::api::Consistency;
 use crate::api::Error;
+use crate::api::ErrorKind;
 use crate::api::Request;
 use crate::api::Response;
+use crate::client::WatchOptions;
+use crate::client::Watcher;
 
 /// Makes connections.
 pub trait Connector {
@@ -35,6 +40,19 @@ pub trait Connection {
 
     /// Asks this one endpoint how it is.
     fn status(&self, endpoint: &str) -> impl Future<Output = Result<Response, Error>>;
+
+    /// Watches keys.
+    fn watch(
+        &self,
+        key: Bytes,
+        options: WatchOptions,
+    ) -> impl Future<Output = Result<Watcher, Error>> {
+        let _ = (key, options);
+        std::future::ready(Err(Error::not_applied(
+            ErrorKind::Unsupported,
+            "this connection has no watches",
+        )))
+    }
 
     /// Says goodbye, so that the server need not wait for a timeout.
     fn close(self) -> impl Future<Output = ()>;

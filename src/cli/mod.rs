@@ -22,6 +22,7 @@ pub mod runtime;
 pub mod signals;
 pub mod txn;
 pub mod verbs;
+mod watch;
 
 use std::io;
 use std::io::Write;
@@ -180,6 +181,7 @@ fn dispatch(
         Command::Get(arguments) => Verb::Get(arguments),
         Command::Del(arguments) => Verb::Del(arguments),
         Command::Txn(arguments) => Verb::Txn(arguments),
+        Command::Watch(arguments) => Verb::Watch(arguments),
         Command::Compaction(arguments) => Verb::Compaction(arguments),
         Command::Lease { command } => Verb::Lease(command),
         Command::Endpoint {

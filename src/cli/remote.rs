@@ -1,5 +1,7 @@
 //! The connection that is a real one: the SDK behind the seam of `connection`.
 
+use bytes::Bytes;
+
 use super::connection::{Connection, Connector, Target};
 use crate::api::Consistency;
 use crate::api::Error;
@@ -9,6 +11,8 @@ use crate::api::ResponseBody;
 use crate::client::Client;
 use crate::client::ConnectOptions;
 use crate::client::TlsOptions;
+use crate::client::WatchOptions;
+use crate::client::Watcher;
 
 /// Connects through the SDK.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +56,10 @@ impl Connection for SdkConnection {
             header: answer.header,
             body,
         })
+    }
+
+    async fn watch(&self, key: Bytes, options: WatchOptions) -> Result<Watcher, Error> {
+        self.client.watch(key, Some(options)).await
     }
 
     async fn close(self) {

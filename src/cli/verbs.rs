@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::arguments::lease::LeaseCommand;
 use super::arguments::{
     CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
-    SortBy, StatusArgs, TxnArgs,
+    SortBy, StatusArgs, TxnArgs, WatchArgs,
 };
 use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
@@ -47,6 +47,8 @@ pub enum Verb {
     Del(DelArgs),
     /// Carry out a transaction.
     Txn(TxnArgs),
+    /// Show what happens to keys.
+    Watch(WatchArgs),
     /// Give up history.
     Compaction(CompactionArgs),
     /// Grant, renew and end leases.
@@ -85,6 +87,7 @@ pub async fn run(
             let script = Script::read(io::stdin().lock(), arguments.interactive)?;
             txn(script, connection, global.consistency, view, out).await
         }
+        Verb::Watch(arguments) => super::watch::run(arguments, connection, view, out).await,
         Verb::Compaction(arguments) => compaction(&arguments, connection, target, view, out).await,
         Verb::Lease(command) => {
             lease::run(command, connection, global.consistency, view, out).await
@@ -457,7 +460,7 @@ pub(super) fn delete_request(arguments: DelArgs) -> DeleteRangeRequest {
     }
 }
 
-fn key_range(arguments: RangeArgs) -> (Bytes, KeyRange) {
+pub(super) fn key_range(arguments: RangeArgs) -> (Bytes, KeyRange) {
     let key = bytes(arguments.key.unwrap_or_default());
     let range = match (arguments.end, arguments.prefix, arguments.from_key) {
         (Some(end), _, _) => KeyRange::Until(bytes(end)),

@@ -8,6 +8,7 @@
 //! requests that may be sent again are told at once instead of at their deadline.
 
 mod lane;
+mod watches;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::api::Call;
+use crate::api::Consistency;
 use crate::api::Error;
+use crate::api::ErrorKind;
 use crate::api::KeyRange;
 use crate::api::Outcome;
 use crate::api::Request;
@@ -24,6 +28,7 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::TxnOp;
 use crate::api::TxnRequest;
+use crate::api::WatchRequest;
 use crate::client::senseless;
 use crate::transport::CloseCode;
 use crate::transport::Connection;
@@ -43,6 +48,7 @@ use crate::wire::point::encode_point_call;
 
 use lane::Lane;
 use lane::Signals;
+pub(super) use watches::WatchStream;
 
 /// A value from here on is large, and travels beside the small ones.
 const LARGE_BYTES: usize = 32 << 10;
@@ -94,6 +100,7 @@ pub(super) struct Link {
     small: Arc<Lane>,
     large: Arc<Lane>,
     suspect: Arc<AtomicBool>,
+    watches: Arc<watches::Expected>,
     /// Ends with the link.
     _tasks: JoinSet<()>,
 }
@@ -127,12 +134,15 @@ impl Link {
             Arc::clone(&suspect),
         ));
         tasks.spawn(keep_deadlines(lanes(), signals));
+        let watches = Arc::<watches::Expected>::default();
+        tasks.spawn(watches::accept(connection.clone(), Arc::clone(&watches)));
         Arc::new(Self {
             connection,
             member_id,
             small,
             large,
             suspect,
+            watches,
             _tasks: tasks,
         })
     }
@@ -198,6 +208,60 @@ impl Link {
         }
     }
 
+    /// Opens a watch: what the client calls it, the revision that the node has, and its stream.
+    ///
+    /// # Cancel safety
+    /// Safe: its stream is dropped when it comes, and the node then ends the watch.
+    pub(super) async fn open_watch(
+        &self,
+        watch: WatchRequest,
+        deadline: Instant,
+    ) -> Result<(u64, i64, WatchStream), Error> {
+        let (expectation, coming) = self.watches.expect();
+        let watch_id = expectation.watch_id;
+        let request = Request::Watch { watch_id, watch };
+        let revision = self.control(request, deadline).await?;
+        match tokio::time::timeout_at(deadline, coming).await {
+            Ok(Ok(stream)) => Ok((watch_id, revision, stream)),
+            _ => {
+                // Nobody will read it.
+                let _ = self
+                    .control(Request::WatchCancel { watch_id }, deadline)
+                    .await;
+                Err(Error::not_applied(
+                    ErrorKind::ConnectionLost,
+                    "the node opened the watch, and its stream did not come",
+                ))
+            }
+        }
+    }
+
+    /// Asks something of a watch, or for one. The revision that the node has.
+    ///
+    /// # Cancel safety
+    /// Safe; what was sent stays sent.
+    pub(super) async fn control(&self, request: Request, deadline: Instant) -> Result<i64, Error> {
+        let left =
+            deadline.saturating_duration_since(crate::client::route::in_time(Duration::ZERO));
+        let mut frame = ClientFrame {
+            request_id: 0,
+            call: Call {
+                timeout_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
+                consistency: Consistency::Serializable,
+                min_revision: 0,
+                session: None,
+                request,
+            },
+        };
+        match self.call(&mut frame, true, deadline).await {
+            Ok(answer) => answer.map(|response| response.header.revision),
+            Err(broken) => Err(Error::not_applied(
+                ErrorKind::ConnectionLost,
+                format!("no answer: {}", broken.cause),
+            )),
+        }
+    }
+
     fn decode(&self, reply: &Frame) -> Result<Result<Response, Error>, Broken> {
         match reply.decode::<ServerFrame>() {
             Ok(reply) => Ok(reply.result),
@@ -234,6 +298,9 @@ fn is_large(request: &Request) -> bool {
         | Request::MoveLeader { .. }
         | Request::Compact(_)
         | Request::LeaderLeaseReport
+        | Request::Watch { .. }
+        | Request::WatchCancel { .. }
+        | Request::WatchProgress { .. }
         | Request::LeaseGrant(_)
         | Request::LeaseRevoke(_)
         | Request::LeaseTimeToLive { keys: false, .. }

@@ -45,6 +45,7 @@ mod response;
 mod route;
 mod session;
 mod txn;
+mod watch;
 
 #[cfg(test)]
 #[cfg(feature = "cli")]
@@ -102,6 +103,9 @@ pub use response::GetResponse;
 pub use response::PutResponse;
 pub use response::StatusResponse;
 pub use response::TxnResponse;
+pub use watch::WatchEvent;
+pub use watch::WatchOptions;
+pub use watch::Watcher;
 
 use self::pool::Pool;
 use self::route::Errand;
@@ -466,7 +470,12 @@ impl Client {
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
             }
-            Request::OpenSession | Request::Status | Request::LeaderLeaseReport => {
+            Request::OpenSession
+            | Request::Status
+            | Request::LeaderLeaseReport
+            | Request::Watch { .. }
+            | Request::WatchCancel { .. }
+            | Request::WatchProgress { .. } => {
                 return Err(Error::not_applied(
                     ErrorKind::Unsupported,
                     format!(
@@ -740,6 +749,9 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::LeaseUpdateTtl { .. } => "lease-update-ttl",
         ResponseBody::PutWithNewLease(_) => "put-with-new-lease",
         ResponseBody::RangePage(_) => "page",
+        ResponseBody::Watch => "watch",
+        ResponseBody::WatchCancel => "watch-cancel",
+        ResponseBody::WatchProgress => "watch-progress",
     };
     Error {
         kind: ErrorKind::Internal,

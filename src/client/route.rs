@@ -438,6 +438,26 @@ impl Router {
         Target::Other(candidate.cloned().unwrap_or_default())
     }
 
+    /// A node that may serve what any node can: one that is connected, if there is one.
+    pub(super) fn anyone(&self, attempt: u32) -> String {
+        let turn = self.turn.load(Ordering::Relaxed);
+        let count = self.endpoints.len();
+        let mut around = (0..count).map(|step| &self.endpoints[(turn + step) % count]);
+        let next = around.clone().next();
+        let connected = if attempt <= TRIES_OF_CONNECTED {
+            around.find(|address| self.pool.usable(address).is_some())
+        } else {
+            None
+        };
+        // There is at least one endpoint, so this is never empty.
+        connected.or(next).cloned().unwrap_or_default()
+    }
+
+    /// A node did not serve: the next one's turn.
+    pub(super) fn avoid(&self, address: &str) {
+        self.forget(address);
+    }
+
     /// The address that a hint leads to, if it is worth following.
     fn hinted(
         &self,
@@ -560,7 +580,7 @@ impl Router {
         }
     }
 
-    fn jittered(&self, wait: Duration) -> Duration {
+    pub(super) fn jittered(&self, wait: Duration) -> Duration {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         wait.mul_f64(0.8 + 0.4 * random.f64())
     }
@@ -612,6 +632,9 @@ impl Safety {
             | Request::Status
             | Request::LeaderLeaseReport
             | Request::OpenSession
+            | Request::Watch { .. }
+            | Request::WatchCancel { .. }
+            | Request::WatchProgress { .. }
             | Request::LeaseKeepAlive(_)
             | Request::LeaseTimeToLive { .. }
             | Request::LeaseList(_) => Self::Repeatable,

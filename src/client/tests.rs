@@ -323,6 +323,9 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::LeaseTimeToLive { .. } => ResponseBody::LeaseTimeToLive(Box::default()),
         Request::LeaseList(_) => ResponseBody::LeaseList(LeaseListResponse::default()),
         Request::PutWithNewLease(..) => ResponseBody::PutWithNewLease(Box::default()),
+        Request::Watch { .. } => ResponseBody::Watch,
+        Request::WatchCancel { .. } => ResponseBody::WatchCancel,
+        Request::WatchProgress { .. } => ResponseBody::WatchProgress,
     };
     Ok(Response {
         header: ResponseHeader {

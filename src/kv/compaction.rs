@@ -22,6 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::api::CompactionRequest;
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::api::EventKind;
 
 use super::hash::ContentHash;
 use super::hash::RecordHasher;
@@ -29,7 +30,6 @@ use super::keys;
 use super::keys::Revision;
 use super::meta;
 use super::meta::Progress;
-use super::record::EventKind;
 use super::record::EventRecord;
 use super::store::Fault;
 use super::store::Pair;

@@ -3,7 +3,7 @@
 //! Keys have etcd's history: one revision for the whole store, raised by one for each write that
 //! changes something; every key knows the revision that created it, the one that last wrote it,
 //! and how often it was written since. Past values stay in `history` and every change is listed in
-//! `events`, so that reads at a revision ([`Scan`]) and watches find what they need,
+//! `events`, so that reads at a revision ([`Scan`]) and watches ([`Change`]) find what they need,
 //! until compaction gives them up (`compaction.rs`). Several operations may be one write, under
 //! conditions (`txn.rs`).
 //!
@@ -22,6 +22,7 @@ mod apply;
 mod clients;
 mod command;
 mod compaction;
+mod events;
 mod hash;
 mod keys;
 mod lease;
@@ -46,6 +47,7 @@ pub use compaction::CompactionBudget;
 pub use compaction::CompactionStep;
 pub use compaction::compact_step;
 pub use compaction::compacted;
+pub use events::{Change, changes_from, changes_of};
 pub use hash::{ContentHash, content_hash, scan};
 pub use keys::KEY_BYTES_MAX;
 pub use lease::{LEASE_KEYS_MAX, LeaseChange, LeaseEnd, LeaseTerms};

@@ -12,6 +12,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::api::EventKind;
 use crate::api::KeyValue;
 
 use super::store::Fault;
@@ -96,14 +97,6 @@ pub fn key_value(key: Bytes, record: Bytes) -> Result<KeyValue, Fault> {
     Record::decode(record).map(|record| record.with_key(key))
 }
 
-/// What an event did to its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum EventKind {
-    Delete = 0,
-    Put = 1,
-}
-
 /// One change of one key, as it stands in `events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EventRecord {
@@ -119,7 +112,10 @@ const EVENT_HEADER: usize = 9;
 impl EventRecord {
     pub(super) fn encode(kind: EventKind, previous: i64, key: &[u8]) -> Bytes {
         let mut bytes = BytesMut::with_capacity(EVENT_HEADER + key.len());
-        bytes.put_u8(kind as u8);
+        bytes.put_u8(match kind {
+            EventKind::Delete => DELETED,
+            EventKind::Put => VALUE,
+        });
         bytes.put_i64(previous);
         bytes.put_slice(key);
         bytes.freeze()

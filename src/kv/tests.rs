@@ -2,7 +2,7 @@
 
 mod compaction;
 mod leases;
-mod model;
+pub(crate) mod model;
 mod pages;
 mod programs;
 mod ranges;

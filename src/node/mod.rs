@@ -291,7 +291,11 @@ impl Node {
             | Request::PutWithNewLease(..) => {
                 self.start_write(now, id, &call, deadline);
             }
-            Request::Status | Request::LeaderLeaseReport => self.refuse(
+            Request::Status
+            | Request::LeaderLeaseReport
+            | Request::Watch { .. }
+            | Request::WatchCancel { .. }
+            | Request::WatchProgress { .. } => self.refuse(
                 id,
                 ErrorKind::Unsupported,
                 "this is answered by the session that received it, not by consensus",

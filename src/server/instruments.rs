@@ -143,6 +143,13 @@ impl Instruments {
             .absolute(sessions.published.messages_refused());
         raft.quarantined.set(flag(status.role == Role::Quarantined));
         raft.proposals_applied.absolute(applied.0);
+        let watches = sessions.watches.counts();
+        let count = |count: &std::sync::atomic::AtomicUsize| count.load(Ordering::Relaxed) as f64;
+        metrics.watch.watchers.set(count(&watches.watchers));
+        metrics.watch.streams.set(count(&watches.streams));
+        metrics.watch.slow.set(count(&watches.slow));
+        metrics.watch.pending.set(count(&watches.pending));
+        metrics.watch.queued_bytes.set(count(&watches.queued_bytes));
         metrics.requests.in_flight.set(sessions.handed_on() as f64);
         metrics
             .storage

@@ -72,6 +72,8 @@ pub struct Metrics {
     pub storage: StorageMetrics,
     /// Past revisions, and how they leave.
     pub history: HistoryMetrics,
+    /// Watches.
+    pub watch: WatchMetrics,
     /// Connections of clients and peers.
     pub transport: TransportMetrics,
 }
@@ -219,7 +221,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 18] = [
+const METHODS: [&str; 21] = [
     "range",
     "put",
     "delete_range",
@@ -237,6 +239,9 @@ const METHODS: [&str; 18] = [
     "lease_update_ttl",
     "put_with_new_lease",
     "range_page",
+    "watch",
+    "watch_cancel",
+    "watch_progress",
     "other",
 ];
 
@@ -356,6 +361,60 @@ pub struct HistoryMetrics {
     pub step_seconds: Histogram,
 }
 
+/// Watches of clients.
+pub struct WatchMetrics {
+    /// Watches that are open.
+    pub watchers: Gauge,
+    /// Connections that have any.
+    pub streams: Gauge,
+    /// Events sent, each watch by itself.
+    pub events: Counter,
+    /// Revisions and other notices that wait to be sent, each watch by itself.
+    pub pending: Gauge,
+    /// Bytes that wait to be sent or are being sent, what watches share counted once.
+    pub queued_bytes: Gauge,
+    /// Watches that do not keep up, or are catching up.
+    pub slow: Gauge,
+    /// From applying a change until its last byte was handed to the connection, in seconds; sampled.
+    pub delivery_delay_seconds: Histogram,
+}
+
+impl WatchMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            watchers: register.gauge("leasehold_watchers", "Watches that are open."),
+            streams: register.gauge(
+                "leasehold_watch_streams",
+                "Connections that have watches open.",
+            ),
+            events: register.counter(
+                "leasehold_watch_events_total",
+                "Events sent, each watch by itself.",
+            ),
+            pending: register.gauge(
+                "leasehold_watch_pending_events",
+                "Notices that wait to be sent, each watch by itself; the changes of one revision \
+                 are one.",
+            ),
+            queued_bytes: register.gauge(
+                "leasehold_watch_queued_bytes",
+                "Bytes that wait to be sent to watches or are being sent, what they share counted \
+                 once.",
+            ),
+            slow: register.gauge(
+                "leasehold_watch_slow_watchers",
+                "Watches that have not been given all that was applied: they catch up, or their \
+                 clients read too slowly.",
+            ),
+            delivery_delay_seconds: register.histogram(
+                "leasehold_watch_delivery_delay_seconds",
+                "Time from applying a change until it was handed to the connection of a watch; \
+                 sampled.",
+            ),
+        }
+    }
+}
+
 /// Connections of clients and peers.
 pub struct TransportMetrics {
     /// The client port.
@@ -417,6 +476,7 @@ impl Metrics {
         );
         let leases = LeaseMetrics::new(register);
         let history = HistoryMetrics::new(register);
+        let watch = WatchMetrics::new(register);
         let process = ProcessMetrics::new(register);
         register
             .labelled(&[
@@ -445,6 +505,7 @@ impl Metrics {
             leases,
             storage,
             history,
+            watch,
             transport,
         })
     }
@@ -455,6 +516,17 @@ impl Metrics {
         Register(&self.recorder)
             .labelled(&[("method", method), ("code", kind.code())])
             .counter(REQUESTS, REQUESTS_HELP)
+            .increment(1);
+    }
+
+    /// A watch that ended before its client had enough, or because it had.
+    pub fn watch_canceled(&self, reason: &'static str) {
+        Register(&self.recorder)
+            .labelled(&[("reason", reason)])
+            .counter(
+                "leasehold_watch_cancels_total",
+                "Watches that ended, by what ended them.",
+            )
             .increment(1);
     }
 
@@ -933,6 +1005,7 @@ mod tests {
     use crate::api::RangeRequest;
     use crate::api::Request;
     use crate::api::TxnRequest;
+    use crate::api::WatchRequest;
 
     /// The type of every metric in a rendered text, by name.
     fn types(text: &str) -> BTreeMap<&str, &str> {
@@ -1090,6 +1163,12 @@ mod tests {
             },
             Request::PutWithNewLease(LeaseGrantRequest::default(), PutRequest::default()),
             Request::RangePage(RangeRequest::default()),
+            Request::Watch {
+                watch_id: 1,
+                watch: WatchRequest::default(),
+            },
+            Request::WatchCancel { watch_id: 1 },
+            Request::WatchProgress { watch_id: 1 },
         ];
         let indexes = requests
             .each_ref()

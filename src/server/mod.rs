@@ -21,6 +21,7 @@ mod start;
 mod state_thread;
 mod sweep_thread;
 mod vitals;
+mod watches;
 
 pub use founding::FoundingError;
 pub use start::Server;

@@ -40,6 +40,8 @@ use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::sweep_thread::Removed;
 use super::vitals::Vitals;
+use super::watches::Courier;
+use super::watches::Watches;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Limits;
@@ -86,6 +88,7 @@ pub(crate) struct Sessions {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) watches: Arc<Watches>,
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
@@ -117,6 +120,20 @@ struct Shares {
     in_flight: InFlight,
     /// Places for scans.
     scans: Arc<Semaphore>,
+    /// Sends what its watches are told.
+    courier: Arc<Courier>,
+}
+
+/// Ends the watches of a connection with it, however its task ends.
+struct Leaving {
+    courier: Arc<Courier>,
+    watches: Arc<Watches>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.watches.left(self.courier.clone());
+    }
 }
 
 impl Sessions {
@@ -144,7 +161,20 @@ impl Sessions {
         let shares = Arc::new(Shares {
             in_flight: InFlight::new(self.in_flight_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
+            courier: Courier::new(),
         });
+        let courier = shares.courier.clone();
+        // Ends with this task, as the streams do.
+        let mut sending = JoinSet::new();
+        sending.spawn(courier.clone().run(
+            connection.connection().clone(),
+            self.watches.clone(),
+            self.metrics.clone(),
+        ));
+        let _leaving = Leaving {
+            courier,
+            watches: self.watches.clone(),
+        };
         let mut streams = JoinSet::new();
         while let Ok(stream) = connection.accept_stream().await {
             streams.spawn(stream::serve(self.clone(), shares.clone(), stream));

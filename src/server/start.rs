@@ -71,6 +71,8 @@ use super::sweep_thread::Removed;
 use super::sweep_thread::SweepThread;
 use super::sweep_thread::SweepWork;
 use super::vitals::Vitals;
+use super::watches::WatchThread;
+use super::watches::Watches;
 use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::MemberInfo;
@@ -219,6 +221,7 @@ pub struct Server {
     state_thread: JoinHandle<()>,
     sweep_work: Arc<Gather<SweepWork>>,
     sweep_thread: JoinHandle<()>,
+    watch_thread: JoinHandle<()>,
     failed: watch::Receiver<Option<String>>,
     _ends: Ends,
 }
@@ -229,6 +232,7 @@ struct Ends {
     mailbox: Arc<Mailbox>,
     state_work: Arc<Gather<Work>>,
     sweep_work: Arc<Gather<SweepWork>>,
+    watches: Arc<Watches>,
     listener: Arc<ClientListener>,
 }
 
@@ -238,6 +242,7 @@ impl Drop for Ends {
         self.mailbox.send(Mail::Stop);
         self.state_work.send(Work::Stop);
         self.sweep_work.send(SweepWork::Stop);
+        self.watches.stop();
     }
 }
 
@@ -366,6 +371,7 @@ impl Server {
 
         let removed = Arc::new(Removed::default());
         let integrity = Arc::new(Integrity::default());
+        let watches = Arc::new(Watches::default());
         let sessions = Arc::new(Sessions {
             cluster_id,
             member_id,
@@ -386,6 +392,7 @@ impl Server {
             mailbox: mailbox.clone(),
             directory: directory.clone(),
             metrics: metrics.clone(),
+            watches: watches.clone(),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             timing: config.timing,
@@ -443,12 +450,28 @@ impl Server {
         }
         .spawn(&config.node.name)
         .map_err(io_error("starting the sweep thread"))?;
+        let watch_thread = WatchThread {
+            options: config.watch,
+            cluster_id,
+            member_id,
+            watches: watches.clone(),
+            store: store_reader,
+            published,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            seed: seed(started, member_id),
+            on_fatal: fatal.for_store(),
+            watch: Some(fatal.watch("watch")),
+        }
+        .spawn(&config.node.name)
+        .map_err(io_error("starting the watch thread"))?;
         let state_thread = StateThread {
             store: found.store,
             work: state_work.clone(),
             sweep: sweep_work.clone(),
             mailbox: mailbox.clone(),
             metrics: metrics.clone(),
+            watches: watches.clone(),
             readable,
             on_fatal: fatal.for_state(data_dir.state_path()),
             data_dir: data_dir.clone(),
@@ -505,6 +528,7 @@ impl Server {
                 mailbox: mailbox.clone(),
                 state_work: state_work.clone(),
                 sweep_work: sweep_work.clone(),
+                watches,
                 listener: listener.clone(),
             },
             name: config.node.name,
@@ -525,6 +549,7 @@ impl Server {
             state_thread,
             sweep_work,
             sweep_thread,
+            watch_thread,
             failed,
         })
     }
@@ -675,6 +700,8 @@ impl Server {
         self.state_work.send(Work::Stop);
         panicked |= self.state_thread.join().is_err();
         panicked |= self.sweep_thread.join().is_err();
+        self.sessions.watches.stop();
+        panicked |= self.watch_thread.join().is_err();
         drop(self.peers);
         if let Ok(log_thread) = Arc::try_unwrap(self.log_thread)
             && let Err(error) = log_thread.stop()

@@ -20,6 +20,7 @@ use super::gather::Gather;
 use super::metrics::Metrics;
 use super::metrics::stopwatch;
 use super::sweep_thread::SweepWork;
+use super::watches::Watches;
 use crate::kv;
 use crate::kv::Command;
 use crate::kv::Operation;
@@ -55,6 +56,8 @@ pub(crate) struct StateThread {
     pub(crate) sweep: Arc<Gather<SweepWork>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Who watches what is applied.
+    pub(crate) watches: Arc<Watches>,
     /// Set once the store may be read: at once after a clean stop, else when its content has been
     /// compared with its hash.
     pub(crate) readable: Arc<AtomicBool>,
@@ -79,6 +82,7 @@ impl StateThread {
                     self.store,
                     &self.mailbox,
                     &self.metrics,
+                    &self.watches,
                     &self.readable,
                 ) {
                     on_fatal(error);
@@ -93,6 +97,7 @@ fn run(
     mut store: StateStore,
     mailbox: &Mailbox,
     metrics: &Metrics,
+    watches: &Watches,
     readable: &AtomicBool,
 ) -> Result<(), StoreError> {
     if store.needs_verification() {
@@ -126,7 +131,7 @@ fn run(
         while !rest.is_empty() {
             let (batch, later) = rest.split_at(batch_length(rest));
             let before = reader.compact_revision();
-            apply(&mut store, batch, mailbox, metrics)?;
+            apply(&mut store, batch, mailbox, metrics, watches)?;
             if reader.compact_revision() > before {
                 sweep.send(sweep_work(batch));
             }
@@ -152,13 +157,14 @@ fn apply(
     batch: &[Entry],
     mailbox: &Mailbox,
     metrics: &Metrics,
+    watches: &Watches,
 ) -> Result<(), StoreError> {
     let commands: Vec<_> = batch
         .iter()
         .map(|entry| (entry.id, command(entry)))
         .collect();
     let began = stopwatch();
-    let replies = store.apply_batch(&commands)?;
+    let (replies, changes) = store.apply_batch_telling(&commands, watches.are_heard())?;
     metrics
         .storage
         .commit_seconds
@@ -168,6 +174,7 @@ fn apply(
         .map(|applied| (applied.id, applied.reply))
         .collect();
     mailbox.send(Mail::Input(Input::Applied(replies)));
+    watches.applied(store.reader().revision(), changes);
     Ok(())
 }
 

@@ -124,6 +124,27 @@ impl FrameSender {
             })
     }
 
+    /// Hands over what the connection takes of `chunks` (encoded frames), and removes that. Ready once
+    /// it has taken something; until then, the task is woken when it may.
+    ///
+    /// # Errors
+    /// The stream or connection is over.
+    #[allow(dead_code, reason = "the SDK alone writes one stream at a time")]
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut Vec<Bytes>,
+    ) -> Poll<Result<(), StreamError>> {
+        let written = ready!(pin!(self.stream.write_chunks(chunks)).poll(cx));
+        let written = written.map_err(|error| match error {
+            quinn::WriteError::Stopped(_) => StreamError::Stopped,
+            quinn::WriteError::ConnectionLost(lost) => StreamError::Lost(Lost::of(&lost)),
+            other => StreamError::Lost(Lost::Other(other.to_string())),
+        })?;
+        chunks.drain(..written.chunks);
+        Poll::Ready(Ok(()))
+    }
+
     /// Gives the stream up, with what was written and has not arrived.
     #[allow(dead_code, reason = "the SDK alone gives no stream up")]
     pub(crate) fn reset(&mut self) {

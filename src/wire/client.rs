@@ -3,12 +3,17 @@
 //! The first stream of a connection opens with [`ClientHello`] and is answered by
 //! [`ServerHello`]; everything after that, on that stream and on further ones, is calls one way
 //! and replies the other, in any order, matched by `request_id`.
+//!
+//! A watch is opened, asked and cancelled by calls like any other. What it is told comes on a one-way
+//! stream of its own that the server opens, as [`WatchMessage`]s, of which the first names the watch;
+//! the server ends the stream after the last. A client that gives the stream up ends the watch.
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::Call;
 use crate::api::Error;
 use crate::api::Response;
+use crate::api::WatchMessage;
 use crate::types::ClusterId;
 use crate::types::NodeId;
 use crate::wire::Body;
@@ -75,4 +80,7 @@ impl Body for ClientFrame {
 }
 impl Body for ServerFrame {
     const KIND: Kind = Kind::Reply;
+}
+impl Body for WatchMessage {
+    const KIND: Kind = Kind::Watch;
 }

@@ -76,6 +76,8 @@ pub enum Kind {
     Call = 3,
     /// The server's answer to one.
     Reply = 4,
+    /// What a watch is told.
+    Watch = 5,
     /// A peer introduces itself; the answer has the same kind.
     PeerHello = 16,
     /// Raft messages.
@@ -91,6 +93,7 @@ impl Kind {
             2 => Self::ServerHello,
             3 => Self::Call,
             4 => Self::Reply,
+            5 => Self::Watch,
             16 => Self::PeerHello,
             17 => Self::Raft,
             18 => Self::PeerClock,
@@ -128,6 +131,7 @@ impl Kind {
             Self::PeerClock => CLOCK_BYTES_MAX,
             Self::Call => limits.call_bytes_max,
             Self::Reply => limits.reply_bytes_max,
+            Self::Watch => limits.watch_bytes_max,
             Self::Raft => limits.raft_bytes_max,
         }
     }
@@ -140,6 +144,8 @@ pub struct FrameLimits {
     pub call_bytes_max: usize,
     /// Of a [`Kind::Reply`], in bytes.
     pub reply_bytes_max: usize,
+    /// Of a [`Kind::Watch`], in bytes.
+    pub watch_bytes_max: usize,
     /// Of a [`Kind::Raft`], in bytes.
     pub raft_bytes_max: usize,
 }
@@ -149,6 +155,7 @@ impl FrameLimits {
     pub const DEFAULT: Self = Self {
         call_bytes_max: Limits::DEFAULT.request_bytes_max + ENVELOPE_BYTES_MAX,
         reply_bytes_max: Limits::DEFAULT.reply_bytes_max + ENVELOPE_BYTES_MAX,
+        watch_bytes_max: watch_bytes_max(&Limits::DEFAULT),
         raft_bytes_max: 2 << 20,
     };
 
@@ -157,11 +164,17 @@ impl FrameLimits {
         Self {
             call_bytes_max: limits.request_bytes_max + ENVELOPE_BYTES_MAX,
             reply_bytes_max: limits.reply_bytes_max + ENVELOPE_BYTES_MAX,
+            watch_bytes_max: watch_bytes_max(limits),
             raft_bytes_max: Self::DEFAULT
                 .raft_bytes_max
                 .max(limits.request_bytes_max + 2 * ENVELOPE_BYTES_MAX),
         }
     }
+}
+
+/// One event must fit: what its key holds, and what it held before.
+const fn watch_bytes_max(limits: &Limits) -> usize {
+    2 * (limits.key_bytes_max + limits.value_bytes_max) + ENVELOPE_BYTES_MAX
 }
 
 impl Default for FrameLimits {
@@ -185,7 +198,7 @@ impl Door {
     fn admits(self, kind: Kind) -> bool {
         match self {
             Self::Server => matches!(kind, Kind::ClientHello | Kind::Call),
-            Self::Client => matches!(kind, Kind::ServerHello | Kind::Reply),
+            Self::Client => matches!(kind, Kind::ServerHello | Kind::Reply | Kind::Watch),
             Self::Peer => matches!(kind, Kind::PeerHello | Kind::Raft | Kind::PeerClock),
         }
     }

@@ -20,6 +20,7 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::SessionCall;
+use crate::api::WatchMessage;
 use crate::raft::APPEND_WEIGHT_MAX;
 use crate::raft::Append;
 use crate::raft::Configuration;
@@ -224,6 +225,10 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (
             encoded(&refusal),
             "0e0000000401009bf74af401010201030103683a3100026e6f",
+        ),
+        (
+            encoded(&WatchMessage::Progress { revision: 300 }),
+            "03000000050100a448952c04d804",
         ),
         (
             encoded(&peer_hello()),
@@ -545,6 +550,7 @@ proptest! {
         let frame = |kind| Frame { kind, version: 1, body: body.clone() };
         let _ = frame(Kind::Call).decode::<ClientFrame>();
         let _ = frame(Kind::Reply).decode::<ServerFrame>();
+        let _ = frame(Kind::Watch).decode::<WatchMessage>();
         let _ = frame(Kind::ClientHello).decode::<ClientHello>();
         let _ = frame(Kind::ServerHello).decode::<ServerHello>();
         let _ = frame(Kind::PeerHello).decode::<PeerHello>();

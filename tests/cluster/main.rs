@@ -21,3 +21,4 @@ mod reads;
 mod streams;
 mod transactions;
 mod verify;
+mod watches;

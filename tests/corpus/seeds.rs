@@ -16,6 +16,8 @@ use leasehold::api::Consistency;
 use leasehold::api::DeleteRangeRequest;
 use leasehold::api::Error;
 use leasehold::api::ErrorKind;
+use leasehold::api::Event;
+use leasehold::api::EventKind;
 use leasehold::api::KeyRange;
 use leasehold::api::KeyValue;
 use leasehold::api::LeaseGrantRequest;
@@ -32,6 +34,8 @@ use leasehold::api::SessionCall;
 use leasehold::api::TXN_PARTS_MAX;
 use leasehold::api::TxnOp;
 use leasehold::api::TxnRequest;
+use leasehold::api::WatchMessage;
+use leasehold::api::WatchRequest;
 use leasehold::kv::Command;
 use leasehold::kv::LeaseGrant;
 use leasehold::kv::LeaseMark;
@@ -199,6 +203,43 @@ fn found() -> RangeResponse {
         kvs: vec![kv("a"), kv("b\n")],
         more: true,
         count: 9,
+    }
+}
+
+fn watch() -> Request {
+    Request::Watch {
+        watch_id: 7,
+        watch: WatchRequest {
+            key: text("k"),
+            range: KeyRange::Prefix,
+            start_revision: 5,
+            prev_kv: true,
+            progress_notify: true,
+            ..WatchRequest::default()
+        },
+    }
+}
+
+fn events() -> WatchMessage {
+    let event = |kind, kv: KeyValue, prev_kv| Event { kind, kv, prev_kv };
+    let kv = || found().kvs.remove(0);
+    WatchMessage::Events {
+        revision: 30,
+        is_partial: true,
+        events: vec![
+            event(EventKind::Put, kv(), Some(kv())),
+            event(EventKind::Delete, kv(), None),
+        ],
+    }
+}
+
+fn canceled() -> WatchMessage {
+    let kind = ErrorKind::Compacted {
+        compact_revision: 9,
+    };
+    WatchMessage::Canceled {
+        error: Error::not_applied(kind, "compacted"),
+        resume_revision: Some(9),
     }
 }
 
@@ -375,6 +416,17 @@ fn messages() -> Vec<Seed> {
             "move",
             body(1, &call(Request::MoveLeader { target })),
         ),
+        seed("client_messages", "watch", body(1, &call(watch()))),
+        seed(
+            "client_messages",
+            "watch_cancel",
+            body(1, &call(Request::WatchCancel { watch_id: 7 })),
+        ),
+        seed(
+            "client_messages",
+            "watch_progress",
+            body(1, &call(Request::WatchProgress { watch_id: 7 })),
+        ),
         seed("server_messages", "welcome", body(0, &welcome)),
         seed(
             "server_messages",
@@ -392,6 +444,13 @@ fn messages() -> Vec<Seed> {
             body(1, &reply(ResponseBody::Status(Box::default()))),
         ),
         seed("server_messages", "refused", body(1, &refusal())),
+        seed("server_messages", "watch_events", body(2, &events())),
+        seed("server_messages", "watch_canceled", body(2, &canceled())),
+        seed(
+            "server_messages",
+            "watch_state",
+            body(2, &WatchMessage::State { kvs: found().kvs }),
+        ),
         seed("peer_messages", "hello", body(0, &peer_hello())),
         seed("peer_messages", "raft", body(1, &raft())),
         // A list that is claimed to be endless, and is empty.

@@ -589,6 +589,9 @@ impl World {
             | ResponseBody::MoveLeader
             | ResponseBody::Compact
             | ResponseBody::LeaderLeaseReport(_)
+            | ResponseBody::Watch
+            | ResponseBody::WatchCancel
+            | ResponseBody::WatchProgress
             | ResponseBody::LeaseGrant(_)
             | ResponseBody::LeaseRevoke(_)
             | ResponseBody::LeaseKeepAlive(_)

@@ -10,6 +10,7 @@ use leasehold::api::Limits;
 use leasehold::api::Request;
 use leasehold::api::TXN_PARTS_MAX;
 use leasehold::api::TxnOp;
+use leasehold::api::WatchMessage;
 use leasehold::kv::Command;
 use leasehold::kv::Operation;
 use leasehold::raft::COMMAND_BYTES_MAX;
@@ -83,10 +84,10 @@ pub fn server_messages(data: &[u8]) {
         return;
     };
     let most = 64 * body.len() + (2 << 20);
-    if kind % 2 == 0 {
-        message::<ServerHello>(body, most);
-    } else {
-        message::<ServerFrame>(body, most);
+    match kind % 3 {
+        0 => drop(message::<ServerHello>(body, most)),
+        1 => drop(message::<ServerFrame>(body, most)),
+        _ => drop(message::<WatchMessage>(body, most)),
     }
 }
 
@@ -125,7 +126,7 @@ fn message<T: Body + PartialEq + Debug>(body: &[u8], memory_max: usize) -> Optio
     let written = written(&value);
     let door = match T::KIND {
         Kind::ClientHello | Kind::Call => Door::Server,
-        Kind::ServerHello | Kind::Reply => Door::Client,
+        Kind::ServerHello | Kind::Reply | Kind::Watch => Door::Client,
         Kind::PeerHello | Kind::Raft | Kind::PeerClock => Door::Peer,
     };
     let (frames, end) = read_all(door, &written, 7);
@@ -171,6 +172,7 @@ fn decode_any(frame: &Frame) {
         Kind::ServerHello => drop(frame.decode::<ServerHello>()),
         Kind::Call => drop(frame.decode::<ClientFrame>()),
         Kind::Reply => drop(frame.decode::<ServerFrame>()),
+        Kind::Watch => drop(frame.decode::<WatchMessage>()),
         Kind::PeerHello => drop(frame.decode::<PeerHello>()),
         Kind::Raft => drop(frame.decode::<Raft>()),
         Kind::PeerClock => drop(frame.decode::<PeerClock>()),

@@ -17,6 +17,7 @@ use crate::api::ReadInfo;
 use crate::api::ResponseHeader;
 use crate::api::TxnOpResponse;
 use crate::api::TxnResponse;
+use crate::client::WatchEvent;
 
 /// A whole document as `fields` shows it: each of its leaves on a line, with the way to it.
 ///
@@ -167,6 +168,64 @@ fn done(txn: &TxnResponse) -> Txn {
         succeeded: txn.succeeded,
         responses: txn.responses.iter().map(op).collect(),
     }
+}
+
+#[derive(Serialize)]
+struct Watched {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kvs: Vec<Pair>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    events: Vec<WatchedEvent>,
+    /// What it is, if it is no change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notice: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct WatchedEvent {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    kv: Pair,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prev_kv: Option<Pair>,
+}
+
+/// One line for each revision, and for each notice.
+pub(super) fn watched(out: &mut impl Write, event: &WatchEvent) -> io::Result<()> {
+    let notice = |notice, revision| Watched {
+        revision,
+        kvs: Vec::new(),
+        events: Vec::new(),
+        notice: Some(notice),
+    };
+    let watched = match event {
+        WatchEvent::Events { revision, events } => Watched {
+            revision: Some(*revision),
+            kvs: Vec::new(),
+            events: events
+                .iter()
+                .map(|event| WatchedEvent {
+                    kind: super::event_kind(event.kind),
+                    kv: pair(&event.kv),
+                    prev_kv: event.prev_kv.as_ref().map(pair),
+                })
+                .collect(),
+            notice: None,
+        },
+        WatchEvent::State { kvs } => Watched {
+            kvs: kvs.iter().map(pair).collect(),
+            ..notice("state", None)
+        },
+        WatchEvent::Created { revision } => notice("created", Some(*revision)),
+        WatchEvent::Synced { revision } => notice("synced", Some(*revision)),
+        WatchEvent::Progress { revision } => notice("progress", Some(*revision)),
+        WatchEvent::Resumed { from, .. } => notice("resumed", Some(*from)),
+        WatchEvent::Restarted { .. } => notice("restarted", None),
+    };
+    serde_json::to_writer(&mut *out, &watched)?;
+    writeln!(out)
 }
 
 pub(super) fn get(

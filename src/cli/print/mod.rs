@@ -18,12 +18,15 @@ pub use self::table::{Align, table};
 
 use super::arguments::Format;
 use crate::api::DeleteRangeResponse;
+use crate::api::Event;
+use crate::api::EventKind;
 use crate::api::KeyValue;
 use crate::api::PutResponse;
 use crate::api::RangeResponse;
 use crate::api::ResponseHeader;
 use crate::api::TxnOpResponse;
 use crate::api::TxnResponse;
+use crate::client::WatchEvent;
 
 /// How keys and values are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,6 +190,57 @@ fn txn_below(
         }
     }
     Ok(())
+}
+
+/// What a `watch` is told.
+///
+/// # Errors
+/// Those of `out`.
+pub fn watched(out: &mut impl Write, view: View, event: &WatchEvent) -> io::Result<()> {
+    match (view.format, event) {
+        (Format::Json, _) => json::watched(out, event),
+        (_, WatchEvent::Events { events, .. }) => events
+            .iter()
+            .try_for_each(|event| watched_event(out, view, event)),
+        (Format::Fields, WatchEvent::State { kvs }) => kvs
+            .iter()
+            .try_for_each(|kv| key_value_fields(out, view, "", Parts::All, kv)),
+        (_, WatchEvent::State { kvs }) => key_values_simple(out, view, Parts::All, kvs),
+        (Format::Fields, WatchEvent::Progress { revision }) => {
+            writeln!(out, "\"ProgressRevision\" : {revision}")
+        }
+        (_, WatchEvent::Progress { revision }) => writeln!(out, "progress notify: {revision}"),
+        (Format::Fields, WatchEvent::Synced { revision }) => {
+            writeln!(out, "\"SyncedRevision\" : {revision}")
+        }
+        (_, WatchEvent::Synced { revision }) => writeln!(out, "synced: {revision}"),
+        (
+            _,
+            WatchEvent::Created { .. } | WatchEvent::Resumed { .. } | WatchEvent::Restarted { .. },
+        ) => Ok(()),
+    }
+}
+
+fn watched_event(out: &mut impl Write, view: View, event: &Event) -> io::Result<()> {
+    let kind = event_kind(event.kind);
+    if view.format == Format::Fields {
+        writeln!(out, "\"Type\" : \"{kind}\"")?;
+        if let Some(previous) = &event.prev_kv {
+            key_value_fields(out, view, "Prev", Parts::All, previous)?;
+        }
+        return key_value_fields(out, view, "", Parts::All, &event.kv);
+    }
+    writeln!(out, "{kind}")?;
+    key_values_simple(out, view, Parts::All, event.prev_kv.as_slice())?;
+    key_values_simple(out, view, Parts::All, std::slice::from_ref(&event.kv))
+}
+
+/// As etcdctl calls them.
+pub(in crate::cli) fn event_kind(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Put => "PUT",
+        EventKind::Delete => "DELETE",
+    }
 }
 
 /// The reply to a `compaction`.

@@ -104,6 +104,20 @@ impl Model {
         }
     }
 
+    pub(crate) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// Every change so far, in order.
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// What there was at `revision`.
+    pub(crate) fn state_at(&self, revision: i64) -> Vec<KeyValue> {
+        self.states[&revision].values().cloned().collect()
+    }
+
     pub(super) fn compact_revision(&self) -> i64 {
         self.compact_revision
     }

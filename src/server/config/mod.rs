@@ -29,6 +29,7 @@ use crate::node::LeaseOptions;
 use crate::raft::Timing;
 use crate::raft::TimingError;
 use crate::raft::TimingOptions;
+use crate::server::watches::WatchOptions;
 use crate::types::is_name;
 
 /// One setting.
@@ -188,6 +189,21 @@ pub const SETTINGS: &[Setting] = &[
         "The rest between two such steps",
     ),
     setting(
+        "watch.progress_notify_interval",
+        "10s",
+        "How often a watch that asked for it is told how far it is",
+    ),
+    setting(
+        "watch.max_per_connection",
+        "10000",
+        "Most watches of one connection",
+    ),
+    setting(
+        "watch.memory_budget",
+        "128MiB",
+        "Memory for what waits to be sent to watches",
+    ),
+    setting(
         "storage.cache_bytes",
         "256MiB",
         "Memory for recently read state",
@@ -269,6 +285,8 @@ pub struct Config {
     pub inflight_max: usize,
     /// How history is given up and removed.
     pub compaction: CompactionConfig,
+    /// What watches may cost.
+    pub watch: WatchOptions,
     /// How state and log are stored.
     pub storage: StorageConfig,
     /// Certificates of the client port.
@@ -405,12 +423,27 @@ impl Config {
             leases: leases(&values)?,
             inflight_max: values.integer("limits.max_inflight", 1, 65_536)? as usize,
             compaction: compaction(&values)?,
+            watch: watch(&values)?,
             storage: storage(&values, &limits)?,
             tls_client: tls(&values, "client")?,
             tls_peer: tls(&values, "peer")?,
             log: log(&values)?,
         })
     }
+}
+
+fn watch(values: &Values) -> Result<WatchOptions, ConfigError> {
+    let per_connection_max = values.integer("watch.max_per_connection", 1, 10_000)?;
+    let interval = "watch.progress_notify_interval";
+    let progress_interval = values.duration(interval)?;
+    if progress_interval < Duration::from_millis(100) {
+        return Err(values.invalid(interval, "choose at least 100ms"));
+    }
+    Ok(WatchOptions {
+        per_connection_max: per_connection_max as usize,
+        progress_interval,
+        memory_bytes_max: values.bytes("watch.memory_budget", 1 << 20, 1 << 40)? as usize,
+    })
 }
 
 fn node_name(values: &Values) -> Result<String, ConfigError> {

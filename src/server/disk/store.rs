@@ -48,6 +48,7 @@ use fjall::Readable;
 
 use crate::api::KeyValue;
 use crate::kv;
+use crate::kv::Change;
 use crate::kv::Changes;
 use crate::kv::ContentHash;
 use crate::kv::Overlay;
@@ -180,17 +181,30 @@ impl StateStore {
         &mut self,
         entries: &[(LogId, Option<Bytes>)],
     ) -> Result<Vec<Applied>, StoreError> {
+        Ok(self.apply_batch_telling(entries, false)?.0)
+    }
+
+    /// As [`StateStore::apply_batch`]; if `tells`, it also says what was changed, for watches.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn apply_batch_telling(
+        &mut self,
+        entries: &[(LogId, Option<Bytes>)],
+        tells: bool,
+    ) -> Result<(Vec<Applied>, Option<Vec<Change>>), StoreError> {
         self.shared.check_poison()?;
-        let result = self.apply_unguarded(entries);
+        let result = self.apply_unguarded(entries, tells);
         self.shared.poison_on_error(result)
     }
 
     fn apply_unguarded(
         &self,
         entries: &[(LogId, Option<Bytes>)],
-    ) -> Result<Vec<Applied>, StoreError> {
+        tells: bool,
+    ) -> Result<(Vec<Applied>, Option<Vec<Change>>), StoreError> {
         if entries.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), tells.then(Vec::new)));
         }
         let mut overlay = Overlay::new(Snapshot::take(&self.shared)?);
         let mut applied = Vec::with_capacity(entries.len());
@@ -201,7 +215,7 @@ impl StateStore {
         let progress = kv::progress(&overlay)?;
 
         let mut batch = self.shared.database.batch();
-        let mut current = Changes::new();
+        let [mut current, mut events, mut history] = [const { Changes::new() }; 3];
         for (space, changes) in overlay.into_changes() {
             let keyspace = &self.shared.spaces[space.slot()];
             for (key, change) in &changes {
@@ -210,10 +224,17 @@ impl StateStore {
                     None => batch.remove(keyspace, key.clone()),
                 }
             }
-            if space == Space::Current {
-                current = changes;
+            match space {
+                Space::Current => current = changes,
+                Space::Events => events = changes,
+                Space::History => history = changes,
+                _ => {}
             }
         }
+        let told = match tells {
+            true => Some(kv::changes_of(&events, &history)?),
+            false => None,
+        };
         batch
             .commit()
             .map_err(|error| StoreError::from_fjall("writing the state", error))?;
@@ -228,7 +249,7 @@ impl StateStore {
             Ok::<_, StoreError>((key, cached))
         });
         self.shared.front.advance(changes, progress)?;
-        Ok(applied)
+        Ok((applied, told))
     }
 
     /// Makes everything applied so far durable, and says up to which entry that is: the log may

@@ -43,6 +43,8 @@ use crate::server::driver::Mail;
 use crate::server::metrics::stopwatch;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
+use crate::server::watches::Control;
+use crate::server::watches::Reply;
 use crate::transport::FrameReceiver;
 use crate::transport::FrameStream;
 use crate::transport::StreamError;
@@ -265,6 +267,9 @@ impl Session {
             self.reply(request_id, method, Err(refusal));
             return Ok(());
         }
+        let Some(call) = self.watch_control(request_id, call, frame.body.len()) else {
+            return Ok(());
+        };
         let is_own = call.consistency != Consistency::LinearizableQuorum;
         match Query::of(&call.request).filter(|_| is_own) {
             Some(query) if self.is_readable() => self.scan(request_id, query, call),
@@ -275,6 +280,30 @@ impl Session {
             _ => self.hand_on(request_id, call, frame.body.len()),
         }
         Ok(())
+    }
+
+    /// Leaves what is about a watch to the watch thread, which any node has; gives back what is not.
+    fn watch_control(&mut self, frame: u64, call: Call, bytes: usize) -> Option<Call> {
+        let method = call.request.method();
+        let (watch_id, control) = match call.request {
+            Request::Watch { watch_id, watch } => (watch_id, Control::Watch(watch)),
+            Request::WatchCancel { watch_id } => (watch_id, Control::Cancel),
+            Request::WatchProgress { watch_id } => (watch_id, Control::Progress),
+            _ => return Some(call),
+        };
+        if !self.is_readable() {
+            self.reply(frame, method, Err(not_readable()));
+        } else if self.remember(frame, What::Other(method), bytes) {
+            let reply = Reply {
+                outbox: self.outbox.clone(),
+                frame,
+            };
+            let courier = &self.shares.courier;
+            self.shared
+                .watches
+                .control(courier, watch_id, control, reply);
+        }
+        None
     }
 
     /// Whether the state may be served: an unverified one never is.

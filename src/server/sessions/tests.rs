@@ -143,6 +143,7 @@ impl World {
             mailbox: Arc::default(),
             directory: Arc::new(Directory::new(Vec::new())),
             metrics: Metrics::new(),
+            watches: Arc::default(),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             timing: Timing::default(),
@@ -160,6 +161,7 @@ impl World {
         let shares = Arc::new(Shares {
             in_flight: InFlight::new(4096),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
+            courier: Courier::new(),
         });
         let mut world = Self {
             last: LogId::default(),

@@ -1,0 +1,130 @@
+//! `leasehold watch`: prints what happens to keys, or runs a command for each event.
+
+use std::ffi::OsString;
+use std::io;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::process::Command;
+
+use super::arguments::WatchArgs;
+use super::connection::Connection;
+use super::failure::Failure;
+use super::print;
+use super::print::View;
+use super::verbs::key_range;
+use crate::api::ErrorKind;
+use crate::api::Event;
+use crate::api::KeyRange;
+use crate::client::WatchEvent;
+use crate::client::WatchOptions;
+
+/// Watches until the reader of our output goes away, or the watch ends.
+///
+/// # Errors
+/// What ended it.
+pub(super) async fn run(
+    arguments: WatchArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (key, range) = key_range(arguments.range);
+    let mut options = WatchOptions::new().with_start_revision(arguments.rev);
+    options = match range {
+        KeyRange::Single => options,
+        KeyRange::Prefix => options.with_prefix(),
+        KeyRange::Until(end) => options.with_range(end),
+        KeyRange::From => options.with_from_key(),
+    };
+    if arguments.prev_kv {
+        options = options.with_prev_kv();
+    }
+    if arguments.progress_notify {
+        options = options.with_progress_notify();
+    }
+    if arguments.no_put {
+        options = options.with_no_put();
+    }
+    if arguments.no_delete {
+        options = options.with_no_delete();
+    }
+    if arguments.initial_state {
+        options = options.with_initial_state();
+    }
+    let mut watcher = connection.watch(key, options).await?;
+    while let Some(event) = watcher.next().await {
+        let event = event.map_err(with_advice)?;
+        match (&event, arguments.command.as_slice()) {
+            (WatchEvent::Events { events, .. }, [program, rest @ ..]) => {
+                for event in events {
+                    run_for(event, program, rest).await?;
+                }
+            }
+            (WatchEvent::Resumed { from, cause }, _) => {
+                note(&format!("{cause}: resumed from revision {from}"));
+            }
+            (WatchEvent::Restarted { cause }, _) => {
+                note(&format!("{cause}: the initial state begins anew"));
+                print::watched(out, view, &event)?;
+            }
+            (_, [_, ..]) => {}
+            _ => print::watched(out, view, &event)?,
+        }
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn with_advice(error: crate::api::Error) -> Failure {
+    let compacted = match error.kind {
+        ErrorKind::Compacted { compact_revision } => Some(compact_revision),
+        _ => None,
+    };
+    let mut failure = Failure::from(error);
+    if let Some(revision) = compacted {
+        failure.message += &format!("; the oldest revision that is left is {revision}");
+    }
+    failure
+}
+
+/// Runs the command for one event, and waits for its end: events keep their order.
+async fn run_for(event: &Event, program: &OsString, rest: &[OsString]) -> Result<(), Failure> {
+    let kind = print::event_kind(event.kind);
+    let text = |bytes: &bytes::Bytes| OsString::from_vec(bytes.to_vec());
+    if event.kv.key.contains(&0) || event.kv.value.contains(&0) {
+        note(
+            "an event has a key or value with a zero byte, which no environment can hold: left out",
+        );
+        return Ok(());
+    }
+    let mut command = Command::new(program);
+    command
+        .args(rest)
+        .env("LEASEHOLD_WATCH_EVENT_TYPE", kind)
+        .env(
+            "LEASEHOLD_WATCH_REVISION",
+            event.kv.mod_revision.to_string(),
+        )
+        .env("LEASEHOLD_WATCH_KEY", text(&event.kv.key))
+        .env("LEASEHOLD_WATCH_VALUE", text(&event.kv.value));
+    let ended = tokio::task::spawn_blocking(move || command.status()).await;
+    let status = ended
+        .map_err(io::Error::other)
+        .and_then(|status| status)
+        .map_err(|error| {
+            let program = program.to_string_lossy();
+            Failure::refused(format!("{program} cannot be run: {error}"))
+        })?;
+    if !status.success() {
+        note(&format!(
+            "the command for revision {} ended with {status}",
+            event.kv.mod_revision
+        ));
+    }
+    Ok(())
+}
+
+fn note(text: &str) {
+    // If standard error is gone there is nobody left to tell.
+    let _ = writeln!(anstream::stderr(), "{text}");
+}

@@ -1,0 +1,442 @@
+//! One connection's watches: whatever they are told is sent by one task.
+//!
+//! A stream that takes nothing, because its client does not read, has a waker of its own and is left
+//! alone until it takes something again; the others go on. One that takes nothing for long is given
+//! up: its client goes on from where it is, if it still lives.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Wake;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tokio::time::Sleep;
+
+use super::Order;
+use super::Watches;
+use super::frames;
+use crate::api::WatchMessage;
+use crate::server::metrics::Metrics;
+use crate::transport::Connection;
+use crate::transport::FrameSender;
+use crate::transport::Lost;
+use crate::watch::Notice;
+use crate::watch::WatcherId;
+
+/// Streams that are written to before others of the runtime have their turn.
+const STREAMS_PER_TURN: usize = 64;
+/// How long a stream may take nothing.
+const STALLED_MAX: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+const STALLED_LOOK: Duration = Duration::from_secs(10);
+/// Watches come after replies, which somebody waits for.
+const PRIORITY: i32 = -1;
+/// Of so many parcels the delay of one is recorded.
+const SAMPLED: usize = 16;
+
+/// The way to a connection's task.
+pub(crate) struct Courier {
+    id: u64,
+    /// Watches that the connection has. Changed by the watch thread alone.
+    pub(super) watches: AtomicUsize,
+    /// The connection is over, and nothing will be sent.
+    is_over: AtomicBool,
+    inbox: Mutex<Inbox>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    parcels: Vec<Parcel>,
+    /// Streams that may take something again.
+    woken: Vec<WatcherId>,
+    taker: Option<Waker>,
+}
+
+/// What the courier is handed.
+pub(super) enum Parcel {
+    /// A new watch.
+    Open {
+        id: WatcherId,
+        watch_id: u64,
+        revision: i64,
+    },
+    /// What a watcher is told. Once it has been sent, the watch thread is told so.
+    Carry {
+        id: WatcherId,
+        notices: Vec<Notice>,
+        /// When it was applied, if it has just been.
+        since: Option<std::time::Instant>,
+    },
+    /// The client has had enough.
+    Close { id: WatcherId },
+}
+
+impl std::fmt::Debug for Courier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Courier({})", self.id)
+    }
+}
+
+impl Courier {
+    /// The courier of a new connection; [`Courier::run`] is its task.
+    pub(crate) fn new() -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            watches: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+            inbox: Mutex::default(),
+        })
+    }
+
+    /// Which connection of the process it serves.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The connection is over. Before the watch thread is told so: what a stream of the connection
+    /// asks for after that is refused.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Hands it parcels, in one step.
+    pub(super) fn hand(&self, parcels: &mut Vec<Parcel>) {
+        let mut inbox = self.lock();
+        inbox.parcels.append(parcels);
+        let taker = inbox.taker.take();
+        drop(inbox);
+        if let Some(taker) = taker {
+            taker.wake();
+        }
+    }
+
+    /// What has been handed to it, for tests that play its part.
+    #[cfg(test)]
+    pub(super) fn handed(&self) -> Vec<Parcel> {
+        std::mem::take(&mut self.lock().parcels)
+    }
+
+    /// Sends until the connection is over.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        connection: Connection,
+        watches: Arc<Watches>,
+        metrics: Arc<Metrics>,
+    ) {
+        let mut round = Round {
+            courier: self,
+            connection,
+            watches,
+            metrics,
+            lines: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            opening: None,
+            due: VecDeque::new(),
+            sent: Vec::new(),
+            gone: Vec::new(),
+            stalled: None,
+            samples: 0,
+        };
+        poll_fn(|cx| round.poll(cx)).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        // A panic elsewhere cannot leave a Vec half pushed.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<FrameSender, Lost>> + Send>>;
+
+/// The task's own.
+struct Round {
+    courier: Arc<Courier>,
+    connection: Connection,
+    watches: Arc<Watches>,
+    metrics: Arc<Metrics>,
+    lines: BTreeMap<WatcherId, Line>,
+    /// Watches without a stream: the client allows only so many.
+    waiting: VecDeque<WatcherId>,
+    opening: Option<Opening>,
+    /// Lines that may take something.
+    due: VecDeque<WatcherId>,
+    sent: Vec<WatcherId>,
+    gone: Vec<WatcherId>,
+    /// When to look for streams that take nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+    samples: usize,
+}
+
+/// One watch.
+struct Line {
+    stream: Option<FrameSender>,
+    chunks: Vec<Bytes>,
+    waker: Waker,
+    /// It is among those that may take something.
+    is_due: bool,
+    /// Something was handed over and not reported as sent.
+    carries: bool,
+    since: Option<std::time::Instant>,
+    /// What is there is the last.
+    ends: bool,
+    blocked_since: Option<Instant>,
+}
+
+/// Wakes the task, and says for which stream.
+struct LineWaker {
+    id: WatcherId,
+    courier: Arc<Courier>,
+}
+
+impl Wake for LineWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut inbox = self.courier.lock();
+        inbox.woken.push(self.id);
+        let taker = inbox.taker.take();
+        drop(inbox);
+        if let Some(taker) = taker {
+            taker.wake();
+        }
+    }
+}
+
+impl Round {
+    /// Ready when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (parcels, woken) = {
+            let mut inbox = self.courier.lock();
+            inbox.taker = Some(cx.waker().clone());
+            (
+                std::mem::take(&mut inbox.parcels),
+                std::mem::take(&mut inbox.woken),
+            )
+        };
+        for parcel in parcels {
+            self.take(parcel);
+        }
+        for id in woken {
+            self.make_due(id);
+        }
+        if self.poll_opening(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        for _ in 0..STREAMS_PER_TURN {
+            let Some(id) = self.due.pop_front() else {
+                break;
+            };
+            if self.poll_line(id).is_err() {
+                self.lines.remove(&id);
+                self.gone.push(id);
+            }
+        }
+        self.poll_stalled(cx);
+        self.report();
+        if !self.due.is_empty() {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn take(&mut self, parcel: Parcel) {
+        match parcel {
+            Parcel::Open {
+                id,
+                watch_id,
+                revision,
+            } => {
+                let created = frames::one(&WatchMessage::Created { watch_id, revision });
+                let courier = Arc::clone(&self.courier);
+                let line = Line {
+                    stream: None,
+                    chunks: vec![created],
+                    waker: Waker::from(Arc::new(LineWaker { id, courier })),
+                    is_due: false,
+                    carries: false,
+                    since: None,
+                    ends: false,
+                    blocked_since: None,
+                };
+                self.lines.insert(id, line);
+                self.waiting.push_back(id);
+            }
+            Parcel::Carry { id, notices, since } => {
+                let Some(line) = self.lines.get_mut(&id) else {
+                    // Its client gave the stream up, and the watch thread is being told.
+                    return;
+                };
+                line.carries = true;
+                line.since = line.since.or(since);
+                line.ends |= matches!(notices.last(), Some(Notice::Canceled(_)));
+                line.chunks.extend(notices.iter().map(frames::of));
+                self.make_due(id);
+            }
+            Parcel::Close { id } => {
+                if let Some(Line {
+                    stream: Some(mut stream),
+                    ..
+                }) = self.lines.remove(&id)
+                {
+                    stream.reset();
+                }
+            }
+        }
+    }
+
+    fn make_due(&mut self, id: WatcherId) {
+        if let Some(line) = self.lines.get_mut(&id)
+            && line.stream.is_some()
+            && !line.is_due
+        {
+            line.is_due = true;
+            self.due.push_back(id);
+        }
+    }
+
+    /// Opens streams, one after the other. Ready if the connection is over.
+    fn poll_opening(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            while let Some(id) = self.waiting.front()
+                && !self.lines.contains_key(id)
+            {
+                self.waiting.pop_front();
+            }
+            if self.waiting.is_empty() {
+                return Poll::Pending;
+            }
+            let connection = self.connection.clone();
+            let opening = self.opening.get_or_insert_with(|| {
+                Box::pin(async move { connection.open_sender(PRIORITY).await })
+            });
+            let Poll::Ready(opened) = opening.as_mut().poll(cx) else {
+                return Poll::Pending;
+            };
+            self.opening = None;
+            let (Ok(stream), Some(id)) = (opened, self.waiting.pop_front()) else {
+                return Poll::Ready(());
+            };
+            if let Some(line) = self.lines.get_mut(&id) {
+                line.stream = Some(stream);
+            }
+            self.make_due(id);
+        }
+    }
+
+    /// Writes what a stream takes.
+    fn poll_line(&mut self, id: WatcherId) -> Result<(), ()> {
+        let Some(line) = self.lines.get_mut(&id) else {
+            return Ok(());
+        };
+        line.is_due = false;
+        let Some(stream) = &mut line.stream else {
+            return Ok(());
+        };
+        let mut cx = Context::from_waker(&line.waker);
+        while !line.chunks.is_empty() {
+            match stream.poll_write(&mut cx, &mut line.chunks) {
+                Poll::Ready(Ok(())) => line.blocked_since = None,
+                Poll::Ready(Err(_)) => return Err(()),
+                Poll::Pending => {
+                    line.blocked_since.get_or_insert_with(now);
+                    return Ok(());
+                }
+            }
+        }
+        if line.ends {
+            stream.finish();
+            self.lines.remove(&id);
+            return Ok(());
+        }
+        if std::mem::take(&mut line.carries) {
+            self.sent.push(id);
+            if let Some(since) = line.since.take() {
+                self.samples += 1;
+                if self.samples.is_multiple_of(SAMPLED) {
+                    let delay = since.elapsed().as_secs_f64();
+                    self.metrics.watch.delivery_delay_seconds.record(delay);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up streams that have taken nothing for long.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) {
+        let look = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(STALLED_LOOK)));
+        while look.as_mut().poll(cx).is_ready() {
+            let now = now();
+            let is_stalled = |line: &Line| {
+                line.blocked_since
+                    .is_some_and(|since| now.duration_since(since) >= STALLED_MAX)
+            };
+            let stalled: Vec<WatcherId> = self
+                .lines
+                .iter()
+                .filter(|(_, line)| is_stalled(line))
+                .map(|(id, _)| *id)
+                .collect();
+            for id in &stalled {
+                if let Some(Line {
+                    stream: Some(mut stream),
+                    ..
+                }) = self.lines.remove(id)
+                {
+                    stream.reset();
+                }
+            }
+            if !stalled.is_empty() {
+                self.watches.orders.send(Order::Gone {
+                    watchers: stalled,
+                    reason: "stalled",
+                });
+            }
+            look.as_mut().reset(now + STALLED_LOOK);
+        }
+    }
+
+    fn report(&mut self) {
+        if !self.sent.is_empty() {
+            let sent = std::mem::take(&mut self.sent);
+            self.watches.orders.send(Order::Sent(sent));
+        }
+        if !self.gone.is_empty() {
+            self.watches.orders.send(Order::Gone {
+                watchers: std::mem::take(&mut self.gone),
+                reason: "client",
+            });
+        }
+    }
+}
+
+fn now() -> Instant {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long a stream has stood still is no lease: plain elapsed time is enough"
+    )]
+    Instant::now()
+}

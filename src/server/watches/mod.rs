@@ -1,0 +1,221 @@
+//! Watches of clients: from what was applied to one one-way stream for each watch.
+//!
+//! One thread of the node owns the [`Hub`](crate::watch::Hub) ([`thread`]): the state thread tells it
+//! what it has applied, sessions tell it what clients want, and it decides what each watcher is told
+//! next. Nothing waits for it: the state thread leaves its changes and goes on (and leaves out what
+//! would pile up, which the hub then fetches from the store), sessions leave their requests.
+//!
+//! Each connection has one task that sends for all of its watches ([`courier`]). A watcher has at most
+//! one parcel in the courier's hands; what arises meanwhile waits in the hub, whose queues are
+//! bounded. A stream whose client does not read holds up no other stream.
+//!
+//! What is sent is encoded once for all watchers that want the same ([`frames`]).
+
+mod courier;
+mod frames;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::gather::Gather;
+use super::outbox::Outbox;
+use crate::api::WatchRequest;
+use crate::kv::Change;
+use crate::watch::WatcherId;
+
+pub(crate) use courier::Courier;
+pub(crate) use thread::WatchThread;
+
+/// What watches may cost a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// Most watches of one connection.
+    pub per_connection_max: usize,
+    /// How often a watch that asked for it is told how far it is, if there is nothing else to say.
+    pub progress_interval: Duration,
+    /// Bytes that may wait to be sent to all watchers together.
+    pub memory_bytes_max: usize,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self {
+            per_connection_max: 10_000,
+            progress_interval: Duration::from_secs(10),
+            memory_bytes_max: 128 << 20,
+        }
+    }
+}
+
+/// Changes that may wait for the watch thread; beyond, it fetches them from the store.
+const BACKLOG_CHANGES_MAX: usize = 100_000;
+/// The same in bytes of keys and values.
+const BACKLOG_BYTES_MAX: usize = 32 << 20;
+
+/// The way to the watch thread.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    orders: Gather<Order>,
+    /// Somebody watches: changes are worth telling.
+    listening: AtomicBool,
+    backlog_changes: AtomicUsize,
+    backlog_bytes: AtomicUsize,
+    counts: Counts,
+}
+
+/// What a scrape shows.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Watches that are open.
+    pub(crate) watchers: AtomicUsize,
+    /// Connections that have any.
+    pub(crate) streams: AtomicUsize,
+    /// Watches that do not keep up.
+    pub(crate) slow: AtomicUsize,
+    /// Notices that wait to be sent.
+    pub(crate) pending: AtomicUsize,
+    /// Bytes that wait to be sent, or are being sent.
+    pub(crate) queued_bytes: AtomicUsize,
+}
+
+/// What the watch thread is told.
+#[derive(Debug)]
+enum Order {
+    /// This was applied, and can be read.
+    Applied {
+        revision: i64,
+        /// What it changed; `None` if nobody was listening, or too much waits already.
+        changes: Option<Vec<Change>>,
+        bytes: usize,
+        at: std::time::Instant,
+    },
+    /// A client wants to watch.
+    Watch {
+        courier: Arc<Courier>,
+        watch_id: u64,
+        watch: WatchRequest,
+        reply: Reply,
+    },
+    Cancel {
+        courier: Arc<Courier>,
+        watch_id: u64,
+        reply: Reply,
+    },
+    Progress {
+        courier: Arc<Courier>,
+        watch_id: u64,
+        reply: Reply,
+    },
+    /// These have been sent all that the courier had for them.
+    Sent(Vec<WatcherId>),
+    /// The clients of these have given their streams up.
+    Gone {
+        watchers: Vec<WatcherId>,
+        reason: &'static str,
+    },
+    /// A connection is over.
+    Left(Arc<Courier>),
+    Stop,
+}
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) frame: u64,
+}
+
+/// What a client wants of its watches.
+#[derive(Debug)]
+pub(crate) enum Control {
+    Watch(WatchRequest),
+    Cancel,
+    Progress,
+}
+
+impl Watches {
+    /// Whether changes are worth finding out.
+    pub(crate) fn are_heard(&self) -> bool {
+        self.listening.load(Ordering::SeqCst)
+    }
+
+    /// The state thread has applied something and published it. Never waits.
+    ///
+    /// Whether somebody listens is looked up again: whoever has begun since reads a state that
+    /// may be older than `revision`, and must hear of it.
+    pub(crate) fn applied(&self, revision: i64, changes: Option<Vec<Change>>) {
+        if !self.are_heard() {
+            return;
+        }
+        let bytes = changes.iter().flatten().map(Change::bytes).sum();
+        let (count, changes) = match changes {
+            Some(changes) if self.has_room() => (changes.len(), Some(changes)),
+            _ => (0, None),
+        };
+        let bytes = if changes.is_some() { bytes } else { 0 };
+        self.backlog_changes.fetch_add(count, Ordering::Relaxed);
+        self.backlog_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.orders.send(Order::Applied {
+            revision,
+            changes,
+            bytes,
+            at: super::metrics::stopwatch(),
+        });
+    }
+
+    fn has_room(&self) -> bool {
+        self.backlog_changes.load(Ordering::Relaxed) < BACKLOG_CHANGES_MAX
+            && self.backlog_bytes.load(Ordering::Relaxed) < BACKLOG_BYTES_MAX
+    }
+
+    /// A client asks something of a watch of its connection.
+    pub(crate) fn control(
+        &self,
+        courier: &Arc<Courier>,
+        watch_id: u64,
+        control: Control,
+        reply: Reply,
+    ) {
+        let courier = Arc::clone(courier);
+        self.orders.send(match control {
+            Control::Watch(watch) => Order::Watch {
+                courier,
+                watch_id,
+                watch,
+                reply,
+            },
+            Control::Cancel => Order::Cancel {
+                courier,
+                watch_id,
+                reply,
+            },
+            Control::Progress => Order::Progress {
+                courier,
+                watch_id,
+                reply,
+            },
+        });
+    }
+
+    /// A connection is over, and so are its watches.
+    pub(crate) fn left(&self, courier: Arc<Courier>) {
+        courier.end();
+        self.orders.send(Order::Left(courier));
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        self.orders.send(Order::Stop);
+    }
+
+    /// What a scrape shows.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}

@@ -1,0 +1,673 @@
+//! The watchers of a node, or of a part of it: how they come, go on and end. How they are fed is in
+//! `feed`.
+
+mod feed;
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::RangeRequest;
+use crate::api::WatchRequest;
+use crate::kv;
+use crate::kv::Progress;
+use crate::kv::Scan;
+use crate::kv::View;
+use crate::time::Instant;
+
+use super::group::Group;
+use super::group::GroupId;
+use super::group::Spec;
+use super::index::Index;
+use super::queue::Cancel;
+use super::queue::Meter;
+use super::queue::Notice;
+use super::queue::Queue;
+use super::queue::Taken;
+
+/// What watchers may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct HubOptions {
+    /// Most watchers; one more is refused.
+    pub watchers_max: usize,
+    /// Most bytes that may wait for one watcher; a single notice may be larger.
+    pub queue_bytes_max: usize,
+    /// Most notices that may wait for one watcher.
+    pub queue_notices_max: usize,
+    /// Most bytes that may wait for all of them, what they share counted once. Above it, watchers
+    /// that are behind are ended.
+    pub memory_bytes_max: usize,
+    /// How often a watcher that asked for it is told how far it is, if there is nothing else to say.
+    pub progress_interval: Duration,
+    /// Keeps the shape of the index out of the hands of those who choose the keys.
+    pub seed: u64,
+}
+
+/// How much one [`Hub::catch_up`] may do.
+#[derive(Clone, Copy, Debug)]
+pub struct CatchUpBudget {
+    /// At most this many changes, or keys of an initial state, are looked at, unless one revision
+    /// has more.
+    pub changes: usize,
+    /// From this many bytes on the step ends, at the next revision.
+    pub bytes: usize,
+}
+
+/// A watcher of a hub. Never used for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WatcherId {
+    slot: u32,
+    generation: u32,
+}
+
+impl WatcherId {
+    /// A small number that no other watcher has while this one is there.
+    pub fn place(self) -> usize {
+        self.slot as usize
+    }
+}
+
+/// A watch was taken on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The watcher.
+    pub id: WatcherId,
+    /// The store's revision. A watch from now on is told everything above it.
+    pub revision: i64,
+}
+
+/// All watchers, and what they wait for.
+#[derive(Debug)]
+pub struct Hub {
+    options: HubOptions,
+    /// Whoever keeps up has been given everything up to here.
+    revision: i64,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    watchers: usize,
+    groups: Vec<Option<Group>>,
+    free_groups: Vec<GroupId>,
+    by_spec: BTreeMap<Spec, GroupId>,
+    index: Index,
+    /// Watchers that begin later, by the revision they begin with.
+    future: BTreeSet<(i64, u32)>,
+    /// Watchers that catch up and have room, by the revision they need next.
+    behind: BTreeSet<(i64, u32)>,
+    /// Whose turn it was last.
+    turn: (i64, u32),
+    /// Watchers that are given their initial state and have room.
+    listing: BTreeSet<u32>,
+    /// Whose turn it was last to list.
+    listing_turn: u32,
+    /// The last step went to a listing.
+    listed_last: bool,
+    /// Watchers that would catch up, or list, and have no room.
+    stalled: BTreeSet<u32>,
+    /// Watchers that keep up, asked how far they are, and may not be told yet.
+    asking: BTreeSet<u32>,
+    /// When watchers are to be told how far they are.
+    due: BTreeSet<(u64, u32)>,
+    ready: Vec<WatcherId>,
+    meter: Meter,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    watcher: Option<Watcher>,
+}
+
+/// One watcher. There may be very many.
+#[derive(Debug)]
+struct Watcher {
+    group: GroupId,
+    /// Where it stands among those of its group that keep up.
+    place: u32,
+    phase: Phase,
+    /// No progress below this is told.
+    floor: i64,
+    queue: Queue,
+    /// It has been reported as ready, and not been emptied since.
+    is_ready: bool,
+    /// It asked how far it is, and has not been told.
+    is_asking: bool,
+    /// It wants to be told from time to time.
+    notify: Option<Notify>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// It is given its initial state.
+    Listing(Box<Scan>),
+    /// It needs changes from this revision on, out of the store.
+    Behind(i64),
+    /// It has been given all up to the hub's revision.
+    Current,
+    /// It begins with this revision, which is not there yet.
+    Future(i64),
+    /// It is over, and to be told why.
+    Ended(Box<Cancel>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Notify {
+    due: u64,
+    /// It was told something since it was last due.
+    is_fresh: bool,
+}
+
+impl Hub {
+    /// What a watcher takes in memory while nothing waits for it and another one wants the same.
+    pub const BYTES_PER_WATCHER: usize = size_of::<Slot>() + size_of::<u32>();
+
+    /// A hub without watchers, to be fed with the changes after `revision`.
+    pub fn new(options: HubOptions, revision: i64) -> Self {
+        Self {
+            index: Index::new(options.seed),
+            options,
+            revision,
+            slots: Vec::new(),
+            free: Vec::new(),
+            watchers: 0,
+            groups: Vec::new(),
+            free_groups: Vec::new(),
+            by_spec: BTreeMap::new(),
+            future: BTreeSet::new(),
+            behind: BTreeSet::new(),
+            turn: (0, 0),
+            listing: BTreeSet::new(),
+            listing_turn: 0,
+            listed_last: false,
+            stalled: BTreeSet::new(),
+            asking: BTreeSet::new(),
+            due: BTreeSet::new(),
+            ready: Vec::new(),
+            meter: Meter::default(),
+        }
+    }
+
+    /// The last revision it was fed with.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// How many watchers there are.
+    pub fn watchers(&self) -> usize {
+        self.watchers
+    }
+
+    /// How many of them do not keep up: [`Hub::catch_up`] has work for them, or they have no room.
+    pub fn watchers_behind(&self) -> usize {
+        self.behind.len() + self.listing.len() + self.stalled.len()
+    }
+
+    /// How many bytes wait to be sent, or are being sent.
+    pub fn queued_bytes(&self) -> usize {
+        self.meter.bytes()
+    }
+
+    /// How many notices wait to be taken, each queue by itself.
+    pub fn queued_notices(&self) -> usize {
+        self.meter.notices()
+    }
+
+    /// Takes on a watcher, as `request` wishes. `view` is the store as it is now, and may be ahead of
+    /// what the hub was fed with.
+    ///
+    /// # Errors
+    /// Outside, the store's own; fatal for whoever reads it. Inside, why the watch is refused:
+    /// [`ErrorKind::Compacted`], or [`ErrorKind::SlowDown`] if there are too many.
+    pub fn register<V: View>(
+        &mut self,
+        view: &V,
+        now: Instant,
+        request: &WatchRequest,
+    ) -> Result<Result<Registered, Error>, V::Error> {
+        if self.watchers >= self.options.watchers_max {
+            return Ok(Err(Error::not_applied(
+                ErrorKind::SlowDown {
+                    retry_after_ms: 1000,
+                },
+                format!(
+                    "{} watches are open here, and no more are allowed: watch a prefix instead of \
+                     many keys, or another node",
+                    self.watchers
+                ),
+            )));
+        }
+        let progress = kv::progress(view)?;
+        let start = request.start_revision;
+        if start != 0 && start < progress.compact_revision {
+            return Ok(Err(compacted(start, &progress)));
+        }
+        let now_revision = progress.revision.max(self.revision);
+        let phase = if request.initial_state {
+            let state = RangeRequest {
+                key: request.key.clone(),
+                range: request.range.clone(),
+                ..RangeRequest::default()
+            };
+            match Scan::begin(view, &state)? {
+                Ok(scan) => Phase::Listing(Box::new(scan)),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        } else {
+            self.phase_from(match start {
+                0 => now_revision + 1,
+                start => start,
+            })
+        };
+        let floor = match (start, &phase) {
+            (_, Phase::Listing(scan)) => scan.revision(),
+            (0, _) => now_revision,
+            (start, _) => start,
+        };
+        let notify = request.progress_notify.then(|| Notify {
+            due: (now + self.options.progress_interval).boot,
+            is_fresh: false,
+        });
+        let group = self.join_group(request);
+        let slot = self.occupy(Watcher {
+            group,
+            place: 0,
+            phase: Phase::Current,
+            floor,
+            queue: Queue::default(),
+            is_ready: false,
+            is_asking: false,
+            notify,
+        });
+        if let Some(notify) = notify {
+            self.due.insert((notify.due, slot));
+        }
+        self.enter(slot, phase);
+        Ok(Ok(Registered {
+            id: self.id(slot),
+            revision: now_revision,
+        }))
+    }
+
+    /// Ends a watcher without a word. Whether there was one.
+    pub fn cancel(&mut self, id: WatcherId) -> bool {
+        match self.slot(id) {
+            Some(slot) => {
+                self.remove(slot);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Time has passed: tells those that want to know, and were told nothing else, how far they are.
+    pub fn tick(&mut self, now: Instant) {
+        while let Some((due, slot)) = self.due.first().copied() {
+            if due > now.boot {
+                break;
+            }
+            self.due.remove(&(due, slot));
+            let revision = self.revision;
+            let next = (now + self.options.progress_interval).boot;
+            let watcher = self.watcher_mut(slot);
+            let Some(notify) = &mut watcher.notify else {
+                continue;
+            };
+            let is_fresh = std::mem::take(&mut notify.is_fresh);
+            notify.due = next;
+            let is_current = matches!(watcher.phase, Phase::Current) && revision >= watcher.floor;
+            let is_over = matches!(watcher.phase, Phase::Ended(_));
+            if is_current && !is_fresh && watcher.queue.is_empty() {
+                self.push(slot, Notice::Progress(revision));
+                if let Some(notify) = &mut self.watcher_mut(slot).notify {
+                    notify.is_fresh = false;
+                }
+            }
+            if !is_over {
+                self.due.insert((next, slot));
+            }
+        }
+    }
+
+    /// When [`Hub::tick`] has something to do.
+    pub fn next_tick(&self) -> Instant {
+        match self.due.first() {
+            Some((boot, _)) => Instant {
+                boot: *boot,
+                ..Instant::NEVER
+            },
+            None => Instant::NEVER,
+        }
+    }
+
+    /// Tells a watcher how far it is, once it has been given everything there is. Whether there is
+    /// such a watcher.
+    pub fn request_progress(&mut self, id: WatcherId) -> bool {
+        let Some(slot) = self.slot(id) else {
+            return false;
+        };
+        self.watcher_mut(slot).is_asking = true;
+        self.answer(slot);
+        true
+    }
+
+    /// The revision up to which all of these have been told everything, nothing waiting to be sent;
+    /// `None` if that cannot be said of each of them.
+    pub fn synced_revision(&self, ids: &[WatcherId]) -> Option<i64> {
+        let is_synced = |id: &WatcherId| {
+            let watcher = self.slot(*id).map(|slot| self.watcher(slot));
+            watcher.is_some_and(|watcher| {
+                let is_current = matches!(watcher.phase, Phase::Current);
+                is_current && watcher.queue.is_empty() && self.revision >= watcher.floor
+            })
+        };
+        ids.iter().all(is_synced).then_some(self.revision)
+    }
+
+    /// Watchers for which something has begun to wait, since this was last asked.
+    pub fn take_ready(&mut self) -> Vec<WatcherId> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Takes what waits for a watcher, about `bytes_max` of it and at least one notice. `None` if
+    /// there is no such watcher. After [`Notice::Canceled`] there is none any more.
+    pub fn take(&mut self, id: WatcherId, bytes_max: usize) -> Option<Taken> {
+        let slot = self.slot(id)?;
+        let meter = self.meter.clone();
+        let watcher = self.watcher_mut(slot);
+        let mut taken = Taken::default();
+        let mut bytes = 0;
+        while let Some((notice, more)) = watcher.queue.pop(&meter) {
+            taken.notices.push(notice);
+            bytes += more;
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+        if !watcher.queue.is_empty() {
+            taken.more = true;
+        } else if let Phase::Ended(cancel) = &watcher.phase {
+            taken.notices.push(Notice::Canceled((**cancel).clone()));
+            self.remove(slot);
+            return Some(taken);
+        } else {
+            watcher.is_ready = false;
+        }
+        if self.stalled.contains(&slot) && self.has_room(slot) {
+            self.stalled.remove(&slot);
+            self.resume(slot);
+        }
+        Some(taken)
+    }
+}
+
+// How watchers come and go.
+
+impl Hub {
+    fn join_group(&mut self, request: &WatchRequest) -> GroupId {
+        let spec = Spec::of(request);
+        if let Some(group) = self.by_spec.get(&spec).copied() {
+            self.group_mut(group).watchers += 1;
+            return group;
+        }
+        let made = Group {
+            spec: spec.clone(),
+            current: Vec::new(),
+            watchers: 1,
+        };
+        let group = match self.free_groups.pop() {
+            Some(group) => {
+                self.groups[group.0 as usize] = Some(made);
+                group
+            }
+            None => {
+                self.groups.push(Some(made));
+                GroupId(number(self.groups.len() - 1))
+            }
+        };
+        self.index.insert(group, &spec);
+        self.by_spec.insert(spec, group);
+        group
+    }
+
+    fn leave_group(&mut self, group: GroupId) {
+        let left = self.group_mut(group);
+        left.watchers -= 1;
+        if left.watchers > 0 {
+            return;
+        }
+        if let Some(empty) = self.groups[group.0 as usize].take() {
+            self.by_spec.remove(&empty.spec);
+            self.index.remove(group, &empty.spec);
+            self.free_groups.push(group);
+        }
+    }
+
+    fn occupy(&mut self, watcher: Watcher) -> u32 {
+        self.watchers += 1;
+        match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize].watcher = Some(watcher);
+                slot
+            }
+            None => {
+                self.slots.push(Slot {
+                    generation: 0,
+                    watcher: Some(watcher),
+                });
+                number(self.slots.len() - 1)
+            }
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        self.withdraw(slot);
+        let place = &mut self.slots[slot as usize];
+        place.generation = place.generation.wrapping_add(1);
+        let Some(mut watcher) = place.watcher.take() else {
+            return;
+        };
+        let _ = watcher.queue.abandon(&self.meter);
+        if let Some(notify) = watcher.notify {
+            self.due.remove(&(notify.due, slot));
+        }
+        self.leave_group(watcher.group);
+        self.free.push(slot);
+        self.watchers -= 1;
+    }
+
+    /// Takes a watcher out of everything that would feed it.
+    fn withdraw(&mut self, slot: u32) {
+        self.stalled.remove(&slot);
+        self.asking.remove(&slot);
+        match self.watcher(slot).phase {
+            Phase::Listing(_) => {
+                self.listing.remove(&slot);
+            }
+            Phase::Behind(next) => {
+                self.behind.remove(&(next, slot));
+            }
+            Phase::Future(start) => {
+                self.future.remove(&(start, slot));
+            }
+            Phase::Current => {
+                let Watcher { group, place, .. } = *self.watcher(slot);
+                let current = &mut self.group_mut(group).current;
+                current.swap_remove(place as usize);
+                if let Some(moved) = current.get(place as usize).copied() {
+                    self.watcher_mut(moved).place = place;
+                }
+            }
+            Phase::Ended(_) => {}
+        }
+    }
+
+    /// What a watcher is that needs changes from `next` on.
+    fn phase_from(&self, next: i64) -> Phase {
+        if next <= self.revision {
+            Phase::Behind(next)
+        } else if next == self.revision + 1 {
+            Phase::Current
+        } else {
+            Phase::Future(next)
+        }
+    }
+
+    /// Brings a watcher that is in no phase into one.
+    fn enter(&mut self, slot: u32, phase: Phase) {
+        let is_current = matches!(phase, Phase::Current);
+        let future = match phase {
+            Phase::Future(start) => Some(start),
+            _ => None,
+        };
+        self.watcher_mut(slot).phase = phase;
+        if is_current {
+            let group = self.watcher(slot).group;
+            let current = &mut self.group_mut(group).current;
+            current.push(slot);
+            let place = number(current.len() - 1);
+            self.watcher_mut(slot).place = place;
+            self.answer(slot);
+        } else if let Some(start) = future {
+            self.future.insert((start, slot));
+        } else {
+            self.line_up(slot);
+        }
+    }
+
+    /// Puts a watcher that lists or is behind where it gets its turn, or waits for room.
+    fn line_up(&mut self, slot: u32) {
+        if !self.has_room(slot) {
+            self.stalled.insert(slot);
+            return;
+        }
+        match self.watcher(slot).phase {
+            Phase::Listing(_) => {
+                self.listing.insert(slot);
+            }
+            Phase::Behind(next) => {
+                self.behind.insert((next, slot));
+            }
+            Phase::Current | Phase::Future(_) | Phase::Ended(_) => {}
+        }
+    }
+
+    /// A watcher that had no room has some again.
+    fn resume(&mut self, slot: u32) {
+        match self.watcher(slot).phase {
+            Phase::Behind(next) => {
+                let phase = self.phase_from(next);
+                self.enter(slot, phase);
+            }
+            _ => self.line_up(slot),
+        }
+    }
+
+    /// Whether more may be fetched for a watcher: half of its queue is kept for what happens while
+    /// it is fetched.
+    fn has_room(&self, slot: u32) -> bool {
+        let (notices, bytes) = self.watcher(slot).queue.load();
+        notices == 0
+            || 2 * notices < self.options.queue_notices_max
+                && 2 * bytes < self.options.queue_bytes_max
+    }
+
+    fn end(&mut self, slot: u32, cancel: Cancel) {
+        self.withdraw(slot);
+        let watcher = self.watcher_mut(slot);
+        watcher.phase = Phase::Ended(Box::new(cancel));
+        self.mark_ready(slot);
+    }
+
+    /// Ends a watcher that is too slow. `next` is the first revision that is not in its queue.
+    fn end_slow(&mut self, slot: u32, next: Option<i64>) {
+        let meter = self.meter.clone();
+        let resume_revision = match self.watcher_mut(slot).queue.abandon(&meter) {
+            Ok(first) => first.or(next),
+            Err(()) => None,
+        };
+        let detail = match resume_revision {
+            Some(revision) => format!(
+                "the watch took its events more slowly than they arose: go on from revision \
+                 {revision}"
+            ),
+            None => "the watch took its initial state more slowly than changes arose: begin anew"
+                .to_owned(),
+        };
+        let cancel = Cancel {
+            error: Error::not_applied(ErrorKind::SlowWatcher, detail),
+            resume_revision,
+        };
+        self.end(slot, cancel);
+    }
+
+    /// Makes room where too much waits: those that stand still go.
+    fn relieve(&mut self) {
+        while self.is_overfull() {
+            let Some(slot) = self.stalled.first().copied() else {
+                break;
+            };
+            let next = match self.watcher(slot).phase {
+                Phase::Behind(next) => Some(next),
+                _ => None,
+            };
+            self.end_slow(slot, next);
+        }
+    }
+
+    fn is_overfull(&self) -> bool {
+        self.meter.bytes() > self.options.memory_bytes_max
+    }
+}
+
+// Where things are.
+
+impl Hub {
+    fn id(&self, slot: u32) -> WatcherId {
+        WatcherId {
+            slot,
+            generation: self.slots[slot as usize].generation,
+        }
+    }
+
+    fn slot(&self, id: WatcherId) -> Option<u32> {
+        let slot = self.slots.get(id.slot as usize)?;
+        let is_there = slot.generation == id.generation && slot.watcher.is_some();
+        is_there.then_some(id.slot)
+    }
+
+    fn watcher(&self, slot: u32) -> &Watcher {
+        let watcher = &self.slots[slot as usize].watcher;
+        watcher.as_ref().expect("its slot is in some set")
+    }
+
+    fn watcher_mut(&mut self, slot: u32) -> &mut Watcher {
+        let watcher = &mut self.slots[slot as usize].watcher;
+        watcher.as_mut().expect("its slot is in some set")
+    }
+
+    fn group(&self, group: GroupId) -> &Group {
+        let group = &self.groups[group.0 as usize];
+        group.as_ref().expect("it has watchers, or is in the index")
+    }
+
+    fn group_mut(&mut self, group: GroupId) -> &mut Group {
+        let group = &mut self.groups[group.0 as usize];
+        group.as_mut().expect("it has watchers, or is in the index")
+    }
+}
+
+fn compacted(revision: i64, progress: &Progress) -> Error {
+    let compact_revision = progress.compact_revision;
+    Error::not_applied(
+        ErrorKind::Compacted { compact_revision },
+        format!(
+            "changes at revision {revision} are compacted: watch from revision {compact_revision} \
+             on, after reading what the keys hold there"
+        ),
+    )
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("there are fewer watchers than that")
+}

@@ -1,0 +1,386 @@
+//! How watchers are fed: from what has just been applied, or out of the store.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::CatchUpBudget;
+use super::Group;
+use super::GroupId;
+use super::Hub;
+use super::Phase;
+use super::compacted;
+use crate::api::Event;
+use crate::kv;
+use crate::kv::Change;
+use crate::kv::Progress;
+use crate::kv::ScanBudget;
+use crate::kv::View;
+use crate::watch::queue::Batch;
+use crate::watch::queue::Cancel;
+use crate::watch::queue::Notice;
+use crate::watch::queue::State;
+
+impl Hub {
+    /// Feeds the hub with what has been applied, in order and after it can be read: `view` contains
+    /// it. Changes that the hub has had are passed over. If some are missing between, all watchers
+    /// go and get them from the store.
+    ///
+    /// # Errors
+    /// The store's own; fatal for whoever reads it.
+    pub fn publish<V: View>(&mut self, view: &V, changes: &[Change]) -> Result<(), V::Error> {
+        for changes in changes.chunk_by(|one, next| one.revision() == next.revision()) {
+            let revision = changes[0].revision();
+            if revision <= self.revision {
+                continue;
+            }
+            if revision > self.revision + 1 {
+                self.skip_to(revision - 1);
+            }
+            let mut found = Vec::new();
+            let mut wanted = Gathered::default();
+            for change in changes {
+                self.index.find(change.key(), &mut found);
+                for group in &found {
+                    let is_heard = |group: &Group| {
+                        !group.current.is_empty() && group.spec.wants(change.kind())
+                    };
+                    if is_heard(self.group(*group)) {
+                        wanted.add(*group, change, self.group(*group).spec.prev_kv, view)?;
+                    }
+                }
+                wanted.next_change();
+            }
+            for (group, events) in wanted.take() {
+                let batch = Arc::new(Batch::new(revision, events, &self.meter));
+                self.relieve();
+                self.deliver(group, &batch);
+            }
+            self.advance(revision);
+        }
+        Ok(())
+    }
+
+    /// Says that the store is at `revision` and the hub will not be fed with what is missing, as
+    /// after a state was taken over whole: watchers get it from the store.
+    pub fn skip_to(&mut self, revision: i64) {
+        if revision <= self.revision {
+            return;
+        }
+        let next = self.revision + 1;
+        for group in 0..self.groups.len() {
+            let current = match &mut self.groups[group] {
+                Some(group) => std::mem::take(&mut group.current),
+                None => continue,
+            };
+            for slot in current {
+                self.asking.remove(&slot);
+                let watcher = self.watcher_mut(slot);
+                watcher.phase = Phase::Behind(next);
+                self.line_up(slot);
+            }
+        }
+        self.advance(revision);
+    }
+
+    /// Feeds watchers that are behind out of the store, for as long as `budget` allows. Whether there
+    /// is more to do at once. `view` is the store as it is now.
+    ///
+    /// # Errors
+    /// The store's own; fatal for whoever reads it.
+    pub fn catch_up<V: View>(
+        &mut self,
+        view: &V,
+        budget: &CatchUpBudget,
+    ) -> Result<bool, V::Error> {
+        self.relieve();
+        let lists = !self.listing.is_empty() && (self.behind.is_empty() || !self.listed_last);
+        self.listed_last = lists;
+        if lists {
+            self.list(view, budget)?;
+        } else if !self.behind.is_empty() {
+            self.replay(view, budget)?;
+        }
+        Ok(!self.listing.is_empty() || !self.behind.is_empty())
+    }
+}
+
+impl Hub {
+    /// Gives a batch to everyone of a group who keeps up.
+    fn deliver(&mut self, group: GroupId, batch: &Arc<Batch>) {
+        let current = std::mem::take(&mut self.group_mut(group).current);
+        let mut slow = Vec::new();
+        let is_overfull = self.is_overfull();
+        for slot in &current {
+            if self.fits(*slot, batch.bytes(), is_overfull) {
+                self.push(*slot, Notice::Events(batch.clone()));
+            } else {
+                slow.push(*slot);
+            }
+        }
+        self.group_mut(group).current = current;
+        for slot in slow {
+            self.end_slow(slot, Some(batch.revision()));
+        }
+    }
+
+    /// Whether a notice may go into a queue. Into an empty one it always may.
+    fn fits(&self, slot: u32, bytes: usize, is_overfull: bool) -> bool {
+        let queue = &self.watcher(slot).queue;
+        let (notices, queued) = queue.load();
+        queue.is_empty()
+            || !is_overfull
+                && notices < self.options.queue_notices_max
+                && queued + bytes <= self.options.queue_bytes_max
+    }
+
+    pub(super) fn push(&mut self, slot: u32, notice: Notice) {
+        let meter = self.meter.clone();
+        let watcher = self.watcher_mut(slot);
+        watcher.queue.push(notice, &meter);
+        if let Some(notify) = &mut watcher.notify {
+            notify.is_fresh = true;
+        }
+        self.mark_ready(slot);
+    }
+
+    pub(super) fn mark_ready(&mut self, slot: u32) {
+        let watcher = self.watcher_mut(slot);
+        if !watcher.is_ready {
+            watcher.is_ready = true;
+            let id = self.id(slot);
+            self.ready.push(id);
+        }
+    }
+
+    /// The hub has been fed up to `revision`.
+    fn advance(&mut self, revision: i64) {
+        self.revision = revision;
+        while let Some((start, slot)) = self.future.first().copied() {
+            if start > revision + 1 {
+                break;
+            }
+            self.future.remove(&(start, slot));
+            let phase = self.phase_from(start);
+            self.enter(slot, phase);
+        }
+        for slot in std::mem::take(&mut self.asking) {
+            self.answer(slot);
+        }
+    }
+
+    /// Tells a watcher that asked how far it is, as soon as that is true.
+    pub(super) fn answer(&mut self, slot: u32) {
+        let revision = self.revision;
+        let watcher = self.watcher_mut(slot);
+        if !watcher.is_asking || !matches!(watcher.phase, Phase::Current) {
+            return;
+        }
+        if revision < watcher.floor {
+            self.asking.insert(slot);
+            return;
+        }
+        watcher.is_asking = false;
+        // Where nothing lies between two answers, the later one says it all.
+        match watcher.queue.last_mut() {
+            Some(Notice::Progress(last)) => *last = revision,
+            _ => self.push(slot, Notice::Progress(revision)),
+        }
+    }
+
+    /// One step of somebody's initial state.
+    fn list<V: View>(&mut self, view: &V, budget: &CatchUpBudget) -> Result<(), V::Error> {
+        let after = (Bound::Excluded(self.listing_turn), Bound::Unbounded);
+        let next = self.listing.range(after).next();
+        let Some(slot) = next.or_else(|| self.listing.first()).copied() else {
+            return Ok(());
+        };
+        self.listing.remove(&slot);
+        self.listing_turn = slot;
+        let budget = ScanBudget {
+            keys: budget.changes,
+            bytes: budget.bytes.min(self.options.queue_bytes_max / 2),
+        };
+        let Phase::Listing(scan) = &mut self.watcher_mut(slot).phase else {
+            return Ok(());
+        };
+        let revision = scan.revision();
+        let chunk = match scan.step(view, &budget)? {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                let resume_revision = None;
+                self.end(
+                    slot,
+                    Cancel {
+                        error,
+                        resume_revision,
+                    },
+                );
+                return Ok(());
+            }
+        };
+        if !chunk.kvs.is_empty() {
+            let state = Arc::new(State::new(chunk.kvs, &self.meter));
+            self.push(slot, Notice::State(state));
+        }
+        if chunk.finished {
+            self.push(slot, Notice::Synced(revision));
+            self.go_on(slot, revision + 1);
+        } else {
+            self.line_up(slot);
+        }
+        Ok(())
+    }
+
+    /// A watcher that is in no set needs changes from `next` on: lets it keep up, if it has room.
+    fn go_on(&mut self, slot: u32, next: i64) {
+        if self.has_room(slot) {
+            let phase = self.phase_from(next);
+            self.enter(slot, phase);
+        } else {
+            self.watcher_mut(slot).phase = Phase::Behind(next);
+            self.stalled.insert(slot);
+        }
+    }
+
+    /// One walk over past changes, for whoever has the next turn and all that are close behind it.
+    fn replay<V: View>(&mut self, view: &V, budget: &CatchUpBudget) -> Result<(), V::Error> {
+        let progress = kv::progress(view)?;
+        self.end_compacted(&progress);
+        let after = (Bound::Excluded(self.turn), Bound::Unbounded);
+        let lead = self.behind.range(after).next();
+        let Some(lead) = lead.or_else(|| self.behind.first()).copied() else {
+            return Ok(());
+        };
+        let from = lead.0;
+        let through = self.revision.min(progress.revision);
+        if through < from {
+            // The view is from before the hub was fed; the next one will do.
+            return Ok(());
+        }
+        let (changes, mut through) = kv::changes_from(view, from, through, budget.changes)?;
+
+        let mut walkers: BTreeMap<GroupId, Vec<Arc<Batch>>> = BTreeMap::new();
+        for (_, slot) in self.behind.range((from, 0)..=(through, u32::MAX)) {
+            walkers.entry(self.watcher(*slot).group).or_default();
+        }
+        let mut bytes = 0;
+        for changes in changes.chunk_by(|one, next| one.revision() == next.revision()) {
+            let revision = changes[0].revision();
+            if bytes > 0 && bytes >= budget.bytes {
+                through = revision - 1;
+                break;
+            }
+            let mut wanted = Gathered::default();
+            for change in changes {
+                for group in self.listeners(change.key(), &walkers) {
+                    let spec = &self.group(group).spec;
+                    if spec.wants(change.kind()) {
+                        wanted.add(group, change, spec.prev_kv, view)?;
+                    }
+                }
+                wanted.next_change();
+            }
+            for (group, events) in wanted.take() {
+                let batch = Arc::new(Batch::new(revision, events, &self.meter));
+                bytes += batch.bytes();
+                walkers.entry(group).or_default().push(batch);
+            }
+        }
+        // Whoever has walked comes again after all the others have.
+        self.turn = (through.saturating_add(1), u32::MAX);
+        let walked: Vec<(i64, u32)> = self
+            .behind
+            .range((from, 0)..=(through, u32::MAX))
+            .copied()
+            .collect();
+        for (next, slot) in walked {
+            self.behind.remove(&(next, slot));
+            let batches = &walkers[&self.watcher(slot).group];
+            self.hand_over(slot, next, through, batches);
+        }
+        Ok(())
+    }
+
+    /// The groups among `walkers` that `key` concerns.
+    fn listeners(&self, key: &[u8], walkers: &BTreeMap<GroupId, Vec<Arc<Batch>>>) -> Vec<GroupId> {
+        if walkers.len() <= FEW {
+            let holds = |group: &&GroupId| self.group(**group).spec.holds(key);
+            return walkers.keys().filter(holds).copied().collect();
+        }
+        let mut found = Vec::new();
+        self.index.find(key, &mut found);
+        found.retain(|group| walkers.contains_key(group));
+        found
+    }
+
+    /// Gives a watcher what it has room for of `batches`, which are those up to `through`.
+    fn hand_over(&mut self, slot: u32, next: i64, through: i64, batches: &[Arc<Batch>]) {
+        // What can be fetched again leaves room for what is happening now.
+        let is_overfull = 2 * self.meter.bytes() > self.options.memory_bytes_max;
+        let first = batches.partition_point(|batch| batch.revision() < next);
+        for batch in &batches[first..] {
+            if !self.fits(slot, batch.bytes(), is_overfull) {
+                self.watcher_mut(slot).phase = Phase::Behind(batch.revision());
+                self.stalled.insert(slot);
+                return;
+            }
+            self.push(slot, Notice::Events(batch.clone()));
+        }
+        self.go_on(slot, through + 1);
+    }
+
+    /// Ends those whose history is gone.
+    fn end_compacted(&mut self, progress: &Progress) {
+        while let Some((next, slot)) = self.behind.first().copied() {
+            if next >= progress.compact_revision {
+                break;
+            }
+            let cancel = Cancel {
+                error: compacted(next, progress),
+                resume_revision: None,
+            };
+            self.end(slot, cancel);
+        }
+    }
+}
+
+/// Up to this many groups are asked one by one, which is quicker than the index.
+const FEW: usize = 8;
+
+/// The events of one revision by group, each made once.
+#[derive(Default)]
+struct Gathered {
+    events: BTreeMap<GroupId, Vec<Event>>,
+    /// The change at hand, without and with what was before it.
+    made: [Option<Event>; 2],
+}
+
+impl Gathered {
+    fn add<V: View>(
+        &mut self,
+        group: GroupId,
+        change: &Change,
+        prev_kv: bool,
+        view: &V,
+    ) -> Result<(), V::Error> {
+        let event = match &self.made[usize::from(prev_kv)] {
+            Some(event) => event.clone(),
+            None => {
+                let event = change.event(view, prev_kv)?;
+                self.made[usize::from(prev_kv)] = Some(event.clone());
+                event
+            }
+        };
+        self.events.entry(group).or_default().push(event);
+        Ok(())
+    }
+
+    fn next_change(&mut self) {
+        self.made = [None, None];
+    }
+
+    fn take(self) -> BTreeMap<GroupId, Vec<Event>> {
+        self.events
+    }
+}
