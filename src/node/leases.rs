@@ -351,11 +351,9 @@ impl Node {
     pub(super) fn leases_due(&self) -> Instant {
         match self.leases.tracker.promoted_in() {
             Some(_) => {
-                let next = self.leases.tracker.next_wakeup();
-                let next = match next == Instant::ZERO {
-                    true => self.leases.ticked + self.leases.options.tick / 4,
-                    false => next,
-                };
+                // What is due and cannot be proposed now is not asked for without a pause.
+                let soonest = self.leases.ticked + self.leases.options.tick / 4;
+                let next = self.leases.tracker.next_wakeup().max(soonest);
                 next.min(self.leases.ticked + LOOK_INTERVAL)
             }
             None => Instant::NEVER,

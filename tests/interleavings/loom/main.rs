@@ -47,7 +47,7 @@ mod sync;
 
 // What the compiled files know as `crate::…`.
 #[cfg(loom)]
-use leasehold::{api, kv, time, types, wire};
+use leasehold::{api, kv, node, time, types, wire};
 
 // And as `tokio::sync::…`.
 #[cfg(loom)]
