@@ -17,6 +17,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 use std::time::Duration;
 
+use leasehold::node::AutoCompaction;
 use leasehold::raft::Timing;
 use leasehold::raft::TimingOptions;
 
@@ -53,6 +54,12 @@ pub(crate) fn write(options: &Options) -> String {
     let mut text = String::new();
     let of = |duration: Duration| time(nanos(duration));
     let probes = options.probe_every.map_or_else(|| "none".to_owned(), time);
+    let check = options.check_interval.map_or_else(|| "none".to_owned(), of);
+    let compaction = match options.auto_compaction {
+        AutoCompaction::Off => "none".to_owned(),
+        AutoCompaction::Periodic { retention } => format!("older {}", of(retention)),
+        AutoCompaction::Revisions { keep } => format!("keep {keep}"),
+    };
     let log = if options.real_log { "real" } else { "plain" };
     for line in [
         format!("seed {:#x}", options.seed),
@@ -70,6 +77,8 @@ pub(crate) fn write(options: &Options) -> String {
         format!("probes {probes}"),
         format!("keys {}", options.keys),
         format!("sessions-idle {}", of(options.sessions_idle_max)),
+        format!("compaction {compaction}"),
+        format!("check {check}"),
         format!("faults-last {}", time(options.faulty_for)),
     ] {
         let _ = writeln!(text, "{line}");
@@ -220,6 +229,24 @@ fn read_line(
         }
         "keys" => options.keys = words.number()?,
         "sessions-idle" => options.sessions_idle_max = words.duration()?,
+        "compaction" => {
+            options.auto_compaction = match words.word()? {
+                "none" => AutoCompaction::Off,
+                "older" => AutoCompaction::Periodic {
+                    retention: words.duration()?,
+                },
+                "keep" => AutoCompaction::Revisions {
+                    keep: words.number()?,
+                },
+                word => return Err(format!("history is kept by no `{word}`")),
+            }
+        }
+        "check" => {
+            options.check_interval = match words.peek() {
+                Some("none") => words.word().map(|_| None)?,
+                _ => Some(words.duration()?),
+            }
+        }
         "faults-last" => options.faulty_for = words.time()?,
         word => read_timing(word, words, &mut timings.usual)?,
     }
@@ -265,7 +292,7 @@ const THREADS: [(&str, Thread); 4] = [
 ];
 const ENDINGS: [(&str, Ending); 2] = [("kill", Ending::Kill), ("power", Ending::Power)];
 const WAYS: [(&str, Way); 3] = [("both", Way::Both), ("in", Way::In), ("out", Way::Out)];
-const KINDS: [(&str, Kind); 13] = [
+const KINDS: [(&str, Kind); 14] = [
     ("pre-vote", Kind::PreVote),
     ("pre-vote-reply", Kind::PreVoteReply),
     ("vote", Kind::Vote),
