@@ -570,7 +570,6 @@ const AIMED: [Kind; 12] = [
     Kind::TimeoutNow,
     Kind::ReadIndex,
     Kind::ReadIndexReply,
-    Kind::StateHash,
 ];
 
 fn ending(dice: &mut Dice) -> Ending {

@@ -54,11 +54,11 @@ pub(crate) fn write(options: &Options) -> String {
     let mut text = String::new();
     let of = |duration: Duration| time(nanos(duration));
     let probes = options.probe_every.map_or_else(|| "none".to_owned(), time);
-    let checks = options.check_interval.map_or_else(|| "none".to_owned(), of);
+    let check = options.check_interval.map_or_else(|| "none".to_owned(), of);
     let compaction = match options.auto_compaction {
         AutoCompaction::Off => "none".to_owned(),
-        AutoCompaction::Periodic { retention } => format!("after {}", of(retention)),
-        AutoCompaction::Revisions { keep } => format!("above {keep}"),
+        AutoCompaction::Periodic { retention } => format!("older {}", of(retention)),
+        AutoCompaction::Revisions { keep } => format!("keep {keep}"),
     };
     let log = if options.real_log { "real" } else { "plain" };
     for line in [
@@ -78,8 +78,8 @@ pub(crate) fn write(options: &Options) -> String {
         format!("keys {}", options.keys),
         format!("sessions-idle {}", of(options.sessions_idle_max)),
         format!("holders {}", options.holders),
-        format!("auto-compaction {compaction}"),
-        format!("state-checks {checks}"),
+        format!("compaction {compaction}"),
+        format!("check {check}"),
         format!("faults-last {}", time(options.faulty_for)),
     ] {
         let _ = writeln!(text, "{line}");
@@ -231,23 +231,19 @@ fn read_line(
         "keys" => options.keys = words.number()?,
         "sessions-idle" => options.sessions_idle_max = words.duration()?,
         "holders" => options.holders = words.number()?,
-        "auto-compaction" => {
+        "compaction" => {
             options.auto_compaction = match words.word()? {
                 "none" => AutoCompaction::Off,
-                "after" => AutoCompaction::Periodic {
+                "older" => AutoCompaction::Periodic {
                     retention: words.duration()?,
                 },
-                "above" => AutoCompaction::Revisions {
+                "keep" => AutoCompaction::Revisions {
                     keep: words.number()?,
                 },
-                other => {
-                    return Err(format!(
-                        "history is not kept {other}: say none, after, above"
-                    ));
-                }
+                word => return Err(format!("history is kept by no `{word}`")),
             }
         }
-        "state-checks" => {
+        "check" => {
             options.check_interval = match words.peek() {
                 Some("none") => words.word().map(|_| None)?,
                 _ => Some(words.duration()?),
