@@ -130,6 +130,7 @@ pub fn run(
             load(arguments.reads, &arguments.load, global, peers, out)
         }
         BenchCommand::LeaseKeepalive(arguments) => renewals(&arguments, global, out),
+        BenchCommand::Watch(arguments) => super::watch::run(&arguments, global, out),
         BenchCommand::Gap(arguments) => gap(&arguments, global, peers, out),
     }
 }

@@ -32,6 +32,7 @@ pub mod report;
 pub mod store;
 pub mod tally;
 pub mod verify;
+pub mod watch;
 
 use std::time::Duration;
 use std::time::Instant;

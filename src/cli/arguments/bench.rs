@@ -34,6 +34,14 @@ pub enum BenchCommand {
 
 A request renews as many leases as --batch says; what is reported is requests.")]
     LeaseKeepalive(RenewalArgs),
+    /// Write while many watch, and measure how soon they hear of it
+    #[command(after_help = "Examples:
+  leasehold bench watch --watchers 10000 --connections 4 --rate 20
+  leasehold bench watch --watchers 1000 --keys 1000 --rate 2000
+  leasehold bench watch --watchers 1 --catch-up 1000000
+
+A delay counts from the sending of the put to the event in the reader's hand.")]
+    Watch(WatchLoadArgs),
     /// Measure how long nobody is answered while leadership changes hands
     #[command(after_help = "Examples:
   leasehold bench gap
@@ -58,6 +66,42 @@ pub struct RenewalArgs {
     /// The load.
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+/// Who watches, and what happens meanwhile.
+#[derive(Clone, Debug, Args)]
+pub struct WatchLoadArgs {
+    /// How many watch
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = watchers)]
+    pub watchers: usize,
+    /// On how many connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = watchers)]
+    pub connections: usize,
+    /// On how many keys; each watches one of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = watchers)]
+    pub keys: usize,
+    /// Puts a second, on all keys together
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub rate: u64,
+    /// Bytes of a value
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub value_size: usize,
+    /// For how long
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub duration: Duration,
+    /// Write so many revisions first, and measure how fast watchers catch up with them
+    #[arg(long, value_name = "REVISIONS", default_value_t = 0)]
+    pub catch_up: u64,
+    /// Watch at this node alone
+    #[arg(long, value_name = "HOST:PORT")]
+    pub endpoint: Option<String>,
+}
+
+fn watchers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=1_000_000) => Ok(number),
+        _ => Err("choose a whole number between 1 and 1000000".to_owned()),
+    }
 }
 
 /// How leadership changes hands, and how often.
