@@ -26,6 +26,7 @@ mod meta;
 mod mvcc;
 mod read;
 mod record;
+mod replies;
 mod scan;
 mod store;
 #[cfg(test)]
