@@ -188,7 +188,10 @@ impl StateStore {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let mut overlay = Overlay::new(Snapshot::take(&self.shared)?);
+        let base = Base {
+            snapshot: Snapshot::take(&self.shared)?,
+        };
+        let mut overlay = Overlay::new(base);
         let mut applied = Vec::with_capacity(entries.len());
         for (id, command) in entries {
             let reply = kv::apply(&mut overlay, *id, command.as_deref())?;
@@ -471,6 +474,37 @@ impl View for Snapshot {
                     self.shared.poison_on_error(Err(error))
                 }
             })
+    }
+}
+
+/// What a batch is applied to: the state as it is, its current records from the cache where they
+/// are. Finding one there costs a fraction of what fjall asks for it.
+struct Base {
+    snapshot: Snapshot,
+}
+
+impl View for Base {
+    type Error = StoreError;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        if space == Space::Current {
+            match self.snapshot.shared.front.known(key) {
+                Some(Cached::Present(record)) => {
+                    return Ok(Some(kv::record_of(&record.to_key_value())));
+                }
+                Some(Cached::Absent { .. }) => return Ok(None),
+                None => {}
+            }
+        }
+        self.snapshot.get(space, key)
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, StoreError>> + use<'_> {
+        self.snapshot.range(space, span)
     }
 }
 

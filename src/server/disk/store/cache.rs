@@ -187,7 +187,6 @@ impl Shard {
     }
 
     fn insert(&mut self, hash: u64, key: &[u8], cached: Cached) {
-        let was_read = self.remove(hash);
         let (content_bytes, absent) = match &cached {
             Cached::Present(record) => (record.encoded().len(), Box::default()),
             Cached::Absent { .. } => (key.len(), key.into()),
@@ -195,8 +194,20 @@ impl Shard {
         let bytes = SLOT_BYTES + content_bytes;
         // One record must not push out everyone else's.
         if bytes > self.bytes_max / 4 {
+            self.remove(hash);
             return;
         }
+        // What replaces another record takes its place, and nothing else is touched.
+        if let Some(slot) = self.slots.get_mut(&hash)
+            && self.bytes - slot.bytes + bytes <= self.bytes_max
+        {
+            self.bytes = self.bytes - slot.bytes + bytes;
+            slot.cached = cached;
+            slot.absent = absent;
+            slot.bytes = bytes;
+            return;
+        }
+        let was_read = self.remove(hash);
         while self.bytes + bytes > self.bytes_max {
             self.evict_one();
         }

@@ -69,6 +69,16 @@ impl Front {
             .store(progress.applied.index.0, Ordering::Release);
     }
 
+    /// What is known of `key` as it was last published. For the thread that applies: nobody else
+    /// changes it meanwhile.
+    #[allow(dead_code, reason = "the interleavings read alone through it")]
+    pub(super) fn known(&self, key: &[u8]) -> Option<Cached> {
+        match self.cache.get(key) {
+            Lookup::Found(cached) => Some(cached),
+            Lookup::Missing(_) => None,
+        }
+    }
+
     /// Reads one key: from the cache if it is there, else by `read`, which looks at the database as
     /// it is by then.
     ///
