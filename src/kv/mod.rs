@@ -48,5 +48,5 @@ pub use mvcc::{ANSWER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_KEYS_MAX};
 pub use read::{RangeReply, range};
 pub use record::{key_value, record_of};
 pub use scan::{Chunk, Scan, ScanBudget};
-pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View};
+pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View, overlaid};
 pub use txn::read_txn;

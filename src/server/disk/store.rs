@@ -14,6 +14,11 @@
 //! reads come from a bounded cache of current records where they can (decisions.md 32); whatever
 //! needs more than one record takes a [`Snapshot`].
 //!
+//! A batch is published before the database has it: its changes lie ahead of the database, where
+//! every look finds them, until it has taken them in. So neither a write's answer nor a read of what
+//! was just committed waits for that. A crash in between loses what every crash may: the end of the
+//! state, which the log replays.
+//!
 //! The order in which a batch is published is what makes this linearizable; it stands in
 //! `front.rs`. The applied index lives beside the database handle it belongs to (lease-protocol A9).
 //!
@@ -34,6 +39,9 @@ use std::fs::File;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
@@ -135,6 +143,7 @@ impl StateStore {
         // A state at entry 0 is not new for that: its journal may be lost, and its tables not.
         let is_new = directory.is_new();
         let shared = Arc::new(Shared {
+            ahead: Mutex::default(),
             front: Front::new(options.record_cache_bytes),
             spaces,
             database,
@@ -166,19 +175,67 @@ impl StateStore {
         }
     }
 
-    /// Applies entries in their order, all or none, and publishes the state they lead to. `None`
-    /// is an entry without a command. Not synced.
+    /// Applies entries in their order, all or none, publishes the state they lead to and hands it
+    /// to the database. `None` is an entry without a command. Not synced.
     ///
     /// # Errors
-    /// Any is fatal, and the state stays as it was published before. [`StoreError::OutOfOrder`]:
-    /// the entries do not follow what is applied.
+    /// Any is fatal. [`StoreError::OutOfOrder`]: the entries do not follow what is applied.
     pub fn apply_batch(
         &mut self,
         entries: &[(LogId, Option<Bytes>)],
     ) -> Result<Vec<Applied>, StoreError> {
+        let applied = self.apply_ahead(entries)?;
+        self.settle()?;
+        Ok(applied)
+    }
+
+    /// As [`StateStore::apply_batch`], but the database is not given the changes yet: readers find
+    /// them ahead of it until [`StateStore::settle`]. So answers need not wait for it.
+    ///
+    /// # Errors
+    /// Any is fatal, and the state stays as it was published before. [`StoreError::OutOfOrder`]:
+    /// the entries do not follow what is applied.
+    pub fn apply_ahead(
+        &mut self,
+        entries: &[(LogId, Option<Bytes>)],
+    ) -> Result<Vec<Applied>, StoreError> {
+        self.settle()?;
         self.shared.check_poison()?;
         let result = self.apply_unguarded(entries);
         self.shared.poison_on_error(result)
+    }
+
+    /// Hands the database what was last applied ahead of it. Whatever writes to the database by
+    /// another way does this first.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn settle(&mut self) -> Result<(), StoreError> {
+        self.shared.check_poison()?;
+        let result = self.settle_unguarded();
+        self.shared.poison_on_error(result)
+    }
+
+    fn settle_unguarded(&self) -> Result<(), StoreError> {
+        let Some(ahead) = self.shared.ahead().clone() else {
+            return Ok(());
+        };
+        let mut batch = self.shared.database.batch();
+        for (space, changes) in Space::ALL.into_iter().zip(ahead.iter()) {
+            let keyspace = &self.shared.spaces[space.slot()];
+            for (key, change) in changes {
+                match change {
+                    Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
+                    None => batch.remove(keyspace, key.clone()),
+                }
+            }
+        }
+        batch
+            .commit()
+            .map_err(|error| StoreError::from_fjall("writing the state", error))?;
+        // Only now: who looks in between finds the same in both.
+        *self.shared.ahead() = None;
+        Ok(())
     }
 
     fn apply_unguarded(
@@ -199,27 +256,21 @@ impl StateStore {
         }
         let progress = kv::progress(&overlay)?;
 
-        let mut batch = self.shared.database.batch();
-        let mut current = Changes::new();
+        let mut ahead = Ahead::default();
         for (space, changes) in overlay.into_changes() {
-            let keyspace = &self.shared.spaces[space.slot()];
-            for (key, change) in &changes {
-                match change {
-                    Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
-                    None => batch.remove(keyspace, key.clone()),
-                }
-            }
-            if space == Space::Current {
-                current = changes;
-            }
+            ahead[space.slot()] = changes;
         }
-        batch
-            .commit()
-            .map_err(|error| StoreError::from_fjall("writing the state", error))?;
+        let ahead = Arc::new(ahead);
+        // Before anything is published: who is told of a revision finds it.
+        *self.shared.ahead() = Some(Arc::clone(&ahead));
 
-        let changes = current.into_iter().map(|(key, record)| {
+        let current = &ahead[Space::Current.slot()];
+        let changes = current.iter().map(|(key, record)| {
             let cached = match record {
-                Some(record) => Cached::Present(Record::new(&kv::key_value(key.clone(), record)?)),
+                Some(record) => {
+                    let kv = kv::key_value(key.clone(), record.clone())?;
+                    Cached::Present(Record::new(&kv))
+                }
                 None => Cached::Absent {
                     revision: progress.revision,
                 },
@@ -235,8 +286,8 @@ impl StateStore {
     ///
     /// # Errors
     /// Any is fatal: after a failed sync nobody knows what is on the disk.
-    pub fn persist(&self) -> Result<LogId, StoreError> {
-        self.shared.check_poison()?;
+    pub fn persist(&mut self) -> Result<LogId, StoreError> {
+        self.settle()?;
         let result = Snapshot::take(&self.shared).and_then(|snapshot| {
             self.shared.sync()?;
             Ok(snapshot.progress.applied)
@@ -249,7 +300,7 @@ impl StateStore {
     ///
     /// # Errors
     /// As [`StateStore::persist`].
-    pub fn close(self) -> Result<LogId, StoreError> {
+    pub fn close(mut self) -> Result<LogId, StoreError> {
         let durable = self.persist()?;
         // A state that was not proved good must not look good to the next start.
         if !self.needs_verification {
@@ -331,15 +382,15 @@ impl StateReader {
     }
 
     fn read_current(&self, key: &[u8]) -> Result<Cached, StoreError> {
-        let snapshot = self.shared.database.snapshot();
-        match self.shared.read(&snapshot, Space::Current, key)? {
+        let look = self.shared.look();
+        match look.get(&self.shared, Space::Current, key)? {
             // Encoded anew, which copies: what fjall hands out may keep a whole block in memory.
             Some(record) => {
                 let kv = kv::key_value(Bytes::copy_from_slice(key), record)?;
                 Ok(Cached::Present(Record::new(&kv)))
             }
             None => {
-                let snapshot = Snapshot::with(&self.shared, snapshot)?;
+                let snapshot = Snapshot::with(&self.shared, look)?;
                 Ok(Cached::Absent {
                     revision: snapshot.progress.revision,
                 })
@@ -408,19 +459,19 @@ impl HashReport {
 
 /// A consistent look at the state, with how far it is read from inside of it.
 pub struct Snapshot {
-    snapshot: fjall::Snapshot,
+    look: Look,
     shared: Arc<Shared>,
     progress: Progress,
 }
 
 impl Snapshot {
     fn take(shared: &Arc<Shared>) -> Result<Self, StoreError> {
-        Self::with(shared, shared.database.snapshot())
+        Self::with(shared, shared.look())
     }
 
-    fn with(shared: &Arc<Shared>, snapshot: fjall::Snapshot) -> Result<Self, StoreError> {
+    fn with(shared: &Arc<Shared>, look: Look) -> Result<Self, StoreError> {
         let mut this = Self {
-            snapshot,
+            look,
             shared: Arc::clone(shared),
             progress: Progress::default(),
         };
@@ -455,7 +506,7 @@ impl View for Snapshot {
     type Error = StoreError;
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        let result = self.shared.read(&self.snapshot, space, key);
+        let result = self.look.get(&self.shared, space, key);
         self.shared.poison_on_error(result)
     }
 
@@ -465,7 +516,9 @@ impl View for Snapshot {
         span: &Span,
     ) -> impl Iterator<Item = Result<Pair, StoreError>> + use<'_> {
         let keyspace = &self.shared.spaces[space.slot()];
-        self.snapshot
+        let below = self
+            .look
+            .database
             .range::<&[u8], _>(keyspace, span.bounds())
             .map(|guard| match guard.into_inner() {
                 Ok((key, record)) => Ok((key.into(), record.into())),
@@ -473,7 +526,9 @@ impl View for Snapshot {
                     let error = StoreError::from_fjall("reading the state", error);
                     self.shared.poison_on_error(Err(error))
                 }
-            })
+            });
+        let ahead = self.look.ahead.as_deref().unwrap_or(&NOTHING_AHEAD);
+        kv::overlaid(below, &ahead[space.slot()], span)
     }
 }
 
@@ -508,11 +563,41 @@ impl View for Base {
     }
 }
 
+/// The changes of one batch, by keyspace.
+type Ahead = [Changes; Space::ALL.len()];
+
+static NOTHING_AHEAD: Ahead = [const { Changes::new() }; Space::ALL.len()];
+
+/// The database at one moment, and what was published ahead of it by then.
+struct Look {
+    database: fjall::Snapshot,
+    ahead: Option<Arc<Ahead>>,
+}
+
+impl Look {
+    fn get(&self, shared: &Shared, space: Space, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        if let Some(change) = self
+            .ahead
+            .as_deref()
+            .and_then(|ahead| ahead[space.slot()].get(key))
+        {
+            return Ok(change.clone());
+        }
+        self.database
+            .get(&shared.spaces[space.slot()], key)
+            .map(|record| record.map(Bytes::from))
+            .map_err(|error| StoreError::from_fjall("reading the state", error))
+    }
+}
+
 /// What the thread that applies and those that read have in common.
 struct Shared {
     /// In the order of [`Space::ALL`].
     spaces: Vec<Keyspace>,
     database: Database,
+    /// What is published and not yet in the database. It is set before the front shows it, and
+    /// taken away when the database has it.
+    ahead: Mutex<Option<Arc<Ahead>>>,
     front: Front,
     poisoned: AtomicBool,
     path: PathBuf,
@@ -521,16 +606,19 @@ struct Shared {
 }
 
 impl Shared {
-    fn read(
-        &self,
-        snapshot: &fjall::Snapshot,
-        space: Space,
-        key: &[u8],
-    ) -> Result<Option<Bytes>, StoreError> {
-        snapshot
-            .get(&self.spaces[space.slot()], key)
-            .map(|record| record.map(Bytes::from))
-            .map_err(|error| StoreError::from_fjall("reading the state", error))
+    /// A look at the state as it is. Both halves are taken under one lock, so that they belong
+    /// together: the database may have what is ahead of it already, and nothing later.
+    fn look(&self) -> Look {
+        let ahead = self.ahead();
+        Look {
+            database: self.database.snapshot(),
+            ahead: ahead.clone(),
+        }
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Option<Arc<Ahead>>> {
+        // It is set or taken away in one step.
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sync(&self) -> Result<(), StoreError> {

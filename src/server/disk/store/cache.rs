@@ -1,7 +1,7 @@
 //! Current records in memory, in front of fjall (decisions.md 32).
 //!
 //! Two hands write here, and one of them must never undo the other. The thread that applies
-//! changes a key's record after the batch is committed and before the applied index is published.
+//! changes a key's record after every look finds its batch and before the applied index is shown.
 //! A reader that did not find its key reads the disk and fills the record in; if the key changed
 //! between the two, what it read may be old. So a miss hands out a [`Ticket`] with the number of
 //! changes that the key's shard has seen, and a fill counts only while that number stands:
