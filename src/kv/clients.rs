@@ -14,7 +14,7 @@
 //! | Key in `clients` | Record |
 //! |---|---|
 //! | `S` ⧺ session | mark, index of the last use, bytes kept |
-//! | `R` ⧺ session ⧺ number | the first reply |
+//! | `R` ⧺ session ⧺ run of numbers | the first replies (`replies.rs`) |
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,8 @@ use crate::types::SessionId;
 
 use super::command::Reply;
 use super::hash::Hashed;
-use super::keys;
+use super::replies;
+use super::replies::Replies;
 use super::store::Fault;
 use super::store::Space;
 use super::store::Span;
@@ -59,6 +60,8 @@ pub(super) enum Admission {
 pub(super) struct Admitted {
     call: SessionCall,
     session: Session,
+    /// Those that its own is to be kept with.
+    replies: Replies,
 }
 
 /// Decides what to do with the write `call`, which is applied at `index`; `revision` is the
@@ -98,7 +101,8 @@ pub(super) fn admit<S: Store>(
             ),
         ));
     }
-    let kept = store.get(Space::Clients, &reply_key(call.id, call.sequence))?;
+    let replies = Replies::read(store, call.id, call.sequence)?;
+    let kept = replies.find(call.sequence)?;
     let kept = kept.filter(|_| !planted!(RetryApplied));
     #[cfg(leasehold_bugs)]
     let kept = planted_among_kept(store, &call, kept)?;
@@ -120,7 +124,11 @@ pub(super) fn admit<S: Store>(
         ));
     }
     session.advance(store, &call, index)?;
-    Ok(Admission::First(Admitted { call, session }))
+    Ok(Admission::First(Admitted {
+        call,
+        session,
+        replies,
+    }))
 }
 
 /// What a client is asked to wait when its session or the table of sessions is full.
@@ -141,14 +149,10 @@ impl Admitted {
             Ok(body) => KeptResult::Response(body.clone()),
             Err(error) => KeptResult::Refused(error.clone()),
         };
-        let record = Kept { revision, result }.encode();
-        self.session.kept_bytes += record.len() as u64;
-        let key = reply_key(self.call.id, self.call.sequence);
-        planted!(RetryApplied => return {
-            store.put(Space::Clients, key, record)?;
-            self.session.write(store, self.call.id)
-        });
-        store.insert(Space::Clients, key, record);
+        let reply = Kept { revision, result }.encode();
+        // The mark may have moved on since they were read, but not past this number, so not past
+        // its run either.
+        self.session.kept_bytes += self.replies.keep(store, self.call.sequence, &reply);
         self.session.write(store, self.call.id)
     }
 }
@@ -223,7 +227,7 @@ pub(super) fn forget<S: Store>(
     if session.used > unused_since && !planted!(ForgottenInUse) {
         return Ok(());
     }
-    drop_replies(store, id, session.acknowledged, u64::MAX)?;
+    replies::drop_all(store, id, session.acknowledged)?;
     store.take(Space::Clients, &session_key(id))?;
     *sessions -= 1;
     Ok(())
@@ -284,7 +288,8 @@ impl Session {
     ) -> Result<(), S::Error> {
         self.used = index;
         if call.acknowledged > self.acknowledged {
-            let freed = drop_replies(store, call.id, self.acknowledged, call.acknowledged)?;
+            let freed =
+                replies::drop_acknowledged(store, call.id, self.acknowledged, call.acknowledged)?;
             self.kept_bytes = self.kept_bytes.saturating_sub(freed);
             self.acknowledged = call.acknowledged;
         }
@@ -315,38 +320,6 @@ impl Session {
     }
 }
 
-/// Drops the replies kept for the numbers in `(after, through]`; says how many bytes that freed.
-fn drop_replies<S: Store>(
-    store: &mut Hashed<'_, S>,
-    id: SessionId,
-    after: u64,
-    through: u64,
-) -> Result<u64, S::Error> {
-    // Replies lie within the window, whatever the client claims to have seen.
-    let first = after.saturating_add(1);
-    let last = through.min(after.saturating_add(OUTSTANDING_MAX));
-    let mut freed = 0;
-    if last - after <= FEW {
-        for sequence in first..=last {
-            if let Some(record) = store.take(Space::Clients, &reply_key(id, sequence))? {
-                freed += record.len() as u64;
-            }
-        }
-        return Ok(freed);
-    }
-    let span = Span::between(reply_key(id, first), keys::successor(&reply_key(id, last)));
-    let mut kept = Vec::new();
-    for pair in store.range(Space::Clients, &span) {
-        kept.push(pair?.0);
-    }
-    for key in kept {
-        if let Some(record) = store.take(Space::Clients, &key)? {
-            freed += record.len() as u64;
-        }
-    }
-    Ok(freed)
-}
-
 /// `DedupByLast`: what was applied is known by its last number alone.
 #[cfg(leasehold_bugs)]
 fn planted_among_kept<S: Store>(
@@ -357,12 +330,7 @@ fn planted_among_kept<S: Store>(
     if !planted!(DedupByLast) {
         return Ok(kept);
     }
-    let span = Span::between(
-        reply_key(call.id, call.sequence),
-        reply_key(call.id, u64::MAX),
-    );
-    let last = store.range(Space::Clients, &span).last();
-    Ok(last.transpose()?.map(|(_, record)| record))
+    replies::last_from(store, call.id, call.sequence)
 }
 
 /// `FullTableEvicts`: makes room for the next.
@@ -377,9 +345,6 @@ fn planted_eviction<S: Store>(store: &mut Hashed<'_, S>, sessions: &mut u64, ses
         }
     }
 }
-
-/// Up to this many numbers are looked up one by one, which on an LSM tree is cheaper than a scan.
-const FEW: u64 = 16;
 
 /// A first reply, as it is stored.
 #[derive(Serialize, Deserialize)]
@@ -397,10 +362,9 @@ enum KeptResult {
 }
 
 impl Kept {
-    fn encode(&self) -> Bytes {
-        let bytes = postcard::to_extend(self, Vec::new())
-            .expect("a vector grows without bound and the types serialize without fail");
-        Bytes::from(bytes)
+    fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, Vec::new())
+            .expect("a vector grows without bound and the types serialize without fail")
     }
 
     fn decode(record: &[u8]) -> Result<Self, Fault> {
@@ -431,21 +395,12 @@ impl Kept {
     }
 }
 
-const REPLY: u8 = b'R';
 const SESSION: u8 = b'S';
 
 fn session_key(id: SessionId) -> Bytes {
     let mut bytes = BytesMut::with_capacity(9);
     bytes.put_u8(SESSION);
     bytes.put_u64(id.0);
-    bytes.freeze()
-}
-
-fn reply_key(id: SessionId, sequence: u64) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(17);
-    bytes.put_u8(REPLY);
-    bytes.put_u64(id.0);
-    bytes.put_u64(sequence);
     bytes.freeze()
 }
 

@@ -32,6 +32,7 @@ mod mvcc;
 mod page;
 mod read;
 mod record;
+mod replies;
 mod scan;
 mod store;
 #[cfg(test)]
@@ -57,7 +58,7 @@ pub use meta::{Progress, cluster_info, progress};
 pub use mvcc::{ANSWER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_KEYS_MAX};
 pub use page::page;
 pub use read::{RangeReply, range};
-pub use record::key_value;
+pub use record::{key_value, record_of};
 pub use scan::{Chunk, Scan, ScanBudget};
-pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View};
+pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View, overlaid};
 pub use txn::read_txn;

@@ -97,6 +97,18 @@ pub fn key_value(key: Bytes, record: Bytes) -> Result<KeyValue, Fault> {
     Record::decode(record).map(|record| record.with_key(key))
 }
 
+/// What [`Space::Current`] holds for a key that reads as `kv`: what [`key_value`] is made of.
+pub fn record_of(kv: &KeyValue) -> Bytes {
+    Record {
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        version: kv.version,
+        lease: kv.lease,
+        value: kv.value.clone(),
+    }
+    .encode()
+}
+
 /// One change of one key, as it stands in `events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EventRecord {
@@ -166,6 +178,8 @@ mod tests {
             assert_eq!(read.with_key(Bytes::new()), {
                 record(value).with_key(Bytes::new())
             });
+            let read = key_value(Bytes::from_static(b"k"), bytes.clone()).unwrap();
+            assert_eq!(record_of(&read), bytes);
             assert!(Record::decode_past(bytes).unwrap().is_some());
         }
         assert!(Record::decode_past(TOMBSTONE).unwrap().is_none());

@@ -329,12 +329,11 @@ impl<V: View> View for Overlay<V> {
         space: Space,
         span: &Span,
     ) -> impl Iterator<Item = Result<Pair, V::Error>> + use<'_, V> {
-        Merged {
-            below: self.base.range(space, span).peekable(),
-            above: self.spaces[space.slot()]
-                .range::<[u8], _>(span.bounds())
-                .peekable(),
-        }
+        overlaid(
+            self.base.range(space, span),
+            &self.spaces[space.slot()],
+            span,
+        )
     }
 }
 
@@ -345,6 +344,21 @@ impl<V: View> Store for Overlay<V> {
 
     fn delete(&mut self, space: Space, key: Bytes) {
         self.spaces[space.slot()].insert(key, None);
+    }
+}
+
+/// What `span` holds where `changes` lie above what `below` has of it, in order.
+pub fn overlaid<'c, E, B>(
+    below: B,
+    changes: &'c Changes,
+    span: &Span,
+) -> impl Iterator<Item = Result<Pair, E>> + use<'c, E, B>
+where
+    B: Iterator<Item = Result<Pair, E>>,
+{
+    Merged {
+        below: below.peekable(),
+        above: changes.range::<[u8], _>(span.bounds()).peekable(),
     }
 }
 

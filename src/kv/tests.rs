@@ -576,23 +576,31 @@ fn an_acknowledged_number_is_refused_and_never_applied() {
 }
 
 #[test]
-fn acknowledged_replies_are_dropped_and_the_rest_is_kept() {
+fn acknowledged_replies_are_dropped_by_the_run_and_the_rest_is_kept() {
     let mut machine = Machine::default();
     let id = machine.open();
-    let kept = |machine: &Machine| {
+    let records = |machine: &Machine| {
         let count = machine.store.count(Space::Clients, &Span::all());
         count.unwrap() - 1
     };
-    for sequence in 1..=40 {
+    for sequence in 1..=400 {
         machine.once(id, sequence, 0, put("a", "1"));
     }
-    assert_eq!(kept(&machine), 40);
-    machine.once(id, 41, 3, put("a", "1"));
-    assert_eq!(kept(&machine), 38, "a few, looked up one by one");
-    machine.once(id, 42, 38, put("a", "1"));
-    assert_eq!(kept(&machine), 4, "many, by a scan");
-    let reply = machine.once(id, 39, 38, put("a", "1"));
-    assert_eq!(reply.revision, 40, "still the first reply");
+    assert_eq!(records(&machine), 26);
+    machine.once(id, 401, 30, put("a", "1"));
+    assert_eq!(records(&machine), 25, "the last of its run is missing");
+    machine.once(id, 402, 31, put("a", "1"));
+    assert_eq!(records(&machine), 24);
+    machine.once(id, 403, 380, put("a", "1"));
+    assert_eq!(records(&machine), 3, "many, by a scan");
+    let reply = machine.once(id, 381, 380, put("a", "1"));
+    assert_eq!(reply.revision, 382, "still the first reply");
+    let stale = machine.once(id, 379, 0, put("a", "1"));
+    assert_eq!(
+        refusal(&stale).0,
+        ErrorKind::StaleSequence,
+        "acknowledged, though its run is still there"
+    );
 }
 
 #[test]

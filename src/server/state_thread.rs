@@ -29,8 +29,9 @@ use crate::raft::Entry;
 use crate::raft::Payload;
 use crate::types::LogIndex;
 
-/// Most entries in one batch of the store.
-const BATCH_ENTRIES_MAX: usize = 512;
+/// Most entries in one batch of the store: so many writes may wait for each other's answers, and a
+/// read for them.
+const BATCH_ENTRIES_MAX: usize = 128;
 /// Most bytes of commands in one batch of the store; one entry may be larger and goes alone.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
@@ -164,17 +165,19 @@ fn apply(
         .map(|entry| (entry.id, command(entry)))
         .collect();
     let began = stopwatch();
-    let (replies, changes) = store.apply_batch_telling(&commands, watches.are_heard())?;
-    metrics
-        .storage
-        .commit_seconds
-        .record(began.elapsed().as_secs_f64());
+    let (replies, changes) = store.apply_ahead(&commands, watches.are_heard())?;
     let replies = replies
         .into_iter()
         .map(|applied| (applied.id, applied.reply))
         .collect();
+    // Whoever waits is answered before the database is given what was applied.
     mailbox.send(Mail::Input(Input::Applied(replies)));
     watches.applied(store.reader().revision(), changes);
+    store.settle()?;
+    metrics
+        .storage
+        .commit_seconds
+        .record(began.elapsed().as_secs_f64());
     Ok(())
 }
 

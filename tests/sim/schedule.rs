@@ -558,7 +558,7 @@ pub(crate) const PLAYS: u64 = 29;
 /// How many kinds `Plan::any` knows.
 const KINDS: u64 = 21;
 const THREADS: [Thread; 4] = [Thread::Driver, Thread::Log, Thread::State, Thread::Sessions];
-const AIMED: [Kind; 12] = [
+const AIMED: [Kind; 11] = [
     Kind::PreVote,
     Kind::PreVoteReply,
     Kind::Vote,

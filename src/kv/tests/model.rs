@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::*;
 use crate::api::Compare;
@@ -14,6 +15,7 @@ use crate::api::TxnOp;
 use crate::api::TxnOpResponse;
 use crate::api::TxnRequest;
 use crate::api::TxnResponse;
+use crate::kv::replies::RUN;
 
 /// Every key of a store with what it holds.
 type State = BTreeMap<Bytes, KeyValue>;
@@ -45,6 +47,8 @@ struct ModelSession {
     mark: u64,
     used: u64,
     replies: BTreeMap<u64, Verdict>,
+    /// The runs of which replies are kept: of any number that is not acknowledged.
+    runs: BTreeSet<u64>,
 }
 
 /// A lease; its keys are those of the store that say so.
@@ -297,12 +301,14 @@ impl Model {
         session.mark = mark;
         session.used = id.index.0;
         session.replies.retain(|sequence, _| *sequence > mark);
+        session.runs.retain(|run| run * RUN + (RUN - 1) > mark);
         if let Some(verdict) = session.replies.get(&call.sequence) {
             return verdict.clone();
         }
         let verdict = self.write(id, operation);
         let session = self.sessions.get_mut(&call.id).expect("it is there");
         session.replies.insert(call.sequence, verdict.clone());
+        session.runs.insert(call.sequence / RUN);
         verdict
     }
 
@@ -500,7 +506,7 @@ impl Model {
             )
         });
         assert_eq!(found, expected.collect::<Vec<_>>());
-        let kept: usize = self.sessions.values().map(|s| s.replies.len()).sum();
+        let kept: usize = self.sessions.values().map(|s| s.runs.len()).sum();
         assert_eq!(
             store.count(Space::Clients, &Span::all()).unwrap(),
             (kept + self.sessions.len()) as u64

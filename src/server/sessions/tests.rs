@@ -1,5 +1,7 @@
 //! Sessions without a network: frames go in, replies and mail to the driver come out.
 
+mod allocations;
+
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;

@@ -95,7 +95,7 @@ impl World {
         self.next_index += 1;
         let tells = self.watches.are_heard();
         let entries = [(id, Some(command.encode()))];
-        let (_, changes) = self.store.apply_batch_telling(&entries, tells).unwrap();
+        let (_, changes) = self.store.apply_ahead(&entries, tells).unwrap();
         self.watches
             .applied(self.store.reader().revision(), changes);
     }
@@ -222,7 +222,7 @@ fn what_was_applied_without_being_told_is_fetched() {
         }),
     };
     let entries = [(id, Some(command.encode()))];
-    world.store.apply_batch_telling(&entries, false).unwrap();
+    world.store.apply_ahead(&entries, false).unwrap();
     world.watches.applied(world.store.reader().revision(), None);
     world.turn();
     assert_eq!(world.handed(&courier), ["open 1", "2"]);

@@ -1,7 +1,7 @@
 //! Current records in memory, in front of fjall (decisions.md 32).
 //!
 //! Two hands write here, and one of them must never undo the other. The thread that applies
-//! changes a key's record after the batch is committed and before the applied index is published.
+//! changes a key's record after every look finds its batch and before the applied index is shown.
 //! A reader that did not find its key reads the disk and fills the record in; if the key changed
 //! between the two, what it read may be old. So a miss hands out a [`Ticket`] with the number of
 //! changes that the key's shard has seen, and a fill counts only while that number stands:
@@ -187,7 +187,6 @@ impl Shard {
     }
 
     fn insert(&mut self, hash: u64, key: &[u8], cached: Cached) {
-        let was_read = self.remove(hash);
         let (content_bytes, absent) = match &cached {
             Cached::Present(record) => (record.encoded().len(), Box::default()),
             Cached::Absent { .. } => (key.len(), key.into()),
@@ -195,8 +194,20 @@ impl Shard {
         let bytes = SLOT_BYTES + content_bytes;
         // One record must not push out everyone else's.
         if bytes > self.bytes_max / 4 {
+            self.remove(hash);
             return;
         }
+        // What replaces another record takes its place, and nothing else is touched.
+        if let Some(slot) = self.slots.get_mut(&hash)
+            && self.bytes - slot.bytes + bytes <= self.bytes_max
+        {
+            self.bytes = self.bytes - slot.bytes + bytes;
+            slot.cached = cached;
+            slot.absent = absent;
+            slot.bytes = bytes;
+            return;
+        }
+        let was_read = self.remove(hash);
         while self.bytes + bytes > self.bytes_max {
             self.evict_one();
         }

@@ -81,7 +81,7 @@ impl Sweeper {
     }
 
     fn step_unguarded(&self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
-        let mut overlay = Overlay::new(Snapshot::take(&self.shared)?);
+        let mut overlay = Overlay::new(Snapshot::settled(&self.shared)?);
         let step = kv::compact_step(&mut overlay, budget)?;
         let through = kv::compacted(&overlay)?.through;
         if step.bytes > 0 {
@@ -110,7 +110,7 @@ impl Sweeper {
     /// Any is fatal.
     pub fn through(&self) -> Result<i64, StoreError> {
         self.shared.check_poison()?;
-        let result = Snapshot::take(&self.shared).and_then(|snapshot| kv::compacted(&snapshot));
+        let result = Snapshot::settled(&self.shared).and_then(|snapshot| kv::compacted(&snapshot));
         let compacted = self.shared.poison_on_error(result)?;
         Ok(compacted.through)
     }
@@ -131,7 +131,7 @@ impl Sweeper {
     }
 
     pub(super) fn garbage(&self) -> Result<u64, StoreError> {
-        read_garbage(&Snapshot::take(&self.shared)?)
+        read_garbage(&Snapshot::settled(&self.shared)?)
     }
 
     /// Merges the tables of history and events, so that what was removed leaves the disk. Blocks the

@@ -1,5 +1,7 @@
 //! The store against the one in memory, against crashes and against damage.
 
+mod ahead;
+
 use std::fs;
 use std::io;
 use std::path::Path;

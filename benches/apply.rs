@@ -1,0 +1,109 @@
+//! What a put costs the state thread in CPU time: decode, apply, hash, fjall and the record cache; no
+//! network, no log.
+//!
+//! `cargo bench --bench apply`; after `--`, `figures=FILE` writes them there too, and a number is
+//! how many puts a round has.
+
+#![expect(clippy::unwrap_used, reason = "a bench that meets an error is over")]
+#![expect(clippy::print_stdout, reason = "a bench prints what it found")]
+
+#[path = "figures/mod.rs"]
+mod figures;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use leasehold::api::PutRequest;
+use leasehold::api::SessionCall;
+use leasehold::kv::Command;
+use leasehold::kv::Operation;
+use leasehold::server::disk::store::StateStore;
+use leasehold::server::disk::store::StoreOptions;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::SessionId;
+use leasehold::types::Term;
+
+const ROUNDS: usize = 5;
+const PUTS: usize = 60_000;
+const KEYS: usize = 10_000;
+const VALUE: usize = 256;
+
+fn at(index: u64) -> LogId {
+    LogId::new(LogIndex(index), Term(1))
+}
+
+/// The put of a client with `in_flight` callers, each of which asks again when it is answered.
+fn put(number: u64, session: Option<SessionId>, in_flight: u64) -> Bytes {
+    // A walk that no cache follows.
+    let key = format!("bench/{:08}", number.wrapping_mul(7919) % KEYS as u64);
+    let session = session.map(|id| SessionCall {
+        id,
+        sequence: number + 1,
+        acknowledged: (number + 1).saturating_sub(in_flight),
+    });
+    let operation = Operation::Put(PutRequest {
+        key: key.into(),
+        value: vec![7; VALUE].into(),
+        ..PutRequest::default()
+    });
+    Command::Write { session, operation }.encode()
+}
+
+/// The CPU time of this thread so far, which says the same however busy the machine is.
+fn thread_cpu() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+}
+
+/// Microseconds of CPU a put in each round.
+fn run(batch: usize, with_session: bool, puts: usize) -> Vec<f64> {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions::default();
+    let mut store = StateStore::open(&folder.path().join("state"), &options).unwrap();
+    let open = Command::OpenSession { sessions_max: 16 }.encode();
+    store.apply_batch(&[(at(1), Some(open))]).unwrap();
+    let session = with_session.then_some(SessionId(1));
+    let mut rounds = Vec::new();
+    for round in 0..ROUNDS {
+        let first = round * puts;
+        let entries: Vec<_> = (first..first + puts)
+            .map(|number| {
+                let command = put(number as u64, session, batch as u64);
+                (at(number as u64 + 2), Some(command))
+            })
+            .collect();
+        let began = thread_cpu();
+        for batch in entries.chunks(batch) {
+            let applied = store.apply_batch(batch).unwrap();
+            assert!(applied.iter().all(|applied| applied.reply.result.is_ok()));
+        }
+        let took = thread_cpu() - began;
+        rounds.push(took.as_secs_f64() * 1e6 / puts as f64);
+    }
+    rounds.sort_by(f64::total_cmp);
+    rounds
+}
+
+fn main() {
+    let puts = std::env::args().find_map(|argument| argument.parse().ok());
+    let puts = puts.unwrap_or(PUTS);
+    println!(
+        "apply: one thread, {KEYS} keys, values of {VALUE} bytes, medians of {ROUNDS} rounds of {puts} \
+         puts; what fjall's own threads do meanwhile is not counted"
+    );
+    let mut figures = figures::Figures::default();
+    for (batch, with_session) in [(64, true), (256, true), (1, true), (64, false)] {
+        let rounds = run(batch, with_session, puts);
+        let session = if with_session { "with" } else { "without" };
+        println!(
+            "{batch:>4} entries a batch, {session:>7} a session: {:>5.1} µs a put ({:.1} to {:.1})",
+            rounds[ROUNDS / 2],
+            rounds[0],
+            rounds[ROUNDS - 1]
+        );
+        figures.add(&format!("apply {batch} {session} session"), rounds);
+    }
+    let file = std::env::args().find_map(|argument| figures::file_of(&argument));
+    figures.write(file.as_deref()).unwrap();
+}

@@ -1,0 +1,102 @@
+//! What is published before the database has it.
+
+use super::*;
+use crate::api::RangeResponse;
+
+fn all(snapshot: &Snapshot) -> RangeResponse {
+    let request = RangeRequest {
+        range: KeyRange::Prefix,
+        ..RangeRequest::default()
+    };
+    kv::range(snapshot, &request, &Limits::DEFAULT)
+        .unwrap()
+        .unwrap()
+}
+
+/// A store that keeps no records, so that every read looks at the database.
+fn open_uncached(path: &Path) -> StateStore {
+    let options = StoreOptions {
+        record_cache_bytes: 0,
+        ..StoreOptions::default()
+    };
+    StateStore::open(path, &options).expect("it opens")
+}
+
+#[test]
+fn whoever_reads_sees_what_is_ahead_and_the_same_once_it_is_settled() {
+    let directory = directory();
+    let mut store = open_uncached(directory.path());
+    let reader = store.reader();
+    let program = workload(60);
+    let hashes = hashes(&program);
+    let mut memory = MemStore::new();
+    let mut looks = Vec::new();
+    for batch in program.chunks(4) {
+        store.apply_ahead(batch, false).unwrap();
+        for (id, command) in batch {
+            kv::apply(&mut memory, *id, command.as_deref()).unwrap();
+        }
+        let at = applied(&reader);
+        let look = reader.snapshot().unwrap();
+        for key in (0..7).map(|number| format!("key{number}")) {
+            let ahead = reader.get(key.as_bytes()).unwrap();
+            let expected = memory.get(Space::Current, key.as_bytes()).unwrap();
+            let expected =
+                expected.map(|record| kv::key_value(key.clone().into(), record).unwrap());
+            assert_eq!(ahead.key_value(), expected, "{key} after {at}, ahead");
+            store.settle().unwrap();
+            assert_eq!(
+                reader.get(key.as_bytes()).unwrap(),
+                ahead,
+                "{key} after {at}, settled"
+            );
+        }
+        assert_eq!(kept_hash(&reader), hashes[at]);
+        looks.push((at, look, all(&reader.snapshot().unwrap())));
+    }
+    for (at, look, settled) in looks {
+        assert_eq!(look.applied().index, LogIndex(at as u64));
+        assert_eq!(all(&look), settled, "a look taken while {at} was ahead");
+        assert_eq!(kv::content_hash(&look).unwrap(), hashes[at]);
+        assert_eq!(kv::scan(&look).unwrap(), hashes[at]);
+    }
+}
+
+#[test]
+fn what_was_never_settled_is_an_earlier_state_that_the_log_completes() {
+    let directory = directory();
+    let program = workload(12);
+    let mut store = open(directory.path());
+    store.apply_batch(&program[..5]).unwrap();
+    store.apply_ahead(&program[5..9], false).unwrap();
+    assert_eq!(store.reader().applied(), LogIndex(9));
+    drop(store);
+    let mut store = open(directory.path());
+    assert_eq!(store.reader().applied(), LogIndex(5));
+    store.apply_batch(&program[5..]).unwrap();
+    assert_eq!(kept_hash(&store.reader()), hashes(&program)[12]);
+    assert!(store.reader().verify().unwrap().is_sound());
+}
+
+#[test]
+fn the_next_batch_persisting_and_closing_settle_what_is_ahead() {
+    let directory = directory();
+    let program = workload(12);
+    let mut store = open(directory.path());
+    let in_database = |store: &StateStore| {
+        let meta = &store.shared.spaces[Space::Meta.slot()];
+        let record = meta.get("progress").unwrap();
+        record.map(|record| u64::from_be_bytes(record[..8].try_into().unwrap()))
+    };
+    store.apply_ahead(&program[..3], false).unwrap();
+    assert_eq!(in_database(&store), None);
+    store.apply_ahead(&program[3..6], false).unwrap();
+    assert_eq!(in_database(&store), Some(3));
+    assert_eq!(store.persist().unwrap().index, LogIndex(6));
+    assert_eq!(in_database(&store), Some(6));
+    store.apply_ahead(&program[6..], false).unwrap();
+    assert_eq!(store.close().unwrap().index, LogIndex(12));
+    let store = open(directory.path());
+    assert!(!store.needs_verification());
+    assert_eq!(kept_hash(&store.reader()), hashes(&program)[12]);
+}
