@@ -65,6 +65,8 @@ impl Alone {
             waiting_max: 16,
             sessions_max: 16,
             session_idle_max: Duration::from_secs(3600),
+            auto_compaction: leasehold::node::AutoCompaction::Off,
+            check_interval: None,
             seed: 1,
         };
         let restored = Restored {
