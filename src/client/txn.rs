@@ -10,6 +10,7 @@ use super::CompactionOptions;
 use super::CompactionResponse;
 use super::TxnOptions;
 use super::TxnResponse;
+use super::route::in_time;
 use super::senseless;
 use crate::api::CompactionRequest;
 use crate::api::Error;
@@ -173,7 +174,7 @@ impl Client {
             physical: options.physical,
         });
         let timeout = options.timeout.unwrap_or(self.inner.options.timeout);
-        let deadline = tokio::time::Instant::now() + timeout;
+        let deadline = in_time(timeout);
         let (header, body) = self.write(request, Some(timeout)).await?;
         let ResponseBody::Compact = body else {
             return Err(senseless(&body, Outcome::Unknown));
