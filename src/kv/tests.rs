@@ -518,7 +518,7 @@ fn the_stored_format_is_pinned() {
     machine.put("large", &"v".repeat(5000));
     machine.once(id, 3, 0, put("large", "small"));
     machine.once(id, 5, 1, delete("a", KeyRange::Prefix));
-    let pinned = ContentHash(0xad76_eaf6_c30e_6eb8_ed7a_e56f_f6e9_b32d);
+    let pinned = ContentHash(0x816c_92a5_7673_9206_d31b_2276_b26e_5ee5);
     assert_eq!(content_hash(&machine.store), Ok(pinned));
 }
 
