@@ -177,6 +177,11 @@ fn every_key_can_be_given_without_a_file() {
         ("leader_lease.duration", "1s"),
         ("leader_lease.max_clock_skew", "100ms"),
         ("leader_lease.max_drift_ppm", "10000"),
+        ("lease.min_ttl", "1s"),
+        ("lease.tick", "20ms"),
+        ("lease.checkpoint_min_ttl", "10m"),
+        ("lease.checkpoint_interval", "30s"),
+        ("lease.max_leases", "5"),
         ("limits.max_request_bytes", "1MiB"),
         ("limits.max_key_bytes", "1KiB"),
         ("limits.max_value_bytes", "512KiB"),
@@ -227,6 +232,8 @@ fn every_key_can_be_given_without_a_file() {
     assert_eq!(by_flags, by_environment);
     assert_eq!(by_flags.timing.lease_duration, Duration::from_secs(1));
     assert!(!by_flags.timing.lease_enabled);
+    assert_eq!(by_flags.leases.leases_max, 5);
+    assert_eq!(by_flags.leases.tick, Duration::from_millis(20));
     assert_eq!(by_flags.listen.metrics, Some("0.0.0.0:9".parse().unwrap()));
     assert_eq!(
         by_flags.advertise.client.as_deref(),
