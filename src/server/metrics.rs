@@ -303,18 +303,27 @@ pub enum MessageKind {
     Append,
     /// Elections.
     Vote,
+    /// Compares states with the others.
+    StateHash,
     /// Everything else: transfers, releases, rejoining.
     Other,
 }
 
 impl MessageKind {
-    const ALL: [Self; 4] = [Self::Heartbeat, Self::Append, Self::Vote, Self::Other];
+    const ALL: [Self; 5] = [
+        Self::Heartbeat,
+        Self::Append,
+        Self::Vote,
+        Self::StateHash,
+        Self::Other,
+    ];
 
     fn label(self) -> &'static str {
         match self {
             Self::Heartbeat => "heartbeat",
             Self::Append => "append",
             Self::Vote => "vote",
+            Self::StateHash => "state_hash",
             Self::Other => "other",
         }
     }

@@ -254,6 +254,7 @@ fn kind_of(message: &Message) -> MessageKind {
         | Message::PreVoteReply(_)
         | Message::Vote(_)
         | Message::VoteReply(_) => MessageKind::Vote,
+        Message::StateHash(_) => MessageKind::StateHash,
         _ => MessageKind::Other,
     }
 }

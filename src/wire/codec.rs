@@ -174,7 +174,8 @@ impl FrameLimits {
 
 /// One event must fit: what its key holds, and what it held before.
 const fn watch_bytes_max(limits: &Limits) -> usize {
-    2 * (limits.key_bytes_max + limits.value_bytes_max) + ENVELOPE_BYTES_MAX
+    let held = limits.key_bytes_max.saturating_add(limits.value_bytes_max);
+    held.saturating_mul(2).saturating_add(ENVELOPE_BYTES_MAX)
 }
 
 impl Default for FrameLimits {

@@ -148,7 +148,8 @@ async fn ten_thousand_leased_reads_cause_no_message_to_a_peer_and_no_disk_sync()
             }
         }
         if count() - leased_before == 10_000.0 && term == node.metric("leasehold_raft_term") {
-            let what = "(messages to peers other than heartbeats, disk syncs)";
+            let what =
+                "(messages to peers other than heartbeats and comparisons of states, disk syncs)";
             assert_eq!(before, traffic(node), "{what}");
             return;
         }
