@@ -652,7 +652,8 @@ impl Task {
                         End::Broken(error)
                     }
                     (ErrorKind::Compacted { .. }, _) if self.is_listing => End::Broken(error),
-                    (ErrorKind::Unavailable, _) => End::Broken(error),
+                    // Another node may do, and goes on after what was told here.
+                    (ErrorKind::Unavailable | ErrorKind::Corrupt, _) => End::Broken(error),
                     _ => End::Over(error),
                 });
             }

@@ -23,6 +23,7 @@ use super::peers::PeerInfo;
 use super::peers::Peers;
 use super::state_thread::Work;
 use super::vitals::Vitals;
+use super::watches::Watches;
 use crate::log::LogError;
 use crate::node::Consistency;
 use crate::node::Input;
@@ -52,6 +53,7 @@ pub(crate) struct Hands {
     pub(crate) trusted_lease: Duration,
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) integrity: Arc<Integrity>,
+    pub(crate) watches: Arc<Watches>,
     /// The file that says that the state is to be built anew at the next start.
     pub(crate) damage_mark: PathBuf,
 }
@@ -161,6 +163,10 @@ impl Sinks for Hands {
     fn compared(&mut self, consistency: Consistency, agreed: u64) {
         let was_sound = self.integrity.is_sound();
         self.integrity.set(consistency, agreed);
+        if was_sound != self.integrity.is_sound() {
+            let refusal = was_sound.then(|| self.integrity.refusal());
+            self.watches.refuse(refusal);
+        }
         match self.integrity.warning() {
             Some(warning) => tracing::error!(node = %self.name, "{warning}"),
             None if !was_sound => {

@@ -495,6 +495,7 @@ impl Server {
                 trusted_lease: config.timing.trusted_lease(),
                 vitals,
                 integrity,
+                watches: watches.clone(),
                 damage_mark: damage_mark(&data_dir.state_path()),
             },
             status.clone(),

@@ -300,6 +300,26 @@ impl Hub {
         }
     }
 
+    /// Ends all watchers with this word; what waits for them is not told any more. Where they may go
+    /// on is not said: this node's revisions may not be those of the others.
+    pub fn end_all(&mut self, error: &Error) {
+        let meter = self.meter.clone();
+        for slot in 0..number(self.slots.len()) {
+            let Some(watcher) = &mut self.slots[slot as usize].watcher else {
+                continue;
+            };
+            if matches!(watcher.phase, Phase::Ended(_)) {
+                continue;
+            }
+            let _ = watcher.queue.abandon(&meter);
+            let cancel = Cancel {
+                error: error.clone(),
+                resume_revision: None,
+            };
+            self.end(slot, cancel);
+        }
+    }
+
     /// Time has passed: tells those that want to know, and were told nothing else, how far they are.
     pub fn tick(&mut self, now: Instant) {
         while let Some((due, slot)) = self.due.first().copied() {

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use super::gather::Gather;
 use super::outbox::Outbox;
+use crate::api::Error;
 use crate::api::WatchRequest;
 use crate::kv::Change;
 use crate::watch::WatcherId;
@@ -121,6 +122,8 @@ enum Order {
     },
     /// A connection is over.
     Left(Arc<Courier>),
+    /// Nothing of the state may be shown any more, for this reason; or it may again.
+    Refuse(Option<Error>),
     Stop,
 }
 
@@ -207,6 +210,11 @@ impl Watches {
     pub(crate) fn left(&self, courier: Arc<Courier>) {
         courier.end();
         self.orders.send(Order::Left(courier));
+    }
+
+    /// From here on nothing of the state may be shown, for the reason given; or it may again.
+    pub(crate) fn refuse(&self, reason: Option<Error>) {
+        self.orders.send(Order::Refuse(reason));
     }
 
     /// Ends the thread.

@@ -207,6 +207,28 @@ fn what_is_applied_reaches_who_watches_and_costs_nothing_if_nobody_does() {
     assert_eq!(world.handed(&courier), ["open 7", "3", "5", "6"]);
 }
 
+#[test]
+fn a_state_that_may_not_be_shown_is_shown_to_no_watch() {
+    let mut world = World::new(WatchOptions::default());
+    let courier = Courier::new();
+    world.watch(&courier, 1, "a");
+    assert_eq!(world.handed(&courier), ["open 1"]);
+    let reason = Error::not_applied(ErrorKind::Corrupt, "the state is not that of the others");
+    world.watches.refuse(Some(reason));
+    world.put("a", "1");
+    world.turn();
+    assert_eq!(world.handed(&courier), ["LH-CORRUPT None"]);
+    // Whoever was let in before the word was out is told as well.
+    let watch = Control::Watch(request("a", 0));
+    let refused = world.ask(&courier, 2, watch).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Corrupt);
+    world.watches.refuse(None);
+    world.watch(&courier, 3, "a");
+    world.put("a", "2");
+    world.turn();
+    assert_eq!(world.handed(&courier), ["open 3", "3"]);
+}
+
 /// Between the look whether anybody listens and the apply, somebody may have begun.
 #[test]
 fn what_was_applied_without_being_told_is_fetched() {

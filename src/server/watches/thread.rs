@@ -107,6 +107,8 @@ pub(super) struct Desk {
     ready: Vec<WatcherId>,
     /// What is handed over at the end of the turn, by connection.
     parcels: BTreeMap<u64, (Arc<Courier>, Vec<Parcel>)>,
+    /// Why nobody may watch here.
+    refused: Option<Error>,
 }
 
 /// How a watcher is reached.
@@ -138,6 +140,7 @@ impl Desk {
             names: BTreeMap::new(),
             ready: Vec::new(),
             parcels: BTreeMap::new(),
+            refused: None,
         }
     }
 
@@ -199,6 +202,12 @@ impl Desk {
                     }
                 }
                 Order::Left(courier) => self.leave(&courier),
+                Order::Refuse(reason) => {
+                    if let Some(reason) = &reason {
+                        self.hub.end_all(reason);
+                    }
+                    self.refused = reason;
+                }
                 Order::Stop => return Ok(None),
             }
         }
@@ -272,7 +281,8 @@ impl Desk {
         watch: &WatchRequest,
         reply: &Reply,
     ) -> Result<(), StoreError> {
-        let opened = match self.refusal(&courier, watch_id) {
+        let refused = self.refused.clone();
+        let opened = match refused.or_else(|| self.refusal(&courier, watch_id)) {
             Some(error) => Err(error),
             None => self.hub.register(view, now, watch)?,
         };

@@ -491,6 +491,32 @@ fn a_slow_watcher_is_ended_with_the_revision_to_resume_from() {
 }
 
 #[test]
+fn all_can_be_ended_whatever_waits_for_them() {
+    let mut node = node();
+    let done = node.watch(&watch("a")).id;
+    let waiting = node.watch(&watch("a")).id;
+    node.put("a", "1");
+    node.settle();
+    assert_eq!(node.hear(done), ["2:a=1"]);
+    node.put("b", "1");
+    node.settle();
+    let behind = node.watch(&from(2, watch("a"))).id;
+    let future = node.watch(&from(9, watch("a"))).id;
+    let listing = node.watch(&WatchRequest {
+        initial_state: true,
+        ..watch("a")
+    });
+    let error = crate::api::Error::not_applied(ErrorKind::Corrupt, "another state");
+    node.hub.end_all(&error);
+    node.hub.end_all(&error);
+    for id in [done, waiting, behind, future, listing.id] {
+        assert_eq!(node.hear(id), ["LH-CORRUPT None"]);
+    }
+    assert_eq!(node.hub.watchers(), 0);
+    assert_eq!((node.hub.queued_bytes(), node.hub.queued_notices()), (0, 0));
+}
+
+#[test]
 fn one_that_catches_up_waits_for_its_queue_and_is_not_ended() {
     let options = HubOptions {
         queue_notices_max: 4,
