@@ -206,7 +206,7 @@ impl LeaseGrantResponse {
 
 impl LeaseClient {
     /// Grants a lease that lasts `ttl` without a renewal, or a little longer if the cluster grants
-    /// none so short: the reply says how long. Nobody renews it yet: see [`LeaseClient::keep`].
+    /// none so short: the reply says how long. Nobody renews it yet: see [`LeaseClient::keep_alive`].
     ///
     /// # Errors
     /// As [`Client::put`]. [`ErrorKind::LeaseExists`] if a lease has the id or the name asked for;
