@@ -1,13 +1,14 @@
 //! Separate processes on loopback, with real certificates, disks and sockets.
 //!
-//! A [`Cluster`] owns its processes and its folder and leaves neither behind. Ports are asked of
-//! the kernel and may in principle be taken by somebody else before a node binds them; a node that
-//! fails to start is therefore reported with its whole log.
+//! A [`Cluster`] owns its processes and its folder and leaves neither behind. Ports are looked for
+//! below those that the system gives to connections, and may in principle be taken by somebody else
+//! before a node binds them; a node that fails to start is therefore reported with its whole log.
 
 use std::fs;
 use std::io::Read;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::net::TcpStream;
 use std::net::UdpSocket;
 use std::path::Path;
@@ -15,6 +16,8 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -57,10 +60,24 @@ pub(crate) fn must(arguments: &[&str]) -> String {
     stdout
 }
 
-/// A free UDP or TCP port on loopback, at the time of asking.
+/// A port on loopback that is free for UDP and TCP, and that neither this process nor the system
+/// gives to anybody else: it lies below the ports that outgoing connections are given.
 pub(crate) fn free_port() -> u16 {
-    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    udp.local_addr().unwrap().port()
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 22_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..COUNT {
+        // Processes beside this one begin elsewhere.
+        let place = NEXT.fetch_add(1, Ordering::Relaxed);
+        let place = std::process::id().wrapping_mul(7_919).wrapping_add(place) % COUNT;
+        let port = u16::try_from(FIRST + place).expect("it is below the ephemeral ports");
+        let is_free = UdpSocket::bind(("127.0.0.1", port)).is_ok()
+            && TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if is_free {
+            return port;
+        }
+    }
+    panic!("no port is free on loopback");
 }
 
 /// Waits until `probe` gives something, asking again every 20 ms.
