@@ -190,6 +190,11 @@ fn load(
             }
         }
     }
+    show(&report, global, out)
+}
+
+/// Prints `report`; refuses one in which a store answered nothing.
+fn show(report: &Report, global: &GlobalArgs, out: &mut impl Write) -> Result<(), Failure> {
     report.print(out, global.output)?;
     out.flush()?;
     match report.runs.iter().find(|run| run.answered == 0) {
@@ -236,15 +241,7 @@ fn renewals(
     ));
     report.runs.push(run);
     report.end();
-    report.print(out, global.output)?;
-    out.flush()?;
-    match report.runs.iter().find(|run| run.answered == 0) {
-        Some(run) => Err(Failure::refused(format!(
-            "{} answered no request",
-            run.store
-        ))),
-        None => Ok(()),
-    }
+    show(&report, global, out)
 }
 
 /// One load on one store, with progress.

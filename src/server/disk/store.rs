@@ -227,19 +227,8 @@ impl StateStore {
         let Some(ahead) = self.shared.ahead().clone() else {
             return Ok(());
         };
-        let mut batch = self.shared.database.batch();
-        for (space, changes) in Space::ALL.into_iter().zip(ahead.iter()) {
-            let keyspace = &self.shared.spaces[space.slot()];
-            for (key, change) in changes {
-                match change {
-                    Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
-                    None => batch.remove(keyspace, key.clone()),
-                }
-            }
-        }
-        batch
-            .commit()
-            .map_err(|error| StoreError::from_fjall("writing the state", error))?;
+        let changes = Space::ALL.into_iter().zip(ahead.iter());
+        self.shared.commit("writing the state", changes)?;
         // Only now: who looks in between finds the same in both.
         *self.shared.ahead() = None;
         Ok(())
@@ -654,6 +643,26 @@ impl Shared {
     fn ahead(&self) -> MutexGuard<'_, Option<Arc<Ahead>>> {
         // It is set or taken away in one step.
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the database `changes`, all or none. `what` is being done, for the error.
+    fn commit<'a>(
+        &self,
+        what: &'static str,
+        changes: impl IntoIterator<Item = (Space, &'a Changes)>,
+    ) -> Result<(), StoreError> {
+        let mut batch = self.database.batch();
+        for (space, changes) in changes {
+            let keyspace = &self.spaces[space.slot()];
+            for (key, change) in changes {
+                match change {
+                    Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
+                    None => batch.remove(keyspace, key.clone()),
+                }
+            }
+        }
+        let committed = batch.commit();
+        committed.map_err(|error| StoreError::from_fjall(what, error))
     }
 
     fn sync(&self) -> Result<(), StoreError> {

@@ -88,19 +88,9 @@ impl Sweeper {
             let garbage = read_garbage(&overlay)?.saturating_add(step.bytes as u64);
             write_garbage(&mut overlay, garbage);
         }
-        let mut batch = self.shared.database.batch();
-        for (space, changes) in overlay.into_changes() {
-            let keyspace = &self.shared.spaces[space.slot()];
-            for (key, change) in changes {
-                match change {
-                    Some(record) => batch.insert(keyspace, key, record),
-                    None => batch.remove(keyspace, key),
-                }
-            }
-        }
-        batch
-            .commit()
-            .map_err(|error| StoreError::from_fjall("removing compacted history", error))?;
+        let changes: Vec<_> = overlay.into_changes().collect();
+        let changes = changes.iter().map(|(space, changes)| (*space, changes));
+        self.shared.commit("removing compacted history", changes)?;
         Ok(Swept { step, through })
     }
 
