@@ -27,6 +27,8 @@ use super::renewals::Renewals;
 use super::report::Report;
 use super::report::Run;
 use super::store::Connector;
+use super::watched::Watched;
+use super::watched::WatchedLeasehold;
 use crate::cli::arguments::GlobalArgs;
 use crate::cli::arguments::bench::BenchCommand;
 use crate::cli::arguments::bench::Distribution;
@@ -49,6 +51,10 @@ const ZIPF_EXPONENT: f64 = 0.99;
 pub trait Peers {
     /// Connects to one of them.
     type Connector: Connector;
+    /// Connects to one of them, and has leases granted.
+    type Holders: Connector;
+    /// One of them, to be watched.
+    type Watched: Watched;
     /// A cluster of one of them.
     type Subject: Subject;
 
@@ -63,6 +69,12 @@ pub trait Peers {
         whom: LoadTarget,
         timeout: Duration,
     ) -> impl Future<Output = Result<Self::Connector, Failure>>;
+
+    /// What holds so many leases on each connection, and renews so many with each request.
+    fn holders(&self, connector: Self::Connector, leases: u32, batch: u32) -> Self::Holders;
+
+    /// What watches, and writes what is watched.
+    fn watched(&self, connector: Self::Connector) -> Self::Watched;
 
     /// Three processes of its own below `parent`, started with these flags; they end when it is
     /// dropped.
@@ -83,7 +95,17 @@ pub struct NoPeers;
 
 impl Peers for NoPeers {
     type Connector = Leasehold;
+    type Holders = Renewals;
+    type Watched = WatchedLeasehold;
     type Subject = OwnCluster;
+
+    fn holders(&self, connector: Leasehold, leases: u32, batch: u32) -> Renewals {
+        Renewals::new(connector, leases, batch)
+    }
+
+    fn watched(&self, connector: Leasehold) -> WatchedLeasehold {
+        WatchedLeasehold::new(connector.target().clone(), None)
+    }
 
     async fn find(
         &self,
@@ -129,8 +151,8 @@ pub fn run(
         BenchCommand::Mixed(arguments) => {
             load(arguments.reads, &arguments.load, global, peers, out)
         }
-        BenchCommand::LeaseKeepalive(arguments) => renewals(&arguments, global, out),
-        BenchCommand::Watch(arguments) => super::watch::run(&arguments, global, out),
+        BenchCommand::LeaseKeepalive(arguments) => renewals(&arguments, global, peers, out),
+        BenchCommand::Watch(arguments) => super::watch::run(&arguments, global, peers, out),
         BenchCommand::Gap(arguments) => gap(&arguments, global, peers, out),
     }
 }
@@ -149,10 +171,10 @@ fn load(
         .enable_all()
         .build()?;
     let ours = runtime.block_on(Leasehold::find(&target, arguments.target))?;
-    let theirs = match arguments.peer {
+    let theirs = match arguments.peer.peer {
         None => None,
         Some(kind) => {
-            let (endpoints, whom) = (&arguments.peer_endpoints, arguments.target);
+            let (endpoints, whom) = (&arguments.peer.peer_endpoints, arguments.target);
             let found = peers.find(kind, endpoints, whom, global.timeout);
             Some(runtime.block_on(found)?)
         }
@@ -167,7 +189,7 @@ fn load(
     }
     let mut report = Report::begin();
     let rounds = if theirs.is_some() {
-        arguments.interleave
+        arguments.peer.interleave
     } else {
         1
     };
@@ -175,7 +197,7 @@ fn load(
         report.runs.push(one(&ours, &plan, progress)?);
         if let Some(theirs) = &theirs {
             let plan = Plan {
-                server_pids: arguments.peer_pid.clone(),
+                server_pids: arguments.peer.peer_pid.clone(),
                 ..plan.clone()
             };
             report.runs.push(one(theirs, &plan, progress)?);
@@ -206,42 +228,67 @@ fn show(report: &Report, global: &GlobalArgs, out: &mut impl Write) -> Result<()
     }
 }
 
-/// Renewals of leases: like writes, but that nothing is filled in first, and no other store takes
-/// part, because etcd renews on a stream of its own kind.
+/// Renewals of leases: like writes, but that nothing is filled in first.
 fn renewals(
     arguments: &RenewalArgs,
     global: &GlobalArgs,
+    peers: &impl Peers,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let load = &arguments.load;
-    if load.peer.is_some() {
-        return Err(Failure::usage(
-            "renewals are measured of leasehold alone: leave --peer away",
-        ));
-    }
     let target = Target::find(global, &Surroundings::of_process()?)?;
     let plan = plan(0.0, load, global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let (leases, batch) = (arguments.leases, arguments.batch);
     let ours = runtime.block_on(Leasehold::find(&target, load.target))?;
+    let ours = Renewals::new(ours, leases, batch);
+    let theirs = match load.peer.peer {
+        None => None,
+        Some(kind) => {
+            let endpoints = &load.peer.peer_endpoints;
+            let found = peers.find(kind, endpoints, load.target, global.timeout);
+            Some(peers.holders(runtime.block_on(found)?, leases, batch))
+        }
+    };
     drop(runtime);
-    let ours = Renewals::new(ours, arguments.leases, arguments.batch);
     let progress = Progress::new(load.quiet);
     progress.say(&format!(
-        "each connection holds {} leases; a request renews {} of them",
-        arguments.leases, arguments.batch
+        "each connection holds {leases} leases; a request renews {batch} of them"
     ));
     let mut report = Report::begin();
-    let mut run = one(&ours, &plan, progress)?;
-    run.load = "lease-keepalive";
-    progress.say(&format!(
-        "{:.0} renewals per second",
-        run.answered as f64 * f64::from(arguments.batch) / plan.duration.as_secs_f64()
-    ));
-    report.runs.push(run);
+    let rounds = theirs.as_ref().map_or(1, |_| load.peer.interleave);
+    for _ in 0..rounds {
+        renew(&ours, &plan, batch, progress, &mut report)?;
+        if let Some(theirs) = &theirs {
+            let plan = Plan {
+                server_pids: load.peer.peer_pid.clone(),
+                ..plan.clone()
+            };
+            renew(theirs, &plan, batch, progress, &mut report)?;
+        }
+    }
     report.end();
     show(&report, global, out)
+}
+
+fn renew<C: Connector>(
+    connector: &C,
+    plan: &Plan,
+    batch: u32,
+    progress: Progress,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let mut run = one(connector, plan, progress)?;
+    run.load = "lease-keepalive";
+    progress.say(&format!(
+        "{:>10} {:.0} renewals per second",
+        run.store,
+        run.ops_per_second * f64::from(batch)
+    ));
+    report.runs.push(run);
+    Ok(())
 }
 
 /// One load on one store, with progress.

@@ -62,6 +62,13 @@ impl Leasehold {
     }
 }
 
+impl Leasehold {
+    /// The cluster.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+}
+
 /// A client of the cluster that `target` names.
 ///
 /// # Errors

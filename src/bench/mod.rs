@@ -33,6 +33,7 @@ pub mod store;
 pub mod tally;
 pub mod verify;
 pub mod watch;
+pub mod watched;
 
 use std::time::Duration;
 use std::time::Instant;

@@ -25,9 +25,9 @@ use crate::cli::failure::Failure;
 use crate::client::Client;
 
 /// Long enough that what is not in turn for a while does not end.
-const TTL: Duration = Duration::from_secs(120);
+pub const TTL: Duration = Duration::from_secs(120);
 /// Grants under way at a time.
-const GRANTS: usize = 64;
+pub const GRANTS: usize = 64;
 
 /// Connects, and has leases granted.
 #[derive(Clone, Debug)]

@@ -7,46 +7,50 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicI64;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::Stopwatch;
 use super::Wall;
+use super::command::Peers;
 use super::figures::duration_text;
 use super::figures::number_text;
 use super::heading::Heading;
+use super::progress::Progress;
 use super::tally::Latencies;
-use crate::api::Error;
+use super::watched::Heard;
+use super::watched::Listener;
+use super::watched::Watched;
+use super::watched::WatchedConnection;
+use super::watched::WatchedLeasehold;
 use crate::cli::arguments::Format;
 use crate::cli::arguments::GlobalArgs;
+use crate::cli::arguments::bench::LoadTarget;
 use crate::cli::arguments::bench::WatchLoadArgs;
 use crate::cli::connection::Surroundings;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
 use crate::cli::print::fields;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::TlsOptions;
-use crate::client::WatchEvent;
-use crate::client::WatchOptions;
-use crate::client::Watcher;
 
 /// Bytes of a value that say when it was sent.
 const STAMP_BYTES: usize = 8;
+/// In place of when it was sent: nothing of this key comes after it.
+const LAST: u64 = u64::MAX;
 /// Puts that may be under way.
 const PUTS_MAX: usize = 1024;
 /// Watches that are opened at the same time.
 const OPENING_MAX: usize = 64;
-/// How long watchers may take to hear the last change, and to be opened.
+/// How long watchers may take to hear the last change.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long nothing is heard before it is asked whether there is more.
-const SILENCE: Duration = Duration::from_secs(1);
+/// Delays are taken down by many watchers at a time; each distribution is large.
+const SHARDS: usize = 8;
 
 /// What came of it.
 #[derive(Debug, Serialize)]
@@ -58,6 +62,13 @@ struct Report {
     keys: usize,
     /// Puts a second that were asked for; 0 if watchers caught up with what was there.
     rate: u64,
+    runs: Vec<Run>,
+}
+
+/// One store, once.
+#[derive(Debug, Serialize)]
+struct Run {
+    store: &'static str,
     puts: u64,
     puts_failed: u64,
     /// Puts a second that were committed.
@@ -76,12 +87,11 @@ struct Report {
 struct Shared {
     wall: Wall,
     prefix: String,
-    /// The revision with which watchers are done; 0 while it is not known.
-    last: AtomicI64,
     events: AtomicU64,
     resumed: AtomicU64,
     /// Delays count.
-    is_measured: AtomicBool,
+    is_measured: bool,
+    delays: [Mutex<Latencies>; SHARDS],
 }
 
 /// Carries out `leasehold bench watch`.
@@ -91,97 +101,109 @@ struct Shared {
 pub fn run(
     arguments: &WatchLoadArgs,
     global: &GlobalArgs,
+    peers: &impl Peers,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let target = Target::find(global, &Surroundings::of_process()?)?;
+    let progress = Progress::new(arguments.quiet);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let mut heading = Heading::begin("leasehold-bench-watch-1");
-    let measured = runtime.block_on(measure(arguments, &target))?;
-    heading.end();
-    let report = Report {
-        heading,
-        ..measured
+    let mut report = Report {
+        heading: Heading::begin("leasehold-bench-watch-1"),
+        watchers: arguments.watchers,
+        connections: arguments.connections,
+        keys: arguments.keys,
+        rate: match arguments.catch_up {
+            0 => arguments.rate,
+            _ => 0,
+        },
+        runs: Vec::new(),
     };
+    let ours = WatchedLeasehold::new(target, arguments.endpoint.clone());
+    let theirs = match arguments.peer.peer {
+        None => None,
+        Some(kind) => {
+            let endpoints = &arguments.peer.peer_endpoints;
+            let found = peers.find(kind, endpoints, LoadTarget::Leader, global.timeout);
+            Some(peers.watched(runtime.block_on(found)?))
+        }
+    };
+    let rounds = match theirs {
+        None => 1,
+        Some(_) => arguments.peer.interleave,
+    };
+    for _ in 0..rounds {
+        report
+            .runs
+            .push(runtime.block_on(measure(arguments, &ours, progress))?);
+        if let Some(theirs) = &theirs {
+            report
+                .runs
+                .push(runtime.block_on(measure(arguments, theirs, progress))?);
+        }
+    }
+    report.heading.end();
     print(&report, global.output, out)?;
     out.flush()?;
     Ok(())
 }
 
-async fn connect(target: &Target) -> Result<Client, Error> {
-    let tls = TlsOptions::new()
-        .ca_pem_file(&target.cacert)
-        .identity_pem_files(&target.cert, &target.key);
-    let options = ConnectOptions::new()
-        .with_tls(tls)
-        .with_timeout(target.timeout.max(Duration::from_secs(10)))
-        .with_client_name("leasehold-bench");
-    Client::connect(target.endpoints.iter().cloned(), Some(options)).await
-}
-
-async fn measure(arguments: &WatchLoadArgs, target: &Target) -> Result<Report, Failure> {
+async fn measure<W: Watched>(
+    arguments: &WatchLoadArgs,
+    store: &W,
+    progress: Progress,
+) -> Result<Run, Failure> {
+    let say = |what: &str| progress.say(&format!("{:>10} {what}", store.name()));
     let shared = Arc::new(Shared {
         wall: Wall::start(),
         prefix: format!("bench-watch/{}/", std::process::id()),
-        last: AtomicI64::new(0),
         events: AtomicU64::new(0),
         resumed: AtomicU64::new(0),
-        is_measured: AtomicBool::new(arguments.catch_up == 0),
+        is_measured: arguments.catch_up == 0,
+        delays: Default::default(),
     });
-    let writer = connect(target).await?;
-    let mut start = writer
-        .put(shared.prefix.clone(), "", None)
-        .await?
-        .header
-        .revision
-        + 1;
+    let writer = store.connection(0).await?;
+    let begin = || writer.write(Bytes::from(shared.prefix.clone()), Bytes::new());
+    let mut start = begin().await? + 1;
     if arguments.catch_up > 0 {
-        let past = write(&writer, arguments, &shared, Count::Puts(arguments.catch_up)).await?;
-        shared.last.store(past.last_revision, Ordering::Relaxed);
+        say(&format!("writing {} revisions", arguments.catch_up));
+        write(&writer, arguments, &shared, Count::Puts(arguments.catch_up)).await?;
+        write_last(&writer, arguments, &shared).await?;
     }
-    let mut clients = Vec::new();
-    for _ in 0..arguments.connections {
-        clients.push(connect(target).await?);
+    let mut connections = Vec::new();
+    for number in 0..arguments.connections {
+        connections.push(store.connection(number).await?);
     }
     if arguments.catch_up == 0 {
         // From here on, whenever each of them is opened.
-        start = writer
-            .put(shared.prefix.clone(), "", None)
-            .await?
-            .header
-            .revision
-            + 1;
+        start = begin().await? + 1;
     }
+    say(&format!("opening {} watches", arguments.watchers));
     let opened = shared.wall.elapsed();
-    let watching = watch_all(arguments, &clients, start, &shared).await?;
+    let watching = watch_all(arguments, &connections, start, &shared).await?;
     let (began, written) = if arguments.catch_up > 0 {
         (opened, Written::default())
     } else {
         let began = shared.wall.elapsed();
+        say(&format!("{} puts a second", arguments.rate));
         let written = write(&writer, arguments, &shared, Count::For(arguments.duration)).await?;
-        // One more, after which everybody knows that it was the last.
-        let end = writer.put(shared.prefix.clone(), "", None).await?;
-        shared.last.store(end.header.revision, Ordering::Relaxed);
-        writer.put(shared.prefix.clone(), "", None).await?;
+        write_last(&writer, arguments, &shared).await?;
         (began, written)
     };
     let wrote_for = shared.wall.elapsed().saturating_sub(began);
-    let delays = finish(watching).await?;
+    say("waiting until all have heard everything");
+    finish(watching).await?;
     let took = shared.wall.elapsed().saturating_sub(began).as_secs_f64();
     let events = shared.events.load(Ordering::Relaxed);
+    let mut delays = Latencies::default();
+    for shard in &shared.delays {
+        delays.add(&shard.lock().unwrap_or_else(PoisonError::into_inner));
+    }
     let micros = |share| delays.at(share).as_secs_f64() * 1e6;
-    let report = Report {
-        heading: Heading::begin("leasehold-bench-watch-1"),
-        watchers: arguments.watchers,
-        connections: arguments.connections,
-        keys: arguments.keys,
-        rate: if arguments.catch_up > 0 {
-            0
-        } else {
-            arguments.rate
-        },
+    let run = Run {
+        store: store.name(),
         puts: written.done,
         puts_failed: written.failed,
         puts_per_second: written.done as f64 / wrote_for.as_secs_f64(),
@@ -193,11 +215,11 @@ async fn measure(arguments: &WatchLoadArgs, target: &Target) -> Result<Report, F
         p999_us: micros(0.999),
         max_us: delays.max().as_secs_f64() * 1e6,
     };
-    for client in clients {
-        client.close().await;
+    for connection in connections {
+        connection.leave().await;
     }
-    writer.close().await;
-    Ok(report)
+    writer.leave().await;
+    Ok(run)
 }
 
 /// How much is written.
@@ -211,13 +233,12 @@ enum Count {
 struct Written {
     done: u64,
     failed: u64,
-    last_revision: i64,
 }
 
 /// Puts at the rate that was asked for, or, of what is only there to be caught up with, as fast as
 /// they go.
-async fn write(
-    client: &Client,
+async fn write<C: WatchedConnection>(
+    connection: &C,
     arguments: &WatchLoadArgs,
     shared: &Arc<Shared>,
     count: Count,
@@ -226,11 +247,8 @@ async fn write(
     let mut written = Written::default();
     let mut puts = JoinSet::new();
     let mut number = 0_u64;
-    let mut note = |put: Result<Result<i64, Error>, tokio::task::JoinError>| match put {
-        Ok(Ok(revision)) => {
-            written.done += 1;
-            written.last_revision = written.last_revision.max(revision);
-        }
+    let mut note = |put: Result<Result<i64, Failure>, tokio::task::JoinError>| match put {
+        Ok(Ok(_)) => written.done += 1,
         _ => written.failed += 1,
     };
     loop {
@@ -252,17 +270,12 @@ async fn write(
         while let Some(put) = puts.try_join_next() {
             note(put);
         }
-        let key = format!("{}{}", shared.prefix, number % arguments.keys as u64);
-        let (client, shared) = (client.clone(), Arc::clone(shared));
+        let key = key(shared, number % arguments.keys as u64);
+        let (connection, shared) = (connection.clone(), Arc::clone(shared));
         let bytes = arguments.value_size.max(STAMP_BYTES);
         puts.spawn(async move {
-            let mut value = vec![b'v'; bytes];
             let sent = shared.wall.elapsed().as_nanos() as u64;
-            value[..STAMP_BYTES].copy_from_slice(&sent.to_le_bytes());
-            client
-                .put(key, value, None)
-                .await
-                .map(|put| put.header.revision)
+            connection.write(key, value(bytes, sent)).await
         });
         number += 1;
     }
@@ -275,33 +288,64 @@ async fn write(
     Ok(written)
 }
 
-type Watching = JoinSet<Result<Latencies, Failure>>;
+fn key(shared: &Shared, number: u64) -> Bytes {
+    Bytes::from(format!("{}{number}", shared.prefix))
+}
 
-async fn watch_all(
+fn value(bytes: usize, stamp: u64) -> Bytes {
+    let mut value = vec![b'v'; bytes];
+    value[..STAMP_BYTES].copy_from_slice(&stamp.to_le_bytes());
+    Bytes::from(value)
+}
+
+/// Writes to each key what tells its watchers that nothing more comes.
+async fn write_last<C: WatchedConnection>(
+    connection: &C,
     arguments: &WatchLoadArgs,
-    clients: &[Client],
+    shared: &Arc<Shared>,
+) -> Result<(), Failure> {
+    let mut puts = JoinSet::new();
+    for number in 0..arguments.keys as u64 {
+        while puts.len() >= PUTS_MAX {
+            written(puts.join_next().await)?;
+        }
+        let key = key(shared, number);
+        let connection = connection.clone();
+        puts.spawn(async move { connection.write(key, value(STAMP_BYTES, LAST)).await });
+    }
+    while !puts.is_empty() {
+        written(puts.join_next().await)?;
+    }
+    Ok(())
+}
+
+fn written(
+    put: Option<Result<Result<i64, Failure>, tokio::task::JoinError>>,
+) -> Result<(), Failure> {
+    match put {
+        Some(Ok(put)) => put.map(drop),
+        _ => Err(Failure::refused("a put was cut short")),
+    }
+}
+
+type Watching = JoinSet<Result<(), Failure>>;
+
+async fn watch_all<C: WatchedConnection>(
+    arguments: &WatchLoadArgs,
+    connections: &[C],
     start: i64,
     shared: &Arc<Shared>,
 ) -> Result<Watching, Failure> {
     let mut watching = JoinSet::new();
-    let mut opening: JoinSet<Result<Watcher, Error>> = JoinSet::new();
-    for (number, client) in (0..arguments.watchers).zip(clients.iter().cycle()) {
-        let mut options = WatchOptions::new()
-            .with_start_revision(start)
-            .with_timeout(PATIENCE);
-        let key = match arguments.keys {
-            // With one key for all, each hears everything.
-            1 => format!("{}0", shared.prefix),
-            keys => format!("{}{}", shared.prefix, number % keys),
-        };
-        if let Some(endpoint) = &arguments.endpoint {
-            options = options.with_endpoint(endpoint);
-        }
-        let client = client.clone();
+    let mut opening: JoinSet<Result<C::Listener, Failure>> = JoinSet::new();
+    for (number, connection) in (0..arguments.watchers).zip(connections.iter().cycle()) {
+        // With one key for all, each hears everything.
+        let key = key(shared, (number % arguments.keys) as u64);
+        let connection = connection.clone();
         while opening.len() >= OPENING_MAX {
             take(&mut opening, &mut watching, shared).await?;
         }
-        opening.spawn(async move { client.watch(key, Some(options)).await });
+        opening.spawn(async move { connection.watch(key, start).await });
     }
     while !opening.is_empty() {
         take(&mut opening, &mut watching, shared).await?;
@@ -309,85 +353,81 @@ async fn watch_all(
     Ok(watching)
 }
 
-async fn take(
-    opening: &mut JoinSet<Result<Watcher, Error>>,
+async fn take<L: Listener>(
+    opening: &mut JoinSet<Result<L, Failure>>,
     watching: &mut Watching,
     shared: &Arc<Shared>,
 ) -> Result<(), Failure> {
     match opening.join_next().await {
-        Some(Ok(watcher)) => {
-            watching.spawn(hear(watcher?, Arc::clone(shared)));
+        Some(Ok(listener)) => {
+            let number = watching.len();
+            watching.spawn(hear(listener?, number, Arc::clone(shared)));
             Ok(())
         }
         _ => Err(Failure::refused("a watch was cut short while it opened")),
     }
 }
 
-/// Reads a watch until it has heard the last change.
-async fn hear(mut watcher: Watcher, shared: Arc<Shared>) -> Result<Latencies, Failure> {
-    let mut delays = Latencies::default();
+/// Reads a watch until it has heard the last change of its key.
+async fn hear<L: Listener>(
+    mut listener: L,
+    number: usize,
+    shared: Arc<Shared>,
+) -> Result<(), Failure> {
     let (mut last, mut version) = (0, 0);
     loop {
-        let until = shared.last.load(Ordering::Relaxed);
-        if until > 0 && last >= until {
-            return Ok(delays);
-        }
-        // Whoever has heard all of its own key learns from progress that nothing more comes.
-        let event = match tokio::time::timeout(SILENCE, watcher.next()).await {
-            Ok(Some(event)) => event?,
-            Ok(None) => return Err(Failure::refused("a watch ended")),
-            Err(_) => {
-                if until > 0 {
-                    // While it is being opened again it cannot be asked.
-                    let _ = watcher.request_progress().await;
-                }
+        let (revision, changes) = match listener.hear().await? {
+            Heard::Changes { revision, changes } => (revision, changes),
+            Heard::Resumed => {
+                shared.resumed.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
+            Heard::Other => continue,
         };
-        match event {
-            WatchEvent::Events { revision, events } => {
-                if revision <= last {
-                    return Err(Failure::refused(format!(
-                        "a watch was told revision {revision} after {last}"
-                    )));
-                }
-                last = revision;
-                for event in &events {
-                    // Of one key each version follows the one before.
-                    if version > 0 && event.kv.version != version + 1 {
-                        return Err(Failure::refused(format!(
-                            "a watch was told version {} of a key after version {version}",
-                            event.kv.version
-                        )));
-                    }
-                    version = event.kv.version;
-                    let stamp = event.kv.value.first_chunk::<STAMP_BYTES>();
-                    if let (Some(stamp), true) = (stamp, shared.is_measured.load(Ordering::Relaxed))
-                    {
-                        let sent = Duration::from_nanos(u64::from_le_bytes(*stamp));
-                        delays.record(shared.wall.elapsed().saturating_sub(sent));
-                    }
-                }
-                shared
-                    .events
-                    .fetch_add(events.len() as u64, Ordering::Relaxed);
+        if revision <= last {
+            return Err(Failure::refused(format!(
+                "a watch was told revision {revision} after {last}"
+            )));
+        }
+        last = revision;
+        let count = changes.len() as u64;
+        shared.events.fetch_add(count, Ordering::Relaxed);
+        for change in changes {
+            // Of one key each version follows the one before.
+            if version > 0 && change.version != version + 1 {
+                return Err(Failure::refused(format!(
+                    "a watch was told version {} of a key after version {version}",
+                    change.version
+                )));
             }
-            WatchEvent::Progress { revision } => last = last.max(revision),
-            WatchEvent::Resumed { .. } => {
-                shared.resumed.fetch_add(1, Ordering::Relaxed);
+            version = change.version;
+            match change
+                .value
+                .first_chunk()
+                .map(|stamp| u64::from_le_bytes(*stamp))
+            {
+                Some(LAST) => return Ok(()),
+                Some(stamp) if shared.is_measured => {
+                    let delay = shared
+                        .wall
+                        .elapsed()
+                        .saturating_sub(Duration::from_nanos(stamp));
+                    let shard = &shared.delays[number % SHARDS];
+                    let mut delays = shard.lock().unwrap_or_else(PoisonError::into_inner);
+                    delays.record(delay);
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
 }
 
-async fn finish(mut watching: Watching) -> Result<Latencies, Failure> {
-    let mut delays = Latencies::default();
+async fn finish(mut watching: Watching) -> Result<(), Failure> {
     loop {
         match tokio::time::timeout(PATIENCE, watching.join_next()).await {
-            Ok(Some(Ok(heard))) => delays.add(&heard?),
+            Ok(Some(Ok(heard))) => heard?,
             Ok(Some(Err(_))) => return Err(Failure::refused("a watch was cut short")),
-            Ok(None) => return Ok(delays),
+            Ok(None) => return Ok(()),
             Err(_) => {
                 return Err(Failure::refused(format!(
                     "{} watchers did not hear the last change within {PATIENCE:?}",
@@ -409,7 +449,6 @@ fn print(report: &Report, format: Format, out: &mut impl Write) -> Result<(), Fa
             fields(out, &document)?;
         }
         Format::Simple | Format::Table => {
-            let micros = |micros: f64| duration_text(Duration::from_secs_f64(micros / 1e6));
             writeln!(
                 out,
                 "{} watchers on {} connections, {} keys",
@@ -417,32 +456,40 @@ fn print(report: &Report, format: Format, out: &mut impl Write) -> Result<(), Fa
                 report.connections,
                 report.keys
             )?;
-            if report.rate > 0 {
-                writeln!(
-                    out,
-                    "  puts    {} a second of {} asked for, {} failed",
-                    number_text(report.puts_per_second),
-                    report.rate,
-                    report.puts_failed
-                )?;
-                writeln!(
-                    out,
-                    "  delay   p50 {}  p99 {}  p99.9 {}  max {}  (from sending the put)",
-                    micros(report.p50_us),
-                    micros(report.p99_us),
-                    micros(report.p999_us),
-                    micros(report.max_us)
-                )?;
+            for run in &report.runs {
+                print_run(run, report.rate, out)?;
             }
-            writeln!(
-                out,
-                "  events  {} a second, {} in all; {} interruptions, no gap",
-                number_text(report.events_per_second),
-                number_text(report.events as f64),
-                report.resumed
-            )?;
-            writeln!(out, "  on {}", report.heading.machine())?;
+            writeln!(out, "on {}", report.heading.machine())?;
         }
     }
+    Ok(())
+}
+
+fn print_run(run: &Run, rate: u64, out: &mut impl Write) -> Result<(), Failure> {
+    let micros = |micros: f64| duration_text(Duration::from_secs_f64(micros / 1e6));
+    writeln!(out, "{}", run.store)?;
+    if rate > 0 {
+        writeln!(
+            out,
+            "  puts    {} a second of {rate} asked for, {} failed",
+            number_text(run.puts_per_second),
+            run.puts_failed
+        )?;
+        writeln!(
+            out,
+            "  delay   p50 {}  p99 {}  p99.9 {}  max {}  (from sending the put)",
+            micros(run.p50_us),
+            micros(run.p99_us),
+            micros(run.p999_us),
+            micros(run.max_us)
+        )?;
+    }
+    writeln!(
+        out,
+        "  events  {} a second, {} in all; {} interruptions, no gap",
+        number_text(run.events_per_second),
+        number_text(run.events as f64),
+        run.resumed
+    )?;
     Ok(())
 }

@@ -28,6 +28,8 @@ pub(super) struct PutRequest {
     pub(super) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub(super) value: Bytes,
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -63,6 +65,105 @@ pub(super) struct MoveLeaderResponse {
     pub(super) header: Option<ResponseHeader>,
 }
 
+/// Asked of `etcdserverpb.Lease/LeaseGrant`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseGrantRequest {
+    /// Seconds.
+    #[prost(int64, tag = "1")]
+    pub(super) ttl: i64,
+    /// 0: the server chooses.
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseGrantResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+}
+
+/// Asked of `etcdserverpb.Lease/LeaseRevoke`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseRevokeRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseRevokeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+}
+
+/// Said on the stream of `etcdserverpb.Lease/LeaseKeepAlive`; each is answered, in order.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseKeepAliveRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LeaseKeepAliveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    /// Seconds; 0 or less: there is no such lease.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+}
+
+/// Said on the stream of `etcdserverpb.Watch/Watch`. Of the alternatives that it has, one is used.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(super) create: Option<WatchCreateRequest>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchCreateRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) range_end: Bytes,
+    #[prost(int64, tag = "3")]
+    pub(super) start_revision: i64,
+    /// Chosen by the client.
+    #[prost(int64, tag = "7")]
+    pub(super) watch_id: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(int64, tag = "2")]
+    pub(super) watch_id: i64,
+    #[prost(bool, tag = "3")]
+    pub(super) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    #[prost(int64, tag = "5")]
+    pub(super) compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub(super) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Event {
+    /// 0: a put; 1: a delete.
+    #[prost(int32, tag = "1")]
+    pub(super) kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) kv: Option<KeyValue>,
+}
+
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct ResponseHeader {
     #[prost(uint64, tag = "2")]
@@ -77,6 +178,8 @@ pub(super) struct KeyValue {
     pub(super) key: Bytes,
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
+    #[prost(int64, tag = "4")]
+    pub(super) version: i64,
     #[prost(bytes = "bytes", tag = "5")]
     pub(super) value: Bytes,
 }
@@ -95,8 +198,21 @@ mod tests {
         let put = PutRequest {
             key: Bytes::from_static(b"k"),
             value: Bytes::from_static(b"v"),
+            lease: 5,
         };
-        assert_eq!(put.encode_to_vec(), [0x0a, 1, b'k', 0x12, 1, b'v']);
+        assert_eq!(put.encode_to_vec(), [0x0a, 1, b'k', 0x12, 1, b'v', 0x18, 5]);
+        let watch = WatchRequest {
+            create: Some(WatchCreateRequest {
+                key: Bytes::from_static(b"k"),
+                start_revision: 9,
+                watch_id: 2,
+                ..WatchCreateRequest::default()
+            }),
+        };
+        assert_eq!(
+            watch.encode_to_vec(),
+            [0x0a, 7, 0x0a, 1, b'k', 0x18, 9, 0x38, 2]
+        );
         let target = MoveLeaderRequest { target: 3 };
         assert_eq!(target.encode_to_vec(), [0x08, 3]);
         // As etcd 3.5 answered: cluster 1, member 2, revision 7, term 3; one key; count 1.

@@ -1,20 +1,25 @@
 //! etcd under load, through its v3 API: what `leasehold bench --peer etcd` compares with.
 //!
-//! The part of gRPC that single requests need, over `h2`, and the few messages that are asked, so
+//! The part of gRPC that requests and streams need, over `h2`, and the few messages that are asked, so
 //! that neither a code generator nor a framework stands between the generator and the server: the
 //! less the client costs, the better etcd looks on a machine that carries both. Checked against
 //! etcd 3.4 and 3.5.
 //!
-//! Left out: TLS, authentication, streams (watches, leases), and everything else of the API.
+//! Left out: TLS, authentication, and everything else of the API.
 
 mod cluster;
+mod leases;
 mod messages;
 mod rpc;
 mod store;
+mod watches;
 
 pub use self::cluster::EtcdCluster;
 pub use self::cluster::EtcdProber;
+pub use self::leases::EtcdHolder;
+pub use self::leases::EtcdRenewals;
 pub use self::store::Etcd;
 pub use self::store::EtcdConnection;
 pub use self::store::EtcdConnector;
 pub use self::store::EtcdStatus;
+pub use self::watches::EtcdWatches;

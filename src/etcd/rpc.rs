@@ -1,6 +1,8 @@
-//! Single requests in gRPC over HTTP/2, without TLS.
+//! Requests and streams in gRPC over HTTP/2, without TLS.
 
-use std::cell::RefCell;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use bytes::Buf;
@@ -8,6 +10,8 @@ use bytes::BufMut;
 use bytes::Bytes;
 use bytes::BytesMut;
 use h2::RecvStream;
+use h2::SendStream;
+use h2::client::ResponseFuture;
 use h2::client::SendRequest;
 use http::HeaderMap;
 use http::HeaderValue;
@@ -38,15 +42,35 @@ pub(super) enum Rpc {
     Put,
     Status,
     MoveLeader,
+    LeaseGrant,
+    LeaseRevoke,
+    LeaseKeepAlive,
+    Watch,
 }
 
 impl Rpc {
+    /// In the order in which they are numbered.
+    const ALL: [Self; 8] = [
+        Self::Range,
+        Self::Put,
+        Self::Status,
+        Self::MoveLeader,
+        Self::LeaseGrant,
+        Self::LeaseRevoke,
+        Self::LeaseKeepAlive,
+        Self::Watch,
+    ];
+
     fn path(self) -> &'static str {
         match self {
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Put => "/etcdserverpb.KV/Put",
             Self::Status => "/etcdserverpb.Maintenance/Status",
             Self::MoveLeader => "/etcdserverpb.Maintenance/MoveLeader",
+            Self::LeaseGrant => "/etcdserverpb.Lease/LeaseGrant",
+            Self::LeaseRevoke => "/etcdserverpb.Lease/LeaseRevoke",
+            Self::LeaseKeepAlive => "/etcdserverpb.Lease/LeaseKeepAlive",
+            Self::Watch => "/etcdserverpb.Watch/Watch",
         }
     }
 }
@@ -56,16 +80,39 @@ impl Rpc {
 pub(super) struct Channel {
     endpoint: String,
     timeout: Duration,
-    sender: RefCell<Option<SendRequest<Bytes>>>,
-    uris: [Uri; 4],
+    sender: Mutex<Option<SendRequest<Bytes>>>,
+    uris: [Uri; Rpc::ALL.len()],
+}
+
+/// Our side of a stream.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    endpoint: String,
+    stream: SendStream<Bytes>,
+}
+
+/// The server's side of a stream.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    endpoint: String,
+    body: Body,
+    /// What has come of a message that is not whole.
+    rest: BytesMut,
+}
+
+/// A server says nothing, not even that it listens, before it has something to say.
+#[derive(Debug)]
+enum Body {
+    Awaited(ResponseFuture),
+    Open(RecvStream),
+    Ended,
 }
 
 impl Channel {
     /// To `host:port`; makes no connection yet. A request may take as long as `timeout`.
     pub(super) fn new(endpoint: &str, timeout: Duration) -> Result<Self, Trouble> {
-        let rpcs = [Rpc::Range, Rpc::Put, Rpc::Status, Rpc::MoveLeader];
-        let mut uris = [(); 4].map(|()| Uri::default());
-        for rpc in rpcs {
+        let mut uris = Rpc::ALL.map(|_| Uri::default());
+        for rpc in Rpc::ALL {
             let text = format!("http://{endpoint}{}", rpc.path());
             uris[rpc as usize] = text.parse().map_err(|error| Trouble {
                 code: "invalid-endpoint",
@@ -75,7 +122,7 @@ impl Channel {
         Ok(Self {
             endpoint: endpoint.to_owned(),
             timeout,
-            sender: RefCell::new(None),
+            sender: Mutex::new(None),
             uris,
         })
     }
@@ -100,8 +147,49 @@ impl Channel {
         }
     }
 
+    /// Opens a stream on which both sides say something whenever they like.
+    pub(super) async fn open(&self, rpc: Rpc) -> Result<(Outgoing, Incoming), Trouble> {
+        let mut sender = match tokio::time::timeout(self.timeout, self.sender()).await {
+            Ok(sender) => sender?,
+            Err(_) => return Err(self.out_of_time()),
+        };
+        let (answer, stream) = sender
+            .send_request(self.request(rpc), false)
+            .map_err(|error| self.broke(&error))?;
+        let outgoing = Outgoing {
+            endpoint: self.endpoint.clone(),
+            stream,
+        };
+        let incoming = Incoming {
+            endpoint: self.endpoint.clone(),
+            body: Body::Awaited(answer),
+            rest: BytesMut::new(),
+        };
+        Ok((outgoing, incoming))
+    }
+
+    /// How long a request may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     pub(super) fn close(&self) {
-        self.sender.take();
+        self.held().take();
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<SendRequest<Bytes>>> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn request(&self, rpc: Rpc) -> Request<()> {
+        let mut request = Request::new(());
+        *request.method_mut() = Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = self.uris[rpc as usize].clone();
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        request
     }
 
     async fn attempt<A: Message + Default>(
@@ -110,15 +198,8 @@ impl Channel {
         question: &impl Message,
     ) -> Result<A, Trouble> {
         let mut sender = self.sender().await?;
-        let mut request = Request::new(());
-        *request.method_mut() = Method::POST;
-        *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = self.uris[rpc as usize].clone();
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert(TE, HeaderValue::from_static("trailers"));
         let (answer, mut body) = sender
-            .send_request(request, false)
+            .send_request(self.request(rpc), false)
             .map_err(|error| self.broke(&error))?;
         body.send_data(framed(question), true)
             .map_err(|error| self.broke(&error))?;
@@ -126,17 +207,8 @@ impl Channel {
             .await
             .map_err(|error| self.broke(&error))?
             .into_parts();
-        if !head.status.is_success() {
-            return Err(Trouble {
-                code: "http",
-                detail: format!(
-                    "{} answered with HTTP status {}",
-                    self.endpoint, head.status
-                ),
-            });
-        }
         // An answer of nothing but trailers has them in its head.
-        self.check(&head.headers)?;
+        check_head(&self.endpoint, &head)?;
         let message = self.receive(body).await?;
         A::decode(message).map_err(|error| self.malformed(&error.to_string()))
     }
@@ -158,39 +230,18 @@ impl Channel {
         if !trailers.contains_key("grpc-status") {
             return Err(self.malformed("the answer has no status"));
         }
-        self.check(&trailers)?;
+        check(&self.endpoint, &trailers)?;
         unframed(whole.freeze()).ok_or_else(|| self.malformed("the answer is not one message"))
-    }
-
-    /// The status that these headers tell, if they tell one.
-    fn check(&self, headers: &HeaderMap) -> Result<(), Trouble> {
-        let text = |name| {
-            headers
-                .get(name)
-                .and_then(|value: &HeaderValue| value.to_str().ok())
-        };
-        let Some(status) = text("grpc-status") else {
-            return Ok(());
-        };
-        let code = status_name(status);
-        if code == "OK" {
-            return Ok(());
-        }
-        let message = text("grpc-message").unwrap_or("no reason was given");
-        Err(Trouble {
-            code,
-            detail: format!("{}: {message}", self.endpoint),
-        })
     }
 
     /// A way to send, once the connection has room for another request.
     async fn sender(&self) -> Result<SendRequest<Bytes>, Trouble> {
-        let known = self.sender.borrow().clone();
+        let known = self.held().clone();
         let sender = match known {
             Some(sender) => sender,
             None => {
                 let made = self.dial().await?;
-                self.sender.replace(Some(made.clone()));
+                self.held().replace(made.clone());
                 made
             }
         };
@@ -218,19 +269,13 @@ impl Channel {
     fn broke(&self, error: &h2::Error) -> Trouble {
         // The next request makes a new connection, unless only this stream was refused.
         if !error.is_reset() {
-            self.sender.take();
+            self.held().take();
         }
-        Trouble {
-            code: "connection-lost",
-            detail: format!("the connection to {} broke: {error}", self.endpoint),
-        }
+        lost(&self.endpoint, error)
     }
 
     fn malformed(&self, what: &str) -> Trouble {
-        Trouble {
-            code: "malformed-answer",
-            detail: format!("{}: {what}", self.endpoint),
-        }
+        malformed(&self.endpoint, what)
     }
 
     fn out_of_time(&self) -> Trouble {
@@ -238,6 +283,99 @@ impl Channel {
             code: "DEADLINE_EXCEEDED",
             detail: format!("{} did not answer within {:?}", self.endpoint, self.timeout),
         }
+    }
+}
+
+impl Outgoing {
+    /// Says something; it is sent as soon as the server takes it.
+    pub(super) fn say(&mut self, message: &impl Message) -> Result<(), Trouble> {
+        let sent = self.stream.send_data(framed(message), false);
+        sent.map_err(|error| lost(&self.endpoint, &error))
+    }
+}
+
+impl Incoming {
+    /// The next message; `None` once the server has ended the stream in good order. Loses nothing
+    /// when it is dropped before it is done.
+    pub(super) async fn hear<A: Message + Default>(&mut self) -> Result<Option<A>, Trouble> {
+        loop {
+            if let Some(message) =
+                first_framed(&mut self.rest).map_err(|what| malformed(&self.endpoint, what))?
+            {
+                let message = A::decode(message);
+                return message
+                    .map(Some)
+                    .map_err(|error| malformed(&self.endpoint, &error.to_string()));
+            }
+            match &mut self.body {
+                Body::Awaited(answer) => {
+                    let answer = answer.await.map_err(|error| lost(&self.endpoint, &error))?;
+                    let (head, body) = answer.into_parts();
+                    check_head(&self.endpoint, &head)?;
+                    self.body = Body::Open(body);
+                }
+                Body::Open(body) => match body.data().await {
+                    Some(data) => {
+                        let data = data.map_err(|error| lost(&self.endpoint, &error))?;
+                        let taken = body.flow_control().release_capacity(data.len());
+                        taken.map_err(|error| lost(&self.endpoint, &error))?;
+                        self.rest.extend_from_slice(&data);
+                    }
+                    None => {
+                        let trailers = body.trailers().await;
+                        let trailers = trailers.map_err(|error| lost(&self.endpoint, &error))?;
+                        self.body = Body::Ended;
+                        check(&self.endpoint, &trailers.unwrap_or_default())?;
+                    }
+                },
+                Body::Ended => return Ok(None),
+            }
+        }
+    }
+}
+
+fn check_head(endpoint: &str, head: &http::response::Parts) -> Result<(), Trouble> {
+    if !head.status.is_success() {
+        return Err(Trouble {
+            code: "http",
+            detail: format!("{endpoint} answered with HTTP status {}", head.status),
+        });
+    }
+    check(endpoint, &head.headers)
+}
+
+/// The status that these headers tell, if they tell one.
+fn check(endpoint: &str, headers: &HeaderMap) -> Result<(), Trouble> {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value: &HeaderValue| value.to_str().ok())
+    };
+    let Some(status) = text("grpc-status") else {
+        return Ok(());
+    };
+    let code = status_name(status);
+    if code == "OK" {
+        return Ok(());
+    }
+    let message = text("grpc-message").unwrap_or("no reason was given");
+    Err(Trouble {
+        code,
+        detail: format!("{endpoint}: {message}"),
+    })
+}
+
+fn lost(endpoint: &str, error: &h2::Error) -> Trouble {
+    Trouble {
+        code: "connection-lost",
+        detail: format!("the connection to {endpoint} broke: {error}"),
+    }
+}
+
+fn malformed(endpoint: &str, what: &str) -> Trouble {
+    Trouble {
+        code: "malformed-answer",
+        detail: format!("{endpoint}: {what}"),
     }
 }
 
@@ -258,6 +396,26 @@ fn unframed(mut bytes: Bytes) -> Option<Bytes> {
     }
     let (compressed, length) = (bytes.get_u8(), bytes.get_u32());
     (compressed == 0 && bytes.len() == length as usize).then_some(bytes)
+}
+
+/// Takes the first message off these bytes, if all of it is there.
+fn first_framed(bytes: &mut BytesMut) -> Result<Option<Bytes>, &'static str> {
+    let Some(prefix) = bytes.first_chunk::<PREFIX_BYTES>() else {
+        return Ok(None);
+    };
+    let [compressed, length @ ..] = *prefix;
+    let length = u32::from_be_bytes(length) as usize;
+    if compressed != 0 {
+        return Err("a message is compressed, which was not agreed on");
+    }
+    if length > ANSWER_BYTES_MAX {
+        return Err("a message is too large");
+    }
+    if bytes.len() < PREFIX_BYTES + length {
+        return Ok(None);
+    }
+    bytes.advance(PREFIX_BYTES);
+    Ok(Some(bytes.split_to(length).freeze()))
 }
 
 /// gRPC's own names of its statuses.
@@ -290,6 +448,7 @@ mod tests {
         let put = PutRequest {
             key: Bytes::from_static(b"k"),
             value: Bytes::from_static(b"v"),
+            lease: 0,
         };
         let bytes = framed(&put);
         assert_eq!(bytes[..PREFIX_BYTES], [0, 0, 0, 0, 6]);
@@ -306,5 +465,28 @@ mod tests {
         let mut compressed = BytesMut::from(&bytes[..]);
         compressed[0] = 1;
         assert_eq!(unframed(compressed.freeze()), None);
+    }
+
+    #[test]
+    fn messages_of_a_stream_are_found_however_they_are_cut() {
+        let put = |key: &'static str| PutRequest {
+            key: Bytes::from_static(key.as_bytes()),
+            ..PutRequest::default()
+        };
+        let all = [framed(&put("one")), framed(&put("")), framed(&put("three"))].concat();
+        for cut in 0..=all.len() {
+            let mut bytes = BytesMut::new();
+            let mut found = Vec::new();
+            for part in [&all[..cut], &all[cut..]] {
+                bytes.extend_from_slice(part);
+                while let Some(message) = first_framed(&mut bytes).unwrap() {
+                    found.push(PutRequest::decode(message).unwrap().key);
+                }
+            }
+            assert_eq!(found, ["one", "", "three"], "cut after {cut}");
+            assert!(bytes.is_empty());
+        }
+        assert!(first_framed(&mut BytesMut::from(&[1, 0, 0, 0, 0][..])).is_err());
+        assert!(first_framed(&mut BytesMut::from(&[0, 255, 0, 0, 0][..])).is_err());
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::cluster::EtcdCluster;
+use super::leases::EtcdRenewals;
 use super::messages::MoveLeaderRequest;
 use super::messages::MoveLeaderResponse;
 use super::messages::PutRequest;
@@ -43,7 +44,7 @@ pub struct EtcdConnector {
 /// A connection to one member of an etcd cluster.
 #[derive(Debug)]
 pub struct EtcdConnection {
-    channel: Channel,
+    pub(super) channel: Channel,
 }
 
 /// What a member says of itself.
@@ -59,7 +60,17 @@ pub struct EtcdStatus {
 
 impl Peers for Etcd {
     type Connector = EtcdConnector;
+    type Holders = EtcdRenewals;
+    type Watched = EtcdConnector;
     type Subject = EtcdCluster;
+
+    fn holders(&self, connector: EtcdConnector, leases: u32, batch: u32) -> EtcdRenewals {
+        EtcdRenewals::new(connector, leases, batch)
+    }
+
+    fn watched(&self, connector: EtcdConnector) -> EtcdConnector {
+        connector
+    }
 
     async fn start(
         &self,
@@ -136,6 +147,12 @@ impl Connector for EtcdConnector {
     }
 
     async fn connect(&self, number: usize) -> Result<EtcdConnection, Failure> {
+        self.dial(number).await
+    }
+}
+
+impl EtcdConnector {
+    pub(super) async fn dial(&self, number: usize) -> Result<EtcdConnection, Failure> {
         let endpoint = &self.endpoints[number % self.endpoints.len().max(1)];
         let refused = |trouble: Trouble| Failure::new(Exit::NotConnected, trouble.detail);
         let connection = EtcdConnection::new(endpoint, self.timeout).map_err(refused)?;
@@ -180,6 +197,18 @@ impl EtcdConnection {
     }
 }
 
+impl EtcdConnection {
+    /// Writes one key, attached to a lease if one is named.
+    ///
+    /// # Errors
+    /// It is refused, or nobody answers.
+    pub async fn put_once(&self, key: Bytes, value: Bytes, lease: i64) -> Result<Answer, Trouble> {
+        let request = PutRequest { key, value, lease };
+        let put: PutResponse = self.channel.call(Rpc::Put, &request).await?;
+        Ok(answer(put.header))
+    }
+}
+
 impl Store for EtcdConnection {
     async fn get(&self, key: &Bytes, consistency: Consistency) -> Result<Answer, Trouble> {
         let request = RangeRequest {
@@ -194,12 +223,7 @@ impl Store for EtcdConnection {
     }
 
     async fn put(&self, key: &Bytes, value: &Bytes) -> Result<Answer, Trouble> {
-        let request = PutRequest {
-            key: key.clone(),
-            value: value.clone(),
-        };
-        let put: PutResponse = self.channel.call(Rpc::Put, &request).await?;
-        Ok(answer(put.header))
+        self.put_once(key.clone(), value.clone(), 0).await
     }
 
     async fn close(&self) {

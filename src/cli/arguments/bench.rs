@@ -31,14 +31,17 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:
   leasehold bench lease-keepalive --clients 64 --leases 10000
   leasehold bench lease-keepalive --clients 64 --leases 10000 --batch 100
+  leasehold bench lease-keepalive --clients 256 --connections 4 --peer etcd --peer-endpoints 127.0.0.1:2379
 
-A request renews as many leases as --batch says; what is reported is requests.")]
+A request renews as many leases as --batch says; what is reported is requests. etcd's leases are \
+renewed on one stream a connection, each by a message of its own.")]
     LeaseKeepalive(RenewalArgs),
     /// Write while many watch, and measure how soon they hear of it
     #[command(after_help = "Examples:
   leasehold bench watch --watchers 10000 --connections 4 --rate 20
   leasehold bench watch --watchers 1000 --keys 1000 --rate 2000
   leasehold bench watch --watchers 1 --catch-up 1000000
+  leasehold bench watch --watchers 1000 --rate 100 --peer etcd --peer-endpoints 127.0.0.1:2379
 
 A delay counts from the sending of the put to the event in the reader's hand.")]
     Watch(WatchLoadArgs),
@@ -95,6 +98,12 @@ pub struct WatchLoadArgs {
     /// Watch at this node alone
     #[arg(long, value_name = "HOST:PORT")]
     pub endpoint: Option<String>,
+    /// No progress on standard error
+    #[arg(long)]
+    pub quiet: bool,
+    /// Another store.
+    #[command(flatten)]
+    pub peer: PeerArgs,
 }
 
 fn watchers(text: &str) -> Result<usize, String> {
@@ -304,6 +313,14 @@ pub struct LoadArgs {
     /// No line per second on standard error
     #[arg(long)]
     pub quiet: bool,
+    /// Another store.
+    #[command(flatten)]
+    pub peer: PeerArgs,
+}
+
+/// Another store that takes the same load.
+#[derive(Clone, Debug, Args)]
+pub struct PeerArgs {
     /// Put the same load on another store too, in turns
     #[arg(long, value_name = "STORE", requires = "peer_endpoints")]
     pub peer: Option<PeerKind>,
