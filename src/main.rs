@@ -26,6 +26,12 @@ use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
 use leasehold::server::disk::store::contains_panic;
 use leasehold::server::{Server, ServerOptions};
 
+/// A store's memory is made of small pieces that one thread makes and another gives back; the
+/// system's allocator holds up the first while the second does.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let settings: Vec<_> = SETTINGS
         .iter()

@@ -19,6 +19,7 @@ mod sessions;
 mod sinks;
 mod start;
 mod state_thread;
+mod journal_thread;
 mod sweep_thread;
 mod vitals;
 mod watches;

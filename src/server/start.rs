@@ -66,6 +66,8 @@ use super::sinks::LogReports;
 use super::sinks::Post;
 use super::state_thread::StateThread;
 use super::state_thread::Work;
+use super::journal_thread::JournalThread;
+use super::journal_thread::StopJournal;
 use super::sweep_thread::Pace;
 use super::sweep_thread::Removed;
 use super::sweep_thread::SweepThread;
@@ -221,6 +223,8 @@ pub struct Server {
     state_thread: JoinHandle<()>,
     sweep_work: Arc<Gather<SweepWork>>,
     sweep_thread: JoinHandle<()>,
+    journal_work: Arc<Gather<StopJournal>>,
+    journal_thread: JoinHandle<()>,
     watch_thread: JoinHandle<()>,
     failed: watch::Receiver<Option<String>>,
     _ends: Ends,
@@ -232,6 +236,7 @@ struct Ends {
     mailbox: Arc<Mailbox>,
     state_work: Arc<Gather<Work>>,
     sweep_work: Arc<Gather<SweepWork>>,
+    journal_work: Arc<Gather<StopJournal>>,
     watches: Arc<Watches>,
     listener: Arc<ClientListener>,
 }
@@ -242,6 +247,7 @@ impl Drop for Ends {
         self.mailbox.send(Mail::Stop);
         self.state_work.send(Work::Stop);
         self.sweep_work.send(SweepWork::Stop);
+        self.journal_work.send(StopJournal);
         self.watches.stop();
     }
 }
@@ -450,6 +456,16 @@ impl Server {
         }
         .spawn(&config.node.name)
         .map_err(io_error("starting the sweep thread"))?;
+        let journal_work = Arc::new(Gather::default());
+        let journal_thread = JournalThread {
+            journal: found.store.journal(),
+            work: journal_work.clone(),
+            on_fatal: fatal.for_state(data_dir.state_path()),
+            data_dir: data_dir.clone(),
+            watch: fatal.watch("journal"),
+        }
+        .spawn(&config.node.name)
+        .map_err(io_error("starting the journal thread"))?;
         let watch_thread = WatchThread {
             options: config.watch,
             cluster_id,
@@ -529,6 +545,7 @@ impl Server {
                 mailbox: mailbox.clone(),
                 state_work: state_work.clone(),
                 sweep_work: sweep_work.clone(),
+                journal_work: journal_work.clone(),
                 watches,
                 listener: listener.clone(),
             },
@@ -550,6 +567,8 @@ impl Server {
             state_thread,
             sweep_work,
             sweep_thread,
+            journal_work,
+            journal_thread,
             watch_thread,
             failed,
         })
@@ -698,9 +717,11 @@ impl Server {
         let mut panicked = self.driver.join().is_err();
         // It may be in the middle of merging tables: what cannot wait is done meanwhile.
         self.sweep_work.send(SweepWork::Stop);
+        self.journal_work.send(StopJournal);
         self.state_work.send(Work::Stop);
         panicked |= self.state_thread.join().is_err();
         panicked |= self.sweep_thread.join().is_err();
+        panicked |= self.journal_thread.join().is_err();
         self.sessions.watches.stop();
         panicked |= self.watch_thread.join().is_err();
         drop(self.peers);

@@ -33,6 +33,7 @@ mod cache;
 mod error;
 mod front;
 mod marks;
+mod journal;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -76,6 +77,7 @@ use marks::Directory;
 
 pub use boundary::contains_panic;
 pub use error::StoreError;
+pub use journal::Journal;
 pub use sweep::Sweeper;
 pub use sweep::Swept;
 

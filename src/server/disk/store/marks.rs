@@ -26,7 +26,7 @@ const FORMAT_TITLE: &str = "leasehold state ";
 const LOCK: &str = "lock";
 const CREATING: &str = "creating";
 const CLEAN: &str = "clean";
-const DATABASE: &str = "db";
+pub(super) const DATABASE: &str = "db";
 /// A file that fjall writes when its own creation is complete.
 const DATABASE_VERSION: &str = "version";
 

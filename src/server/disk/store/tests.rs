@@ -489,6 +489,35 @@ fn a_copy_taken_at_any_moment_is_an_earlier_state_that_the_log_completes() {
 }
 
 #[test]
+fn the_journal_is_synced_ahead_once_there_is_enough_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path());
+    let mut journal = store.journal();
+    journal.write_back().unwrap();
+    assert_eq!(journal.write_back().unwrap(), 0, "nothing was written");
+    // The journal is compressed: what says nothing takes up nothing.
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut value = vec![0; 64 << 10];
+    let mut synced = 0;
+    for index in 1..=64 {
+        random.fill(&mut value);
+        store.apply_batch(&[put(index, b"key", &value)]).unwrap();
+        synced += journal.write_back().unwrap();
+    }
+    assert!(synced >= 3 << 20, "{synced} bytes of four mebibytes");
+    // The next journal is found when the database goes over to it.
+    let before = synced;
+    for index in 65..=1400 {
+        random.fill(&mut value);
+        store.apply_batch(&[put(index, b"key", &value)]).unwrap();
+        if index % 64 == 0 {
+            synced += journal.write_back().unwrap();
+        }
+    }
+    assert!(synced - before >= 64 << 20, "{synced} bytes in all");
+}
+
+#[test]
 fn a_journal_cut_anywhere_gives_an_earlier_state_that_the_log_completes() {
     let whole = directory();
     let entries = workload(60);

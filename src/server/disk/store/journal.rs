@@ -1,0 +1,103 @@
+//! Gets the database's journal onto the disk before the database waits for it.
+//!
+//! fjall writes its journal without a sync, and syncs it whenever a memtable is written out: under the
+//! lock that every batch takes. With tens of megabytes in the page cache that sync takes a tenth of a
+//! second, for which nothing is applied, so every write waits. Here the same file is synced often,
+//! through a handle of its own and without that lock, so that little is left to do under it.
+//!
+//! Nothing rests on this: the log makes up for whatever the journal lacks.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Shared;
+use super::StateStore;
+use super::error::StoreError;
+
+/// Fewer new bytes than this are left to wait.
+const WORTH_BYTES: u64 = 256 << 10;
+/// The unit in which the system counts the room that a file takes up.
+const BLOCK_BYTES: u64 = 512;
+/// How fjall's journals end.
+const EXTENSION: &str = "jnl";
+
+/// The journal that is written at present.
+pub struct Journal {
+    shared: Arc<Shared>,
+    folder: PathBuf,
+    current: Option<Current>,
+}
+
+struct Current {
+    number: u64,
+    file: File,
+    synced: u64,
+}
+
+impl StateStore {
+    /// The one that syncs the journal ahead.
+    pub fn journal(&self) -> Journal {
+        Journal {
+            folder: self.shared.path.join(super::marks::DATABASE),
+            shared: Arc::clone(&self.shared),
+            current: None,
+        }
+    }
+}
+
+impl Journal {
+    /// Syncs what was written since the last time, if that is worth it; says how much it was.
+    ///
+    /// # Errors
+    /// Any is fatal: what was written may be lost, and the database may not be told.
+    pub fn write_back(&mut self) -> Result<u64, StoreError> {
+        let failed = |source| StoreError::io("syncing the journal of the state")(source);
+        let Some((number, path)) = newest(&self.folder).map_err(failed)? else {
+            return Ok(0);
+        };
+        if self.current.as_ref().is_none_or(|current| current.number != number) {
+            // fjall has synced the one before when it began this one.
+            self.current = match File::options().write(true).open(path) {
+                Ok(file) => Some(Current {
+                    number,
+                    file,
+                    synced: 0,
+                }),
+                // It was given up just now.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(failed(error)),
+            };
+        }
+        let Some(current) = &mut self.current else {
+            return Ok(0);
+        };
+        // The file is as long as it will ever be from the start; what is written takes up room in it.
+        let written = current.file.metadata().map_err(failed)?.blocks() * BLOCK_BYTES;
+        let new = written.saturating_sub(current.synced);
+        if new < WORTH_BYTES {
+            return Ok(0);
+        }
+        current.file.sync_data().map_err(failed)?;
+        current.synced = written;
+        Ok(new)
+    }
+}
+
+/// The journal with the highest number.
+fn newest(folder: &Path) -> io::Result<Option<(u64, PathBuf)>> {
+    let mut newest = None;
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == EXTENSION)
+            && let Some(number) = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok())
+            && newest.as_ref().is_none_or(|(highest, _)| number > *highest)
+        {
+            newest = Some((number, path));
+        }
+    }
+    Ok(newest)
+}
