@@ -4,11 +4,18 @@
 //! from the writer's hand to the reader's and holds the whole commit. The rate is an open loop: a put
 //! is due whether or not the one before it was answered. What each watcher hears is checked: a gap, a
 //! repetition or a wrong order is a failure of the run and no figure.
+//!
+//! With `--find-rate` the rate is looked for, see [`find`].
+
+mod find;
 
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicI64;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -45,6 +52,8 @@ const PUTS_MAX: usize = 1024;
 const OPENING_MAX: usize = 64;
 /// How long watchers may take to hear the last change, and to be opened.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Over how many histograms the delays are spread.
+const DELAYS: usize = 16;
 /// How long nothing is heard before it is asked whether there is more.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -82,6 +91,62 @@ struct Shared {
     resumed: AtomicU64,
     /// Delays count.
     is_measured: AtomicBool,
+    /// A few, so that watchers seldom meet at one, and not one for each, because each is large.
+    delays: [Mutex<Latencies>; DELAYS],
+    /// By key: the revision of its newest put that was answered.
+    written: Vec<AtomicI64>,
+    /// By watcher.
+    heard: Vec<Heard>,
+}
+
+/// What one watcher has heard.
+#[derive(Default)]
+struct Heard {
+    /// Everything up to this revision.
+    revision: AtomicI64,
+    /// How often it was interrupted.
+    resumed: AtomicU32,
+}
+
+impl Shared {
+    fn new(arguments: &WatchLoadArgs) -> Arc<Self> {
+        Arc::new(Self {
+            wall: Wall::start(),
+            prefix: format!("bench-watch/{}/", std::process::id()),
+            last: AtomicI64::new(0),
+            events: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
+            is_measured: AtomicBool::new(arguments.catch_up == 0),
+            delays: std::array::from_fn(|_| Mutex::default()),
+            written: (0..arguments.keys).map(|_| AtomicI64::new(0)).collect(),
+            heard: (0..arguments.watchers).map(|_| Heard::default()).collect(),
+        })
+    }
+
+    /// The delays since this was asked last.
+    fn take_delays(&self) -> Latencies {
+        let mut all = Latencies::default();
+        for delays in &self.delays {
+            let mut delays = delays.lock().unwrap_or_else(PoisonError::into_inner);
+            all.add(&std::mem::take(&mut delays));
+        }
+        all
+    }
+
+    /// Which key a watcher watches.
+    fn key_of(&self, watcher: usize) -> usize {
+        watcher % self.written.len()
+    }
+
+    /// How many watchers have not heard of the newest put to their key.
+    fn behind(&self) -> usize {
+        let heard = self.heard.iter().enumerate();
+        let is_behind = |(number, heard): &(usize, &Heard)| {
+            let written = self.written[self.key_of(*number)].load(Ordering::Relaxed);
+            heard.revision.load(Ordering::Relaxed) < written
+        };
+        heard.filter(is_behind).count()
+    }
 }
 
 /// Carries out `leasehold bench watch`.
@@ -98,6 +163,13 @@ pub fn run(
         .worker_threads(2)
         .enable_all()
         .build()?;
+    if arguments.find_rate {
+        let mut found = runtime.block_on(find::find(arguments, &target))?;
+        found.heading.end();
+        find::print(&found, global.output, out)?;
+        out.flush()?;
+        return Ok(());
+    }
     let mut heading = Heading::begin("leasehold-bench-watch-1");
     let measured = runtime.block_on(measure(arguments, &target))?;
     heading.end();
@@ -122,14 +194,7 @@ async fn connect(target: &Target) -> Result<Client, Error> {
 }
 
 async fn measure(arguments: &WatchLoadArgs, target: &Target) -> Result<Report, Failure> {
-    let shared = Arc::new(Shared {
-        wall: Wall::start(),
-        prefix: format!("bench-watch/{}/", std::process::id()),
-        last: AtomicI64::new(0),
-        events: AtomicU64::new(0),
-        resumed: AtomicU64::new(0),
-        is_measured: AtomicBool::new(arguments.catch_up == 0),
-    });
+    let shared = Shared::new(arguments);
     let writer = connect(target).await?;
     let mut start = writer
         .put(shared.prefix.clone(), "", None)
@@ -138,7 +203,8 @@ async fn measure(arguments: &WatchLoadArgs, target: &Target) -> Result<Report, F
         .revision
         + 1;
     if arguments.catch_up > 0 {
-        let past = write(&writer, arguments, &shared, Count::Puts(arguments.catch_up)).await?;
+        let count = Count::Puts(arguments.catch_up);
+        let past = write(&writer, arguments, &shared, count, None).await?;
         shared.last.store(past.last_revision, Ordering::Relaxed);
     }
     let mut clients = Vec::new();
@@ -160,15 +226,14 @@ async fn measure(arguments: &WatchLoadArgs, target: &Target) -> Result<Report, F
         (opened, Written::default())
     } else {
         let began = shared.wall.elapsed();
-        let written = write(&writer, arguments, &shared, Count::For(arguments.duration)).await?;
-        // One more, after which everybody knows that it was the last.
-        let end = writer.put(shared.prefix.clone(), "", None).await?;
-        shared.last.store(end.header.revision, Ordering::Relaxed);
-        writer.put(shared.prefix.clone(), "", None).await?;
+        let count = Count::For(arguments.duration, arguments.rate);
+        let written = write(&writer, arguments, &shared, count, None).await?;
+        end(&writer, &shared).await?;
         (began, written)
     };
     let wrote_for = shared.wall.elapsed().saturating_sub(began);
-    let delays = finish(watching).await?;
+    finish(watching).await?;
+    let delays = shared.take_delays();
     let took = shared.wall.elapsed().saturating_sub(began).as_secs_f64();
     let events = shared.events.load(Ordering::Relaxed);
     let micros = |share| delays.at(share).as_secs_f64() * 1e6;
@@ -200,11 +265,21 @@ async fn measure(arguments: &WatchLoadArgs, target: &Target) -> Result<Report, F
     Ok(report)
 }
 
+/// Writes once more, after which everybody knows that it was the last.
+async fn end(writer: &Client, shared: &Shared) -> Result<(), Error> {
+    let end = writer.put(shared.prefix.clone(), "", None).await?;
+    shared.last.store(end.header.revision, Ordering::Relaxed);
+    writer.put(shared.prefix.clone(), "", None).await?;
+    Ok(())
+}
+
 /// How much is written.
 #[derive(Clone, Copy)]
 enum Count {
+    /// So many, as fast as they go.
     Puts(u64),
-    For(Duration),
+    /// For so long, at so many a second.
+    For(Duration, u64),
 }
 
 #[derive(Default)]
@@ -214,13 +289,14 @@ struct Written {
     last_revision: i64,
 }
 
-/// Puts at the rate that was asked for, or, of what is only there to be caught up with, as fast as
-/// they go.
+/// Puts, in an open loop where a rate is given. Ends early once watchers have been interrupted more
+/// often than `resumed_max`.
 async fn write(
     client: &Client,
     arguments: &WatchLoadArgs,
     shared: &Arc<Shared>,
     count: Count,
+    resumed_max: Option<u64>,
 ) -> Result<Written, Failure> {
     let began = shared.wall.elapsed();
     let mut written = Written::default();
@@ -235,11 +311,14 @@ async fn write(
     };
     loop {
         let elapsed = shared.wall.elapsed().saturating_sub(began);
+        if resumed_max.is_some_and(|most| shared.resumed.load(Ordering::Relaxed) > most) {
+            break;
+        }
         match count {
             Count::Puts(most) if number >= most => break,
-            Count::For(duration) if elapsed >= duration => break,
-            Count::For(_) => {
-                let due = Duration::from_secs_f64(number as f64 / arguments.rate as f64);
+            Count::For(duration, _) if elapsed >= duration => break,
+            Count::For(_, rate) => {
+                let due = Duration::from_secs_f64(number as f64 / rate as f64);
                 if due > elapsed {
                     tokio::time::sleep(due - elapsed).await;
                 }
@@ -252,17 +331,17 @@ async fn write(
         while let Some(put) = puts.try_join_next() {
             note(put);
         }
-        let key = format!("{}{}", shared.prefix, number % arguments.keys as u64);
+        let place = (number % arguments.keys as u64) as usize;
+        let key = format!("{}{place}", shared.prefix);
         let (client, shared) = (client.clone(), Arc::clone(shared));
         let bytes = arguments.value_size.max(STAMP_BYTES);
         puts.spawn(async move {
             let mut value = vec![b'v'; bytes];
             let sent = shared.wall.elapsed().as_nanos() as u64;
             value[..STAMP_BYTES].copy_from_slice(&sent.to_le_bytes());
-            client
-                .put(key, value, None)
-                .await
-                .map(|put| put.header.revision)
+            let revision = client.put(key, value, None).await?.header.revision;
+            shared.written[place].fetch_max(revision, Ordering::Relaxed);
+            Ok(revision)
         });
         number += 1;
     }
@@ -275,7 +354,9 @@ async fn write(
     Ok(written)
 }
 
-type Watching = JoinSet<Result<Latencies, Failure>>;
+type Watching = JoinSet<Result<(), Failure>>;
+/// A watch that was asked for, and whose it is.
+type Opening = JoinSet<(usize, Result<Watcher, Error>)>;
 
 async fn watch_all(
     arguments: &WatchLoadArgs,
@@ -284,16 +365,13 @@ async fn watch_all(
     shared: &Arc<Shared>,
 ) -> Result<Watching, Failure> {
     let mut watching = JoinSet::new();
-    let mut opening: JoinSet<Result<Watcher, Error>> = JoinSet::new();
+    let mut opening = Opening::new();
     for (number, client) in (0..arguments.watchers).zip(clients.iter().cycle()) {
         let mut options = WatchOptions::new()
             .with_start_revision(start)
             .with_timeout(PATIENCE);
-        let key = match arguments.keys {
-            // With one key for all, each hears everything.
-            1 => format!("{}0", shared.prefix),
-            keys => format!("{}{}", shared.prefix, number % keys),
-        };
+        // With one key for all, each hears everything.
+        let key = format!("{}{}", shared.prefix, shared.key_of(number));
         if let Some(endpoint) = &arguments.endpoint {
             options = options.with_endpoint(endpoint);
         }
@@ -301,7 +379,7 @@ async fn watch_all(
         while opening.len() >= OPENING_MAX {
             take(&mut opening, &mut watching, shared).await?;
         }
-        opening.spawn(async move { client.watch(key, Some(options)).await });
+        opening.spawn(async move { (number, client.watch(key, Some(options)).await) });
     }
     while !opening.is_empty() {
         take(&mut opening, &mut watching, shared).await?;
@@ -310,13 +388,13 @@ async fn watch_all(
 }
 
 async fn take(
-    opening: &mut JoinSet<Result<Watcher, Error>>,
+    opening: &mut Opening,
     watching: &mut Watching,
     shared: &Arc<Shared>,
 ) -> Result<(), Failure> {
     match opening.join_next().await {
-        Some(Ok(watcher)) => {
-            watching.spawn(hear(watcher?, Arc::clone(shared)));
+        Some(Ok((number, watcher))) => {
+            watching.spawn(hear(number, watcher?, Arc::clone(shared)));
             Ok(())
         }
         _ => Err(Failure::refused("a watch was cut short while it opened")),
@@ -324,13 +402,13 @@ async fn take(
 }
 
 /// Reads a watch until it has heard the last change.
-async fn hear(mut watcher: Watcher, shared: Arc<Shared>) -> Result<Latencies, Failure> {
-    let mut delays = Latencies::default();
+async fn hear(number: usize, mut watcher: Watcher, shared: Arc<Shared>) -> Result<(), Failure> {
+    let heard = &shared.heard[number];
     let (mut last, mut version) = (0, 0);
     loop {
         let until = shared.last.load(Ordering::Relaxed);
         if until > 0 && last >= until {
-            return Ok(delays);
+            return Ok(());
         }
         // Whoever has heard all of its own key learns from progress that nothing more comes.
         let event = match tokio::time::timeout(SILENCE, watcher.next()).await {
@@ -365,15 +443,22 @@ async fn hear(mut watcher: Watcher, shared: Arc<Shared>) -> Result<Latencies, Fa
                     if let (Some(stamp), true) = (stamp, shared.is_measured.load(Ordering::Relaxed))
                     {
                         let sent = Duration::from_nanos(u64::from_le_bytes(*stamp));
+                        let delays = &shared.delays[number % DELAYS];
+                        let mut delays = delays.lock().unwrap_or_else(PoisonError::into_inner);
                         delays.record(shared.wall.elapsed().saturating_sub(sent));
                     }
                 }
+                heard.revision.store(last, Ordering::Relaxed);
                 shared
                     .events
                     .fetch_add(events.len() as u64, Ordering::Relaxed);
             }
-            WatchEvent::Progress { revision } => last = last.max(revision),
+            WatchEvent::Progress { revision } => {
+                last = last.max(revision);
+                heard.revision.store(last, Ordering::Relaxed);
+            }
             WatchEvent::Resumed { .. } => {
+                heard.resumed.fetch_add(1, Ordering::Relaxed);
                 shared.resumed.fetch_add(1, Ordering::Relaxed);
             }
             _ => {}
@@ -381,13 +466,12 @@ async fn hear(mut watcher: Watcher, shared: Arc<Shared>) -> Result<Latencies, Fa
     }
 }
 
-async fn finish(mut watching: Watching) -> Result<Latencies, Failure> {
-    let mut delays = Latencies::default();
+async fn finish(mut watching: Watching) -> Result<(), Failure> {
     loop {
         match tokio::time::timeout(PATIENCE, watching.join_next()).await {
-            Ok(Some(Ok(heard))) => delays.add(&heard?),
+            Ok(Some(Ok(heard))) => heard?,
             Ok(Some(Err(_))) => return Err(Failure::refused("a watch was cut short")),
-            Ok(None) => return Ok(delays),
+            Ok(None) => return Ok(()),
             Err(_) => {
                 return Err(Failure::refused(format!(
                     "{} watchers did not hear the last change within {PATIENCE:?}",

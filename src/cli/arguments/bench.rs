@@ -39,6 +39,7 @@ A request renews as many leases as --batch says; what is reported is requests.")
   leasehold bench watch --watchers 10000 --connections 4 --rate 20
   leasehold bench watch --watchers 1000 --keys 1000 --rate 2000
   leasehold bench watch --watchers 1 --catch-up 1000000
+  leasehold bench watch --watchers 10000 --find-rate --rate 5 --server-pid $(pgrep -d, -x leasehold)
 
 A delay counts from the sending of the put to the event in the reader's hand.")]
     Watch(WatchLoadArgs),
@@ -95,6 +96,21 @@ pub struct WatchLoadArgs {
     /// Watch at this node alone
     #[arg(long, value_name = "HOST:PORT")]
     pub endpoint: Option<String>,
+    /// Find the highest rate of puts, beginning with --rate, at which no watch is interrupted and each
+    /// step's last change is heard by all within a second; then put twice as much for --duration
+    #[arg(long, conflicts_with = "catch_up")]
+    pub find_rate: bool,
+    /// How long each rate is tried
+    #[arg(long, value_name = "TIME", default_value = "5s", requires = "find_rate", value_parser = humantime::parse_duration)]
+    pub step: Duration,
+    /// Server processes on this machine whose memory is shared out over the watchers
+    #[arg(
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        requires = "find_rate"
+    )]
+    pub server_pid: Vec<u32>,
 }
 
 fn watchers(text: &str) -> Result<usize, String> {
