@@ -143,7 +143,7 @@ impl Shared {
         let heard = self.heard.iter().enumerate();
         let is_behind = |(number, heard): &(usize, &Heard)| {
             let written = self.written[self.key_of(*number)].load(Ordering::Relaxed);
-            heard.revision.load(Ordering::Relaxed) < written
+            heard.revision.load(Ordering::Acquire) < written
         };
         heard.filter(is_behind).count()
     }
@@ -448,10 +448,11 @@ async fn hear(number: usize, mut watcher: Watcher, shared: Arc<Shared>) -> Resul
                         delays.record(shared.wall.elapsed().saturating_sub(sent));
                     }
                 }
-                heard.revision.store(last, Ordering::Relaxed);
+                // In this order: whoever sees that all have heard of a revision has its events counted.
                 shared
                     .events
                     .fetch_add(events.len() as u64, Ordering::Relaxed);
+                heard.revision.store(last, Ordering::Release);
             }
             WatchEvent::Progress { revision } => {
                 last = last.max(revision);
