@@ -157,10 +157,10 @@ async fn only_as_many_revisions_are_kept_as_the_configuration_says() {
 fn tables_are_made_while_others_are_merged_however_few_cores_there_are() {
     let cluster = Cluster::start(1);
     let pid = cluster.nodes[0].process.as_ref().unwrap().id();
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let names = tasks.filter_map(|task| {
         let name = task.ok()?.path().join("comm");
-        std::fs::read_to_string(name).ok()
+        fs::read_to_string(name).ok()
     });
     let workers = names.filter(|name| name.trim() == "fjall:worker").count();
     assert!(workers >= 3, "{workers}");

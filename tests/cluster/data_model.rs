@@ -268,7 +268,7 @@ async fn one_watch_more_than_a_connection_may_have_is_refused_until_another_ends
     watchers.pop().unwrap().cancel();
     let node = &cluster.nodes[0];
     eventually("the end of a watch", || {
-        (node.metric("leasehold_watchers") <= 3.0).then_some(())
+        (node.metric("leasehold_watchers") <= 2.0).then_some(())
     });
     client.watch("k", soon()).await.unwrap();
 }

@@ -715,7 +715,7 @@ fn put(
     let kept = |ignored: bool| old.as_ref().filter(|_| ignored);
     let kv = KeyValue {
         key: put.key.clone(),
-        value: kept(put.ignore_value).map_or(put.value.clone(), |old| old.value.clone()),
+        value: kept(put.ignore_value).map_or_else(|| put.value.clone(), |old| old.value.clone()),
         create_revision: old.as_ref().map_or(revision, |old| old.create_revision),
         mod_revision: revision,
         version: old.as_ref().map_or(1, |old| old.version + 1),

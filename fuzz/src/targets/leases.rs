@@ -173,7 +173,7 @@ impl Leases {
             ttl_ms: lease.ttl_ms,
             restart_ms: lease
                 .checkpoint_ms
-                .unwrap_or(lease.ttl_ms.max(lease.promised_ms)),
+                .unwrap_or_else(|| lease.ttl_ms.max(lease.promised_ms)),
             is_checkpointed: lease.checkpoint_ms.is_some(),
             outlasts_ttl: lease.promised_ms > lease.ttl_ms,
             ending: None,
