@@ -5,7 +5,7 @@
 //! is due whether or not the one before it was answered. What each watcher hears is checked: a gap, a
 //! repetition or a wrong order is a failure of the run and no figure.
 //!
-//! With `--find-rate` the rate is looked for, see [`find`].
+//! With `--find-rate` the rate is looked for (`find.rs`).
 
 mod find;
 
