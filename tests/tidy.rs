@@ -244,27 +244,29 @@ fn features_are_chosen_on_mod_lines_only() {
     }
 }
 
-/// The table of client leases names tests that exist.
+/// The tables of what must hold name tests that exist.
 #[test]
-fn the_tests_that_hold_client_leases_are_there() {
+fn the_tests_that_hold_client_leases_and_the_data_model_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let table = fs::read_to_string(root.join("tests/leases.md")).unwrap();
     let mut sources = String::new();
     for folder in ["src", "tests"] {
         for file in rust_files(&root.join(folder)) {
             sources.push_str(&fs::read_to_string(file).unwrap());
         }
     }
-    let mut named = 0;
-    for line in table.lines().filter(|line| line.starts_with("| ")) {
-        let tests = line.rsplit('|').nth(1).unwrap_or_default();
-        for test in tests.split('`').skip(1).step_by(2) {
-            named += 1;
-            assert!(
-                sources.contains(&format!("fn {test}(")),
-                "there is no test {test}: {line}"
-            );
+    for (table, rows_min) in [("tests/leases.md", 60), ("tests/data_model.md", 80)] {
+        let text = fs::read_to_string(root.join(table)).unwrap();
+        let mut named = 0;
+        for line in text.lines().filter(|line| line.starts_with("| ")) {
+            let tests = line.rsplit('|').nth(1).unwrap_or_default();
+            for test in tests.split('`').skip(1).step_by(2) {
+                named += 1;
+                assert!(
+                    sources.contains(&format!("fn {test}(")),
+                    "{table}: there is no test {test}: {line}"
+                );
+            }
         }
+        assert!(named > rows_min, "{table}: {named}");
     }
-    assert!(named > 60, "{named}");
 }

@@ -113,6 +113,7 @@ impl OwnCluster {
             cert: files.certificate,
             key: files.key,
             timeout: Duration::from_secs(5),
+            exactly_once: false,
         };
         let mut nodes = Vec::new();
         for (number, addresses) in addresses.iter().enumerate() {

@@ -23,6 +23,7 @@ pub mod heading;
 pub mod history;
 pub mod leasehold;
 pub mod load;
+pub mod memory;
 pub mod pace;
 pub mod pacemaker;
 pub mod process;

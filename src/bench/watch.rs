@@ -5,10 +5,17 @@
 //! is due whether or not the one before it was answered. What each watcher hears is checked: a gap, a
 //! repetition or a wrong order is a failure of the run and no figure.
 
+//!
+//! With `--find-rate` the rate is looked for (`find.rs`).
+
+mod find;
+
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -92,6 +99,61 @@ struct Shared {
     /// Delays count.
     is_measured: bool,
     delays: [Mutex<Latencies>; SHARDS],
+    /// By key: the revision of its newest put that was answered.
+    written: Vec<AtomicI64>,
+    /// By watcher.
+    hearing: Vec<Hearing>,
+}
+
+/// What one watcher has heard.
+#[derive(Default)]
+struct Hearing {
+    /// Everything up to this revision.
+    revision: AtomicI64,
+    /// How often it was interrupted.
+    resumed: AtomicU32,
+}
+
+impl Shared {
+    fn new(arguments: &WatchLoadArgs) -> Arc<Self> {
+        Arc::new(Self {
+            wall: Wall::start(),
+            prefix: format!("bench-watch/{}/", std::process::id()),
+            events: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
+            is_measured: arguments.catch_up == 0,
+            delays: Default::default(),
+            written: (0..arguments.keys).map(|_| AtomicI64::new(0)).collect(),
+            hearing: (0..arguments.watchers)
+                .map(|_| Hearing::default())
+                .collect(),
+        })
+    }
+
+    /// The delays since this was asked last.
+    fn take_delays(&self) -> Latencies {
+        let mut all = Latencies::default();
+        for delays in &self.delays {
+            let mut delays = delays.lock().unwrap_or_else(PoisonError::into_inner);
+            all.add(&std::mem::take(&mut delays));
+        }
+        all
+    }
+
+    /// Which key a watcher watches. With one key for all, each hears everything.
+    fn key_of(&self, watcher: usize) -> usize {
+        watcher % self.written.len()
+    }
+
+    /// How many watchers have not heard of the newest put to their key.
+    fn behind(&self) -> usize {
+        let hearing = self.hearing.iter().enumerate();
+        let is_behind = |(number, hearing): &(usize, &Hearing)| {
+            let written = self.written[self.key_of(*number)].load(Ordering::Relaxed);
+            hearing.revision.load(Ordering::Acquire) < written
+        };
+        hearing.filter(is_behind).count()
+    }
 }
 
 /// Carries out `leasehold bench watch`.
@@ -122,6 +184,13 @@ pub fn run(
         runs: Vec::new(),
     };
     let ours = WatchedLeasehold::new(target, arguments.endpoint.clone());
+    if arguments.find_rate {
+        let mut found = runtime.block_on(find::find(arguments, &ours, progress))?;
+        found.heading.end();
+        find::print(&found, global.output, out)?;
+        out.flush()?;
+        return Ok(());
+    }
     let theirs = match arguments.peer.peer {
         None => None,
         Some(kind) => {
@@ -156,20 +225,14 @@ async fn measure<W: Watched>(
     progress: Progress,
 ) -> Result<Run, Failure> {
     let say = |what: &str| progress.say(&format!("{:>10} {what}", store.name()));
-    let shared = Arc::new(Shared {
-        wall: Wall::start(),
-        prefix: format!("bench-watch/{}/", std::process::id()),
-        events: AtomicU64::new(0),
-        resumed: AtomicU64::new(0),
-        is_measured: arguments.catch_up == 0,
-        delays: Default::default(),
-    });
+    let shared = Shared::new(arguments);
     let writer = store.connection(0).await?;
     let begin = || writer.write(Bytes::from(shared.prefix.clone()), Bytes::new());
     let mut start = begin().await? + 1;
     if arguments.catch_up > 0 {
         say(&format!("writing {} revisions", arguments.catch_up));
-        write(&writer, arguments, &shared, Count::Puts(arguments.catch_up)).await?;
+        let count = Count::Puts(arguments.catch_up);
+        write(&writer, arguments, &shared, count, None).await?;
         write_last(&writer, arguments, &shared).await?;
     }
     let mut connections = Vec::new();
@@ -188,7 +251,8 @@ async fn measure<W: Watched>(
     } else {
         let began = shared.wall.elapsed();
         say(&format!("{} puts a second", arguments.rate));
-        let written = write(&writer, arguments, &shared, Count::For(arguments.duration)).await?;
+        let count = Count::For(arguments.duration, arguments.rate);
+        let written = write(&writer, arguments, &shared, count, None).await?;
         write_last(&writer, arguments, &shared).await?;
         (began, written)
     };
@@ -197,10 +261,7 @@ async fn measure<W: Watched>(
     finish(watching).await?;
     let took = shared.wall.elapsed().saturating_sub(began).as_secs_f64();
     let events = shared.events.load(Ordering::Relaxed);
-    let mut delays = Latencies::default();
-    for shard in &shared.delays {
-        delays.add(&shard.lock().unwrap_or_else(PoisonError::into_inner));
-    }
+    let delays = shared.take_delays();
     let micros = |share| delays.at(share).as_secs_f64() * 1e6;
     let run = Run {
         store: store.name(),
@@ -225,8 +286,10 @@ async fn measure<W: Watched>(
 /// How much is written.
 #[derive(Clone, Copy)]
 enum Count {
+    /// So many, as fast as they go.
     Puts(u64),
-    For(Duration),
+    /// For so long, at so many a second.
+    For(Duration, u64),
 }
 
 #[derive(Default)]
@@ -235,13 +298,14 @@ struct Written {
     failed: u64,
 }
 
-/// Puts at the rate that was asked for, or, of what is only there to be caught up with, as fast as
-/// they go.
+/// Puts, in an open loop where a rate is given. Ends early once watchers have been interrupted more
+/// often than `resumed_max`.
 async fn write<C: WatchedConnection>(
     connection: &C,
     arguments: &WatchLoadArgs,
     shared: &Arc<Shared>,
     count: Count,
+    resumed_max: Option<u64>,
 ) -> Result<Written, Failure> {
     let began = shared.wall.elapsed();
     let mut written = Written::default();
@@ -253,11 +317,14 @@ async fn write<C: WatchedConnection>(
     };
     loop {
         let elapsed = shared.wall.elapsed().saturating_sub(began);
+        if resumed_max.is_some_and(|most| shared.resumed.load(Ordering::Relaxed) > most) {
+            break;
+        }
         match count {
             Count::Puts(most) if number >= most => break,
-            Count::For(duration) if elapsed >= duration => break,
-            Count::For(_) => {
-                let due = Duration::from_secs_f64(number as f64 / arguments.rate as f64);
+            Count::For(duration, _) if elapsed >= duration => break,
+            Count::For(_, rate) => {
+                let due = Duration::from_secs_f64(number as f64 / rate as f64);
                 if due > elapsed {
                     tokio::time::sleep(due - elapsed).await;
                 }
@@ -270,12 +337,15 @@ async fn write<C: WatchedConnection>(
         while let Some(put) = puts.try_join_next() {
             note(put);
         }
-        let key = key(shared, number % arguments.keys as u64);
+        let place = (number % arguments.keys as u64) as usize;
+        let key = key(shared, place);
         let (connection, shared) = (connection.clone(), Arc::clone(shared));
         let bytes = arguments.value_size.max(STAMP_BYTES);
         puts.spawn(async move {
             let sent = shared.wall.elapsed().as_nanos() as u64;
-            connection.write(key, value(bytes, sent)).await
+            let revision = connection.write(key, value(bytes, sent)).await?;
+            shared.written[place].fetch_max(revision, Ordering::Relaxed);
+            Ok(revision)
         });
         number += 1;
     }
@@ -288,7 +358,7 @@ async fn write<C: WatchedConnection>(
     Ok(written)
 }
 
-fn key(shared: &Shared, number: u64) -> Bytes {
+fn key(shared: &Shared, number: usize) -> Bytes {
     Bytes::from(format!("{}{number}", shared.prefix))
 }
 
@@ -305,7 +375,7 @@ async fn write_last<C: WatchedConnection>(
     shared: &Arc<Shared>,
 ) -> Result<(), Failure> {
     let mut puts = JoinSet::new();
-    for number in 0..arguments.keys as u64 {
+    for number in 0..arguments.keys {
         while puts.len() >= PUTS_MAX {
             written(puts.join_next().await)?;
         }
@@ -329,6 +399,8 @@ fn written(
 }
 
 type Watching = JoinSet<Result<(), Failure>>;
+/// A watch that was asked for, and whose it is.
+type Opening<L> = JoinSet<(usize, Result<L, Failure>)>;
 
 async fn watch_all<C: WatchedConnection>(
     arguments: &WatchLoadArgs,
@@ -337,15 +409,14 @@ async fn watch_all<C: WatchedConnection>(
     shared: &Arc<Shared>,
 ) -> Result<Watching, Failure> {
     let mut watching = JoinSet::new();
-    let mut opening: JoinSet<Result<C::Listener, Failure>> = JoinSet::new();
+    let mut opening: Opening<C::Listener> = JoinSet::new();
     for (number, connection) in (0..arguments.watchers).zip(connections.iter().cycle()) {
-        // With one key for all, each hears everything.
-        let key = key(shared, (number % arguments.keys) as u64);
+        let key = key(shared, shared.key_of(number));
         let connection = connection.clone();
         while opening.len() >= OPENING_MAX {
             take(&mut opening, &mut watching, shared).await?;
         }
-        opening.spawn(async move { connection.watch(key, start).await });
+        opening.spawn(async move { (number, connection.watch(key, start).await) });
     }
     while !opening.is_empty() {
         take(&mut opening, &mut watching, shared).await?;
@@ -354,13 +425,12 @@ async fn watch_all<C: WatchedConnection>(
 }
 
 async fn take<L: Listener>(
-    opening: &mut JoinSet<Result<L, Failure>>,
+    opening: &mut Opening<L>,
     watching: &mut Watching,
     shared: &Arc<Shared>,
 ) -> Result<(), Failure> {
     match opening.join_next().await {
-        Some(Ok(listener)) => {
-            let number = watching.len();
+        Some(Ok((number, listener))) => {
             watching.spawn(hear(listener?, number, Arc::clone(shared)));
             Ok(())
         }
@@ -374,11 +444,13 @@ async fn hear<L: Listener>(
     number: usize,
     shared: Arc<Shared>,
 ) -> Result<(), Failure> {
+    let hearing = &shared.hearing[number];
     let (mut last, mut version) = (0, 0);
     loop {
         let (revision, changes) = match listener.hear().await? {
             Heard::Changes { revision, changes } => (revision, changes),
             Heard::Resumed => {
+                hearing.resumed.fetch_add(1, Ordering::Relaxed);
                 shared.resumed.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
@@ -391,7 +463,7 @@ async fn hear<L: Listener>(
         }
         last = revision;
         let count = changes.len() as u64;
-        shared.events.fetch_add(count, Ordering::Relaxed);
+        let mut is_last = false;
         for change in changes {
             // Of one key each version follows the one before.
             if version > 0 && change.version != version + 1 {
@@ -406,7 +478,7 @@ async fn hear<L: Listener>(
                 .first_chunk()
                 .map(|stamp| u64::from_le_bytes(*stamp))
             {
-                Some(LAST) => return Ok(()),
+                Some(LAST) => is_last = true,
                 Some(stamp) if shared.is_measured => {
                     let delay = shared
                         .wall
@@ -418,6 +490,12 @@ async fn hear<L: Listener>(
                 }
                 _ => {}
             }
+        }
+        // In this order: whoever sees that all have heard of a revision has its events counted.
+        shared.events.fetch_add(count, Ordering::Relaxed);
+        hearing.revision.store(last, Ordering::Release);
+        if is_last {
+            return Ok(());
         }
     }
 }

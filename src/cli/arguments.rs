@@ -91,6 +91,10 @@ pub struct GlobalArgs {
         default_value = "simple"
     )]
     pub output: Format,
+    /// Repeat a write whose outcome is unknown until it is known, and have it applied once. Opens a
+    /// session first, which is a second entry in the log
+    #[arg(long, global = true)]
+    pub exactly_once: bool,
     /// Show keys and values as hexadecimal escapes
     #[arg(long, global = true)]
     pub hex: bool,

@@ -71,6 +71,8 @@ pub struct Target {
     pub key: PathBuf,
     /// How long a request may take.
     pub timeout: Duration,
+    /// Writes have a session, and are repeated in it.
+    pub exactly_once: bool,
 }
 
 /// What besides arguments decides whom to talk to.
@@ -148,6 +150,7 @@ impl Target {
                 "LEASEHOLD_KEY",
             )?,
             timeout: global.timeout,
+            exactly_once: global.exactly_once,
         })
     }
 }

@@ -36,9 +36,9 @@ impl Connector for Sdk {
             .with_timeout(target.timeout)
             .with_connect_timeout(target.timeout)
             .with_client_name("leasehold-cli")
-            // A session for one write would outlive the process, and cost a second write. Whoever
-            // types sees an unknown outcome as exit code 4.
-            .with_exactly_once(false);
+            // A session for one write costs a second one, and outlives the process by an hour. Who
+            // has not asked for it sees an unknown outcome as exit code 4.
+            .with_exactly_once(target.exactly_once);
         let client = Client::connect(target.endpoints.iter().cloned(), Some(options)).await?;
         Ok(SdkConnection { client })
     }

@@ -237,6 +237,12 @@ fn while_dev_runs_no_flag_is_needed() {
     let target = Target::find(&global(""), &dev()).unwrap();
     assert_eq!(target.endpoints, ["127.0.0.1:7400", "127.0.0.1:7410"]);
     assert_eq!(target.cert, std::path::Path::new("/dev/dev.pem"));
+    assert!(
+        !target.exactly_once,
+        "a session is opened for who asks for it"
+    );
+    let once = Target::find(&global("--exactly-once"), &dev()).unwrap();
+    assert!(once.exactly_once);
     let one = Target::find(&global("--endpoints 127.0.0.1:7410"), &dev()).unwrap();
     assert_eq!(one.endpoints, ["127.0.0.1:7410"]);
     assert_eq!(one.key, std::path::Path::new("/dev/dev.key"));

@@ -60,15 +60,17 @@ pub(super) async fn run(
                     run_for(event, program, rest).await?;
                 }
             }
-            (WatchEvent::Resumed { from, cause }, _) => {
-                note(&format!("{cause}: resumed from revision {from}"));
-            }
-            (WatchEvent::Restarted { cause }, _) => {
-                note(&format!("{cause}: the initial state begins anew"));
-                print::watched(out, view, &event)?;
-            }
             (_, [_, ..]) => {}
             _ => print::watched(out, view, &event)?,
+        }
+        match &event {
+            WatchEvent::Resumed { from, cause } => {
+                note(&format!("{cause}: resumed from revision {from}"));
+            }
+            WatchEvent::Restarted { cause } => {
+                note(&format!("{cause}: the initial state begins anew"));
+            }
+            _ => {}
         }
         out.flush()?;
     }
@@ -128,3 +130,6 @@ fn note(text: &str) {
     // If standard error is gone there is nobody left to tell.
     let _ = writeln!(anstream::stderr(), "{text}");
 }
+
+#[cfg(test)]
+mod tests;

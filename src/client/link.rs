@@ -5,7 +5,8 @@
 //!
 //! A node that has died does not say so. So while requests wait, the packets of the connection
 //! are watched: if ours go out and nothing at all comes back, the link is given up for lost, and
-//! requests that may be sent again are told at once instead of at their deadline.
+//! requests that may be sent again are told at once instead of at their deadline. While there are
+//! watches the same is done, with more patience: nobody waits for an answer.
 
 mod lane;
 mod watches;
@@ -52,10 +53,14 @@ pub(super) use watches::WatchStream;
 
 /// A value from here on is large, and travels beside the small ones.
 const LARGE_BYTES: usize = 32 << 10;
-/// How often a link with waiting requests is looked at.
+/// How often a link with waiting requests, or watches, is looked at.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// After so many looks in which packets went out and none came in, the link is given up.
 const SILENT_LOOKS_MAX: u32 = 2;
+/// How long packets that went out may bring none in before watches, of which nobody waits for an
+/// answer, go on elsewhere. While nothing else goes out, what keeps the connection alive does, every
+/// other second.
+const WATCH_SILENCE: Duration = Duration::from_secs(1);
 
 /// Why a request got no reply from this link.
 #[derive(Clone, Debug)]
@@ -127,14 +132,15 @@ impl Link {
         let small = lane(first);
         let large = lane(second);
         let lanes = || [Arc::clone(&small), Arc::clone(&large)];
+        let watches = Arc::<watches::Expected>::default();
         tasks.spawn(watch(
             connection.clone(),
             lanes(),
+            Arc::clone(&watches),
             Arc::clone(&signals),
             Arc::clone(&suspect),
         ));
         tasks.spawn(keep_deadlines(lanes(), signals));
-        let watches = Arc::<watches::Expected>::default();
         tasks.spawn(watches::accept(connection.clone(), Arc::clone(&watches)));
         Arc::new(Self {
             connection,
@@ -332,26 +338,38 @@ fn op_weight(op: &TxnOp) -> Option<usize> {
     }
 }
 
-/// Watches the packets while requests wait.
+/// Looks at the packets while requests wait, or there are watches.
 async fn watch(
     connection: Connection,
     lanes: [Arc<Lane>; 2],
+    watches: Arc<watches::Expected>,
     signals: Arc<Signals>,
     suspect: Arc<AtomicBool>,
 ) {
+    let is_waiting = || lanes.iter().any(|lane| lane.waiting() > 0);
     let mut silent_looks = 0;
+    // Since the look that saw packets go out, if none have come in after that.
+    let mut silent_for: Option<Duration> = None;
     let mut before = connection.datagrams();
     loop {
-        if lanes.iter().all(|lane| lane.waiting() == 0) {
+        if !is_waiting() && !watches.are_open() {
+            // A watch is asked for by a request.
             signals.busy.notified().await;
             before = connection.datagrams();
+            silent_for = None;
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
         let now = connection.datagrams();
+        let is_sent = now.sent > before.sent;
         if now.received > before.received {
             silent_looks = 0;
-        } else if now.sent > before.sent {
-            silent_looks += 1;
+            silent_for = None;
+        } else {
+            silent_looks += u32::from(is_sent && is_waiting());
+            silent_for = match silent_for {
+                None => is_sent.then_some(Duration::ZERO),
+                Some(silent) => Some(silent + WATCH_INTERVAL),
+            };
         }
         before = now;
         if silent_looks >= SILENT_LOOKS_MAX {
@@ -360,6 +378,10 @@ async fn watch(
                 lane.give_up_movable();
             }
             silent_looks = 0;
+        }
+        if silent_for >= Some(WATCH_SILENCE) {
+            suspect.store(true, Ordering::Relaxed);
+            watches.end_silent();
         }
     }
 }

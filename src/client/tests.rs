@@ -1,4 +1,5 @@
 mod leases;
+mod watch;
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -13,18 +14,23 @@ use bytes::BytesMut;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::api::CompactionRequest;
 use crate::api::Consistency;
+use crate::api::DeleteRangeRequest;
 use crate::api::DeleteRangeResponse;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::KeyRange;
 use crate::api::KeyValue;
+use crate::api::LeaseGrantRequest;
 use crate::api::LeaseGrantResponse;
 use crate::api::LeaseKept;
 use crate::api::LeaseListResponse;
+use crate::api::LeaseRef;
 use crate::api::LeaseRevokeResponse;
 use crate::api::MemberInfo;
 use crate::api::Outcome;
+use crate::api::PutRequest;
 use crate::api::PutResponse;
 use crate::api::RangeResponse;
 use crate::api::Request;
@@ -32,6 +38,7 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::StatusResponse;
+use crate::api::TxnRequest;
 use crate::api::TxnResponse;
 use crate::client::Client;
 use crate::client::ConnectOptions;
@@ -706,6 +713,54 @@ fn a_write_without_number_that_was_cut_off_is_unknown_and_not_sent_again() {
         assert_eq!(error.outcome, Outcome::Unknown);
         assert_eq!(node.methods(), ["put"]);
         assert_eq!(node.calls()[0].call.session, None);
+    });
+}
+
+#[test]
+fn no_write_without_number_is_sent_again_once_its_outcome_is_unknown() {
+    run(async {
+        let authority = Authority::new();
+        let lease = LeaseRef::id(9);
+        let put = PutRequest {
+            key: "k".into(),
+            ..PutRequest::default()
+        };
+        let grant = LeaseGrantRequest {
+            ttl_ms: 1000,
+            ..LeaseGrantRequest::default()
+        };
+        let delete = DeleteRangeRequest {
+            key: "k".into(),
+            ..DeleteRangeRequest::default()
+        };
+        let writes = [
+            Request::Put(put.clone()),
+            Request::DeleteRange(delete),
+            Request::Txn(TxnRequest::create("k", "v")),
+            Request::Compact(CompactionRequest::at(3)),
+            Request::LeaseGrant(grant.clone()),
+            Request::LeaseRevoke(lease),
+            Request::LeaseUpdateTtl {
+                lease,
+                ttl_ms: 2000,
+            },
+            Request::PutWithNewLease(grant, put),
+        ];
+        type Say = fn() -> Reaction;
+        let cut: Say = || Reaction::Cut;
+        let moved: Say = || reply(Err(Error::unknown(ErrorKind::LeaderChanged, "moved")));
+        for request in writes {
+            assert!(request.is_write(), "{request:?}");
+            for say in [cut, moved] {
+                let node = fake(&authority, "n1", move |_, _| say());
+                let options = options(&authority).with_exactly_once(false);
+                let client = connect_with(&[&node], options).await;
+                let asked = client.call(request.clone(), Consistency::default()).await;
+                assert_eq!(asked.unwrap_err().outcome, Outcome::Unknown);
+                assert_eq!(node.methods(), [request.method()]);
+                assert_eq!(node.calls()[0].call.session, None);
+            }
+        }
     });
 }
 

@@ -147,6 +147,13 @@ impl WatchOptions {
         self.timeout = Some(timeout);
         self
     }
+
+    /// What is asked of a node, for tests of those who choose it.
+    #[cfg(test)]
+    #[allow(dead_code, reason = "the command line alone is tested by it")]
+    pub(crate) fn request(&self) -> &WatchRequest {
+        &self.request
+    }
 }
 
 /// What a watch tells.
@@ -314,6 +321,21 @@ impl Watcher {
 
     /// Ends the watch. What was told before and not given out is dropped.
     pub fn cancel(self) {}
+
+    /// One that tells this and then ends, for tests of those who listen.
+    #[cfg(test)]
+    #[allow(dead_code, reason = "the command line alone is tested by it")]
+    pub(crate) fn telling(items: impl IntoIterator<Item = Item>) -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        for item in items {
+            let _ = sender.send(Waiting { item, _room: None });
+        }
+        Self {
+            events,
+            place: Arc::default(),
+            is_over: false,
+        }
+    }
 }
 
 /// The task of a watch.
@@ -356,7 +378,10 @@ enum End {
 
 impl Client {
     /// Watches a key, or a range of keys: every change, once, in order, all changes of a revision
-    /// together. Any node serves watches; a follower tells a change when it has applied it.
+    /// together. Any node serves watches; a follower tells a change when it has applied it. One that
+    /// knows no leader for longer than elections take (three seconds unless they are set to take
+    /// longer) ends its watches, and they go on at another node; so do those of a node that falls
+    /// silent.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]; [`ErrorKind::Compacted`] if the start is not left, with the
@@ -653,7 +678,9 @@ impl Task {
                     }
                     (ErrorKind::Compacted { .. }, _) if self.is_listing => End::Broken(error),
                     // Another node may do, and goes on after what was told here.
-                    (ErrorKind::Unavailable | ErrorKind::Corrupt, _) => End::Broken(error),
+                    (ErrorKind::NoLeader | ErrorKind::Unavailable | ErrorKind::Corrupt, _) => {
+                        End::Broken(error)
+                    }
                     _ => End::Over(error),
                 });
             }

@@ -62,3 +62,8 @@ pub use record::{key_value, record_of};
 pub use scan::{Chunk, Scan, ScanBudget};
 pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View, overlaid};
 pub use txn::read_txn;
+
+/// The format of everything that is stored: keyspaces, keys and records. Raised whenever what an older
+/// version stored no longer means the same, or is no longer where this version looks for it; a test
+/// pins it together with the hash of a state that has something of everything.
+pub const STATE_FORMAT: u32 = 2;

@@ -100,6 +100,7 @@ impl Sinks for Hands {
 
     fn status_changed(&mut self, before: &Status, now: &Status) {
         if before.leader != now.leader {
+            self.watches.leader(now.leader.is_some());
             let term = now.term;
             match now.leader {
                 Some(leader) => {

@@ -157,6 +157,12 @@ impl FrameSender {
         // Fails only if the stream is already over, which is what was wanted.
         let _ = self.stream.finish();
     }
+
+    /// Waits, once it is finished, until the other side has everything.
+    #[cfg(test)]
+    pub(crate) async fn arrived(&mut self) {
+        let _ = self.stream.stopped().await;
+    }
 }
 
 impl fmt::Debug for FrameSender {

@@ -252,6 +252,32 @@ fn another_clusters_data_directory_is_refused() {
 }
 
 #[test]
+fn a_state_of_another_format_is_refused_and_left_to_the_release_that_wrote_it() {
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.cli(&["put", "k", "v"]).0, 0);
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    let format = cluster.nodes[0].data_dir.join("state/format");
+    let ours = fs::read_to_string(&format).unwrap();
+    for (other, which) in [
+        ("leasehold state 1\n", "state format 1"),
+        ("leasehold state 99\n", "state format 99"),
+    ] {
+        fs::write(&format, other).unwrap();
+        let before = cluster.nodes[0].log_text().len();
+        let said = refused_start(&mut cluster, 0).split_off(before);
+        assert!(said.contains(which), "{said}");
+        assert!(said.contains("release that wrote it"), "{said}");
+        let aside = cluster.nodes[0].data_dir.join("state.damaged-1");
+        assert!(!aside.exists(), "nothing was moved");
+    }
+    fs::write(&format, ours).unwrap();
+    cluster.nodes[0].start();
+    cluster.wait_for_lease();
+    let (code, found, _) = cluster.cli(&["get", "k", "--print-value-only"]);
+    assert_eq!((code, found.trim()), (0, "v"));
+}
+
+#[test]
 fn a_corrupt_data_directory_is_noticed() {
     let mut cluster = Cluster::start(1);
     assert_eq!(cluster.cli(&["put", "k", "v"]).0, 0);

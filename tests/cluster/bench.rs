@@ -207,3 +207,47 @@ fn a_cluster_that_runs_already_is_asked_to_hand_over_and_nothing_worse() {
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("a cluster that runs already"), "{stderr}");
 }
+
+#[test]
+fn the_rate_that_watchers_keep_up_with_is_found_and_twice_as_much_leaves_no_gap() {
+    let cluster = Cluster::start(1);
+    let pid = cluster.nodes[0].process.as_ref().unwrap().id().to_string();
+    let words = "bench watch --watchers 40 --connections 2 --keys 4 --find-rate --rate 3000 \
+                 --step 200ms --duration 300ms -o json --server-pid";
+    let mut words: Vec<&str> = words.split_whitespace().collect();
+    words.push(&pid);
+    let (code, stdout, stderr) = cluster.cli(&words);
+    if code != 0 {
+        // Of a machine that has no time at all that is the right answer.
+        assert!(stderr.contains("not even one put a second"), "{stderr}");
+        return;
+    }
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    let sustained = &found["sustained"];
+    assert_eq!(found["sustained_rate"], sustained["rate"]);
+    assert_eq!(sustained["verdict"], "sustained");
+    assert_eq!(
+        (&sustained["resumed"], &sustained["watchers_late"]),
+        (&0.into(), &0.into())
+    );
+    let steps = found["steps"].as_array().unwrap();
+    assert!(steps.iter().any(|step| step == sustained));
+    assert!(stderr.lines().count() >= steps.len(), "{stderr}");
+    let rate = |step: &Value| step["rate"].as_u64().unwrap();
+    let twice = &found["twice"];
+    assert_eq!(rate(twice), 2 * rate(sustained));
+    // Ten watch each key, so every put is heard ten times.
+    for step in steps.iter().chain([twice]) {
+        let (puts, events) = (step["puts"].as_u64(), step["events"].as_u64());
+        let failed = step["puts_failed"].as_u64();
+        assert!(events >= puts.map(|puts| 10 * puts), "{step}");
+        assert!(
+            failed > Some(0) || events == puts.map(|puts| 10 * puts),
+            "{step}"
+        );
+    }
+    assert!(sustained["p99_us"].as_f64() >= sustained["p50_us"].as_f64());
+    assert!(found["server_bytes_watched"].as_u64() > Some(0));
+    let (code, _, stderr) = cluster.cli(&["bench", "watch", "--find-rate", "--catch-up", "5"]);
+    assert_eq!(code, 2, "{stderr}");
+}

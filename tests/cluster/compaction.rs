@@ -150,3 +150,18 @@ async fn only_as_many_revisions_are_kept_as_the_configuration_says() {
     let compact_revision = last - 5;
     assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
 }
+
+/// The storage engine merges tables and makes new ones on threads of its own. On one thread writes
+/// would wait for every merge; on two, one would turn around while the other merges.
+#[test]
+fn tables_are_made_while_others_are_merged_however_few_cores_there_are() {
+    let cluster = Cluster::start(1);
+    let pid = cluster.nodes[0].process.as_ref().unwrap().id();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let names = tasks.filter_map(|task| {
+        let name = task.ok()?.path().join("comm");
+        fs::read_to_string(name).ok()
+    });
+    let workers = names.filter(|name| name.trim() == "fjall:worker").count();
+    assert!(workers >= 3, "{workers}");
+}

@@ -166,6 +166,22 @@ impl Node {
         }
     }
 
+    /// Takes the processor away from the process: to the others it is as if cut off.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Gives the processor back.
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.process.as_ref().expect("it runs").id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(sent.success(), "{} takes no {signal}", self.name);
+    }
+
     /// Asks the process to stop and returns its exit code.
     pub(crate) fn stop(&mut self) -> i32 {
         let mut child = self.process.take().expect("it runs");

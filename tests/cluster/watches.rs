@@ -24,6 +24,7 @@ use leasehold::api::TxnOp;
 use leasehold::api::TxnRequest;
 use leasehold::api::WatchMessage;
 use leasehold::api::WatchRequest;
+use leasehold::bench::verify::proxy::Wires;
 use leasehold::client::Client;
 use leasehold::client::GetOptions;
 use leasehold::client::WatchEvent;
@@ -322,6 +323,77 @@ async fn history(client: &Client) -> BTreeMap<i64, Vec<Bytes>> {
     }
 }
 
+/// A follower that hears of nothing any more would leave its watches silent without a word. It ends
+/// them: those that may go elsewhere hear of everything at another node, and those that may not go on
+/// when it has a leader again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_at_a_node_that_is_cut_off_from_its_leader_goes_on_at_another() {
+    let mut cluster = Cluster::prepare(3);
+    let peers: Vec<_> = cluster.nodes.iter().map(|node| node.peer).collect();
+    let wires = Wires::start(&peers).unwrap();
+    for (from, node) in cluster.nodes.iter().enumerate() {
+        let mut text = std::fs::read_to_string(&node.config).unwrap();
+        for (to, other) in cluster.nodes.iter().enumerate() {
+            if let Some(wire) = wires.address(from, to) {
+                let direct = format!("{}={}", other.name, other.peer);
+                text = text.replace(&direct, &format!("{}={wire}", other.name));
+            }
+        }
+        std::fs::write(&node.config, text).unwrap();
+    }
+    cluster.start_all();
+    let leader = cluster.wait_for_lease();
+    let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let address = |node: usize| cluster.nodes[node].client.to_string();
+    let connect = |nodes: &[usize]| {
+        let endpoints: Vec<String> = nodes.iter().map(|node| address(*node)).collect();
+        Client::connect(endpoints, Some(cluster.options()))
+    };
+    let writer = connect(&[leader, third]).await.unwrap();
+    let start = writer.put("w/", "", None).await.unwrap().header.revision;
+    let options = || WatchOptions::new().with_prefix().with_start_revision(start);
+    let mut free = loop {
+        let client = connect(&[follower, leader, third]).await.unwrap();
+        let free = client.watch("w/", Some(options())).await.unwrap();
+        if cluster.nodes[follower].metric("leasehold_watchers") == 1.0 {
+            break free;
+        }
+    };
+    let bound = connect(&[follower]).await.unwrap();
+    let here = options().with_endpoint(address(follower));
+    let mut bound = bound.watch("w/", Some(here)).await.unwrap();
+    for watcher in [&mut free, &mut bound] {
+        assert_eq!(until(watcher, "w/").await, [format!("{start} w/=")]);
+    }
+    wires.cut(follower, true);
+    for number in 0..20 {
+        writer.put(format!("w/{number}"), "", None).await.unwrap();
+    }
+    let heard_without = async |watcher: &mut Watcher| {
+        let (mut heard, mut causes) = (Vec::new(), Vec::new());
+        while heard.len() < 20 {
+            match next(watcher).await {
+                WatchEvent::Events { revision, .. } => heard.push(revision),
+                WatchEvent::Resumed { cause, .. } => causes.push(cause.kind),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(heard.into_iter().eq(start + 1..=start + 20));
+        causes
+    };
+    assert_eq!(heard_without(&mut free).await, [ErrorKind::NoLeader]);
+    let series = "leasehold_watch_cancels_total{reason=\"no_leader\"}";
+    assert!(cluster.nodes[follower].metric(series) >= 2.0);
+    let refused = connect(&[follower]).await.unwrap();
+    let soon = options().with_timeout(Duration::from_secs(2));
+    let refused = refused.watch("w/", Some(soon)).await.unwrap_err();
+    // Or, where its last attempt took too long, that no node opened it in time.
+    let expected = [ErrorKind::NoLeader, ErrorKind::DeadlineExceeded];
+    assert!(expected.contains(&refused.kind), "{refused}");
+    wires.cut(follower, false);
+    assert_eq!(heard_without(&mut bound).await, [ErrorKind::NoLeader]);
+}
+
 /// The SDK's reader stands still: the stream is given up, and goes on from where it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_stands_still_resumes_without_a_gap() {
@@ -359,7 +431,7 @@ async fn a_reader_that_stands_still_resumes_without_a_gap() {
 }
 
 /// A client that speaks the protocol and reads only what it wants to.
-struct Raw {
+pub(crate) struct Raw {
     connection: Connection,
     stream: FrameStream,
     next_id: u64,
@@ -367,7 +439,7 @@ struct Raw {
 }
 
 impl Raw {
-    async fn connect(cluster: &Cluster) -> Self {
+    pub(crate) async fn connect(cluster: &Cluster) -> Self {
         let file = |name: &str| cluster.pki.path.join(name);
         let paths = TlsPaths {
             certificate: file("tester.pem"),
@@ -403,7 +475,7 @@ impl Raw {
         }
     }
 
-    async fn ask(&mut self, request: Request) -> Result<ResponseBody, ErrorKind> {
+    pub(crate) async fn ask(&mut self, request: Request) -> Result<ResponseBody, ErrorKind> {
         let frame = ClientFrame {
             request_id: self.next_id,
             call: Call {

@@ -93,6 +93,22 @@ replays! {
     command_line
 }
 
+/// What a fuzzer begins with: bytes that nobody chose.
+#[test]
+fn programs_of_random_bytes_do_what_the_model_does() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..300 {
+        let mut data = Vec::with_capacity(600);
+        while data.len() < 600 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            data.extend_from_slice(&state.to_le_bytes());
+        }
+        targets::kv::kv_model(&data);
+    }
+}
+
 #[test]
 fn seeds_are_what_the_formats_of_today_make_them() {
     let update = std::env::var_os("UPDATE_SEEDS").is_some();

@@ -606,6 +606,17 @@ fn state_machine() -> Vec<Seed> {
     const SCAN: &[u8] = &[13, 0, 4, 0, 0, 0, 0];
     const STEP: &[u8] = &[13, 1, 2];
     const FORGET: &[u8] = &[8, 1, 0, 0, 5];
+    // A lease of seven milliseconds with an id by its entry, and no name.
+    const GRANT: &[u8] = &[0, 3, 0, 6, 0, 7, 0, 0, 0, 3];
+    // The key `a` on the first lease that there is.
+    const ATTACH: &[u8] = &[0, 3, 0, 4, 0, 0x05, 1, b'l', 0, 0, 2, 2];
+    const REVOKE: &[u8] = &[0, 3, 0, 6, 3, 2];
+    const UPDATE_TTL: &[u8] = &[0, 3, 0, 6, 4, 2, 3];
+    const PUT_WITH_LEASE: &[u8] = &[0, 3, 0, 6, 5, 5, 0, 2, 2, 3, 0, 1, b'n', 0x09, 1];
+    // The first lease that there is, by whoever leads, and by whoever does not lead any more.
+    const EXPIRE: &[u8] = &[14, 0, 0, 2];
+    const DEPOSED: &[u8] = &[14, 0x80, 0, 2];
+    const MARK: &[u8] = &[14, 2, 0, 2, 0, 5];
     vec![
         seed(
             "kv_model",
@@ -627,6 +638,27 @@ fn state_machine() -> Vec<Seed> {
             "reads",
             [
                 PUT, DELETE, PUT, OTHER, READ_PAST, SCAN, STEP, PUT, STEP, STEP,
+            ]
+            .concat(),
+        ),
+        seed(
+            "kv_model",
+            "leases",
+            [
+                GRANT,
+                ATTACH,
+                PUT,
+                ATTACH,
+                COMPARE,
+                EXPIRE,
+                GRANT,
+                ATTACH,
+                DEPOSED,
+                REVOKE,
+                PUT_WITH_LEASE,
+                UPDATE_TTL,
+                MARK,
+                READ,
             ]
             .concat(),
         ),

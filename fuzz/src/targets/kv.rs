@@ -14,10 +14,14 @@ use leasehold::api::DeleteRangeResponse;
 use leasehold::api::ErrorKind;
 use leasehold::api::KeyRange;
 use leasehold::api::KeyValue;
+use leasehold::api::LeaseRef;
+use leasehold::api::LeaseRevokeResponse;
+use leasehold::api::LeaseTarget;
 use leasehold::api::Limits;
 use leasehold::api::Outcome;
 use leasehold::api::PutRequest;
 use leasehold::api::PutResponse;
+use leasehold::api::PutWithNewLeaseResponse;
 use leasehold::api::RangeRequest;
 use leasehold::api::RangeResponse;
 use leasehold::api::ResponseBody;
@@ -29,6 +33,7 @@ use leasehold::api::TxnResponse;
 use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::CompactionBudget;
+use leasehold::kv::LeaseGrant;
 use leasehold::kv::MemStore;
 use leasehold::kv::OUTSTANDING_MAX;
 use leasehold::kv::Operation;
@@ -40,9 +45,10 @@ use leasehold::types::ClusterId;
 use leasehold::types::LogId;
 use leasehold::types::LogIndex;
 use leasehold::types::SessionId;
-use leasehold::types::Term;
 
 use super::draw::Draw;
+use super::leases;
+use super::leases::Leases;
 use super::meter;
 use super::ranges;
 use super::ranges::Held;
@@ -93,11 +99,12 @@ pub fn commands(data: &[u8]) {
 }
 
 fn entry(index: u64) -> LogId {
-    LogId::new(LogIndex(index), Term(1))
+    LogId::new(LogIndex(index), leases::TERM)
 }
 
-/// Programs of clients with sessions, retries and forgotten sessions, on a store in memory and on
-/// one that is written in batches, against maps that know nothing of either.
+/// Programs of clients with sessions, retries, forgotten sessions and leases, and of leaders that end
+/// leases, on a store in memory and on one that is written in batches, against maps that know nothing
+/// of either.
 pub fn kv_model(data: &[u8]) {
     let mut draw = Draw::new(data);
     let mut world = World::default();
@@ -153,7 +160,7 @@ impl World {
             0..=6 => {
                 let command = Command::Write {
                     session: self.session(draw),
-                    operation: operation(draw, self.model.revision()),
+                    operation: operation(draw, &self.model),
                 };
                 self.run(&command);
             }
@@ -182,6 +189,10 @@ impl World {
                 sweep(&mut self.store, usize::from(draw.byte() % 4), 1);
             }
             13 => self.scan(draw),
+            14 => {
+                let command = self.model.leases.draw_decision(draw);
+                self.run(&command);
+            }
             _ => self.read(draw),
         }
     }
@@ -229,11 +240,13 @@ impl World {
         if let Some((command, _)) = command {
             self.model.expect(self.index, command, &reply);
         }
+        self.model.leases.hear(&reply.leases);
         let progress = kv::progress(&self.store).expect("memory does not fail");
         assert_eq!(progress.applied, id);
         assert_eq!(progress.revision, self.model.revision());
         assert_eq!(progress.compact_revision, self.model.history.compacted);
         assert_eq!(progress.sessions, self.model.sessions.len() as u64);
+        assert_eq!(progress.leases, self.model.leases.count());
     }
 
     /// Any range, with any trimming, against the model.
@@ -293,6 +306,8 @@ impl World {
         };
         let held = kv::range(&self.store, &all, &Limits::DEFAULT).expect("memory does not fail");
         self.model.history.check(&all, &Limits::DEFAULT, &held);
+        let leases = &self.model.leases;
+        leases.check(&self.store, self.model.history.now());
         let idle = kv::idle_sessions(&self.store, LogIndex(self.index), usize::MAX);
         let idle: BTreeSet<SessionId> = idle.expect("memory does not fail").into_iter().collect();
         assert_eq!(idle, self.model.sessions.keys().copied().collect());
@@ -325,7 +340,8 @@ fn range(draw: &mut Draw<'_>) -> KeyRange {
     }
 }
 
-fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
+fn operation(draw: &mut Draw<'_>, model: &Model) -> Operation {
+    let revision = model.revision();
     if draw.one_in(8) {
         return Operation::Compact(CompactionRequest {
             revision: draw.number(&[0, revision as u64]) as i64,
@@ -333,31 +349,52 @@ fn operation(draw: &mut Draw<'_>, revision: i64) -> Operation {
         });
     }
     let kind = draw.byte() % 8;
-    if kind == 7 {
-        return Operation::Txn(txn(draw, revision));
-    }
-    if kind % 4 < 3 {
-        let large = draw.one_in(16);
-        let value = draw.bytes(12);
-        return Operation::Put(PutRequest {
+    match kind {
+        0..=2 => Operation::Put(plain_put(draw)),
+        4 | 5 => Operation::Put(leased_put(draw, model)),
+        6 => model.leases.draw_operation(draw, plain_put),
+        7 => Operation::Txn(txn(draw, model)),
+        _ => Operation::DeleteRange(DeleteRangeRequest {
             key: key(draw),
-            value: match large {
-                true => Bytes::from(vec![7; 5 << 10]),
-                false => Bytes::copy_from_slice(value),
-            },
+            range: range(draw),
             prev_kv: draw.bool(),
-            ..PutRequest::default()
-        });
+        }),
     }
-    Operation::DeleteRange(DeleteRangeRequest {
+}
+
+fn plain_put(draw: &mut Draw<'_>) -> PutRequest {
+    let large = draw.one_in(16);
+    let value = draw.bytes(12);
+    PutRequest {
         key: key(draw),
-        range: range(draw),
+        value: match large {
+            true => Bytes::from(vec![7; 5 << 10]),
+            false => Bytes::copy_from_slice(value),
+        },
         prev_kv: draw.bool(),
-    })
+        ..PutRequest::default()
+    }
+}
+
+/// One that names a lease, or keeps the value or the lease that its key has.
+fn leased_put(draw: &mut Draw<'_>, model: &Model) -> PutRequest {
+    let ignore_value = draw.one_in(4);
+    PutRequest {
+        key: key(draw),
+        value: match ignore_value {
+            true => Bytes::new(),
+            false => Bytes::copy_from_slice(draw.bytes(4)),
+        },
+        prev_kv: draw.bool(),
+        ignore_value,
+        ignore_lease: draw.one_in(4),
+        lease: model.leases.draw_target(draw),
+    }
 }
 
 /// A transaction of single keys, many of them the same; nested ones are for the unit tests.
-fn txn(draw: &mut Draw<'_>, revision: i64) -> TxnRequest {
+fn txn(draw: &mut Draw<'_>, model: &Model) -> TxnRequest {
+    let revision = model.revision();
     let compares = draw.below(3);
     let compare = |draw: &mut Draw<'_>| {
         let (key, version) = (key(draw), draw.bool());
@@ -376,13 +413,14 @@ fn txn(draw: &mut Draw<'_>, revision: i64) -> TxnRequest {
     let compare = (0..compares).map(|_| compare(draw)).collect();
     TxnRequest {
         compare,
-        success: ops(draw),
-        failure: ops(draw),
+        success: ops(draw, model),
+        failure: ops(draw, model),
     }
 }
 
-fn ops(draw: &mut Draw<'_>) -> Vec<TxnOp> {
-    let op = |draw: &mut Draw<'_>| match draw.below(4) {
+fn ops(draw: &mut Draw<'_>, model: &Model) -> Vec<TxnOp> {
+    let op = |draw: &mut Draw<'_>| match draw.below(6) {
+        5 => TxnOp::Put(leased_put(draw, model)),
         0 => TxnOp::put(key(draw), Bytes::copy_from_slice(draw.bytes(12))),
         1 => TxnOp::delete(key(draw)),
         _ => TxnOp::get(key(draw)),
@@ -395,6 +433,7 @@ fn ops(draw: &mut Draw<'_>) -> Vec<TxnOp> {
 struct Model {
     history: History,
     sessions: BTreeMap<SessionId, Session>,
+    leases: Leases,
     cluster: Option<ClusterInfo>,
 }
 
@@ -423,7 +462,7 @@ impl Model {
                 session: None,
                 operation,
             } => {
-                let expected = self.write(operation);
+                let expected = self.write(index, operation);
                 assert_eq!(reply.revision, self.revision());
                 self.matches(expected, reply);
             }
@@ -462,9 +501,19 @@ impl Model {
                 }
                 assert_eq!(reply.result, Ok(None));
             }
-            Command::ExpireLeases { .. }
-            | Command::MarkLeases { .. }
-            | Command::ContinueLeaseEnds { .. } => unreachable!("none is drawn"),
+            Command::ExpireLeases { term, leases } => {
+                for lease in leases.iter().filter(|_| *term == leases::TERM) {
+                    // A revision for each that had keys.
+                    self.end(*lease);
+                }
+                assert_eq!(reply.revision, self.revision());
+                assert_eq!(reply.result, Ok(None));
+            }
+            Command::MarkLeases { term, marks } => {
+                self.leases.mark(*term, marks);
+                assert_eq!(reply.result, Ok(None));
+            }
+            Command::ContinueLeaseEnds { .. } => assert_eq!(reply.result, Ok(None)),
         }
     }
 
@@ -493,7 +542,7 @@ impl Model {
         session.used = index;
         session.replies = session.replies.split_off(&mark.saturating_add(1));
         let Some(first) = first else {
-            let expected = self.write(operation);
+            let expected = self.write(index, operation);
             assert_eq!(reply.revision, self.revision());
             self.matches(expected, reply);
             let session = self.sessions.get_mut(&call.id).expect("it is still open");
@@ -513,12 +562,23 @@ impl Model {
                     "only what was there before may be left out"
                 );
             }
-            _ => assert_eq!(reply, &first),
+            _ => assert_eq!(reply.result, first.result),
         }
+        assert_eq!(reply.leases, [], "nothing happens a second time");
+    }
+
+    /// Ends a lease: how many keys went with it. `None` if there is no such.
+    fn end(&mut self, lease: LeaseRef) -> Option<u64> {
+        let mut state = self.history.now().clone();
+        let deleted = self.leases.end(&mut state, lease)?;
+        if deleted > 0 {
+            self.history.push(state);
+        }
+        Some(deleted)
     }
 
     /// `None` if the write is refused.
-    fn write(&mut self, operation: &Operation) -> Option<ResponseBody> {
+    fn write(&mut self, index: u64, operation: &Operation) -> Option<ResponseBody> {
         match operation {
             Operation::Compact(request) => {
                 let possible = request.revision > self.history.compacted
@@ -530,7 +590,8 @@ impl Model {
             }
             Operation::Put(request) => {
                 let mut state = self.history.now().clone();
-                let answer = put(&mut state, self.revision() + 1, request)?;
+                let main = self.revision() + 1;
+                let answer = put(&mut state, &mut self.leases, main, request)?;
                 self.history.push(state);
                 Some(ResponseBody::Put(answer))
             }
@@ -543,12 +604,44 @@ impl Model {
                 Some(ResponseBody::DeleteRange(answer))
             }
             Operation::Txn(txn) => self.transact(txn).map(ResponseBody::Txn),
-            // The library's own model test has them (`kv/tests/programs.rs`).
-            Operation::LeaseGrant(_)
-            | Operation::LeaseRevoke(_)
-            | Operation::LeaseUpdateTtl { .. }
-            | Operation::PutWithNewLease { .. } => unreachable!("none is drawn"),
+            Operation::LeaseGrant(grant) => {
+                let granted = self.leases.grant(index, grant)?;
+                Some(ResponseBody::LeaseGrant(granted))
+            }
+            Operation::LeaseRevoke(lease) => {
+                let deleted = self.end(*lease)?;
+                Some(ResponseBody::LeaseRevoke(LeaseRevokeResponse {
+                    deleted,
+                    is_partial: false,
+                }))
+            }
+            Operation::LeaseUpdateTtl { lease, ttl_ms } => {
+                let ttl_ms = self.leases.update_ttl(*lease, *ttl_ms)?;
+                Some(ResponseBody::LeaseUpdateTtl { ttl_ms })
+            }
+            Operation::PutWithNewLease { grant, put } => self.put_with_new_lease(index, grant, put),
         }
+    }
+
+    /// Both or neither.
+    fn put_with_new_lease(
+        &mut self,
+        index: u64,
+        grant: &LeaseGrant,
+        request: &PutRequest,
+    ) -> Option<ResponseBody> {
+        let mut leases = self.leases.clone();
+        let mut state = self.history.now().clone();
+        let grant = leases.grant(index, grant)?;
+        let request = PutRequest {
+            lease: LeaseTarget::Lease(LeaseRef::id(grant.id)),
+            ..request.clone()
+        };
+        let put = put(&mut state, &mut leases, self.revision() + 1, &request)?;
+        self.leases = leases;
+        self.history.push(state);
+        let both = PutWithNewLeaseResponse { grant, put };
+        Some(ResponseBody::PutWithNewLease(Box::new(both)))
     }
 
     fn transact(&mut self, txn: &TxnRequest) -> Option<TxnResponse> {
@@ -567,7 +660,8 @@ impl Model {
             responses.push(match op {
                 TxnOp::Put(request) => {
                     changes = true;
-                    TxnOpResponse::Put(put(&mut state, self.revision() + 1, request)?)
+                    let main = self.revision() + 1;
+                    TxnOpResponse::Put(put(&mut state, &mut self.leases, main, request)?)
                 }
                 TxnOp::DeleteRange(request) => {
                     let answer = delete(&mut state, request)?;
@@ -604,18 +698,28 @@ impl Model {
 }
 
 /// `None` if the put is refused.
-fn put(state: &mut State, revision: i64, put: &PutRequest) -> Option<PutResponse> {
-    if put.key.is_empty() {
+fn put(
+    state: &mut State,
+    leases: &mut Leases,
+    revision: i64,
+    put: &PutRequest,
+) -> Option<PutResponse> {
+    if put.key.is_empty() || put.ignore_lease && put.lease != LeaseTarget::None {
         return None;
     }
+    let named = leases.target(&put.lease)?;
     let old = state.get(&put.key).cloned();
+    if old.is_none() && (put.ignore_value || put.ignore_lease) {
+        return None;
+    }
+    let kept = |ignored: bool| old.as_ref().filter(|_| ignored);
     let kv = KeyValue {
         key: put.key.clone(),
-        value: put.value.clone(),
+        value: kept(put.ignore_value).map_or_else(|| put.value.clone(), |old| old.value.clone()),
         create_revision: old.as_ref().map_or(revision, |old| old.create_revision),
         mod_revision: revision,
         version: old.as_ref().map_or(1, |old| old.version + 1),
-        lease: 0,
+        lease: kept(put.ignore_lease).map_or(named, |old| old.lease),
     };
     state.insert(put.key.clone(), kv);
     let prev_kv = old.filter(|_| put.prev_kv);
@@ -667,6 +771,7 @@ fn previous_bytes(reply: &Reply) -> usize {
     let bytes = |kv: &KeyValue| kv.key.len() + kv.value.len();
     match &reply.result {
         Ok(Some(ResponseBody::Put(put))) => put.prev_kv.as_ref().map_or(0, bytes),
+        Ok(Some(ResponseBody::PutWithNewLease(both))) => both.put.prev_kv.as_ref().map_or(0, bytes),
         Ok(Some(ResponseBody::DeleteRange(delete))) => delete.prev_kvs.iter().map(bytes).sum(),
         Ok(Some(ResponseBody::Txn(txn))) => {
             let shown = txn.responses.iter().map(|response| match response {

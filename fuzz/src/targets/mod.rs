@@ -16,6 +16,7 @@ pub mod meter;
 pub mod trace;
 
 pub mod kv;
+pub mod leases;
 pub mod log;
 pub mod node;
 pub mod peer;

@@ -41,6 +41,7 @@ renewed on one stream a connection, each by a message of its own.")]
   leasehold bench watch --watchers 10000 --connections 4 --rate 20
   leasehold bench watch --watchers 1000 --keys 1000 --rate 2000
   leasehold bench watch --watchers 1 --catch-up 1000000
+  leasehold bench watch --watchers 10000 --find-rate --rate 5 --server-pid $(pgrep -d, -x leasehold)
   leasehold bench watch --watchers 1000 --rate 100 --peer etcd --peer-endpoints 127.0.0.1:2379
 
 A delay counts from the sending of the put to the event in the reader's hand.")]
@@ -98,6 +99,21 @@ pub struct WatchLoadArgs {
     /// Watch at this node alone
     #[arg(long, value_name = "HOST:PORT")]
     pub endpoint: Option<String>,
+    /// Find the highest rate of puts, beginning with --rate, at which no watch is interrupted and each
+    /// step's last change is heard by all within a second; then put twice as much for --duration
+    #[arg(long, conflicts_with = "catch_up")]
+    pub find_rate: bool,
+    /// How long each rate is tried
+    #[arg(long, value_name = "TIME", default_value = "5s", requires = "find_rate", value_parser = humantime::parse_duration)]
+    pub step: Duration,
+    /// Server processes on this machine whose memory is shared out over the watchers
+    #[arg(
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        requires = "find_rate"
+    )]
+    pub server_pid: Vec<u32>,
     /// No progress on standard error
     #[arg(long)]
     pub quiet: bool,

@@ -174,6 +174,7 @@ impl Prepared {
             cert: self.announcement.cert.clone(),
             key: self.announcement.key.clone(),
             timeout: Duration::from_secs(1),
+            exactly_once: false,
         }
     }
 }

@@ -176,6 +176,7 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         cert: "cert".into(),
         key: "key".into(),
         timeout: Duration::from_secs(5),
+        exactly_once: false,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

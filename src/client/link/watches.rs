@@ -1,12 +1,18 @@
 //! The watches of a link: one-way streams that the node opens, each handed to whoever opened its watch.
+//!
+//! A watch may hear nothing for hours, so a node that has died would be missed only when the connection
+//! is given up for idle. While there are watches, the packets of the connection are looked at, as they
+//! are while requests wait: it is kept alive, so something comes every other second.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::api::WatchMessage;
@@ -15,10 +21,12 @@ use crate::transport::FrameReceiver;
 use crate::transport::StreamError;
 use crate::wire::Frame;
 
-/// Watches that wait for their stream.
+/// Watches that wait for their stream, and the word that ends those which have one.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     state: Mutex<State>,
+    /// Told once the link has fallen silent. Whoever has a stream holds a receiver.
+    silent: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +48,16 @@ impl Expected {
             expected: Arc::clone(self),
         };
         (expectation, receiver)
+    }
+
+    /// Whether anybody has a watch, or waits for one.
+    pub(super) fn are_open(&self) -> bool {
+        self.silent.receiver_count() > 0 || !self.lock().waiting.is_empty()
+    }
+
+    /// Ends all watches: the node does not answer any more.
+    pub(super) fn end_silent(&self) {
+        self.silent.send_replace(());
     }
 
     fn arrived(&self, watch_id: u64, stream: WatchStream) {
@@ -73,6 +91,23 @@ pub(crate) struct WatchStream {
     receiver: FrameReceiver,
     /// Arrived, and not given out.
     arrived: std::vec::IntoIter<Frame>,
+    silent: watch::Receiver<()>,
+}
+
+/// Why nothing more comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WatchLost {
+    Stream(StreamError),
+    Silent,
+}
+
+impl fmt::Display for WatchLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream(error) => error.fmt(f),
+            Self::Silent => f.write_str("the node has fallen silent"),
+        }
+    }
 }
 
 impl WatchStream {
@@ -83,13 +118,16 @@ impl WatchStream {
     ///
     /// # Cancel safety
     /// Safe.
-    pub(crate) async fn next(&mut self) -> Result<WatchMessage, StreamError> {
+    pub(crate) async fn next(&mut self) -> Result<WatchMessage, WatchLost> {
         loop {
             if let Some(frame) = self.arrived.next() {
-                return self.receiver.decode(&frame);
+                return self.receiver.decode(&frame).map_err(WatchLost::Stream);
             }
             let mut frames = Vec::new();
-            self.receiver.read_batch(&mut frames).await?;
+            tokio::select! {
+                read = self.receiver.read_batch(&mut frames) => read.map_err(WatchLost::Stream)?,
+                Ok(()) = self.silent.changed() => return Err(WatchLost::Silent),
+            }
             self.arrived = frames.into_iter();
         }
     }
@@ -105,6 +143,7 @@ pub(super) async fn accept(connection: Connection, expected: Arc<Expected>) {
             let mut stream = WatchStream {
                 receiver,
                 arrived: Vec::new().into_iter(),
+                silent: expected.silent.subscribe(),
             };
             // The first message alone says which watch it is.
             if let Ok(WatchMessage::Created { watch_id, .. }) = stream.next().await {

@@ -439,7 +439,11 @@ fn watch(values: &Values) -> Result<WatchOptions, ConfigError> {
     if progress_interval < Duration::from_millis(100) {
         return Err(values.invalid(interval, "choose at least 100ms"));
     }
+    // Several may campaign in vain before one is elected.
+    let elections = values.duration("raft.election_timeout_max")? * 3;
+    let defaults = WatchOptions::default();
     Ok(WatchOptions {
+        leaderless_max: elections.max(defaults.leaderless_max),
         per_connection_max: per_connection_max as usize,
         progress_interval,
         memory_bytes_max: values.bytes("watch.memory_budget", 1 << 20, 1 << 40)? as usize,

@@ -32,8 +32,8 @@ mod boundary;
 mod cache;
 mod error;
 mod front;
-mod marks;
 mod journal;
+mod marks;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -131,6 +131,7 @@ impl StateStore {
         let database = Database::builder(directory.database())
             .cache_size(options.block_cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
+            .worker_threads(worker_threads())
             .open()
             .map_err(|error| StoreError::from_fjall("opening the state", error))?;
         let mut spaces = Vec::with_capacity(Space::ALL.len());
@@ -327,6 +328,18 @@ impl StateStore {
 
 /// The most bytes of fjall's journals before it hurries to empty them into tables.
 const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+
+/// How many threads of fjall's there are. The first of them leaves merges to the others, so that
+/// memtables become tables meanwhile; alone (as it would be where a control group leaves us one core)
+/// it does both in turn, and writes wait for the merges. What it leaves comes round to it until another
+/// one takes it, so with a single other one it would turn around for as long as that one merges.
+fn worker_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores.clamp(WORKER_THREADS_MIN, WORKER_THREADS_MAX)
+}
+
+const WORKER_THREADS_MIN: usize = 3;
+const WORKER_THREADS_MAX: usize = 4;
 
 /// `meta` is a few records written over and over; a small memtable keeps it from holding back the
 /// journals of everyone.

@@ -42,6 +42,9 @@ pub struct WatchOptions {
     pub progress_interval: Duration,
     /// Bytes that may wait to be sent to all watchers together.
     pub memory_bytes_max: usize,
+    /// For how long a node that knows no leader goes on with its watches. After that it ends them, and
+    /// takes none in: another node may be told what this one is not. It outlasts elections.
+    pub leaderless_max: Duration,
 }
 
 impl Default for WatchOptions {
@@ -50,6 +53,7 @@ impl Default for WatchOptions {
             per_connection_max: 10_000,
             progress_interval: Duration::from_secs(10),
             memory_bytes_max: 128 << 20,
+            leaderless_max: Duration::from_secs(3),
         }
     }
 }
@@ -124,6 +128,10 @@ enum Order {
     Left(Arc<Courier>),
     /// Nothing of the state may be shown any more, for this reason; or it may again.
     Refuse(Option<Error>),
+    /// The node knows its leader from here on; or none.
+    Leader {
+        is_known: bool,
+    },
     Stop,
 }
 
@@ -215,6 +223,11 @@ impl Watches {
     /// From here on nothing of the state may be shown, for the reason given; or it may again.
     pub(crate) fn refuse(&self, reason: Option<Error>) {
         self.orders.send(Order::Refuse(reason));
+    }
+
+    /// The node knows its leader from here on; or none.
+    pub(crate) fn leader(&self, is_known: bool) {
+        self.orders.send(Order::Leader { is_known });
     }
 
     /// Ends the thread.

@@ -48,6 +48,7 @@ struct World {
     next_index: u64,
     next_frame: u64,
     outbox: Arc<Outbox>,
+    clock: Arc<StoppedClock>,
     _folder: TempDir,
 }
 
@@ -57,6 +58,7 @@ impl World {
         let store = StateStore::open(&folder.path().join("state"), &StoreOptions::default());
         let store = store.unwrap();
         let watches = Arc::new(Watches::default());
+        let clock = Arc::<StoppedClock>::default();
         let desk = Desk::new(WatchThread {
             options,
             cluster_id: ClusterId(1),
@@ -64,7 +66,7 @@ impl World {
             watches: watches.clone(),
             store: store.reader(),
             published: Arc::new(Published::default()),
-            clock: Arc::new(StoppedClock::default()),
+            clock: clock.clone(),
             metrics: Metrics::new(),
             seed: 1,
             on_fatal: Box::new(|error| panic!("{error}")),
@@ -77,6 +79,7 @@ impl World {
             next_index: 1,
             next_frame: 1,
             outbox: Arc::default(),
+            clock,
             _folder: folder,
         }
     }
@@ -227,6 +230,48 @@ fn a_state_that_may_not_be_shown_is_shown_to_no_watch() {
     world.put("a", "2");
     world.turn();
     assert_eq!(world.handed(&courier), ["open 3", "3"]);
+}
+
+#[test]
+fn a_node_that_knows_no_leader_for_long_ends_its_watches_and_takes_none_in() {
+    let options = WatchOptions::default();
+    let patience = options.leaderless_max;
+    let mut world = World::new(options);
+    let pass = |world: &World, time: Duration| {
+        *world.clock.0.lock().unwrap() += time.as_nanos() as u64;
+    };
+    let courier = Courier::new();
+    world.watches.leader(true);
+    world.watch(&courier, 1, "a");
+    assert_eq!(world.handed(&courier), ["open 1"]);
+    // Elections happen, and nobody hears of them.
+    for (value, told) in [("1", "2"), ("2", "3")] {
+        world.watches.leader(false);
+        world.turn();
+        pass(&world, patience - Duration::from_millis(1));
+        world.put("a", value);
+        world.turn();
+        world.watches.leader(true);
+        world.turn();
+        assert_eq!(world.handed(&courier), [told]);
+    }
+    world.watches.leader(false);
+    world.turn();
+    let next = world.desk.turn(&mut Vec::new()).unwrap().unwrap();
+    assert!(next < 2 * patience, "it looks again by itself: {next:?}");
+    pass(&world, next);
+    world.turn();
+    assert_eq!(world.handed(&courier), ["LH-NO-LEADER None"]);
+    let watch = Control::Watch(request("a", 4));
+    let refused = world.ask(&courier, 2, watch).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NoLeader);
+    assert!(refused.detail.contains("another one"), "{refused}");
+    // What happened meanwhile is told by whoever hears of it, first of all by this one.
+    world.put("a", "3");
+    world.watches.leader(true);
+    let watch = Control::Watch(request("a", 4));
+    assert!(world.ask(&courier, 3, watch).is_ok());
+    assert_eq!(world.handed(&courier), ["open 3", "4"]);
 }
 
 /// Between the look whether anybody listens and the apply, somebody may have begun.

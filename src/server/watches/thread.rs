@@ -50,6 +50,8 @@ const CATCH_UP: CatchUpBudget = CatchUpBudget {
 };
 /// While nothing is due.
 const IDLE: Duration = Duration::from_secs(3600);
+/// How much later than it is due it is looked whether a leader is known.
+const CUT_OFF_LOOK: Duration = Duration::from_millis(20);
 /// How long whoever finds too many watches should wait.
 const RETRY_AFTER_MS: u32 = 1000;
 
@@ -109,6 +111,8 @@ pub(super) struct Desk {
     parcels: BTreeMap<u64, (Arc<Courier>, Vec<Parcel>)>,
     /// Why nobody may watch here.
     refused: Option<Error>,
+    /// Since when the node has known no leader.
+    leaderless_since: Option<Instant>,
 }
 
 /// How a watcher is reached.
@@ -134,6 +138,8 @@ impl Desk {
         };
         let revision = place.store.revision();
         Self {
+            // Whoever starts knows nobody yet.
+            leaderless_since: Some(place.clock.now()),
             hub: Hub::new(options, revision),
             place,
             routes: Vec::new(),
@@ -208,8 +214,15 @@ impl Desk {
                     }
                     self.refused = reason;
                 }
+                Order::Leader { is_known: true } => self.leaderless_since = None,
+                Order::Leader { is_known: false } => {
+                    self.leaderless_since.get_or_insert(now);
+                }
                 Order::Stop => return Ok(None),
             }
+        }
+        if self.is_cut_off(now) {
+            self.hub.end_all(&self.no_leader());
         }
         let more = self.hub.catch_up(&view, &CATCH_UP)?;
         drop(view);
@@ -226,8 +239,38 @@ impl Desk {
         Ok(Some(if more {
             Duration::ZERO
         } else {
-            until(now, self.hub.next_tick())
+            until(now, self.hub.next_tick()).min(self.until_cut_off(now))
         }))
+    }
+
+    /// The node has known no leader for so long that others may know more. Then a watch here would be
+    /// silent without a word.
+    fn is_cut_off(&self, now: Instant) -> bool {
+        let patience = self.place.options.leaderless_max;
+        self.leaderless_since
+            .is_some_and(|since| now.certainly_after(since + patience))
+    }
+
+    /// How long to wait before watches may have to be ended for that.
+    fn until_cut_off(&self, now: Instant) -> Duration {
+        match self.leaderless_since {
+            Some(since) if self.hub.watchers() > 0 && !self.is_cut_off(now) => {
+                // A little later both clocks agree that it is over.
+                until(now, since + self.place.options.leaderless_max) + CUT_OFF_LOOK
+            }
+            _ => IDLE,
+        }
+    }
+
+    fn no_leader(&self) -> Error {
+        Error::not_applied(
+            ErrorKind::NoLeader,
+            format!(
+                "this node has known no leader for {:?}, and may not hear of what happens: watch \
+                 at another one, or wait until there is a leader",
+                self.place.options.leaderless_max
+            ),
+        )
     }
 
     /// Tells the hub what was applied. When the last of it was.
@@ -281,7 +324,8 @@ impl Desk {
         watch: &WatchRequest,
         reply: &Reply,
     ) -> Result<(), StoreError> {
-        let refused = self.refused.clone();
+        let cut_off = self.is_cut_off(now).then(|| self.no_leader());
+        let refused = self.refused.clone().or(cut_off);
         let opened = match refused.or_else(|| self.refusal(&courier, watch_id)) {
             Some(error) => Err(error),
             None => self.hub.register(view, now, watch)?,
@@ -404,6 +448,7 @@ impl Desk {
                 let reason = match cancel.error.kind {
                     ErrorKind::SlowWatcher => "slow",
                     ErrorKind::Compacted { .. } => "compacted",
+                    ErrorKind::NoLeader => "no_leader",
                     _ => "other",
                 };
                 self.forget(id, reason);

@@ -33,7 +33,7 @@ pub enum StoreError {
     },
     /// A later version of this program wrote it.
     #[error(
-        "{} has state format {found}, and this version reads up to {known}: start the newer \
+        "{} has state format {found}, and this version reads format {known}: start the newer \
          release that wrote it",
         path.display()
     )]
@@ -42,7 +42,24 @@ pub enum StoreError {
         path: PathBuf,
         /// The format found.
         found: u32,
-        /// The newest format this program reads.
+        /// The format that this program reads.
+        known: u32,
+    },
+    /// An earlier version of this program wrote it, and this one does not know how to read it. It is
+    /// not rebuilt from the log either: that is as old as the state, and what does not read there
+    /// would be left out.
+    #[error(
+        "{} has state format {found}, and this version reads format {known}: start the release \
+         that wrote it; to go on with this one, read what the cluster holds with the old one and \
+         write it to a new cluster",
+        path.display()
+    )]
+    OlderFormat {
+        /// The state's directory.
+        path: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The format that this program reads.
         known: u32,
     },
     /// It does not read as it was written.

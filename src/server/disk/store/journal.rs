@@ -59,7 +59,11 @@ impl Journal {
         let Some((number, path)) = newest(&self.folder).map_err(failed)? else {
             return Ok(0);
         };
-        if self.current.as_ref().is_none_or(|current| current.number != number) {
+        if self
+            .current
+            .as_ref()
+            .is_none_or(|current| current.number != number)
+        {
             // fjall has synced the one before when it began this one.
             self.current = match File::options().write(true).open(path) {
                 Ok(file) => Some(Current {
@@ -92,8 +96,12 @@ fn newest(folder: &Path) -> io::Result<Option<(u64, PathBuf)>> {
     let mut newest = None;
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == EXTENSION)
-            && let Some(number) = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok())
+        if path
+            .extension()
+            .is_some_and(|extension| extension == EXTENSION)
+            && let Some(number) = path
+                .file_stem()
+                .and_then(|stem| stem.to_str()?.parse().ok())
             && newest.as_ref().is_none_or(|(highest, _)| number > *highest)
         {
             newest = Some((number, path));

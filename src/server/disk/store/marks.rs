@@ -12,14 +12,12 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use crate::kv::ContentHash;
+use crate::kv::STATE_FORMAT;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::Term;
 
 use super::error::StoreError;
-
-/// The format this program writes, and the newest that it reads.
-pub(super) const FORMAT_VERSION: u32 = 1;
 
 const FORMAT: &str = "format";
 const FORMAT_TITLE: &str = "leasehold state ";
@@ -96,7 +94,7 @@ impl Directory {
             return Ok(());
         }
         persist()?;
-        let text = format!("{FORMAT_TITLE}{FORMAT_VERSION}\n");
+        let text = format!("{FORMAT_TITLE}{STATE_FORMAT}\n");
         write_whole(&self.path, FORMAT, text.as_bytes())?;
         remove_if_there(&self.path.join(CREATING))?;
         sync_directory(&self.path)
@@ -152,11 +150,16 @@ fn check_format(path: &Path, format: &[u8]) -> Result<(), StoreError> {
         .and_then(|text| text.strip_prefix(FORMAT_TITLE))
         .and_then(|version| version.trim_end().parse::<u32>().ok());
     match version {
-        Some(FORMAT_VERSION) => Ok(()),
-        Some(found) if found > FORMAT_VERSION => Err(StoreError::NewerFormat {
+        Some(STATE_FORMAT) => Ok(()),
+        Some(found) if found > STATE_FORMAT => Err(StoreError::NewerFormat {
             path: path.to_owned(),
             found,
-            known: FORMAT_VERSION,
+            known: STATE_FORMAT,
+        }),
+        Some(found) if found > 0 => Err(StoreError::OlderFormat {
+            path: path.to_owned(),
+            found,
+            known: STATE_FORMAT,
         }),
         _ => Err(StoreError::Foreign {
             path: path.to_owned(),

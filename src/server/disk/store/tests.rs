@@ -741,24 +741,42 @@ fn a_foreign_directory_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_format_from_the_future_is_refused_with_both_versions() {
+fn a_format_from_the_future_or_the_past_is_refused_with_both_versions_and_left_alone() {
     let directory = directory();
     drop(open(directory.path()));
     let format = directory.path().join("format");
-    assert_eq!(fs::read(&format).unwrap(), b"leasehold state 1\n");
-    fs::write(&format, "leasehold state 2\n").unwrap();
+    assert_eq!(fs::read(&format).unwrap(), b"leasehold state 2\n");
+    fs::write(&format, "leasehold state 3\n").unwrap();
     let error = open_error(directory.path());
     assert!(
         matches!(
             error,
             StoreError::NewerFormat {
-                found: 2,
-                known: 1,
+                found: 3,
+                known: 2,
                 ..
             }
         ),
         "{error}"
     );
+    fs::write(&format, "leasehold state 1\n").unwrap();
+    let error = open_error(directory.path());
+    assert!(
+        matches!(
+            error,
+            StoreError::OlderFormat {
+                found: 1,
+                known: 2,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let said = error.to_string();
+    assert!(said.contains("start the release that wrote it"), "{said}");
+    assert!(!error.is_damage(), "it is not set aside");
+    fs::write(&format, "leasehold state 2\n").unwrap();
+    open(directory.path());
     for nonsense in [
         "",
         "leasehold state x\n",
