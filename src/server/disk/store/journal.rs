@@ -12,9 +12,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use super::Shared;
 use super::StateStore;
 use super::error::StoreError;
 
@@ -27,7 +25,6 @@ const EXTENSION: &str = "jnl";
 
 /// The journal that is written at present.
 pub struct Journal {
-    shared: Arc<Shared>,
     folder: PathBuf,
     current: Option<Current>,
 }
@@ -43,7 +40,6 @@ impl StateStore {
     pub fn journal(&self) -> Journal {
         Journal {
             folder: self.shared.path.join(super::marks::DATABASE),
-            shared: Arc::clone(&self.shared),
             current: None,
         }
     }
