@@ -8,6 +8,7 @@ use super::Aim;
 use super::Beyond;
 use super::By;
 use super::Case;
+use crate::erring;
 use crate::scenarios;
 
 macro_rules! schedule {
@@ -304,6 +305,42 @@ pub(super) const CASES: &[Case] = &[
         &["R4", "K1", "C2", "liveness"],
     ),
     seeds(&[CheckpointNotCleared], Aim::Holders, 2_000, &["C1"]),
+    // Watches.
+    seeds(&[HandOverGap], Aim::Watchers, 200, &["W1"]),
+    seeds(&[SkipForgets], Aim::Watchers, 200, &["W1"]),
+    seeds(&[SlowSilently], Aim::Watchers, 200, &["W1", "W6"]),
+    seeds(&[ResumeTooLate], Aim::Watchers, 200, &["W11"]),
+    seeds(&[ResumeBeforeNext], Aim::Watchers, 200, &["W2", "W11"]),
+    seeds(&[UncommittedShown], Aim::Watchers, 200, &["W3"]),
+    seeds(&[RevisionSplit], Aim::Watchers, 200, &["W4"]),
+    seeds(&[PartsKept], Aim::Watchers, 200, &["W4"]),
+    seeds(&[NewestTold], Aim::Watchers, 200, &["W5"]),
+    seeds(&[ProgressAhead], Aim::Watchers, 200, &["W6"]),
+    seeds(&[FilterIgnored], Aim::Watchers, 200, &["W7"]),
+    seeds(&[PrevKvNewer], Aim::Watchers, 200, &["W8"]),
+    seeds(&[SyncedEarly], Aim::Watchers, 200, &["W9"]),
+    seeds(&[FutureAtOnce], Aim::Watchers, 200, &["W10"]),
+    seeds(&[CompactedStart], Aim::Watchers, 200, &["W10"]),
+    seeds(
+        &[CompactedUnnoticed],
+        Aim::Watchers,
+        400,
+        &["W1", "a node panicked"],
+    ),
+    // Reads at revisions.
+    seeds(&[PastReadsCurrent], Aim::Watchers, 200, &["K5", "K1", "W9"]),
+    seeds(&[CompactedRead], Aim::Watchers, 200, &["K5"]),
+    seeds(&[FutureRead], Aim::Watchers, 200, &["K5"]),
+    // The comparison of states.
+    seeds(&[StateDiverges], Aim::Compared, 200, &["R4 equal states"]),
+    seeds(&[NeverCompared], Aim::Compared, 100, &["R4 states are"]),
+    Case {
+        bugs: &[DifferenceForgiven],
+        by: By::Schedule(
+            "r4_a_member_whose_state_differs_finds_out_and_serves_nothing_more",
+            erring::r4_a_member_whose_state_differs_finds_out_and_serves_nothing_more,
+        ),
+    },
 ];
 
 /// No bug, and clocks that are wrong by more than the margin allows: it must show.
