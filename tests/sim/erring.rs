@@ -35,7 +35,7 @@ impl World {
             return entries;
         }
         for (_, bytes) in &mut entries {
-            let Some(other) = bytes.as_ref().and_then(|bytes| otherwise(bytes)) else {
+            let Some(other) = bytes.as_ref().and_then(otherwise) else {
                 continue;
             };
             *bytes = Some(other);

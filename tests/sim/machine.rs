@@ -184,7 +184,7 @@ pub(crate) enum Delivery {
 
 /// A request that was handed to the driver.
 pub(crate) enum Handed {
-    Read { request: Request, asked: Asked },
+    Read { request: Box<Request>, asked: Asked },
     Other,
 }
 

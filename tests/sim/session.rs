@@ -238,7 +238,7 @@ impl World {
                 true => {
                     self.judge.marks.hit(Mark::ReadHandedOn);
                     Handed::Read {
-                        request: call.request.clone(),
+                        request: Box::new(call.request.clone()),
                         asked,
                     }
                 }

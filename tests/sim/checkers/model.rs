@@ -454,7 +454,11 @@ impl Model {
                         }
                     };
                     if *found != expected {
-                        return object("K1 reads show the log", format!("{expected:?}"));
+                        let rule = match action.at() {
+                            Some(_) => "K5 the past stays what it was",
+                            None => "K1 reads show the log",
+                        };
+                        return object(rule, format!("{expected:?}"));
                     }
                 }
                 _ => {}
