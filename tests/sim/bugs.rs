@@ -156,7 +156,7 @@ impl Aim {
 }
 
 impl Options {
-    /// The usual promise, with so many milliseconds of margin: the least for this drift.
+    /// The usual promise for all, with so many milliseconds of margin: the least for this drift.
     fn keep_time(&mut self, drift_ppm: u32, margin_ms: u64) {
         let timing = Timing::new(TimingOptions {
             max_clock_skew: Duration::from_millis(margin_ms),
@@ -165,6 +165,8 @@ impl Options {
             ..TimingOptions::default()
         });
         self.timing = timing.expect("the margin is enough for the drift");
+        // Another one would be for less drift than these clocks have.
+        self.other_timing = None;
         self.drift_ppm = drift_ppm;
     }
 }
