@@ -40,10 +40,14 @@ use crate::types::Role;
 use crate::types::SessionId;
 use crate::types::Term;
 
+mod course;
 mod nested;
 mod txn;
 mod watch;
 
+pub use course::WatchCourse;
+pub use course::WatchEnd;
+pub use course::WatchStep;
 pub use txn::CasResult;
 pub use txn::Compare;
 pub use txn::CompareOp;

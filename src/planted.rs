@@ -433,4 +433,44 @@ bugs! {
         ["kv::tests::leases::s17_x7_a_key_dies_with_its_current_lease_only"]
     CheckpointNotCleared "T9, A14" "a renewal is acknowledged while the last checkpoint stands"
         ["node::tests::leases::t9_a14_a_checkpoint_shortens_a_restart_and_a_renewal_clears_it_first"]
+
+    // Watches.
+    HandOverGap "W1" "whoever has caught up a little is taken to keep up"
+    SkipForgets "W1" "what the hub was not fed with is not fetched for those who keep up"
+    SlowSilently "W1, W11" "what does not fit into a queue is left out, and nobody is told"
+        ["watch::tests::rules::a_slow_watcher_is_ended_with_the_revision_to_resume_from"]
+    ResumeTooLate "W1, W11" "a slow watcher is told to resume one revision too late"
+        ["watch::tests::rules::a_slow_watcher_is_ended_with_the_revision_to_resume_from"]
+    ResumeBeforeNext "W2" "a watch that was interrupted asks for what it was told last once more"
+        ["api::course::tests::it_goes_on_after_what_was_told_and_a_start_of_now_is_fixed_once"]
+    UncommittedShown "W3" "a leader tells watchers what it has appended, not what it has applied"
+    RevisionSplit "W4" "a step of catching up ends in the middle of a revision"
+        ["watch::tests::rules::a_large_revision_is_not_split_by_a_small_budget"]
+    PartsKept "W4" "what came of a revision before an interruption is kept for the next stream"
+        ["api::course::tests::a_part_whose_rest_did_not_come_is_told_whole_by_the_next_stream"]
+    NewestTold "W5" "a change of the past is told with what the key holds now"
+    ProgressAhead "W6" "progress is told to a watcher that has not caught up"
+    FilterIgnored "W7" "deletes are told to those who left them out"
+        ["watch::tests::rules::filters_leave_out_what_they_say_and_no_revision_is_told_empty"]
+    PrevKvNewer "W8" "the previous value is the one that the change wrote"
+        ["watch::tests::rules::previous_values_are_told_to_those_who_ask_unless_compacted"]
+    SyncedEarly "W9" "an initial state is said to be complete after its first part"
+    FutureAtOnce "W10" "a watch from a future revision on is told what comes before it"
+        ["watch::tests::rules::a_start_in_the_future_delivers_nothing_older"]
+    CompactedStart "W10" "a watch may begin below the compact revision"
+        ["watch::tests::rules::a_watch_may_begin_at_the_compact_revision_and_not_below"]
+    CompactedUnnoticed "W10" "a watcher that compaction overtakes goes on"
+        ["watch::tests::rules::a_watcher_that_compaction_overtakes_is_told_so"]
+
+    // Reads at revisions.
+    PastReadsCurrent "K5" "a read at an earlier revision shows what is there now"
+    CompactedRead "K5" "a revision that is compacted can be read"
+    FutureRead "K5" "a revision that is not there yet can be read"
+
+    // The comparison of states.
+    StateDiverges "R4" "a member applies a write otherwise than the others"
+    NeverCompared "R4" "reports of states are not compared"
+        ["node::consistency::tests::the_minority_is_wrong_and_only_it"]
+    DifferenceForgiven "R4" "a member that a majority contradicts goes on"
+        ["node::consistency::tests::the_minority_is_wrong_and_only_it"]
 }

@@ -21,8 +21,10 @@ use crate::api::Event;
 use crate::api::KeyRange;
 use crate::api::KeyValue;
 use crate::api::Request;
-use crate::api::WatchMessage;
+use crate::api::WatchCourse;
+use crate::api::WatchEnd;
 use crate::api::WatchRequest;
+use crate::api::WatchStep;
 use crate::api::validate;
 use crate::client::Client;
 use crate::client::link::Link;
@@ -201,6 +203,17 @@ pub enum WatchEvent {
     },
 }
 
+impl From<WatchStep> for WatchEvent {
+    fn from(step: WatchStep) -> Self {
+        match step {
+            WatchStep::State { kvs } => Self::State { kvs },
+            WatchStep::Synced { revision } => Self::Synced { revision },
+            WatchStep::Events { revision, events } => Self::Events { revision, events },
+            WatchStep::Progress { revision } => Self::Progress { revision },
+        }
+    }
+}
+
 impl WatchEvent {
     fn bytes(&self) -> usize {
         let kv_bytes = |kv: &KeyValue| size_of::<KeyValue>() + kv.key.len() + kv.value.len();
@@ -341,18 +354,12 @@ impl Watcher {
 /// The task of a watch.
 struct Task {
     client: Client,
-    request: WatchRequest,
+    course: WatchCourse,
     endpoint: Option<String>,
     events: mpsc::UnboundedSender<Waiting>,
     room: Arc<Semaphore>,
     buffer_bytes: usize,
     place: Arc<Place>,
-    /// The first revision that was not told; 0 if that is for the node to say.
-    next: i64,
-    /// The initial state is not complete.
-    is_listing: bool,
-    /// Parts of a revision that is not whole.
-    parts: Vec<Event>,
 }
 
 /// An open watch.
@@ -420,15 +427,12 @@ impl Client {
             .clamp(size_of::<WatchEvent>(), Semaphore::MAX_PERMITS.min(1 << 30));
         let mut task = Task {
             client: self.clone(),
-            next: request.start_revision,
-            is_listing: request.initial_state,
-            request,
+            course: WatchCourse::new(request),
             endpoint,
             events,
             room: Arc::new(Semaphore::new(buffer_bytes)),
             buffer_bytes,
             place: Arc::clone(&place),
-            parts: Vec::new(),
         };
         let timeout = options.timeout.unwrap_or(self.inner.options.timeout);
         let deadline = in_time(timeout);
@@ -461,7 +465,6 @@ impl Task {
         loop {
             let end = self.read(&mut open).await;
             self.place.lock().open = None;
-            self.parts.clear();
             let Open {
                 address,
                 link,
@@ -502,13 +505,9 @@ impl Task {
                 Ok(open) => open,
                 Err(error) => return self.tell(Err(error)),
             };
-            let resumed = if self.is_listing {
-                WatchEvent::Restarted { cause }
-            } else {
-                WatchEvent::Resumed {
-                    from: self.next,
-                    cause,
-                }
+            let resumed = match self.course.resumes_from() {
+                Some(from) => WatchEvent::Resumed { from, cause },
+                None => WatchEvent::Restarted { cause },
             };
             self.begin(&open);
             self.tell(Ok(resumed));
@@ -576,11 +575,7 @@ impl Task {
         let client = &self.client.inner;
         let timeout = client.options.timeout;
         let link = client.router.pool().link(address, in_time(timeout)).await?;
-        let watch = WatchRequest {
-            start_revision: if self.is_listing { 0 } else { self.next },
-            initial_state: self.is_listing,
-            ..self.request.clone()
-        };
+        let watch = self.course.request();
         let (watch_id, revision, stream) = link.open_watch(watch, in_time(timeout)).await?;
         Ok(Open {
             address: address.to_owned(),
@@ -592,9 +587,7 @@ impl Task {
     }
 
     fn begin(&mut self, open: &Open) {
-        if !self.is_listing && self.next == 0 {
-            self.next = open.revision + 1;
-        }
+        self.course.opened(open.revision);
         self.place.lock().open = Some((Arc::clone(&open.link), open.watch_id));
     }
 
@@ -606,10 +599,11 @@ impl Task {
                 () = self.events.closed() => return End::Dropped,
             };
             let event = match message {
-                Ok(message) => match self.take(message) {
-                    Ok(Some(event)) => event,
+                Ok(message) => match self.course.take(message) {
+                    Ok(Some(step)) => WatchEvent::from(step),
                     Ok(None) => continue,
-                    Err(end) => return end,
+                    Err(WatchEnd::Interrupted(error)) => return End::Broken(error),
+                    Err(WatchEnd::Over(error)) => return End::Over(error),
                 },
                 Err(error) => {
                     if self.client.inner.router.pool().is_closed() {
@@ -625,66 +619,6 @@ impl Task {
                 return end;
             }
         }
-    }
-
-    /// What a message means to the reader.
-    fn take(&mut self, message: WatchMessage) -> Result<Option<WatchEvent>, End> {
-        Ok(match message {
-            WatchMessage::Created { .. } => None,
-            WatchMessage::State { kvs } => Some(WatchEvent::State { kvs }),
-            WatchMessage::Synced { revision } => {
-                self.is_listing = false;
-                self.next = revision + 1;
-                Some(WatchEvent::Synced { revision })
-            }
-            WatchMessage::Events {
-                revision,
-                is_partial,
-                events,
-            } => {
-                if revision < self.next {
-                    return Err(End::Broken(Error::not_applied(
-                        ErrorKind::Internal,
-                        format!(
-                            "the node told revision {revision} to a watch that begins at {}",
-                            self.next
-                        ),
-                    )));
-                }
-                self.parts.extend(events);
-                if is_partial {
-                    return Ok(None);
-                }
-                self.next = revision + 1;
-                let events = std::mem::take(&mut self.parts);
-                Some(WatchEvent::Events { revision, events })
-            }
-            WatchMessage::Progress { revision } => {
-                self.next = self.next.max(revision + 1);
-                Some(WatchEvent::Progress { revision })
-            }
-            WatchMessage::Canceled {
-                error,
-                resume_revision,
-            } => {
-                return Err(match (&error.kind, resume_revision) {
-                    (ErrorKind::SlowWatcher, Some(resume)) => {
-                        self.next = self.next.max(resume);
-                        End::Broken(error)
-                    }
-                    (ErrorKind::SlowWatcher, None) if self.request.initial_state => {
-                        self.is_listing = true;
-                        End::Broken(error)
-                    }
-                    (ErrorKind::Compacted { .. }, _) if self.is_listing => End::Broken(error),
-                    // Another node may do, and goes on after what was told here.
-                    (ErrorKind::NoLeader | ErrorKind::Unavailable | ErrorKind::Corrupt, _) => {
-                        End::Broken(error)
-                    }
-                    _ => End::Over(error),
-                });
-            }
-        })
     }
 
     /// Hands an event to the reader, if there is room within a moment.

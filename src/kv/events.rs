@@ -90,6 +90,9 @@ impl Change {
     }
 
     fn stored_record<V: View>(&self, view: &V) -> Result<Bytes, V::Error> {
+        planted!(NewestTold => if let Some(record) = view.get(Space::Current, &self.key)? {
+            return Ok(record);
+        });
         let key = keys::history_key(&self.key, self.place);
         match view.get(Space::History, &key)? {
             Some(record) => Ok(Bytes::copy_from_slice(&record)),
@@ -108,7 +111,11 @@ impl Change {
         if self.previous == 0 || is_compacted {
             return Ok(None);
         }
-        let span = keys::history_of(&self.key, self.previous);
+        let previous = match planted!(PrevKvNewer) {
+            true => self.place.main,
+            false => self.previous,
+        };
+        let span = keys::history_of(&self.key, previous);
         let Some((_, record)) = view.range(Space::History, &span).next().transpose()? else {
             return Err(Fault::Damaged {
                 space: Space::History,
@@ -171,7 +178,7 @@ pub fn changes_from<V: View>(
         let place = keys::event_revision(&key)?;
         if let Some(last) = changes.last()
             && changes.len() >= changes_max
-            && last.place.main != place.main
+            && (last.place.main != place.main || planted!(RevisionSplit))
         {
             let last = last.place.main;
             return Ok((changes, last));

@@ -171,7 +171,8 @@ impl Scan {
         if let Err(refusal) = compaction::check_readable(self.revision, &progress) {
             return Ok(Err(refusal));
         }
-        if self.source == Source::Either && self.revision == progress.revision {
+        let is_now = self.revision == progress.revision || planted!(PastReadsCurrent);
+        if self.source == Source::Either && is_now {
             self.walk_current(view, budget, &mut chunk)?;
         } else {
             self.walk_history(view, budget, &mut chunk)?;

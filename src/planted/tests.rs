@@ -97,7 +97,16 @@ fn passes(witness: &str, bugs: &str) -> Option<bool> {
 fn every_bug_has_its_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut code = String::new();
-    for folder in ["src/raft", "src/node", "src/kv", "src/log", "tests/sim"] {
+    for folder in [
+        "src/api",
+        "src/raft",
+        "src/node",
+        "src/kv",
+        "src/log",
+        "src/watch",
+        "src/watch/hub",
+        "tests/sim",
+    ] {
         for file in std::fs::read_dir(root.join(folder)).expect("a folder of the sources") {
             let path = file.expect("readable").path();
             if path.extension().is_some_and(|extension| extension == "rs") {

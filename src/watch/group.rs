@@ -48,7 +48,7 @@ impl Spec {
     pub(super) fn wants(&self, kind: EventKind) -> bool {
         match kind {
             EventKind::Put => !self.no_put,
-            EventKind::Delete => !self.no_delete,
+            EventKind::Delete => !self.no_delete || planted!(FilterIgnored),
         }
     }
 }

@@ -26,6 +26,7 @@ use super::queue::Meter;
 use super::queue::Notice;
 use super::queue::Queue;
 use super::queue::Taken;
+pub use feed::Applied;
 
 /// What watchers may cost.
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +240,7 @@ impl Hub {
         }
         let progress = kv::progress(view)?;
         let start = request.start_revision;
-        if start != 0 && start < progress.compact_revision {
+        if start != 0 && start < progress.compact_revision && !planted!(CompactedStart) {
             return Ok(Err(compacted(start, &progress)));
         }
         let now_revision = progress.revision.max(self.revision);
@@ -335,7 +336,8 @@ impl Hub {
             };
             let is_fresh = std::mem::take(&mut notify.is_fresh);
             notify.due = next;
-            let is_current = matches!(watcher.phase, Phase::Current) && revision >= watcher.floor;
+            let keeps_up = matches!(watcher.phase, Phase::Current) || planted!(ProgressAhead);
+            let is_current = keeps_up && revision >= watcher.floor;
             let is_over = matches!(watcher.phase, Phase::Ended(_));
             if is_current && !is_fresh && watcher.queue.is_empty() {
                 self.push(slot, Notice::Progress(revision));
@@ -526,7 +528,7 @@ impl Hub {
     fn phase_from(&self, next: i64) -> Phase {
         if next <= self.revision {
             Phase::Behind(next)
-        } else if next == self.revision + 1 {
+        } else if next == self.revision + 1 || planted!(FutureAtOnce) {
             Phase::Current
         } else {
             Phase::Future(next)
@@ -603,6 +605,7 @@ impl Hub {
     fn end_slow(&mut self, slot: u32, next: Option<i64>) {
         let meter = self.meter.clone();
         let resume_revision = match self.watcher_mut(slot).queue.abandon(&meter) {
+            Ok(first) if planted!(ResumeTooLate) => first.or(next).map(|revision| revision + 1),
             Ok(first) => first.or(next),
             Err(()) => None,
         };

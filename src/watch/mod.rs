@@ -1,7 +1,7 @@
 //! Who watches what, and what they are told: pure, without a thread or a socket.
 //!
 //! A [`Hub`] holds watchers. Those that keep up are fed from the changes of each applied revision
-//! ([`Hub::publish`]); those that begin in the past, or with an initial state, are fed from the
+//! ([`Hub::feed`]); those that begin in the past, or with an initial state, are fed from the
 //! store in steps of bounded work ([`Hub::catch_up`]) until they have caught up. Each has a bounded
 //! queue, from which whoever sends takes at its own pace ([`Hub::take`]).
 //!
@@ -28,6 +28,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+pub use hub::Applied;
 pub use hub::CatchUpBudget;
 pub use hub::Hub;
 pub use hub::HubOptions;

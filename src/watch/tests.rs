@@ -90,8 +90,20 @@ impl Node {
     }
 
     fn publish(&mut self) {
-        let pending = std::mem::take(&mut self.pending);
-        self.hub.publish(&self.store, &pending).unwrap();
+        let changes = Some(std::mem::take(&mut self.pending));
+        self.feed(changes);
+    }
+
+    /// The changes were not kept: the hub must get them from the store.
+    fn skip(&mut self) {
+        self.pending.clear();
+        self.feed(None);
+    }
+
+    fn feed(&mut self, changes: Option<Vec<Change>>) {
+        let revision = self.revision();
+        let step = Applied { revision, changes };
+        self.hub.feed(&self.store, [step]).unwrap();
     }
 
     fn sweep(&mut self, events: usize) {
@@ -367,11 +379,7 @@ impl World {
                 }
             }
             Act::Publish(node) => self.nodes[node].publish(),
-            Act::Skip(node) => {
-                let node = &mut self.nodes[node];
-                node.pending.clear();
-                node.hub.skip_to(node.revision());
-            }
+            Act::Skip(node) => self.nodes[node].skip(),
             Act::Sweep(node, events) => self.nodes[node].sweep(events),
             Act::CatchUp(node, changes, bytes) => {
                 let node = &mut self.nodes[node];

@@ -48,6 +48,10 @@ enum Aim {
     Drawn,
     /// The same, with holders of client leases.
     Holders,
+    /// The same, with some who watch and some who read the past.
+    Watchers,
+    /// The same with three nodes or more, which compare their states often.
+    Compared,
     /// One play of `schedule.rs`, over and over.
     Play(u64),
     /// The same with five nodes.
@@ -71,6 +75,18 @@ impl Aim {
             Self::Holders => {
                 let mut options = Options::draw(seed, None, None);
                 options.holders = 6;
+                return options;
+            }
+            Self::Watchers => {
+                let mut options = Options::draw(seed, None, None);
+                options.watchers = 6;
+                options.historians = 2;
+                return options;
+            }
+            Self::Compared => {
+                let mut options = Options::draw(seed, None, None);
+                options.nodes = options.nodes.max(3);
+                options.check_interval = Some(Duration::from_millis(200));
                 return options;
             }
             Self::Play(play)
@@ -99,7 +115,7 @@ impl Aim {
                 let other = options.other_timing.unwrap_or_else(|| options.retimed());
                 options.other_timing = Some(other);
             }
-            Self::Drawn | Self::Holders | Self::Play(_) => {}
+            _ => {}
         }
         options
     }
@@ -118,7 +134,7 @@ impl Aim {
         let plays = kinds
             .iter()
             .flat_map(|kind| (0..crate::schedule::PLAYS).map(kind));
-        let mut all = plays.chain([Self::Drawn, Self::Holders]);
+        let mut all = plays.chain([Self::Drawn, Self::Holders, Self::Watchers, Self::Compared]);
         all.find(|aim| aim.name() == name)
     }
 
@@ -126,6 +142,8 @@ impl Aim {
         match self {
             Self::Drawn => "as drawn".to_owned(),
             Self::Holders => "as drawn, six holders of leases".to_owned(),
+            Self::Watchers => "as drawn, six watchers and two historians".to_owned(),
+            Self::Compared => "as drawn, states often compared".to_owned(),
             Self::Play(play) => format!("play {play}"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),
@@ -138,7 +156,7 @@ impl Aim {
 }
 
 impl Options {
-    /// The usual promise, with so many milliseconds of margin: the least for this drift.
+    /// The usual promise for all, with so many milliseconds of margin: the least for this drift.
     fn keep_time(&mut self, drift_ppm: u32, margin_ms: u64) {
         let timing = Timing::new(TimingOptions {
             max_clock_skew: Duration::from_millis(margin_ms),
@@ -147,6 +165,8 @@ impl Options {
             ..TimingOptions::default()
         });
         self.timing = timing.expect("the margin is enough for the drift");
+        // Another one would be for less drift than these clocks have.
+        self.other_timing = None;
         self.drift_ppm = drift_ppm;
     }
 }

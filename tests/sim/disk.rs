@@ -283,6 +283,12 @@ impl SimDisk {
         self.unproven = true;
     }
 
+    /// While no process runs, the state is set aside: it is built anew from the log.
+    pub(crate) fn lose_state(&mut self) {
+        self.store = MemStore::new();
+        self.kept = MemStore::new();
+    }
+
     /// From now on (until told otherwise) syncs of a real log report success and do nothing.
     pub(crate) fn lie(&mut self, lies: bool) {
         if let Some(real) = &self.real {

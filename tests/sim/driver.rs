@@ -9,7 +9,6 @@ use leasehold::kv;
 use leasehold::kv::CompactionBudget;
 use leasehold::node::Input;
 use leasehold::node::Output;
-use leasehold::raft::Payload;
 use leasehold::types::LogIndex;
 use leasehold::types::Role;
 
@@ -26,6 +25,8 @@ use crate::machine::Mail;
 use crate::marks::Mark;
 use crate::network::Copies;
 use crate::tell;
+use crate::watches::apply_step;
+use crate::watches::command;
 use crate::world::Event;
 use crate::world::Work;
 use crate::world::World;
@@ -95,6 +96,8 @@ impl World {
                 let node_now = &self.process(node).node;
                 let (consistency, agreed) = (node_now.consistency(), node_now.checks_agreed());
                 self.judge.compared(node, consistency, agreed);
+                self.process(node).is_sound = consistency.is_sound();
+                self.watches_may_show(node, consistency.is_sound());
                 self.driver_sleeps(node);
                 true
             }
@@ -231,6 +234,8 @@ impl World {
                 self.trace.line(self.now, Some(node), || {
                     format!("   writes #{}{}", ticket.0, tell::unsaved(&unsaved))
                 });
+                #[cfg(leasehold_bugs)]
+                self.planted_before_the_sync(node, &unsaved);
                 let log = &mut self.process(node).log;
                 log.queue.push((ticket, unsaved));
                 if !log.busy {
@@ -337,22 +342,24 @@ impl World {
         let machine = &mut self.machines[node];
         let state = &mut machine.process.as_mut().expect("running").state;
         let some = state.queue.len().min(APPLY_MAX);
-        for entry in state.queue.drain(..some) {
-            let command = match &entry.payload {
-                Payload::Command(bytes) => Some(bytes.as_ref()),
-                Payload::Noop | Payload::Configuration(_) => None,
-            };
-            match kv::apply(&mut machine.disk.store, entry.id, command) {
-                Ok(reply) => state.replies.push((entry.id, reply)),
-                Err(fault) => {
-                    let what = format!("n{} cannot apply {}: {fault}", node + 1, entry.id);
-                    return self.judge.fail("R4 state-machine safety", what);
-                }
+        let entries = state.queue.drain(..some).map(|entry| command(&entry));
+        let entries: Vec<_> = entries.collect();
+        let entries = self.miscomputed(node, entries);
+        let machine = &mut self.machines[node];
+        let process = machine.process.as_mut().expect("running");
+        let listening = process.watches.listening;
+        let store = &mut machine.disk.store;
+        let applied = match apply_step(store, node, &entries, listening, &mut self.judge) {
+            Ok(step) => {
+                process.state.replies = step.replies;
+                process.state.changes = step.changes;
+                entries.last().map(|(id, _)| *id)
             }
-            let hash = kv::content_hash(&machine.disk.store).expect("memory does not fail");
-            self.judge.applied(node, entry.id, hash.0);
-        }
-        let applied = state.replies.last().map(|(id, _)| *id);
+            Err(fault) => {
+                let what = format!("n{} cannot apply: {fault}", node + 1);
+                return self.judge.fail("R4 state-machine safety", what);
+            }
+        };
         self.history_is_swept(node);
         self.trace.line(real, Some(node), || {
             format!("   has applied {}", applied.unwrap_or_default())
@@ -386,11 +393,13 @@ impl World {
         let delay = self.apply_delay(node);
         let state = &mut self.process(node).state;
         let replies = std::mem::take(&mut state.replies);
+        let changes = state.changes.take();
         state.busy = !state.queue.is_empty();
         if state.busy {
             self.schedule_work(delay, node, Work::StateApplies);
         }
         self.mail(node, Mail::Input(Input::Applied(replies)));
+        self.watches_hear(node, changes);
     }
 
     /// The state thread looks for sessions that nobody used.

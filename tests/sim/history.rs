@@ -28,6 +28,9 @@ pub(crate) enum Action {
     PutBoth(Key, Key),
     /// Reads two keys in one transaction.
     GetBoth(Key, Key, Consistency),
+    /// Reads a key, or every key, as they were at a revision.
+    GetAt(Key, i64, Consistency),
+    ListAt(i64, Consistency),
 }
 
 impl Action {
@@ -35,7 +38,8 @@ impl Action {
     pub(crate) fn consistency(self) -> Option<Consistency> {
         match self {
             Self::Get(_, consistency) | Self::List(consistency) => Some(consistency),
-            Self::GetBoth(_, _, consistency) => Some(consistency),
+            Self::GetBoth(_, _, consistency) | Self::GetAt(_, _, consistency) => Some(consistency),
+            Self::ListAt(_, consistency) => Some(consistency),
             Self::Put(_) | Self::Delete(_) | Self::Swap(..) | Self::PutBoth(..) => None,
         }
     }
@@ -49,14 +53,22 @@ impl Action {
         match self {
             Self::Put(one) | Self::Swap(one, _) => one == key,
             Self::PutBoth(one, other) => one == key || other == key,
-            Self::Delete(_) | Self::Get(..) | Self::List(_) | Self::GetBoth(..) => false,
+            _ => false,
+        }
+    }
+
+    /// The revision that a read asks for by its number.
+    pub(crate) fn at(self) -> Option<i64> {
+        match self {
+            Self::GetAt(_, revision, _) | Self::ListAt(revision, _) => Some(revision),
+            _ => None,
         }
     }
 
     /// The keys that a read shows; `None` for every key.
     pub(crate) fn shows(self) -> Option<Vec<Key>> {
         match self {
-            Self::Get(key, _) => Some(vec![key]),
+            Self::Get(key, _) | Self::GetAt(key, ..) => Some(vec![key]),
             Self::GetBoth(one, other, _) => Some(vec![one, other]),
             _ => None,
         }

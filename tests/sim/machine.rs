@@ -14,6 +14,7 @@ use leasehold::api::Error;
 use leasehold::api::Request;
 use leasehold::api::Response;
 use leasehold::api::ResponseBody;
+use leasehold::kv::Change;
 use leasehold::kv::Reply;
 use leasehold::node::Input;
 use leasehold::node::Node;
@@ -34,6 +35,7 @@ use leasehold::types::RequestId;
 use crate::clock::MachineClock;
 use crate::clock::Nanos;
 use crate::disk::SimDisk;
+use crate::watches::WatchThread;
 
 /// A thread of the server's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,7 @@ pub(crate) enum Thread {
     Log,
     State,
     Sessions,
+    Watch,
 }
 
 /// One machine.
@@ -54,13 +57,15 @@ pub(crate) struct Machine {
     /// Until then nothing of the process runs.
     pub(crate) paused_until: Nanos,
     /// Until then this thread does not run.
-    pub(crate) stalled_until: [Nanos; 4],
+    pub(crate) stalled_until: [Nanos; 5],
     /// Until then applying takes up to this long.
     pub(crate) apply_slow: (Nanos, Nanos),
     /// Cuts between this machine and all clients.
     pub(crate) client_cuts: u32,
     /// The tripwire went off in this or an earlier process (P37).
     pub(crate) tripped: bool,
+    /// The next write that it applies comes out otherwise than elsewhere, and nobody notices at once.
+    pub(crate) miscomputes: bool,
 }
 
 impl Machine {
@@ -71,10 +76,11 @@ impl Machine {
             process: None,
             life: 0,
             paused_until: 0,
-            stalled_until: [0; 4],
+            stalled_until: [0; 5],
             apply_slow: (0, 0),
             client_cuts: 0,
             tripped: false,
+            miscomputes: false,
         }
     }
 
@@ -98,6 +104,11 @@ pub(crate) struct Process {
     pub(crate) log: LogThread,
     pub(crate) state: StateThread,
     pub(crate) sessions: BTreeMap<usize, Session>,
+    pub(crate) watches: WatchThread,
+    /// The state may be served, as far as the driver knows.
+    pub(crate) is_sound: bool,
+    /// How many comparisons of its state had agreed when everything healed.
+    pub(crate) agreed_when_healed: u64,
 }
 
 /// What the driver is told.
@@ -137,6 +148,8 @@ pub(crate) struct LogThread {
 pub(crate) struct StateThread {
     pub(crate) queue: VecDeque<Entry>,
     pub(crate) replies: Vec<(LogId, Reply)>,
+    /// What the step changed, if somebody listened when it began.
+    pub(crate) changes: Option<Vec<Change>>,
     pub(crate) busy: bool,
 }
 
@@ -171,7 +184,7 @@ pub(crate) enum Delivery {
 
 /// A request that was handed to the driver.
 pub(crate) enum Handed {
-    Read { request: Request, asked: Asked },
+    Read { request: Box<Request>, asked: Asked },
     Other,
 }
 
@@ -180,6 +193,8 @@ pub(crate) enum Handed {
 pub(crate) struct Asked {
     pub(crate) consistency: Consistency,
     pub(crate) min_revision: i64,
+    /// The revision that it asks for by its number; 0 for what is there now.
+    pub(crate) at: i64,
     /// The newest revision that anybody had been shown.
     pub(crate) exposed: i64,
 }
@@ -189,6 +204,10 @@ impl Arrival {
         Asked {
             consistency: self.call.consistency,
             min_revision: self.call.min_revision,
+            at: match &self.call.request {
+                Request::Range(range) => range.revision,
+                _ => 0,
+            },
             exposed: self.exposed,
         }
     }

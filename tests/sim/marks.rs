@@ -106,6 +106,24 @@ marks! {
     HistoryRemoved,
     RemovalCompared,
     StatesCompared,
+    // Watches, and reads at revisions.
+    WatchesStalled,
+    ChangesNotKept,
+    WatchFedFromStore,
+    WatchBroken,
+    SlowWatchEnded,
+    WatchOvertakenByCompaction,
+    CompactedWatchRefused,
+    WatchResumedJudged,
+    WatchEventsJudged,
+    WatchOfSeveralChangesJudged,
+    PreviousValueJudged,
+    WatchProgressJudged,
+    WatchStateJudged,
+    WatchCaughtUpJudged,
+    PastReadCheckedAgainstLog,
+    CompactedReadRefused,
+    FutureReadRefused,
 }
 
 /// What a few hundred seeds may miss.

@@ -413,10 +413,13 @@ impl World {
             machine.disk.heal();
             machine.client_cuts = 0;
             machine.apply_slow = (0, 0);
-            machine.stalled_until = [0; 4];
+            machine.stalled_until = [0; 5];
             machine.paused_until = 0;
             machine.clock.resume(self.now);
             self.start(node);
+            if let Some(process) = self.machines[node].process.as_mut() {
+                process.agreed_when_healed = process.node.checks_agreed();
+            }
         }
         self.options.preempt = 0.0;
     }

@@ -14,6 +14,7 @@ use crate::clock::US;
 use crate::dice::Dice;
 use crate::nemesis::Planned;
 use crate::network::Quality;
+use crate::watches::WatchLimits;
 
 /// What kind of trouble a run gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,10 @@ pub(crate) struct Options {
     pub(crate) keys: u64,
     /// Holders of client leases.
     pub(crate) holders: usize,
+    /// Who watch, and who read at past revisions.
+    pub(crate) watchers: usize,
+    pub(crate) historians: usize,
+    pub(crate) watch: WatchLimits,
     pub(crate) sessions_idle_max: Duration,
     pub(crate) auto_compaction: AutoCompaction,
     pub(crate) check_interval: Option<Duration>,
@@ -128,6 +133,7 @@ impl Options {
         let mut history = Dice::new(seed, "history", 0);
         let mut retimed = Dice::new(seed, "retimed", 0);
         let mut held = Dice::new(seed, "holders", 0);
+        let mut watching = Dice::new(seed, "watches", 0);
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
         Self {
             seed,
@@ -149,6 +155,9 @@ impl Options {
             probe_every: dice.chance(0.8).then(|| dice.spread(2 * MS, 60 * MS)),
             keys: dice.between(1, 8),
             holders: *held.pick(&[0, 0, 0, 1, 2, 4]),
+            watchers: *watching.pick(&[0, 0, 0, 1, 2, 4]),
+            historians: *watching.pick(&[0, 0, 0, 1, 2]),
+            watch: draw_watch(&mut watching),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
             auto_compaction: *history.pick(&[
                 AutoCompaction::Off,
@@ -208,6 +217,9 @@ impl Options {
             probe_every: None,
             keys: 3,
             holders: 0,
+            watchers: 0,
+            historians: 0,
+            watch: WatchLimits::USUAL,
             sessions_idle_max: Duration::from_secs(3600),
             auto_compaction: AutoCompaction::Off,
             check_interval: None,
@@ -218,6 +230,20 @@ impl Options {
             readable: true,
             aloud: false,
         }
+    }
+}
+
+/// Limits of watches, small and less small.
+fn draw_watch(dice: &mut Dice) -> WatchLimits {
+    WatchLimits {
+        queue_notices: *dice.pick(&[2, 4, 16, 64]),
+        queue_bytes: *dice.pick(&[600, 4_000, 64_000]),
+        memory_bytes: *dice.pick(&[4_000, 64_000, 1 << 20]),
+        step_changes: *dice.pick(&[1, 2, 5, 50]),
+        step_bytes: *dice.pick(&[100, 2_000, 64_000]),
+        parcel_bytes: *dice.pick(&[1, 300, 64_000]),
+        progress: Duration::from_millis(dice.spread(100, 2_000)),
+        forgets: *dice.pick(&[0.0, 0.05, 0.3]),
     }
 }
 

@@ -7,17 +7,24 @@ use leasehold::api::Request;
 use leasehold::api::ResponseBody;
 use leasehold::kv;
 use leasehold::kv::MemStore;
+use leasehold::kv::Overlay;
 use leasehold::node::Answer;
 use leasehold::node::Source;
 use leasehold::raft::ReadPermit;
+use leasehold::raft::Unsaved;
 use leasehold::time::Instant;
 use leasehold::types::LogIndex;
+use leasehold::types::Role;
+use leasehold::watch::Applied;
 
 use crate::clock::MS;
 use crate::machine::Arrival;
 use crate::machine::Batch;
 use crate::machine::Candidate;
 use crate::session::read_from;
+use crate::watches::Order;
+use crate::watches::changes_of;
+use crate::watches::command;
 use crate::world::World;
 
 /// What a session keeps from one batch to the next, and must not.
@@ -145,6 +152,32 @@ impl World {
             _ => {}
         }
         permit
+    }
+}
+
+impl World {
+    /// `UncommittedShown`: a leader tells its watchers what it is about to make durable.
+    pub(crate) fn planted_before_the_sync(&mut self, node: usize, unsaved: &Unsaved) {
+        let process = self.machines[node].process.as_ref().expect("it runs");
+        let leads = process.status.role == Role::Leader && process.watches.listening;
+        if !leads || !planted!(UncommittedShown) {
+            return;
+        }
+        let store = &self.machines[node].disk.store;
+        let mut overlay = Overlay::new(store);
+        for (id, bytes) in unsaved.entries.iter().map(command) {
+            if kv::apply(&mut overlay, id, bytes.as_deref()).is_err() {
+                // Something before it is not applied yet.
+                return;
+            }
+        }
+        let revision = kv::progress(&overlay).expect("memory does not fail");
+        let written: Vec<_> = overlay.into_changes().collect();
+        let changes = changes_of(&written).ok();
+        let revision = revision.revision;
+        if changes.as_ref().is_some_and(|changes| !changes.is_empty()) {
+            self.tell_watches(node, Order::Applied(Applied { revision, changes }));
+        }
     }
 }
 

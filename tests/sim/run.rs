@@ -13,6 +13,8 @@ use crate::clock::Nanos;
 use crate::clock::nanos;
 use crate::history::Action;
 use crate::history::Fate;
+use crate::machine::Machine;
+use crate::marks::Mark;
 use crate::marks::Marks;
 use crate::nemesis::WELL_WITHIN;
 use crate::options::Options;
@@ -37,6 +39,8 @@ pub(crate) fn run(options: Options) -> Report {
     world.heal();
     world.must_be_well();
     world.leases_must_end();
+    world.watches_must_catch_up();
+    world.states_must_be_compared();
     world.finish()
 }
 
@@ -120,6 +124,40 @@ impl World {
             if kv::leases_are_sound(store, &progress) != Ok(true) {
                 return self.unwell("a store counts leases that are not there");
             }
+        }
+    }
+
+    /// W1, in the end: whoever watches is told everything.
+    pub(crate) fn watches_must_catch_up(&mut self) {
+        if self.watchers.is_empty() || self.judge.violation().is_some() {
+            return;
+        }
+        let deadline = self.now + WELL_WITHIN;
+        while self.judge.some_watch_is_behind() && self.judge.violation().is_none() {
+            if self.now >= deadline {
+                return self.unwell("a watch was not told everything");
+            }
+            self.run_until(self.now + 20 * MS);
+        }
+        self.judge.marks.hit(Mark::WatchCaughtUpJudged);
+    }
+
+    /// R4: where states are to be compared they are, by every replica.
+    pub(crate) fn states_must_be_compared(&mut self) {
+        let Some(interval) = self.options.check_interval else {
+            return;
+        };
+        let deadline = self.now + WELL_WITHIN + 4 * nanos(interval);
+        let compared = |machine: &Machine| {
+            let process = machine.process.as_ref();
+            process.is_some_and(|process| process.node.checks_agreed() > process.agreed_when_healed)
+        };
+        while !self.machines.iter().all(compared) && self.judge.violation().is_none() {
+            if self.now >= deadline {
+                let what = format!("{:?} after all was well", deadline - self.now);
+                return self.judge.fail("R4 states are compared", what);
+            }
+            self.run_until(self.now + 20 * MS);
         }
     }
 

@@ -38,6 +38,7 @@ use crate::network::Kind;
 use crate::network::Quality;
 use crate::options::Options;
 use crate::options::Profile;
+use crate::watches::WatchLimits;
 
 /// A run, and what it is kept for.
 #[derive(Clone, Debug)]
@@ -78,6 +79,9 @@ pub(crate) fn write(options: &Options) -> String {
         format!("keys {}", options.keys),
         format!("sessions-idle {}", of(options.sessions_idle_max)),
         format!("holders {}", options.holders),
+        format!("watchers {}", options.watchers),
+        format!("historians {}", options.historians),
+        watch_limits(&options.watch),
         format!("compaction {compaction}"),
         format!("check {check}"),
         format!("faults-last {}", time(options.faulty_for)),
@@ -95,6 +99,25 @@ pub(crate) fn write(options: &Options) -> String {
         let _ = writeln!(text, "{}", fault_line(planned));
     }
     text
+}
+
+/// What watches may cost, and how they are fed.
+fn watch_limits(watch: &WatchLimits) -> String {
+    let WatchLimits {
+        queue_notices,
+        queue_bytes,
+        memory_bytes,
+        step_changes,
+        step_bytes,
+        parcel_bytes,
+        progress,
+        forgets,
+    } = *watch;
+    format!(
+        "watch queue {queue_notices} {queue_bytes} memory {memory_bytes} step {step_changes} \
+         {step_bytes} parcel {parcel_bytes} progress {} forgets {forgets}",
+        time(nanos(progress))
+    )
 }
 
 fn write_timing(text: &mut String, whose: &str, timing: &Timing) {
@@ -231,6 +254,9 @@ fn read_line(
         "keys" => options.keys = words.number()?,
         "sessions-idle" => options.sessions_idle_max = words.duration()?,
         "holders" => options.holders = words.number()?,
+        "watchers" => options.watchers = words.number()?,
+        "historians" => options.historians = words.number()?,
+        "watch" => options.watch = words.watch_limits()?,
         "compaction" => {
             options.auto_compaction = match words.word()? {
                 "none" => AutoCompaction::Off,
@@ -286,11 +312,12 @@ fn read_fault_line(when: When, words: &mut Words<'_>) -> Result<Planned, String>
     Ok(Planned { when, lasts, fault })
 }
 
-const THREADS: [(&str, Thread); 4] = [
+const THREADS: [(&str, Thread); 5] = [
     ("driver", Thread::Driver),
     ("log", Thread::Log),
     ("state", Thread::State),
     ("sessions", Thread::Sessions),
+    ("watches", Thread::Watch),
 ];
 const ENDINGS: [(&str, Ending); 2] = [("kill", Ending::Kill), ("power", Ending::Power)];
 const WAYS: [(&str, Way); 3] = [("both", Way::Both), ("in", Way::In), ("out", Way::Out)];
@@ -561,6 +588,30 @@ impl<'a> Words<'a> {
                 .or_else(|| numbered("n").map(Target::Node))
                 .ok_or_else(|| format!("{word} is nobody: say n1, leader, follower1, sender")),
         }
+    }
+
+    fn watch_limits(&mut self) -> Result<WatchLimits, String> {
+        self.exactly("queue")?;
+        let (queue_notices, queue_bytes) = (self.number()?, self.number()?);
+        self.exactly("memory")?;
+        let memory_bytes = self.number()?;
+        self.exactly("step")?;
+        let (step_changes, step_bytes) = (self.number()?, self.number()?);
+        self.exactly("parcel")?;
+        let parcel_bytes = self.number()?;
+        self.exactly("progress")?;
+        let progress = self.duration()?;
+        self.exactly("forgets")?;
+        Ok(WatchLimits {
+            queue_notices,
+            queue_bytes,
+            memory_bytes,
+            step_changes,
+            step_bytes,
+            parcel_bytes,
+            progress,
+            forgets: self.number()?,
+        })
     }
 
     fn quality(&mut self) -> Result<Quality, String> {

@@ -82,6 +82,8 @@ impl World {
         }
         for arrival in session.arrived.drain(..some) {
             match (arrival.call.request.is_read(), arrival.call.consistency) {
+                // The driver says why nothing is served.
+                _ if !process.is_sound => handed.push(arrival),
                 (true, Consistency::LinearizableQuorum) => handed.push(arrival),
                 (true, _) => candidates.push(Candidate {
                     arrival,
@@ -236,7 +238,7 @@ impl World {
                 true => {
                     self.judge.marks.hit(Mark::ReadHandedOn);
                     Handed::Read {
-                        request: call.request.clone(),
+                        request: Box::new(call.request.clone()),
                         asked,
                     }
                 }
@@ -289,6 +291,12 @@ impl World {
         let answer = self.planted_in_answer(node, answer);
         let read = answer.read;
         let real = self.now;
+        if asked.at != 0 {
+            let refusal = answer.found.as_ref().err();
+            let (applied, revision) = (read.applied_index, answer.revision);
+            self.judge
+                .read_at(node, asked.at, applied, revision, refusal);
+        }
         self.judge
             .answered(real, node, &read, answer.revision, asked);
         self.trace.line(real, Some(node), || {

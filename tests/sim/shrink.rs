@@ -21,6 +21,7 @@ use crate::network::Quality;
 use crate::options::Options;
 use crate::run::run;
 use crate::schedule;
+use crate::watches::WatchLimits;
 
 /// A failing run made small.
 pub(crate) struct Shrunk {
@@ -122,7 +123,7 @@ impl Shrinker {
     }
 
     fn simplify_options(&mut self) {
-        let simpler: [fn(&mut Options); 17] = [
+        let simpler: [fn(&mut Options); 20] = [
             |options| options.clients = 0,
             |options| options.probe_every = None,
             |options| options.preempt = 0.0,
@@ -137,6 +138,9 @@ impl Shrinker {
             |options| options.together = 0.0,
             |options| options.batch_max = 64,
             |options| options.keys = 1,
+            |options| options.watchers = 0,
+            |options| options.historians = 0,
+            |options| options.watch = WatchLimits::USUAL,
             |options| options.connections = 1,
             |options| options.sessions_idle_max = Duration::from_secs(3600),
             |options| options.preempt_max = MS,
@@ -145,6 +149,7 @@ impl Shrinker {
             self.attempt(change);
         }
         while self.best.clients > 1 && self.attempt(|options| options.clients -= 1) {}
+        while self.best.watchers > 1 && self.attempt(|options| options.watchers -= 1) {}
         while self.best.nodes > 1 && self.attempt(|options| options.nodes -= 1) {}
     }
 

@@ -67,6 +67,8 @@ pub(crate) enum Kind {
     Worker,
     /// Reads from one node.
     Probe(usize),
+    /// Reads what was, wherever it likes.
+    Historian,
     /// Told what to do by a scenario, or by the liveness check.
     Puppet,
 }
@@ -133,6 +135,11 @@ impl Workload {
                 clients.push(Client::new(options, kind, 100 + node, think, probe));
             }
         }
+        for number in 0..options.historians {
+            let dice = Dice::new(options.seed, "historian", number as u64);
+            let (kind, connection) = (Kind::Historian, 120 + number);
+            clients.push(Client::new(options, kind, connection, options.think, dice));
+        }
         let puppet = Dice::new(options.seed, "puppet", 0);
         clients.push(Client::new(options, Kind::Puppet, 200, MS, puppet));
         Self {
@@ -153,7 +160,7 @@ impl Client {
             connection,
             think,
             patience: match kind {
-                Kind::Worker => dice.spread(promise, 12 * promise),
+                Kind::Worker | Kind::Historian => dice.spread(promise, 12 * promise),
                 Kind::Probe(_) => promise,
                 Kind::Puppet => 3600 * SECOND,
             },
@@ -167,7 +174,8 @@ impl Client {
             acknowledged: 0,
             seen: 0,
             found: BTreeMap::new(),
-            says_what_it_has_seen: kind != Kind::Puppet && dice.chance(0.4),
+            says_what_it_has_seen: matches!(kind, Kind::Worker | Kind::Probe(_))
+                && dice.chance(0.4),
             node: match kind {
                 Kind::Probe(node) => node,
                 _ => dice.between(0, options.nodes as u64 - 1) as usize,
@@ -266,6 +274,11 @@ impl World {
         let action = match this.kind {
             Kind::Puppet => return,
             Kind::Probe(_) => Action::Get(key, *dice.pick(&PROBE_READS)),
+            Kind::Historian => {
+                let nodes = self.machines.len() as u64;
+                this.node = dice.between(0, nodes - 1) as usize;
+                past(dice, key, this.seen)
+            }
             Kind::Worker if quiet => Action::Get(key, *dice.pick(&READS)),
             Kind::Worker => match dice.between(0, 99) {
                 0..=29 => Action::Put(key),
@@ -494,9 +507,12 @@ impl World {
                 | ErrorKind::Internal
                 | ErrorKind::Unsupported
                 | ErrorKind::FutureRevision
+                | ErrorKind::Compacted { .. }
         );
         let refused = matches!(error.kind, ErrorKind::LeaseInvalid) || this.pinned;
-        self.judge.counts.early_reads += u64::from(error.kind == ErrorKind::FutureRevision);
+        let is_past = (current.operation).is_some_and(|(_, action)| action.at().is_some());
+        let early = error.kind == ErrorKind::FutureRevision && !is_past;
+        self.judge.counts.early_reads += u64::from(early);
         if now >= current.give_up || !may_repeat || hopeless || refused {
             let fate = if current.some_unknown {
                 Fate::Unknown
@@ -666,6 +682,22 @@ impl World {
     }
 }
 
+/// A read of what a key, or every key, was at some revision: one of late, one of long ago, which may
+/// be compacted, or one that nobody has been told of.
+fn past(dice: &mut Dice, key: Key, seen: i64) -> Action {
+    let ago = match dice.between(0, 9) {
+        0 => -(dice.spread(1, 20) as i64),
+        1..=6 => dice.spread(1, 30) as i64 - 1,
+        _ => dice.spread(1, 1_000) as i64,
+    };
+    let revision = (seen - ago).max(1);
+    let consistency = *dice.pick(&READS);
+    match dice.between(0, 3) {
+        0 => Action::ListAt(revision, consistency),
+        _ => Action::GetAt(key, revision, consistency),
+    }
+}
+
 /// What each read asks for.
 const READS: [Consistency; 10] = [
     Consistency::Linearizable,
@@ -713,6 +745,17 @@ fn request(operation: Option<(u64, Action)>) -> Request {
         Some((_, Action::List(_))) => Request::Range(RangeRequest {
             key: Bytes::from_static(b"k"),
             range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        }),
+        Some((_, Action::GetAt(key, revision, _))) => Request::Range(RangeRequest {
+            key: history::name(key),
+            revision,
+            ..RangeRequest::default()
+        }),
+        Some((_, Action::ListAt(revision, _))) => Request::Range(RangeRequest {
+            key: Bytes::from_static(b"k"),
+            range: KeyRange::Prefix,
+            revision,
             ..RangeRequest::default()
         }),
         Some((number, Action::Swap(key, expected))) => Request::Txn(TxnRequest::compare_and_swap(

@@ -51,6 +51,10 @@ use crate::network::Network;
 use crate::options::Options;
 use crate::queue::Queue;
 use crate::trace::Trace;
+use crate::watchers::Watcher;
+use crate::watches::Order;
+use crate::watches::Parcel;
+use crate::watches::WatchThread;
 use crate::workload::Workload;
 
 /// Something that will happen.
@@ -78,6 +82,12 @@ pub(crate) enum Event {
     Holder(usize, u64),
     HolderTires(usize, u64),
     HolderHears(usize, u64, Box<Result<Response, Error>>),
+    /// A watcher is free to act, if nothing was scheduled for it since.
+    Watcher(usize, u64),
+    /// A node answers a request to watch, for the stream of that number.
+    WatchOpened(usize, u64, Box<Result<i64, Error>>),
+    WatchHears(usize, u64, Box<Parcel>),
+    WatchBreaks(usize, u64),
 }
 
 impl Event {
@@ -97,6 +107,10 @@ impl Event {
             Self::Holder(holder, turn) => (10, turn << 8 | *holder as u64),
             Self::HolderTires(holder, attempt) => (11, attempt << 8 | *holder as u64),
             Self::HolderHears(holder, attempt, _) => (12, attempt << 8 | *holder as u64),
+            Self::Watcher(watcher, turn) => (40, turn << 8 | *watcher as u64),
+            Self::WatchOpened(watcher, stream, _) => (41, stream << 8 | *watcher as u64),
+            Self::WatchHears(watcher, stream, _) => (42, stream << 8 | *watcher as u64),
+            Self::WatchBreaks(watcher, stream) => (43, stream << 8 | *watcher as u64),
         };
         of << 8 | kind
     }
@@ -120,6 +134,9 @@ pub(crate) enum Work {
     SessionReads(usize),
     SessionChecks(usize),
     SessionGives(usize),
+    Watch(Box<Order>),
+    WatchTurn,
+    WatchAlarm,
 }
 
 impl Work {
@@ -141,6 +158,9 @@ impl Work {
             Self::SessionReads(_) => 13,
             Self::SessionChecks(_) => 14,
             Self::SessionGives(_) => 15,
+            Self::Watch(_) => 16,
+            Self::WatchTurn => 17,
+            Self::WatchAlarm => 18,
         }
     }
 
@@ -151,6 +171,7 @@ impl Work {
             }
             Self::LogWrites | Self::LogSyncs => Thread::Log,
             Self::StateApplies | Self::StateReports | Self::StateFindsIdle(_) => Thread::State,
+            Self::Watch(_) | Self::WatchTurn | Self::WatchAlarm => Thread::Watch,
             _ => Thread::Sessions,
         }
     }
@@ -166,6 +187,8 @@ pub(crate) struct World {
     pub(crate) nemesis: Nemesis,
     pub(crate) workload: Workload,
     pub(crate) holders: Vec<Holder>,
+    pub(crate) watchers: Vec<Watcher>,
+    pub(crate) next_stream: u64,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
     /// What a node puts out, while it is carried away.
@@ -174,6 +197,8 @@ pub(crate) struct World {
     pub(crate) scheduling: Dice,
     /// When history is removed, and how much at a time.
     pub(crate) sweeping: Dice,
+    /// Delays of the watch threads.
+    pub(crate) watching: Dice,
     lives: Dice,
     /// Faults are over: what fails from here on comes back at once.
     pub(crate) healed: bool,
@@ -208,11 +233,14 @@ impl World {
             nemesis: Nemesis::new(&options),
             workload: Workload::new(&options),
             holders: Holder::all(&options),
+            watchers: Watcher::all(&options),
+            next_stream: 1,
             judge: Judge::new(&options),
             trace: Trace::new(options.readable, options.aloud),
             outputs: Vec::new(),
             scheduling: Dice::new(seed, "scheduling", 0),
             sweeping: Dice::new(seed, "sweeping", 0),
+            watching: Dice::new(seed, "watching", 0),
             lives: Dice::new(seed, "lives", 0),
             healed: false,
             options,
@@ -224,6 +252,7 @@ impl World {
         world.nemesis_starts();
         world.clients_start();
         world.holders_start();
+        world.watchers_start();
         world
     }
 
@@ -292,6 +321,7 @@ impl World {
                         Thread::Log => Mark::LogStalled,
                         Thread::State => Mark::StateStalled,
                         Thread::Sessions => Mark::SessionsStalled,
+                        Thread::Watch => Mark::WatchesStalled,
                     });
                     return self.schedule(held - self.now, Event::Work(node, life, work));
                 }
@@ -309,6 +339,14 @@ impl World {
             Event::HolderHears(holder, attempt, result) => {
                 self.holder_hears(holder, attempt, *result);
             }
+            Event::Watcher(watcher, turn) => self.watcher_acts(watcher, turn),
+            Event::WatchOpened(watcher, stream, answer) => {
+                self.watch_opened(watcher, stream, *answer);
+            }
+            Event::WatchHears(watcher, stream, parcel) => {
+                self.watch_hears(watcher, stream, *parcel);
+            }
+            Event::WatchBreaks(watcher, stream) => self.watch_breaks(watcher, stream),
             Event::FaultBegins(fault) => self.fault_begins(fault),
             Event::FaultEnds(fault) => self.fault_ends(fault),
             Event::Retired(node, life) => {
@@ -349,6 +387,9 @@ impl World {
             Work::SessionReads(connection) => self.session_reads(node, connection),
             Work::SessionChecks(connection) => self.session_checks(node, connection),
             Work::SessionGives(connection) => self.session_gives(node, connection),
+            Work::Watch(order) => self.tell_watches(node, *order),
+            Work::WatchTurn => self.watch_turn(node),
+            Work::WatchAlarm => self.watch_alarm(node),
         }
     }
 
@@ -363,7 +404,7 @@ impl World {
             return self.schedule(200 * MS, Event::Start(node));
         }
         machine.life += 1;
-        machine.stalled_until = [0; 4];
+        machine.stalled_until = [0; 5];
         let members = members(self.options.nodes);
         let progress = kv::progress(&machine.disk.store).expect("memory does not fail");
         let founded = kv::cluster_info(&machine.disk.store).expect("memory does not fail");
@@ -424,6 +465,9 @@ impl World {
             log: LogThread::default(),
             state: StateThread::default(),
             sessions: BTreeMap::new(),
+            watches: WatchThread::new(&self.options, seed, progress.revision),
+            is_sound: true,
+            agreed_when_healed: 0,
         });
         self.trace.line(self.now, Some(node), || {
             format!("starts, applied {}", progress.applied)
@@ -450,6 +494,7 @@ impl World {
             .line(self.now, Some(node), || format!("ends: {ending:?}"));
         self.judge.stopped(node, &self.machines[node].disk);
         self.clients_lose(node);
+        self.watchers_lose(node);
     }
 
     /// The node that leads in the highest term, if any does.

@@ -18,7 +18,6 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::WatchRequest;
-use crate::kv::Change;
 use crate::raft::Published;
 use crate::server::disk::store::Snapshot;
 use crate::server::disk::store::StateReader;
@@ -30,6 +29,7 @@ use crate::time::Clock;
 use crate::time::Instant;
 use crate::types::ClusterId;
 use crate::types::NodeId;
+use crate::watch::Applied;
 use crate::watch::CatchUpBudget;
 use crate::watch::Hub;
 use crate::watch::HubOptions;
@@ -280,7 +280,7 @@ impl Desk {
         orders: &mut [Order],
     ) -> Result<Option<std::time::Instant>, StoreError> {
         let mut since = None;
-        let mut pending: Vec<Change> = Vec::new();
+        let mut steps = Vec::new();
         for order in orders {
             let Order::Applied {
                 revision,
@@ -294,24 +294,13 @@ impl Desk {
             let watches = &self.place.watches;
             watches.backlog_bytes.fetch_sub(*bytes, Ordering::Relaxed);
             since = Some(*at);
-            match changes.take() {
-                Some(changes) => {
-                    let count = changes.len();
-                    watches.backlog_changes.fetch_sub(count, Ordering::Relaxed);
-                    pending.extend(changes);
-                }
-                None => {
-                    self.hub.publish(view, &pending)?;
-                    pending.clear();
-                    self.hub.skip_to(*revision);
-                }
-            }
+            let changes = changes.take();
+            let count = changes.as_ref().map_or(0, Vec::len);
+            watches.backlog_changes.fetch_sub(count, Ordering::Relaxed);
+            let revision = *revision;
+            steps.push(Applied { revision, changes });
         }
-        self.hub.publish(view, &pending)?;
-        if self.hub.watchers() == 0 {
-            // Nobody has missed anything.
-            self.hub.skip_to(view.revision());
-        }
+        self.hub.feed(view, steps)?;
         Ok(since)
     }
 

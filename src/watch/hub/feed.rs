@@ -21,14 +21,55 @@ use crate::watch::queue::Cancel;
 use crate::watch::queue::Notice;
 use crate::watch::queue::State;
 
+/// What one step of applying has done, as the hub is told of it.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The store's revision after it.
+    pub revision: i64,
+    /// What it changed, in order; `None` if that was not kept, and must be fetched from the store.
+    pub changes: Option<Vec<Change>>,
+}
+
 impl Hub {
+    /// Feeds the hub with all steps since it was fed last, in order and after they can be read:
+    /// `view` contains them, and may contain more. A hub without watchers is brought to where `view`
+    /// is: nobody has missed anything.
+    ///
+    /// # Errors
+    /// The store's own; fatal for whoever reads it.
+    pub fn feed<V: View>(
+        &mut self,
+        view: &V,
+        steps: impl IntoIterator<Item = Applied>,
+    ) -> Result<(), V::Error> {
+        let mut pending: Vec<Change> = Vec::new();
+        for step in steps {
+            match step.changes {
+                Some(changes) => pending.extend(changes),
+                None => {
+                    self.publish(view, &std::mem::take(&mut pending))?;
+                    self.skip_to(step.revision);
+                }
+            }
+        }
+        self.publish(view, &pending)?;
+        if self.watchers() == 0 {
+            self.skip_to(kv::progress(view)?.revision);
+        }
+        Ok(())
+    }
+
     /// Feeds the hub with what has been applied, in order and after it can be read: `view` contains
     /// it. Changes that the hub has had are passed over. If some are missing between, all watchers
     /// go and get them from the store.
     ///
     /// # Errors
     /// The store's own; fatal for whoever reads it.
-    pub fn publish<V: View>(&mut self, view: &V, changes: &[Change]) -> Result<(), V::Error> {
+    pub(in crate::watch) fn publish<V: View>(
+        &mut self,
+        view: &V,
+        changes: &[Change],
+    ) -> Result<(), V::Error> {
         for changes in changes.chunk_by(|one, next| one.revision() == next.revision()) {
             let revision = changes[0].revision();
             if revision <= self.revision {
@@ -67,6 +108,7 @@ impl Hub {
         if revision <= self.revision {
             return;
         }
+        planted!(SkipForgets => return self.advance(revision));
         let next = self.revision + 1;
         for group in 0..self.groups.len() {
             let current = match &mut self.groups[group] {
@@ -120,6 +162,7 @@ impl Hub {
         }
         self.group_mut(group).current = current;
         for slot in slow {
+            planted!(SlowSilently => continue);
             self.end_slow(slot, Some(batch.revision()));
         }
     }
@@ -223,7 +266,7 @@ impl Hub {
             let state = Arc::new(State::new(chunk.kvs, &self.meter));
             self.push(slot, Notice::State(state));
         }
-        if chunk.finished {
+        if chunk.finished || planted!(SyncedEarly) {
             self.push(slot, Notice::Synced(revision));
             self.go_on(slot, revision + 1);
         } else {
@@ -327,11 +370,13 @@ impl Hub {
             }
             self.push(slot, Notice::Events(batch.clone()));
         }
+        planted!(HandOverGap => return self.go_on(slot, self.revision + 1));
         self.go_on(slot, through + 1);
     }
 
     /// Ends those whose history is gone.
     fn end_compacted(&mut self, progress: &Progress) {
+        planted!(CompactedUnnoticed => return);
         while let Some((next, slot)) = self.behind.first().copied() {
             if next >= progress.compact_revision {
                 break;

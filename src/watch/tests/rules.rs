@@ -764,3 +764,28 @@ fn a_watcher_that_waits_costs_little() {
     let bytes = Hub::BYTES_PER_WATCHER;
     assert!(bytes <= 160, "{bytes} bytes");
 }
+
+#[test]
+fn steps_are_told_in_their_order_and_what_was_not_kept_is_fetched_between() {
+    let mut node = node();
+    node.put("a", "0");
+    node.publish();
+    assert_eq!(
+        node.hub.revision(),
+        node.revision(),
+        "nobody has missed anything"
+    );
+    let id = node.watch(&watch("a")).id;
+    let mut steps = Vec::new();
+    for (value, is_kept) in [("1", true), ("2", false), ("3", true)] {
+        node.put("a", value);
+        let changes = std::mem::take(&mut node.pending);
+        steps.push(Applied {
+            revision: node.revision(),
+            changes: is_kept.then_some(changes),
+        });
+    }
+    node.hub.feed(&node.store, steps).unwrap();
+    while node.hub.catch_up(&node.store, &EVERYTHING).unwrap() {}
+    assert_eq!(node.hear(id), ["3:a=1", "4:a=2", "5:a=3"]);
+}

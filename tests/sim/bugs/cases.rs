@@ -8,6 +8,7 @@ use super::Aim;
 use super::Beyond;
 use super::By;
 use super::Case;
+use crate::erring;
 use crate::scenarios;
 
 macro_rules! schedule {
@@ -216,7 +217,12 @@ pub(super) const CASES: &[Case] = &[
         200,
         &["L5", "R6", "R1"],
     ),
-    seeds(&[VoteToctou], Aim::PlayTight(23), 500, &["R9", "L1", "L5"]),
+    seeds(
+        &[VoteToctou],
+        Aim::PlayTight(24),
+        600,
+        &["L4", "R9", "L1", "L5"],
+    ),
     seeds(&[ReleaseWhileServing], Aim::Play(10), 100, &["L1", "L4"]),
     seeds(&[ReleaseByAnybody], Aim::Play(10), 200, &["L5"]),
     seeds(&[ReleaseEndsBlackout], Aim::Play(10), 400, &["L5"]),
@@ -259,7 +265,7 @@ pub(super) const CASES: &[Case] = &[
     witness(&[WaitersKept]),
     seeds(&[UnknownSaidRefused], Aim::Drawn, 100, &["X2"]),
     seeds(&[UnknownForgotten], Aim::Drawn, 100, &["X2"]),
-    seeds(&[RetryApplied], Aim::Drawn, 40, &["X1"]),
+    seeds(&[RetryApplied], Aim::Drawn, 40, &["X1", "K5"]),
     seeds(&[SweepTakesNewest], Aim::Drawn, 100, &["K5"]),
     witness(&[DedupByLast]),
     witness(&[MarkIgnored]),
@@ -304,6 +310,42 @@ pub(super) const CASES: &[Case] = &[
         &["R4", "K1", "C2", "liveness"],
     ),
     seeds(&[CheckpointNotCleared], Aim::Holders, 2_000, &["C1"]),
+    // Watches.
+    seeds(&[HandOverGap], Aim::Watchers, 40, &["W1"]),
+    seeds(&[SkipForgets], Aim::Watchers, 40, &["W1"]),
+    seeds(&[SlowSilently], Aim::Watchers, 40, &["W1", "W6"]),
+    seeds(&[ResumeTooLate], Aim::Watchers, 40, &["W11"]),
+    seeds(&[ResumeBeforeNext], Aim::Watchers, 40, &["W2", "W11"]),
+    seeds(&[UncommittedShown], Aim::Watchers, 40, &["W3"]),
+    seeds(&[RevisionSplit], Aim::Watchers, 40, &["W4"]),
+    seeds(&[PartsKept], Aim::Watchers, 100, &["W4"]),
+    seeds(&[NewestTold], Aim::Watchers, 40, &["W5"]),
+    seeds(&[ProgressAhead], Aim::Watchers, 100, &["W6"]),
+    seeds(&[FilterIgnored], Aim::Watchers, 40, &["W7"]),
+    seeds(&[PrevKvNewer], Aim::Watchers, 40, &["W8"]),
+    seeds(&[SyncedEarly], Aim::Watchers, 40, &["W9"]),
+    seeds(&[FutureAtOnce], Aim::Watchers, 40, &["W10", "W2"]),
+    seeds(&[CompactedStart], Aim::Watchers, 40, &["W10"]),
+    seeds(
+        &[CompactedUnnoticed],
+        Aim::Watchers,
+        150,
+        &["W1", "a node panicked"],
+    ),
+    // Reads at revisions.
+    seeds(&[PastReadsCurrent], Aim::Watchers, 40, &["K5", "K1", "W9"]),
+    seeds(&[CompactedRead], Aim::Watchers, 40, &["K5"]),
+    seeds(&[FutureRead], Aim::Watchers, 40, &["K5"]),
+    // The comparison of states.
+    seeds(&[StateDiverges], Aim::Compared, 40, &["R4 equal states"]),
+    seeds(&[NeverCompared], Aim::Compared, 40, &["R4 states are"]),
+    Case {
+        bugs: &[DifferenceForgiven],
+        by: By::Schedule(
+            "r4_a_member_whose_state_differs_finds_out_and_serves_nothing_more",
+            erring::r4_a_member_whose_state_differs_finds_out_and_serves_nothing_more,
+        ),
+    },
 ];
 
 /// No bug, and clocks that are wrong by more than the margin allows: it must show.

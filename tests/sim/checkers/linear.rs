@@ -37,7 +37,8 @@ pub(crate) fn by_revision(history: &History, frozen: bool) -> Result<(), Violati
     let versions = versions(history, &answered)?;
     for operation in &answered {
         if let Fate::Read { revision, .. } | Fate::Unequal { revision, .. } = operation.fate {
-            shows_the_last(history, &versions, operation, revision)?;
+            let at = operation.action.at().unwrap_or(revision);
+            shows_the_last(history, &versions, operation, at)?;
         }
     }
     Ok(())

@@ -16,14 +16,19 @@ mod outlast;
 mod promises;
 mod reads;
 mod search;
+mod watches;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::api::Consistency;
+use leasehold::api::Error;
+use leasehold::api::ErrorKind;
 use leasehold::api::ReadInfo;
 use leasehold::api::ReadPath;
+use leasehold::api::WatchRequest;
+use leasehold::api::WatchStep;
 use leasehold::kv;
 use leasehold::kv::ContentHash;
 use leasehold::kv::MemStore;
@@ -59,8 +64,10 @@ use client_leases::ClientLeases;
 use elections::Elections;
 use lease::Lease;
 use logs::Logs;
+use model::Model;
 use outlast::Outlast;
 use promises::Promises;
+use watches::Watched;
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +146,12 @@ pub(crate) struct Judge {
     outwaits: Vec<Duration>,
     /// What replicas that are through with a compaction have removed in all.
     removed: BTreeMap<i64, ContentHash>,
+    /// What the log means, as far as anybody had to know.
+    model: Model,
+    /// What each watcher watches.
+    watches: Vec<Option<Watched>>,
+    /// Members whose state is known to differ, because somebody has seen to that.
+    erring: Vec<bool>,
 }
 
 /// An entry that a leader has committed.
@@ -169,6 +182,9 @@ impl Judge {
             client_leases: ClientLeases::default(),
             outwaits: vec![Duration::ZERO; options.nodes],
             removed: BTreeMap::new(),
+            model: Model::default(),
+            watches: (0..options.watchers).map(|_| None).collect(),
+            erring: vec![false; options.nodes],
         }
     }
 
@@ -339,6 +355,10 @@ impl Judge {
 
     /// A store has applied `id`, and its content hashes to `state`.
     pub(crate) fn applied(&mut self, node: usize, id: LogId, state: u128) {
+        // Whether replicas find that out by themselves could not be seen if it ended the run.
+        if self.erring[node] || planted!(StateDiverges) {
+            return;
+        }
         let holds = self.logs.applied(node, id, state);
         self.check(holds);
     }
@@ -365,12 +385,17 @@ impl Judge {
         }
     }
 
+    /// From now on the state of `node` differs from the others', or does not any more.
+    pub(crate) fn errs(&mut self, node: usize, errs: bool) {
+        self.erring[node] = errs;
+    }
+
     /// R4: replicas that apply the same entries are never told that they differ.
     pub(crate) fn compared(&mut self, node: usize, consistency: node::Consistency, agreed: u64) {
         if agreed > 0 {
             self.marks.hit(Mark::StatesCompared);
         }
-        if !consistency.is_sound() {
+        if !consistency.is_sound() && !self.erring[node] {
             let what = format!("{} is {consistency:?}", id(node));
             self.fail("R4 equal states are not told apart", what);
         }
@@ -431,6 +456,95 @@ impl Judge {
         self.exposes(real, revision);
     }
 
+    /// `watcher` begins to watch something, or watches nothing any more.
+    pub(crate) fn watches(&mut self, watcher: usize, request: Option<WatchRequest>) {
+        self.watches[watcher] = request.map(Watched::new);
+    }
+
+    /// `node`, which has applied `applied`, takes a watch on that begins at `start`, or refuses it.
+    pub(crate) fn watch_answered(
+        &mut self,
+        node: usize,
+        applied: LogIndex,
+        start: i64,
+        refusal: Option<&Error>,
+    ) {
+        if self.erring[node] && refusal.is_some_and(|error| error.kind == ErrorKind::Corrupt) {
+            return;
+        }
+        self.go_through_log();
+        let (model, marks) = (&self.model, &mut self.marks);
+        let holds = watches::may_begin(model, node, applied, start, refusal, marks);
+        self.check(holds);
+    }
+
+    /// A node that had `revision` has opened the watch of `watcher`, which goes on from there.
+    pub(crate) fn watch_opened(&mut self, watcher: usize, revision: i64, from: Option<i64>) {
+        self.judge_watch(watcher, |watch, model, marks| {
+            watch.opened(model, revision, from, marks)
+        });
+    }
+
+    /// `watcher` is told something.
+    pub(crate) fn watch_told(&mut self, watcher: usize, step: &WatchStep) {
+        self.judge_watch(watcher, |watch, model, marks| {
+            watch.told(model, step, marks)
+        });
+    }
+
+    /// A node has ended the watch of `watcher`.
+    pub(crate) fn watch_ended(&mut self, watcher: usize, error: &Error, resume: Option<i64>) {
+        self.judge_watch(watcher, |watch, model, marks| {
+            watch.ended(model, error, resume, marks)
+        });
+    }
+
+    fn judge_watch(
+        &mut self,
+        watcher: usize,
+        judge: impl FnOnce(&mut Watched, &Model, &mut Marks) -> Result<(), Violation>,
+    ) {
+        self.go_through_log();
+        let Some(watch) = &mut self.watches[watcher] else {
+            return;
+        };
+        let holds = judge(watch, &self.model, &mut self.marks);
+        let holds = holds.map_err(|violation| Violation {
+            what: format!("w{watcher}: {}", violation.what),
+            ..violation
+        });
+        self.check(holds);
+    }
+
+    /// Somebody watches who was not told everything yet.
+    pub(crate) fn some_watch_is_behind(&mut self) -> bool {
+        self.go_through_log();
+        let mut watches = self.watches.iter().flatten();
+        watches.any(|watch| watch.is_behind(&self.model))
+    }
+
+    /// A read at the revision `at` is answered by `node`, whose store was at `revision` and had
+    /// applied `applied` when it was looked at.
+    pub(crate) fn read_at(
+        &mut self,
+        node: usize,
+        at: i64,
+        applied: LogIndex,
+        revision: i64,
+        refusal: Option<&Error>,
+    ) {
+        self.go_through_log();
+        let (model, marks) = (&self.model, &mut self.marks);
+        let holds = watches::is_readable(model, node, at, applied, revision, refusal, marks);
+        self.check(holds);
+    }
+
+    /// Brings the model to what is committed by now.
+    fn go_through_log(&mut self) {
+        let holds = self.model.extend(self.logs.committed());
+        self.check(holds);
+    }
+
     /// The holder of a client lease counts on it `until` then.
     pub(crate) fn holds(&mut self, real: Nanos, lease: i64, until: Nanos) {
         let holds = self.client_leases.holds(real, lease, until);
@@ -459,14 +573,11 @@ impl Judge {
     /// Judges what clients saw, once the run is over.
     pub(crate) fn history(&mut self, history: &History, machines: &[Machine]) {
         let frozen = self.frozen;
-        let model = match model::Model::of(self.committed()) {
-            Ok(model) => model,
-            Err(violation) => return self.check(Err(violation)),
-        };
-        let holds = model.explains(history, frozen, &mut self.marks);
+        self.go_through_log();
+        let holds = self.model.explains(history, frozen, &mut self.marks);
         self.check(holds);
         for (node, machine) in machines.iter().enumerate() {
-            self.check(model.equals(node, &machine.disk.store));
+            self.check(self.model.equals(node, &machine.disk.store));
         }
         self.check(linear::by_revision(history, frozen));
         for key in 0..2 {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use leasehold::api::CompareTarget;
 use leasehold::api::KeyRange;
 use leasehold::api::KeyValue;
@@ -22,6 +23,7 @@ use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::MemStore;
 use leasehold::kv::Operation;
+use leasehold::types::LogIndex;
 use leasehold::types::SessionId;
 use leasehold::types::Term;
 
@@ -42,6 +44,14 @@ use crate::marks::Marks;
 /// Keys of holders of leases, beside those of the other clients.
 const HELD: Key = 1_000;
 
+/// The store's name of a key, whoever's it is.
+fn name(key: Key) -> Bytes {
+    match key.checked_sub(HELD) {
+        Some(number) => crate::holders::key(number as usize),
+        None => history::name(key),
+    }
+}
+
 /// The number of a key of a holder of leases.
 fn held_key(name: &[u8]) -> Option<Key> {
     let digits = name.strip_prefix(b"l")?;
@@ -49,17 +59,31 @@ fn held_key(name: &[u8]) -> Option<Key> {
     Some(HELD + number)
 }
 
-/// What the log means.
+/// What the log means, as far as it was gone through.
 #[derive(Default)]
 pub(crate) struct Model {
     /// By key: the revisions that changed it, and to what.
     versions: BTreeMap<Key, Vec<(i64, Option<Value>)>>,
     /// By value: the revisions that wrote it. More than one is one too many.
     written: BTreeMap<Value, Vec<i64>>,
+    /// What the keys hold, and every change of them in order: what watches are told.
+    current: BTreeMap<Key, KeyValue>,
+    changes: Vec<Change>,
     /// The revision after each entry.
     revisions: Vec<i64>,
+    /// Where the compact revision moved, by the number of the entry.
+    compactions: Vec<(u64, i64)>,
     sessions: BTreeMap<SessionId, Session>,
     leases: BTreeMap<i64, Lease>,
+}
+
+/// One change of one key.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) revision: i64,
+    pub(crate) key: Bytes,
+    pub(crate) before: Option<KeyValue>,
+    pub(crate) after: Option<KeyValue>,
 }
 
 /// A client lease, and the keys that hang on it.
@@ -77,22 +101,85 @@ struct Session {
 }
 
 impl Model {
-    /// Runs through the log.
-    pub(crate) fn of(log: &[Committed]) -> Result<Self, Violation> {
-        let mut model = Self::default();
-        let mut revision = 1;
-        for (place, entry) in log.iter().enumerate() {
+    /// Goes on through the log.
+    pub(crate) fn extend(&mut self, log: &[Committed]) -> Result<(), Violation> {
+        let mut revision = self.revision();
+        for (place, entry) in log.iter().enumerate().skip(self.revisions.len()) {
             let index = place as u64 + 1;
             if let Some(bytes) = &entry.command {
                 let command = Command::decode(bytes).map_err(|error| Violation {
                     rule: "R4 commands read",
                     what: format!("{}: {error}", entry.id),
                 })?;
-                model.apply(index, entry.id.term, command, &mut revision);
+                self.apply(index, entry.id.term, command, &mut revision);
             }
-            model.revisions.push(revision);
+            self.revisions.push(revision);
         }
-        Ok(model)
+        Ok(())
+    }
+
+    /// The revision after everything that it went through.
+    pub(crate) fn revision(&self) -> i64 {
+        self.revisions.last().copied().unwrap_or(1)
+    }
+
+    /// The compact revision after the entry `index`.
+    pub(crate) fn compact_revision(&self, index: LogIndex) -> i64 {
+        let later = self.compactions.partition_point(|(at, _)| *at <= index.0);
+        let last = later.checked_sub(1).map(|last| self.compactions[last].1);
+        last.unwrap_or_default()
+    }
+
+    /// The newest compact revision.
+    pub(crate) fn newest_compact_revision(&self) -> i64 {
+        self.compactions.last().map_or(0, |(_, revision)| *revision)
+    }
+
+    /// The changes above `revision`, in order.
+    pub(crate) fn changes_after(&self, revision: i64) -> &[Change] {
+        let first = self
+            .changes
+            .partition_point(|change| change.revision <= revision);
+        &self.changes[first..]
+    }
+
+    /// What all keys held at `revision`, in their order.
+    pub(crate) fn state_at(&self, revision: i64) -> Vec<KeyValue> {
+        let mut state: BTreeMap<&Bytes, &KeyValue> = BTreeMap::new();
+        let later = self
+            .changes
+            .partition_point(|change| change.revision <= revision);
+        for change in &self.changes[..later] {
+            match &change.after {
+                Some(kv) => state.insert(&change.key, kv),
+                None => state.remove(&change.key),
+            };
+        }
+        state.into_values().cloned().collect()
+    }
+
+    /// A key has changed.
+    fn note(&mut self, key: Key, revision: i64, value: Option<Value>, lease: i64) {
+        let versions = self.versions.entry(key).or_default();
+        versions.push((revision, value));
+        let before = self.current.remove(&key);
+        let after = value.map(|value| KeyValue {
+            key: name(key),
+            value: history::bytes(value),
+            create_revision: before.as_ref().map_or(revision, |kv| kv.create_revision),
+            mod_revision: revision,
+            version: before.as_ref().map_or(1, |kv| kv.version + 1),
+            lease,
+        });
+        if let Some(after) = &after {
+            self.current.insert(key, after.clone());
+        }
+        self.changes.push(Change {
+            revision,
+            key: name(key),
+            before,
+            after,
+        });
     }
 
     fn apply(&mut self, index: u64, of: Term, command: Command, revision: &mut i64) {
@@ -154,8 +241,7 @@ impl Model {
         let keys = self.leases.remove(&lease.id).expect("it was there").keys;
         *revision += i64::from(!keys.is_empty());
         for key in keys {
-            let versions = self.versions.entry(key).or_default();
-            versions.push((*revision, None));
+            self.note(key, *revision, None, 0);
         }
     }
 
@@ -178,8 +264,7 @@ impl Model {
             }
         }
         *revision += 1;
-        let versions = self.versions.entry(key).or_default();
-        versions.push((*revision, Some(value)));
+        self.note(key, *revision, Some(value), lease.id);
     }
 
     fn write(&mut self, index: u64, operation: Operation, revision: &mut i64) {
@@ -205,23 +290,23 @@ impl Model {
                     return;
                 };
                 *revision += 1;
-                let versions = self.versions.entry(key).or_default();
-                versions.push((*revision, Some(value)));
+                self.note(key, *revision, Some(value), 0);
                 self.written.entry(value).or_default().push(*revision);
             }
             Operation::DeleteRange(delete) => {
-                let Some(versions) =
-                    history::key(&delete.key).and_then(|key| self.versions.get_mut(&key))
-                else {
-                    return;
-                };
-                if versions.last().is_some_and(|(_, value)| value.is_some()) {
+                let found = history::key(&delete.key).filter(|key| self.current.contains_key(key));
+                if let Some(key) = found {
                     *revision += 1;
-                    versions.push((*revision, None));
+                    self.note(key, *revision, None, 0);
                 }
             }
             Operation::Txn(txn) => self.transact(&txn, revision),
-            Operation::Compact(_) => {}
+            Operation::Compact(request) => {
+                let last = self.newest_compact_revision();
+                if request.revision > last && request.revision <= *revision {
+                    self.compactions.push((index, request.revision));
+                }
+            }
         }
     }
 
@@ -252,8 +337,7 @@ impl Model {
         *revision += 1;
         self.written.entry(value).or_default().push(*revision);
         for (key, value) in puts {
-            let versions = self.versions.entry(key).or_default();
-            versions.push((*revision, Some(value)));
+            self.note(key, *revision, Some(value), 0);
         }
     }
 
@@ -272,10 +356,7 @@ impl Model {
     fn all_at(&self, revision: i64) -> Vec<Found> {
         let keys = self.versions.keys();
         let mut all: Vec<Found> = keys.filter_map(|key| self.at(*key, revision)).collect();
-        all.sort_by_key(|found| match found.key.checked_sub(HELD) {
-            Some(number) => crate::holders::key(number as usize),
-            None => history::name(found.key),
-        });
+        all.sort_by_key(|found| name(found.key));
         all
     }
 
@@ -355,7 +436,12 @@ impl Model {
                     if frozen && *leased {
                         continue;
                     }
+                    let at = action.at().unwrap_or(*revision);
+                    if action.at().is_some() {
+                        marks.hit(Mark::PastReadCheckedAgainstLog);
+                    }
                     let expected: Vec<Found> = match action {
+                        Action::GetAt(key, ..) => self.at(key, at).into_iter().collect(),
                         Action::Get(key, _) => self.at(key, *revision).into_iter().collect(),
                         Action::GetBoth(one, other, _) => {
                             marks.hit(Mark::PairOfReadsCheckedAgainstLog);
@@ -363,12 +449,16 @@ impl Model {
                             keys.filter_map(|key| self.at(key, *revision)).collect()
                         }
                         _ => {
-                            let all = self.all_at(*revision).into_iter();
+                            let all = self.all_at(at).into_iter();
                             all.filter(|found| found.key < HELD).collect()
                         }
                     };
                     if *found != expected {
-                        return object("K1 reads show the log", format!("{expected:?}"));
+                        let rule = match action.at() {
+                            Some(_) => "K5 the past stays what it was",
+                            None => "K1 reads show the log",
+                        };
+                        return object(rule, format!("{expected:?}"));
                     }
                 }
                 _ => {}

@@ -1,0 +1,307 @@
+//! How a watch goes on from one stream to the next: what its client must remember of it.
+//!
+//! Streams end: connections break, nodes stop, a slow watch is ended by its node. A [`WatchCourse`]
+//! knows what the watch was told, so what to ask of the next node that nothing is left out and
+//! nothing comes twice; it puts revisions together that come in parts, and lets go of a part whose
+//! rest did not come. It is pure: the SDK follows it over the network, the simulator over its own.
+
+use super::Error;
+use super::ErrorKind;
+use super::Event;
+use super::KeyValue;
+use super::WatchMessage;
+use super::WatchRequest;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct WatchCourse {
+    request: WatchRequest,
+    /// The first revision that was not told; 0 if that is for the node to say.
+    next: i64,
+    /// The initial state is not complete.
+    is_listing: bool,
+    /// Parts of a revision that is not whole.
+    parts: Vec<Event>,
+}
+
+/// What a message of a stream means to whoever watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchStep {
+    /// A part of the initial state.
+    State {
+        /// Keys and what they hold, in key order.
+        kvs: Vec<KeyValue>,
+    },
+    /// The initial state is complete.
+    Synced {
+        /// The revision that it is of.
+        revision: i64,
+    },
+    /// All changes of one revision, in the order they were made.
+    Events {
+        /// The revision.
+        revision: i64,
+        /// The changes.
+        events: Vec<Event>,
+    },
+    /// Everything up to this revision has been told.
+    Progress {
+        /// The revision.
+        revision: i64,
+    },
+}
+
+/// Why a stream is read no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEnd {
+    /// The watch goes on with another stream.
+    Interrupted(Error),
+    /// It is over for good.
+    Over(Error),
+}
+
+impl WatchCourse {
+    /// A watch that was told nothing yet. `request` must have passed [`WatchRequest::validate`].
+    pub fn new(request: WatchRequest) -> Self {
+        Self {
+            next: request.start_revision,
+            is_listing: request.initial_state,
+            request,
+            parts: Vec::new(),
+        }
+    }
+
+    /// What to ask of the next node.
+    pub fn request(&self) -> WatchRequest {
+        let next = match planted!(ResumeBeforeNext) {
+            true if self.next > self.request.start_revision.max(1) => self.next - 1,
+            _ => self.next,
+        };
+        WatchRequest {
+            start_revision: if self.is_listing { 0 } else { next },
+            initial_state: self.is_listing,
+            ..self.request.clone()
+        }
+    }
+
+    /// The first revision whose changes may follow; `None` while the initial state is not complete,
+    /// which the next stream begins anew.
+    pub fn resumes_from(&self) -> Option<i64> {
+        (!self.is_listing).then_some(self.next)
+    }
+
+    /// A node has opened the watch, and had this revision then.
+    pub fn opened(&mut self, revision: i64) {
+        if !planted!(PartsKept) {
+            self.parts.clear();
+        }
+        if !self.is_listing && self.next == 0 {
+            self.next = revision + 1;
+        }
+    }
+
+    /// What a message of the stream means; `None` if more must come first.
+    ///
+    /// # Errors
+    /// The stream is read no further, and why.
+    pub fn take(&mut self, message: WatchMessage) -> Result<Option<WatchStep>, WatchEnd> {
+        Ok(match message {
+            WatchMessage::Created { .. } => None,
+            WatchMessage::State { kvs } => Some(WatchStep::State { kvs }),
+            WatchMessage::Synced { revision } => {
+                self.is_listing = false;
+                self.next = revision + 1;
+                Some(WatchStep::Synced { revision })
+            }
+            WatchMessage::Events {
+                revision,
+                is_partial,
+                events,
+            } => {
+                if revision < self.next {
+                    return Err(WatchEnd::Interrupted(Error::not_applied(
+                        ErrorKind::Internal,
+                        format!(
+                            "the node told revision {revision} to a watch that begins at {}",
+                            self.next
+                        ),
+                    )));
+                }
+                self.parts.extend(events);
+                if is_partial {
+                    return Ok(None);
+                }
+                self.next = revision + 1;
+                let events = std::mem::take(&mut self.parts);
+                Some(WatchStep::Events { revision, events })
+            }
+            WatchMessage::Progress { revision } => {
+                self.next = self.next.max(revision + 1);
+                Some(WatchStep::Progress { revision })
+            }
+            WatchMessage::Canceled {
+                error,
+                resume_revision,
+            } => return Err(self.canceled(error, resume_revision)),
+        })
+    }
+
+    fn canceled(&mut self, error: Error, resume_revision: Option<i64>) -> WatchEnd {
+        match (&error.kind, resume_revision) {
+            (ErrorKind::SlowWatcher, Some(resume)) => {
+                self.next = self.next.max(resume);
+                WatchEnd::Interrupted(error)
+            }
+            (ErrorKind::SlowWatcher, None) if self.request.initial_state => {
+                self.is_listing = true;
+                WatchEnd::Interrupted(error)
+            }
+            (ErrorKind::Compacted { .. }, _) if self.is_listing => WatchEnd::Interrupted(error),
+            // Another node may do, and goes on after what was told here.
+            (ErrorKind::NoLeader | ErrorKind::Unavailable | ErrorKind::Corrupt, _) => {
+                WatchEnd::Interrupted(error)
+            }
+            _ => WatchEnd::Over(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(start_revision: i64) -> WatchCourse {
+        WatchCourse::new(WatchRequest {
+            start_revision,
+            ..WatchRequest::default()
+        })
+    }
+
+    fn events(revision: i64, is_partial: bool, keys: &[&'static str]) -> WatchMessage {
+        let event = |key: &&'static str| Event {
+            kind: super::super::EventKind::Delete,
+            kv: KeyValue {
+                key: bytes::Bytes::from_static(key.as_bytes()),
+                mod_revision: revision,
+                ..KeyValue::default()
+            },
+            prev_kv: None,
+        };
+        WatchMessage::Events {
+            revision,
+            is_partial,
+            events: keys.iter().map(event).collect(),
+        }
+    }
+
+    fn told(step: Option<WatchStep>) -> Option<(i64, usize)> {
+        match step {
+            Some(WatchStep::Events { revision, events }) => Some((revision, events.len())),
+            _ => None,
+        }
+    }
+
+    fn canceled(kind: ErrorKind, resume_revision: Option<i64>) -> WatchMessage {
+        WatchMessage::Canceled {
+            error: Error::not_applied(kind, "it is over"),
+            resume_revision,
+        }
+    }
+
+    #[test]
+    fn it_goes_on_after_what_was_told_and_a_start_of_now_is_fixed_once() {
+        let mut course = from(0);
+        assert_eq!(course.request().start_revision, 0);
+        course.opened(7);
+        assert_eq!(course.request().start_revision, 8);
+        assert_eq!(
+            told(course.take(events(9, false, &["a"])).unwrap()),
+            Some((9, 1))
+        );
+        assert_eq!(course.resumes_from(), Some(10));
+        course.opened(30);
+        assert_eq!(
+            course.request().start_revision,
+            10,
+            "not what the next node has"
+        );
+        let progress = WatchMessage::Progress { revision: 20 };
+        assert!(course.take(progress).unwrap().is_some());
+        assert_eq!(course.request().start_revision, 21);
+    }
+
+    #[test]
+    fn a_part_whose_rest_did_not_come_is_told_whole_by_the_next_stream() {
+        let mut course = from(5);
+        course.opened(9);
+        assert_eq!(course.take(events(6, true, &["a"])), Ok(None));
+        course.opened(9);
+        assert_eq!(course.request().start_revision, 5);
+        assert_eq!(course.take(events(6, true, &["a"])), Ok(None));
+        assert_eq!(
+            told(course.take(events(6, false, &["b"])).unwrap()),
+            Some((6, 2))
+        );
+        assert_eq!(course.request().start_revision, 7);
+    }
+
+    #[test]
+    fn what_was_told_already_is_not_told_again() {
+        let mut course = from(5);
+        course.opened(9);
+        assert!(course.take(events(6, false, &["a"])).is_ok());
+        let again = course.take(events(6, false, &["a"]));
+        assert!(matches!(again, Err(WatchEnd::Interrupted(_))), "{again:?}");
+    }
+
+    #[test]
+    fn a_state_that_was_not_complete_begins_anew_and_a_complete_one_does_not() {
+        let mut course = WatchCourse::new(WatchRequest {
+            initial_state: true,
+            ..WatchRequest::default()
+        });
+        course.opened(9);
+        assert_eq!(course.resumes_from(), None);
+        let compacted = ErrorKind::Compacted {
+            compact_revision: 12,
+        };
+        let end = course.take(canceled(compacted.clone(), None));
+        assert!(matches!(end, Err(WatchEnd::Interrupted(_))), "{end:?}");
+        assert!(course.request().initial_state);
+        assert!(course.take(WatchMessage::Synced { revision: 14 }).is_ok());
+        let request = course.request();
+        assert_eq!((request.start_revision, request.initial_state), (15, false));
+        let slow = course.take(canceled(ErrorKind::SlowWatcher, None));
+        assert!(matches!(slow, Err(WatchEnd::Interrupted(_))), "{slow:?}");
+        assert!(
+            course.request().initial_state,
+            "a part of it was not delivered"
+        );
+        assert!(course.take(WatchMessage::Synced { revision: 16 }).is_ok());
+        let over = course.take(canceled(compacted, None));
+        assert!(matches!(over, Err(WatchEnd::Over(_))), "{over:?}");
+    }
+
+    #[test]
+    fn a_slow_watch_goes_on_where_its_node_says_and_never_before_what_was_told() {
+        let mut course = from(5);
+        course.opened(9);
+        assert!(
+            course
+                .take(canceled(ErrorKind::SlowWatcher, Some(8)))
+                .is_err()
+        );
+        assert_eq!(course.request().start_revision, 8);
+        assert!(
+            course
+                .take(canceled(ErrorKind::SlowWatcher, Some(3)))
+                .is_err()
+        );
+        assert_eq!(course.request().start_revision, 8);
+        let corrupt = course.take(canceled(ErrorKind::Corrupt, None));
+        assert!(
+            matches!(corrupt, Err(WatchEnd::Interrupted(_))),
+            "{corrupt:?}"
+        );
+    }
+}
