@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use crate::api::LeaseKept;
 use crate::api::LeaseRef;
+use crate::kv::HeldLeases;
 use crate::kv::LeaseChange;
 use crate::kv::LeaseEnd;
 use crate::kv::LeaseTerms;
@@ -50,6 +51,10 @@ const VISITS_MAX: usize = 4096;
 const CONTINUED_MAX: usize = 16;
 /// How many leases that have ended are remembered with the reason.
 const ENDED_MAX: usize = 4096;
+/// How many of those that ended since the last look are named.
+const ENDED_NAMED_MAX: usize = 16;
+/// Of so many renewals one is measured, the first of them.
+pub const RENEWALS_SAMPLED: u64 = 64;
 
 /// The leases, and on a leader their deadlines.
 #[derive(Debug)]
@@ -58,6 +63,8 @@ pub struct LeaseTracker {
     /// The least that a lease with a checkpoint gets from a new leader.
     restart_min_ms: u64,
     leases: BTreeMap<i64, Tracked>,
+    /// How many keys hang on all of them.
+    keys: u64,
     /// Every lease by what it gets from a new leader, in milliseconds.
     order: BTreeSet<(u64, i64)>,
     /// Leases that are long enough for checkpoints.
@@ -72,14 +79,16 @@ pub struct LeaseTracker {
     /// Rises with each promotion: what was noted of a lease in an earlier one is void.
     epoch: u64,
     leading: Option<Leading>,
+    /// Renewals so far, of which some are measured.
+    renewals: u64,
     counts: LeaseCounts,
 }
 
 /// What happened since it was asked last, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCounts {
-    /// Leases granted.
-    pub granted: u64,
+    /// Leases granted: their times to live, in milliseconds.
+    pub granted_ttl_ms: Vec<u64>,
     /// Leases that ended because nobody renewed them.
     pub expired: u64,
     /// Leases that somebody ended.
@@ -87,6 +96,11 @@ pub struct LeaseCounts {
     /// Of each lease that expired under this leader: how long after it was due the entry was
     /// applied.
     pub late: Vec<Duration>,
+    /// The first of those that ended, with the reason: enough for a log.
+    pub ended: Vec<(LeaseRef, LeaseEnd)>,
+    /// Of one renewal in [`RENEWALS_SAMPLED`]: which part of its time the lease still had, in
+    /// thousandths.
+    pub left_at_renewal: Vec<u64>,
     /// Checkpoints proposed.
     pub checkpoints: u64,
     /// Promotions: at elections, and after lapses.
@@ -101,6 +115,7 @@ impl LeaseTracker {
             options,
             restart_min_ms: millis_up(restart_min),
             leases: BTreeMap::new(),
+            keys: 0,
             order: BTreeSet::new(),
             long: BTreeSet::new(),
             outlasting: BTreeSet::new(),
@@ -109,13 +124,17 @@ impl LeaseTracker {
             ended_order: VecDeque::new(),
             epoch: 0,
             leading: None,
+            renewals: 0,
             counts: LeaseCounts::default(),
         }
     }
 
-    /// Takes in a lease that the store holds at the start.
-    pub fn restore(&mut self, terms: LeaseTerms) {
-        self.insert(terms);
+    /// Takes in the leases that the store holds at the start.
+    pub fn restore(&mut self, held: HeldLeases) {
+        self.keys = held.keys;
+        for terms in held.terms {
+            self.insert(terms);
+        }
     }
 
     /// How many leases there are.
@@ -128,9 +147,17 @@ impl LeaseTracker {
         self.leases.is_empty()
     }
 
-    /// How many are due, and not gone yet.
+    /// How many keys hang on all of them.
+    pub fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// How many were found to be due, and are not gone yet.
     pub fn expiring(&self) -> usize {
-        let of = |leading: &Leading| leading.due.len().max(leading.expiring.len());
+        let of = |leading: &Leading| {
+            let flying: usize = leading.flights.values().map(Vec::len).sum();
+            leading.due.len() + flying
+        };
         self.leading.as_ref().map_or(0, of)
     }
 
@@ -206,7 +233,7 @@ impl LeaseTracker {
     pub fn apply(&mut self, now: Instant, change: LeaseChange) {
         match change {
             LeaseChange::Granted(terms) => {
-                self.counts.granted += 1;
+                self.counts.granted_ttl_ms.push(terms.ttl_ms);
                 self.insert(terms);
                 let ttl = Duration::from_millis(terms.ttl_ms);
                 self.give(terms.lease.id, now, now + ttl);
@@ -229,10 +256,18 @@ impl LeaseTracker {
                     }
                     LeaseEnd::Revoked => self.counts.revoked += 1,
                 }
+                if self.counts.ended.len() < ENDED_NAMED_MAX {
+                    self.counts.ended.push((lease, cause));
+                }
                 self.remove(lease.id);
                 self.remember(lease, cause);
             }
         }
+    }
+
+    /// An entry left so many more keys on leases; fewer, if negative.
+    pub fn attached(&mut self, more: i64) {
+        self.keys = self.keys.saturating_add_signed(more);
     }
 
     /// Renews a lease, if it can be. `now` is a reading from after the renewal arrived, and the
@@ -270,6 +305,12 @@ impl LeaseTracker {
         }
         let ttl_ms = tracked.terms.ttl_ms;
         let renewed = now + Duration::from_millis(ttl_ms);
+        if self.renewals.is_multiple_of(RENEWALS_SAMPLED) {
+            let left = deadline.map_or(0, |deadline| nanos(deadline.at_most_since(now)));
+            let share = left / (ttl_ms.max(1) * 1_000);
+            self.counts.left_at_renewal.push(share);
+        }
+        self.renewals += 1;
         let renewed = deadline.map_or(renewed, |deadline| deadline.max(renewed));
         tracked.note(self.epoch, now);
         tracked.deadline = renewed;

@@ -12,6 +12,7 @@ mod founding;
 mod gather;
 mod instruments;
 mod integrity;
+mod lease_log;
 pub mod metrics;
 mod outbox;
 pub mod peers;

@@ -79,7 +79,7 @@ impl World {
     }
 
     fn terms(&self, node: NodeId) -> kv::LeaseTerms {
-        kv::lease_terms(&self.nodes[&node].store).unwrap()[0]
+        kv::held_leases(&self.nodes[&node].store).unwrap().terms[0]
     }
 
     fn replicas_agree(&self) {
@@ -187,8 +187,14 @@ fn s8_an_expiry_is_never_early_and_late_by_a_tick_at_most() {
     world.advance(10 + LATE_MAX);
     assert!(!world.has(leader, lease));
     let node = &mut world.nodes.get_mut(&leader).unwrap().node;
-    let late = node.take_lease_counts().late;
+    let counts = node.take_lease_counts();
+    let late = counts.late;
     assert!(late.len() == 1 && late[0] <= ms(LATE_MAX), "{late:?}");
+    // One renewal of 64 is measured: the first, when 400 of 1,000 ms were left.
+    assert_eq!(counts.left_at_renewal, [400]);
+    assert_eq!(counts.granted_ttl_ms, [1_000]);
+    assert_eq!(counts.ended.len(), 1);
+    assert_eq!(counts.ended[0].1, kv::LeaseEnd::Expired);
 }
 
 /// A suspended machine counts by one clock only, and that is not enough.
@@ -468,6 +474,70 @@ fn t15_a_leader_that_stood_still_gives_all_time_again() {
     assert!(!world.has(leader, lease));
 }
 
+/// T15: its own lease lapsed for a while, in which no client can have renewed anything.
+#[test]
+fn t15_a_leader_that_nobody_answered_gives_all_time_again() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    world.advance(400);
+    // Each for itself: nobody else can be elected.
+    world.cut = world
+        .nodes
+        .keys()
+        .copied()
+        .filter(|id| *id != leader)
+        .collect();
+    world.advance(620);
+    assert!(world.has(leader, lease), "nothing is proposed unheard");
+    world.cut.clear();
+    world.advance(20);
+    assert_eq!(world.leader(), leader, "it gives up later than that");
+    world.advance(900);
+    assert!(world.has(leader, lease), "all its time, from then on");
+    world.advance(200 + LATE_MAX);
+    assert!(!world.has(leader, lease));
+}
+
+/// T1: a leader that has not applied what it was elected with does not know what it would renew, and
+/// what it would end.
+#[test]
+fn t1_a_leader_that_is_behind_renews_nothing_and_ends_nothing() {
+    let mut world = World::new(3);
+    let first = world.leader();
+    let lease = world.grant(first, 1_000).id;
+    world.cut = vec![first];
+    world.stalled = world
+        .nodes
+        .keys()
+        .copied()
+        .filter(|id| *id != first)
+        .collect();
+    let second = loop {
+        world.advance(10);
+        let leads = |id: &&NodeId| world.nodes[*id].node.consensus().leads_in().is_some();
+        if let Some(id) = world.nodes.keys().filter(|id| **id != first).find(leads) {
+            break *id;
+        }
+    };
+    let id = world.renew_all(second, &[lease]);
+    world.advance(3_000);
+    assert!(!world.answers.contains_key(&id), "it is not promoted");
+    assert_eq!(
+        world.nodes[&second].node.lease_tracker().promoted_in(),
+        None
+    );
+    world.stalled.clear();
+    world.settle();
+    assert!(world.has(second, lease));
+    assert_eq!(world.kept(id), [Renewed { ttl_ms: 1_000 }]);
+    world.advance(900);
+    assert!(
+        world.has(second, lease),
+        "its time began with the promotion"
+    );
+}
+
 /// T9: a checkpoint is cleared before a renewal is acknowledged, so that no leader can know of the
 /// checkpoint and not of the renewal.
 #[test]
@@ -556,15 +626,21 @@ const START: Instant = Instant::from_nanos(1_000_000_000);
 /// A tracker that was promoted at the start, with leases granted before: id and time to live.
 fn tracker_with(leases: &[(i64, u64)]) -> LeaseTracker {
     let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
-    for (id, ttl_ms) in leases {
-        tracker.restore(living(*id, *ttl_ms));
-    }
+    let terms = leases.iter().map(|(id, ttl_ms)| living(*id, *ttl_ms));
+    tracker.restore(held(terms));
     tracker.promote(START, Term(1), LogIndex(u64::MAX));
     // Up to a tenth is added at a promotion: a renewal makes it exact.
     for (id, _) in leases {
         tracker.apply(START, kv::LeaseChange::Granted(living(*id, leases[0].1)));
     }
     tracker
+}
+
+fn held(terms: impl Iterator<Item = kv::LeaseTerms>) -> kv::HeldLeases {
+    kv::HeldLeases {
+        terms: terms.collect(),
+        keys: 0,
+    }
 }
 
 fn living(id: i64, ttl_ms: u64) -> kv::LeaseTerms {
@@ -588,9 +664,7 @@ fn living(id: i64, ttl_ms: u64) -> kv::LeaseTerms {
 fn t10_t11_a_great_many_leases_end_in_bounded_steps() {
     let many: u64 = 500_000;
     let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
-    for number in 1..=many {
-        tracker.restore(living(number as i64, 1_000));
-    }
+    tracker.restore(held((1..=many).map(|number| living(number as i64, 1_000))));
     let mut now = START;
     tracker.promote(now, Term(1), LogIndex(many));
     for number in (1..=many).step_by(2) {
