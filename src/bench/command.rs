@@ -10,6 +10,8 @@ use tokio::task::LocalSet;
 
 use super::cluster::ClusterPlan;
 use super::cluster::OwnCluster;
+use super::expiry::leasehold::LeaseholdLeases;
+use super::expiry::store::LeaseStore;
 use super::gap;
 use super::gap::ExistingCluster;
 use super::gap::GapReport;
@@ -51,6 +53,8 @@ pub trait Peers {
     type Connector: Connector;
     /// A cluster of one of them.
     type Subject: Subject;
+    /// The leases of one of them.
+    type Leases: LeaseStore;
 
     /// Whoever is at `endpoints`. A request may take as long as `timeout`.
     ///
@@ -75,6 +79,17 @@ pub trait Peers {
         parent: &Path,
         flags: &[(String, String)],
     ) -> impl Future<Output = Result<Self::Subject, Failure>>;
+
+    /// As [`Peers::start`], for its leases.
+    ///
+    /// # Errors
+    /// As [`Peers::start`].
+    fn start_leases(
+        &self,
+        kind: PeerKind,
+        parent: &Path,
+        flags: &[(String, String)],
+    ) -> impl Future<Output = Result<Self::Leases, Failure>>;
 }
 
 /// No other store.
@@ -84,6 +99,7 @@ pub struct NoPeers;
 impl Peers for NoPeers {
     type Connector = Leasehold;
     type Subject = OwnCluster;
+    type Leases = LeaseholdLeases;
 
     async fn find(
         &self,
@@ -101,6 +117,15 @@ impl Peers for NoPeers {
         _: &Path,
         _: &[(String, String)],
     ) -> Result<OwnCluster, Failure> {
+        Err(unknown(kind))
+    }
+
+    async fn start_leases(
+        &self,
+        kind: PeerKind,
+        _: &Path,
+        _: &[(String, String)],
+    ) -> Result<LeaseholdLeases, Failure> {
         Err(unknown(kind))
     }
 }
@@ -130,6 +155,7 @@ pub fn run(
             load(arguments.reads, &arguments.load, global, peers, out)
         }
         BenchCommand::LeaseKeepalive(arguments) => renewals(&arguments, global, out),
+        BenchCommand::LeaseExpiry(arguments) => super::expiry::run(&arguments, global, peers, out),
         BenchCommand::Watch(arguments) => super::watch::run(&arguments, global, out),
         BenchCommand::Gap(arguments) => gap(&arguments, global, peers, out),
     }

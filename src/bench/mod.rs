@@ -16,6 +16,7 @@
 pub mod cluster;
 pub mod command;
 pub mod cpu;
+pub mod expiry;
 pub mod figures;
 pub mod gap;
 pub mod generator;
@@ -23,6 +24,7 @@ pub mod heading;
 pub mod history;
 pub mod leasehold;
 pub mod load;
+pub mod memory;
 pub mod pace;
 pub mod pacemaker;
 pub mod process;
