@@ -4,6 +4,8 @@ use super::*;
 use crate::client::KeepAliveEvent;
 use crate::client::LeaseGrantOptions;
 use crate::client::LostCause;
+use crate::clock::SystemClock;
+use crate::time::Clock;
 
 /// Answers renewals with `kept`, in turn, and goes on with the last.
 fn renewing(kept: &'static [LeaseKept]) -> impl Fn(usize, &ClientFrame) -> Reaction + Send + Sync {
@@ -148,5 +150,76 @@ fn renewals_follow_the_leader_and_a_closed_client_loses_its_leases() {
         let cause = keeper.lost().await;
         let causes = [LostCause::ClientClosed, LostCause::Unreachable];
         assert!(causes.contains(&cause), "{cause:?}");
+    });
+}
+
+/// T12: whatever the answer takes counts against the holder, of a grant and of a renewal alike.
+#[test]
+fn t12_a_lease_is_counted_from_the_sending_however_late_the_answer_is() {
+    run(async {
+        let authority = Authority::new();
+        let node = fake(&authority, "n1", healthy("n1"));
+        let client = connect(&authority, &[&node]).await;
+        // Whatever opens sessions has happened before.
+        client.put("k", "v", None).await.unwrap();
+        let ttl = Duration::from_millis(TTL_MS);
+        let held_back = Duration::from_millis(300);
+        let hold_back = async |method| {
+            let before = node.methods().len();
+            let is_there = |known: &[&str]| known[before..].contains(&method);
+            while !is_there(&node.methods()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            tokio::time::sleep(held_back).await;
+            node.gate.shut.store(false, Ordering::SeqCst);
+            node.gate.opened.notify_waiters();
+        };
+        node.gate.shut.store(true, Ordering::SeqCst);
+        let lease = client.lease();
+        let (granted, ()) = tokio::join!(lease.grant_and_keep(ttl, None), hold_back("lease_grant"));
+        let (_, mut keeper) = granted.unwrap();
+        assert!(keeper.remaining() <= ttl - held_back);
+
+        loop {
+            node.gate.shut.store(true, Ordering::SeqCst);
+            let (event, ()) = tokio::join!(keeper.event(), hold_back("lease_keep_alive"));
+            match event.unwrap() {
+                KeepAliveEvent::Renewed { remaining, .. } => {
+                    assert!(remaining <= ttl - held_back, "{remaining:?}");
+                    break;
+                }
+                // A machine that is busy elsewhere may come late.
+                KeepAliveEvent::AtRisk { .. } => {}
+                KeepAliveEvent::Lost { .. } => {
+                    node.gate.shut.store(false, Ordering::SeqCst);
+                    keeper = lease.grant_and_keep(ttl, None).await.unwrap().1;
+                }
+                KeepAliveEvent::Retrying { .. } => {}
+            }
+        }
+    });
+}
+
+/// S15: a holder renews after a third, so a lease costs the cluster about three renewals in its time
+/// and never more than four.
+#[test]
+fn s15_a_keeper_asks_no_more_often_than_its_share_of_the_time_to_live() {
+    run(async {
+        let authority = Authority::new();
+        let node = fake(&authority, "n1", healthy("n1"));
+        let client = connect(&authority, &[&node]).await;
+        let began = SystemClock.now();
+        let mut keeper = client.lease().keep_alive(9).await.unwrap();
+        for _ in 0..12 {
+            keeper.event().await.unwrap();
+        }
+        let asked = node.methods().len() as u64;
+        drop(keeper);
+        let passed = SystemClock.now().at_most_since(began);
+        let passed = u64::try_from(passed.as_millis()).unwrap();
+        // A third, less up to a tenth of it, and what `keep_alive` itself asks at the beginning.
+        let soonest = TTL_MS * 3 / 10;
+        assert!(asked <= passed / soonest + 2, "{asked} in {passed} ms");
+        assert!(soonest * 4 > TTL_MS, "never more than four in its time");
     });
 }
