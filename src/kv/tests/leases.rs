@@ -398,7 +398,7 @@ fn every_entry_says_how_many_keys_it_left_on_leases() {
         more(Operation::Txn(TxnRequest::new().and_then(put_both))),
         2
     );
-    let delete = TxnRequest::new().and_then([TxnOp::delete("a"), TxnOp::put("a", "v")]);
+    let delete = TxnRequest::new().and_then([TxnOp::delete("a"), TxnOp::put("c", "v")]);
     assert_eq!(more(Operation::Txn(delete)), -1);
     assert_eq!(more(put_on("x", 7)), 0, "a refusal changes nothing");
     assert_eq!(held_leases(&machine.store).unwrap().keys, 1);
