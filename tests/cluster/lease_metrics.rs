@@ -41,8 +41,7 @@ const SERIES: [&str; 17] = [
 async fn every_metric_of_client_leases_is_there_from_the_start_and_moves() {
     let mut cluster = Cluster::prepare(3);
     // So that a checkpoint is made while somebody watches.
-    cluster
-        .write_configs("[lease]\ncheckpoint_min_ttl = \"5m\"\ncheckpoint_interval = \"200ms\"\n");
+    cluster.write_configs("[lease]\ncheckpoint_min_ttl = \"5m\"\ncheckpoint_interval = \"1s\"\n");
     cluster.start_all();
     let leader = cluster.wait_for_lease();
     let node = &cluster.nodes[leader];
