@@ -506,48 +506,6 @@ fn t15_a_leader_that_nobody_answered_gives_all_time_again() {
     assert!(!world.has(leader, lease));
 }
 
-/// T1: a leader that has not applied what it was elected with does not know what it would renew, and
-/// what it would end.
-#[test]
-fn t1_a_leader_that_is_behind_renews_nothing_and_ends_nothing() {
-    let mut world = World::new(3);
-    let first = world.leader();
-    let lease = world.grant(first, 1_000).id;
-    // Long enough that the others have applied it.
-    world.advance(100);
-    world.cut = vec![first];
-    world.stalled = world
-        .nodes
-        .keys()
-        .copied()
-        .filter(|id| *id != first)
-        .collect();
-    let second = loop {
-        world.advance(10);
-        let leads = |id: &&NodeId| world.nodes[*id].node.consensus().leads_in().is_some();
-        if let Some(id) = world.nodes.keys().filter(|id| **id != first).find(leads) {
-            break *id;
-        }
-    };
-    world.advance(3_000);
-    assert!(world.has(second, lease));
-    let id = world.renew_all(second, &[lease]);
-    world.advance(900);
-    if let Some(Answered::Reply(answer)) = world.answers.get(&id) {
-        assert!(answer.is_err(), "nobody may renew it: {answer:?}");
-    }
-    for node in world.nodes.values() {
-        assert_eq!(node.node.lease_tracker().promoted_in(), None);
-    }
-    world.stalled.clear();
-    let leader = world.leader();
-    assert!(
-        world.has(leader, lease),
-        "its time begins with the promotion"
-    );
-    assert_eq!(world.renew(leader, lease), Renewed { ttl_ms: 1_000 });
-}
-
 /// T9: a checkpoint is cleared before a renewal is acknowledged, so that no leader can know of the
 /// checkpoint and not of the renewal.
 #[test]
