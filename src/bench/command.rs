@@ -10,6 +10,8 @@ use tokio::task::LocalSet;
 
 use super::cluster::ClusterPlan;
 use super::cluster::OwnCluster;
+use super::expiry::leasehold::LeaseholdLeases;
+use super::expiry::store::LeaseStore;
 use super::gap;
 use super::gap::ExistingCluster;
 use super::gap::GapReport;
@@ -57,6 +59,8 @@ pub trait Peers {
     type Watched: Watched;
     /// A cluster of one of them.
     type Subject: Subject;
+    /// The leases of one of them.
+    type Leases: LeaseStore;
 
     /// Whoever is at `endpoints`. A request may take as long as `timeout`.
     ///
@@ -87,6 +91,17 @@ pub trait Peers {
         parent: &Path,
         flags: &[(String, String)],
     ) -> impl Future<Output = Result<Self::Subject, Failure>>;
+
+    /// As [`Peers::start`], for its leases.
+    ///
+    /// # Errors
+    /// As [`Peers::start`].
+    fn start_leases(
+        &self,
+        kind: PeerKind,
+        parent: &Path,
+        flags: &[(String, String)],
+    ) -> impl Future<Output = Result<Self::Leases, Failure>>;
 }
 
 /// No other store.
@@ -98,6 +113,7 @@ impl Peers for NoPeers {
     type Holders = Renewals;
     type Watched = WatchedLeasehold;
     type Subject = OwnCluster;
+    type Leases = LeaseholdLeases;
 
     fn holders(&self, connector: Leasehold, leases: u32, batch: u32) -> Renewals {
         Renewals::new(connector, leases, batch)
@@ -123,6 +139,15 @@ impl Peers for NoPeers {
         _: &Path,
         _: &[(String, String)],
     ) -> Result<OwnCluster, Failure> {
+        Err(unknown(kind))
+    }
+
+    async fn start_leases(
+        &self,
+        kind: PeerKind,
+        _: &Path,
+        _: &[(String, String)],
+    ) -> Result<LeaseholdLeases, Failure> {
         Err(unknown(kind))
     }
 }
@@ -153,6 +178,7 @@ pub fn run(
         }
         BenchCommand::LeaseKeepalive(arguments) => renewals(&arguments, global, peers, out),
         BenchCommand::Watch(arguments) => super::watch::run(&arguments, global, peers, out),
+        BenchCommand::LeaseExpiry(arguments) => super::expiry::run(&arguments, global, peers, out),
         BenchCommand::Gap(arguments) => gap(&arguments, global, peers, out),
     }
 }

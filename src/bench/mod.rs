@@ -16,6 +16,7 @@
 pub mod cluster;
 pub mod command;
 pub mod cpu;
+pub mod expiry;
 pub mod figures;
 pub mod gap;
 pub mod generator;

@@ -1,11 +1,13 @@
 //! The verbs of client leases.
 
+use std::io::IsTerminal;
 use std::io::Write;
 use std::time::Duration;
 
 use super::arguments::lease::{GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs};
 use super::connection::Connection;
 use super::failure::{Exit, Failure};
+use super::lease_top;
 use super::print::View;
 use super::print::leases as print;
 use super::verbs::unexpected;
@@ -58,6 +60,10 @@ pub(super) async fn run(
             }
         }
         LeaseCommand::List(arguments) => list(arguments, connection, consistency, view, out).await,
+        LeaseCommand::Top(arguments) => {
+            let live = std::io::stdout().is_terminal();
+            lease_top::run(&arguments, connection, view, live, out).await
+        }
         LeaseCommand::KeepAlive(arguments) => keep_alive(&arguments, connection, view, out).await,
         LeaseCommand::UpdateTtl(arguments) => {
             let request = Request::LeaseUpdateTtl {

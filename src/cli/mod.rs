@@ -13,6 +13,7 @@ pub mod connection;
 pub mod dev;
 pub mod failure;
 mod lease;
+mod lease_top;
 pub mod logging;
 pub mod panics;
 pub mod pki;

@@ -20,6 +20,7 @@ use super::rpc::Channel;
 use super::rpc::Rpc;
 use crate::api::Consistency;
 use crate::bench::command::Peers;
+use crate::bench::expiry::leasehold::LeaseholdLeases;
 use crate::bench::store::Answer;
 use crate::bench::store::Connector;
 use crate::bench::store::Store;
@@ -63,6 +64,8 @@ impl Peers for Etcd {
     type Holders = EtcdRenewals;
     type Watched = EtcdConnector;
     type Subject = EtcdCluster;
+    // Of etcd none are looked at: its watches and renewals are streams, which are not spoken here.
+    type Leases = LeaseholdLeases;
 
     fn holders(&self, connector: EtcdConnector, leases: u32, batch: u32) -> EtcdRenewals {
         EtcdRenewals::new(connector, leases, batch)
@@ -80,6 +83,18 @@ impl Peers for Etcd {
     ) -> Result<EtcdCluster, Failure> {
         let PeerKind::Etcd = kind;
         EtcdCluster::start(parent, flags).await
+    }
+
+    async fn start_leases(
+        &self,
+        kind: PeerKind,
+        _: &Path,
+        _: &[(String, String)],
+    ) -> Result<LeaseholdLeases, Failure> {
+        let PeerKind::Etcd = kind;
+        Err(Failure::usage(
+            "how leases end is measured of leasehold alone: leave --peer away",
+        ))
     }
 
     async fn find(

@@ -64,6 +64,7 @@ pub fn apply<S: Store>(
     };
     let (key, record) = progress.record();
     store.put(Space::Meta, key, record)?;
+    reply.lease_keys = store.lease_keys();
     reply.hash = is_check.then(|| ContentHash(store.sum()));
     store.finish();
     Ok(reply)
@@ -255,6 +256,7 @@ fn answer(progress: &Progress, result: Result<ResponseBody, Error>) -> Reply {
         revision: progress.revision,
         result: result.map(Some),
         leases: Vec::new(),
+        lease_keys: 0,
         hash: None,
     }
 }
@@ -265,6 +267,7 @@ fn silent(progress: &Progress, result: Result<(), Error>) -> Reply {
         revision: progress.revision,
         result: result.map(|()| None),
         leases: Vec::new(),
+        lease_keys: 0,
         hash: None,
     }
 }

@@ -77,6 +77,7 @@ pub(super) fn admit<S: Store>(
             revision,
             result: Err(error),
             leases: Vec::new(),
+            lease_keys: 0,
             hash: None,
         }))
     };
@@ -390,6 +391,7 @@ impl Kept {
             revision,
             result,
             leases: Vec::new(),
+            lease_keys: 0,
             hash: None,
         }
     }

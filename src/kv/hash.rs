@@ -85,6 +85,8 @@ pub fn scan<V: View>(view: &V) -> Result<ContentHash, V::Error> {
 pub(super) struct Hashed<'a, S> {
     store: &'a mut S,
     sum: u128,
+    /// How many more keys hang on leases than when this began.
+    lease_keys: i64,
     hasher: RecordHasher,
 }
 
@@ -94,8 +96,14 @@ impl<'a, S: Store> Hashed<'a, S> {
         Self {
             store,
             sum,
+            lease_keys: 0,
             hasher: RecordHasher::default(),
         }
+    }
+
+    /// How many more keys hang on leases than when this began; negative if fewer.
+    pub(super) fn lease_keys(&self) -> i64 {
+        self.lease_keys
     }
 
     /// The hash so far.
@@ -103,8 +111,9 @@ impl<'a, S: Store> Hashed<'a, S> {
         self.sum
     }
 
-    /// Takes over changes that were made above this store, and led to `sum`.
-    pub(super) fn adopt(&mut self, changes: Vec<(Space, Changes)>, sum: u128) {
+    /// Takes over changes that were made above this store, led to `sum`, and left so many more keys
+    /// on leases.
+    pub(super) fn adopt(&mut self, changes: Vec<(Space, Changes)>, sum: u128, lease_keys: i64) {
         for (space, changes) in changes {
             for (key, record) in changes {
                 match record {
@@ -114,6 +123,7 @@ impl<'a, S: Store> Hashed<'a, S> {
             }
         }
         self.sum = sum;
+        self.lease_keys += lease_keys;
     }
 
     /// Begins with the hash that `store` carries.
@@ -122,6 +132,7 @@ impl<'a, S: Store> Hashed<'a, S> {
         Ok(Self {
             store,
             sum,
+            lease_keys: 0,
             hasher: RecordHasher::default(),
         })
     }
@@ -137,6 +148,7 @@ impl<'a, S: Store> Hashed<'a, S> {
 
     /// Gives `key` its first record: the caller knows that there is none.
     pub(super) fn insert(&mut self, space: Space, key: Bytes, record: Bytes) {
+        self.lease_keys += i64::from(space == Space::LeaseKeys);
         let hash = self.hasher.hash(space, &key, &record);
         self.sum = self.sum.wrapping_add(hash);
         self.store.put(space, key, record);
@@ -166,6 +178,7 @@ impl<'a, S: Store> Hashed<'a, S> {
     }
 
     fn subtract(&mut self, space: Space, key: &[u8], record: &[u8]) {
+        self.lease_keys -= i64::from(space == Space::LeaseKeys);
         let hash = self.hasher.hash(space, key, record);
         self.sum = self.sum.wrapping_sub(hash);
     }

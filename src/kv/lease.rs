@@ -366,18 +366,28 @@ pub(super) fn attached<V: View>(
     Ok(keys)
 }
 
-/// Every lease, for a leader's deadlines: in the order of their ids.
+/// The leases that a store holds, as a node begins with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldLeases {
+    /// Every lease, in the order of their ids.
+    pub terms: Vec<LeaseTerms>,
+    /// How many keys hang on all of them.
+    pub keys: u64,
+}
+
+/// Every lease, for a leader's deadlines.
 ///
 /// # Errors
 /// The store's own; fatal for whoever reads it.
-pub fn lease_terms<V: View>(view: &V) -> Result<Vec<LeaseTerms>, V::Error> {
-    let mut terms = Vec::new();
+pub fn held_leases<V: View>(view: &V) -> Result<HeldLeases, V::Error> {
+    let mut held = HeldLeases::default();
     for pair in view.range(Space::Leases, &Span::all()) {
         let (key, record) = pair?;
-        let id = lease_id(&key)?;
-        terms.push(Lease::decode(&record)?.terms(id));
+        let (id, lease) = (lease_id(&key)?, Lease::decode(&record)?);
+        held.keys += lease.keys;
+        held.terms.push(lease.terms(id));
     }
-    Ok(terms)
+    Ok(held)
 }
 
 /// How the lease `id` is, without its remaining time; with its keys if `keys`, as many as

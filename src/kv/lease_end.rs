@@ -35,7 +35,7 @@ pub const END_KEYS_MAX: usize = 1_000;
 /// From so many bytes of deleted records on, a step ends.
 const END_BYTES_MAX: usize = 8 << 20;
 /// From so many deleted keys on, an entry ends no further lease: the rest is tried again.
-const ENTRY_KEYS_MAX: u64 = 64 << 10;
+pub(super) const ENTRY_KEYS_MAX: u64 = 64 << 10;
 
 /// Ends a lease because a client asks for it.
 pub(super) fn revoke<S: Store>(

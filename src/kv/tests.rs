@@ -791,13 +791,16 @@ proptest! {
     fn random_programs_answer_and_store_what_the_model_does(steps in programs(60)) {
         let mut store = MemStore::new();
         let mut model = Model::new();
+        let mut lease_keys = 0;
         for (id, command) in entries(&steps) {
             let reply = apply(&mut store, id, command.as_deref()).expect("memory does not fail");
+            lease_keys += reply.lease_keys;
             prop_assert_eq!(verdict(reply), model.apply(id, command.as_ref()));
             prop_assert_eq!(content_hash(&store), scan(&store));
         }
         model.check(&store);
         model.check_uncompacted(&store);
+        prop_assert_eq!(held_leases(&store).unwrap().keys as i64, lease_keys);
     }
 
     #[test]

@@ -88,9 +88,9 @@ pub(super) fn whole<S: Store, T>(
         Ok(done) => done,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let sum = above.sum();
+    let (sum, lease_keys) = (above.sum(), above.lease_keys());
     let changes = overlay.into_changes().collect();
-    store.adopt(changes, sum);
+    store.adopt(changes, sum, lease_keys);
     *write = draft;
     Ok(Ok(done))
 }

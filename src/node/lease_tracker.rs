@@ -14,6 +14,11 @@
 //!
 //! Pure: takes `now`, and hands out what is due.
 
+mod expiry;
+mod leading;
+mod marks;
+mod options;
+
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
@@ -22,49 +27,19 @@ use std::time::Duration;
 
 use crate::api::LeaseKept;
 use crate::api::LeaseRef;
+use crate::kv::HeldLeases;
 use crate::kv::LeaseChange;
 use crate::kv::LeaseEnd;
-use crate::kv::LeaseMark;
-use crate::kv::LeaseMarkKind;
 use crate::kv::LeaseTerms;
 use crate::time::Instant;
 use crate::types::LogIndex;
 use crate::types::Term;
 
-/// What client leases may be, and how they are looked after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseOptions {
-    /// A shorter time to live is granted as this.
-    pub ttl_min: Duration,
-    /// A longer time to live is refused.
-    pub ttl_max: Duration,
-    /// How many leases there may be.
-    pub leases_max: u64,
-    /// The width of a bucket of deadlines: by so much an expiry may be late.
-    pub tick: Duration,
-    /// Of leases this long and longer, what is left is noted in the log now and then (T9).
-    pub checkpoint_min_ttl: Duration,
-    /// How often.
-    pub checkpoint_interval: Duration,
-}
+pub use options::LeaseOptions;
 
-impl LeaseOptions {
-    /// Those of an unconfigured server.
-    pub const DEFAULT: Self = Self {
-        ttl_min: Duration::from_millis(500),
-        ttl_max: Duration::from_secs(365 * 24 * 3600),
-        leases_max: 1_000_000,
-        tick: Duration::from_millis(10),
-        checkpoint_min_ttl: Duration::from_secs(300),
-        checkpoint_interval: Duration::from_secs(60),
-    };
-}
-
-impl Default for LeaseOptions {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
+use expiry::next_in;
+use leading::Leading;
+use leading::Tracked;
 
 /// Most leases that one entry expires, marks or continues.
 pub const LEASE_BATCH_MAX: usize = 512;
@@ -76,6 +51,10 @@ const VISITS_MAX: usize = 4096;
 const CONTINUED_MAX: usize = 16;
 /// How many leases that have ended are remembered with the reason.
 const ENDED_MAX: usize = 4096;
+/// How many of those that ended since the last look are named.
+const ENDED_NAMED_MAX: usize = 16;
+/// Of so many renewals one is measured, the first of them.
+pub const RENEWALS_SAMPLED: u64 = 64;
 
 /// The leases, and on a leader their deadlines.
 #[derive(Debug)]
@@ -84,6 +63,8 @@ pub struct LeaseTracker {
     /// The least that a lease with a checkpoint gets from a new leader.
     restart_min_ms: u64,
     leases: BTreeMap<i64, Tracked>,
+    /// How many keys hang on all of them.
+    keys: u64,
     /// Every lease by what it gets from a new leader, in milliseconds.
     order: BTreeSet<(u64, i64)>,
     /// Leases that are long enough for checkpoints.
@@ -98,14 +79,16 @@ pub struct LeaseTracker {
     /// Rises with each promotion: what was noted of a lease in an earlier one is void.
     epoch: u64,
     leading: Option<Leading>,
+    /// Renewals so far, of which some are measured.
+    renewals: u64,
     counts: LeaseCounts,
 }
 
 /// What happened since it was asked last, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCounts {
-    /// Leases granted.
-    pub granted: u64,
+    /// Leases granted: their times to live, in milliseconds.
+    pub granted_ttl_ms: Vec<u64>,
     /// Leases that ended because nobody renewed them.
     pub expired: u64,
     /// Leases that somebody ended.
@@ -113,53 +96,15 @@ pub struct LeaseCounts {
     /// Of each lease that expired under this leader: how long after it was due the entry was
     /// applied.
     pub late: Vec<Duration>,
+    /// The first of those that ended, with the reason: enough for a log.
+    pub ended: Vec<(LeaseRef, LeaseEnd)>,
+    /// Of one renewal in [`RENEWALS_SAMPLED`]: which part of its time the lease still had, in
+    /// thousandths.
+    pub left_at_renewal: Vec<u64>,
     /// Checkpoints proposed.
     pub checkpoints: u64,
     /// Promotions: at elections, and after lapses.
     pub promotions: u64,
-}
-
-#[derive(Debug)]
-struct Tracked {
-    terms: LeaseTerms,
-    /// In which promotion the rest was noted.
-    epoch: u64,
-    deadline: Instant,
-    /// When its terms changed last, in this promotion.
-    changed: Instant,
-    is_in_wheel: bool,
-    /// It stands among those to be proposed.
-    is_queued: bool,
-}
-
-/// What a promoted leader knows.
-#[derive(Debug)]
-struct Leading {
-    term: Term,
-    began: Instant,
-    /// What was applied then: the rule of the order covers no later grants (A12).
-    applied: LogIndex,
-    /// How far the order has been walked.
-    walked: Option<(u64, i64)>,
-    /// Bucket of the boot clock → leases to look at then.
-    wheel: BTreeMap<u64, Vec<LeaseRef>>,
-    /// Due, and to be proposed.
-    due: VecDeque<LeaseRef>,
-    /// In an entry that has not been applied; `None` where that entry did not end it, and another
-    /// will be proposed.
-    expiring: BTreeMap<i64, Option<LogIndex>>,
-    /// Entries of expiries that have not been applied.
-    flights: BTreeMap<LogIndex, Vec<LeaseRef>>,
-    /// Leases in an entry of marks that has not been applied.
-    marking: BTreeSet<i64>,
-    mark_flights: BTreeMap<LogIndex, Vec<LeaseMark>>,
-    /// Renewals wait for these to lose their checkpoint.
-    clears: VecDeque<LeaseRef>,
-    continuing: Option<LogIndex>,
-    /// When checkpoints are looked after next, and with which lease that goes on.
-    sweep_at: Instant,
-    sweep_from: Option<i64>,
-    has_more: bool,
 }
 
 impl LeaseTracker {
@@ -170,6 +115,7 @@ impl LeaseTracker {
             options,
             restart_min_ms: millis_up(restart_min),
             leases: BTreeMap::new(),
+            keys: 0,
             order: BTreeSet::new(),
             long: BTreeSet::new(),
             outlasting: BTreeSet::new(),
@@ -178,13 +124,17 @@ impl LeaseTracker {
             ended_order: VecDeque::new(),
             epoch: 0,
             leading: None,
+            renewals: 0,
             counts: LeaseCounts::default(),
         }
     }
 
-    /// Takes in a lease that the store holds at the start.
-    pub fn restore(&mut self, terms: LeaseTerms) {
-        self.insert(terms);
+    /// Takes in the leases that the store holds at the start.
+    pub fn restore(&mut self, held: HeldLeases) {
+        self.keys = held.keys;
+        for terms in held.terms {
+            self.insert(terms);
+        }
     }
 
     /// How many leases there are.
@@ -197,9 +147,17 @@ impl LeaseTracker {
         self.leases.is_empty()
     }
 
-    /// How many are due, and not gone yet.
+    /// How many keys hang on all of them.
+    pub fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// How many were found to be due, and are not gone yet.
     pub fn expiring(&self) -> usize {
-        let of = |leading: &Leading| leading.due.len().max(leading.expiring.len());
+        let of = |leading: &Leading| {
+            let flying: usize = leading.flights.values().map(Vec::len).sum();
+            leading.due.len() + flying
+        };
         self.leading.as_ref().map_or(0, of)
     }
 
@@ -275,7 +233,7 @@ impl LeaseTracker {
     pub fn apply(&mut self, now: Instant, change: LeaseChange) {
         match change {
             LeaseChange::Granted(terms) => {
-                self.counts.granted += 1;
+                self.counts.granted_ttl_ms.push(terms.ttl_ms);
                 self.insert(terms);
                 let ttl = Duration::from_millis(terms.ttl_ms);
                 self.give(terms.lease.id, now, now + ttl);
@@ -298,40 +256,18 @@ impl LeaseTracker {
                     }
                     LeaseEnd::Revoked => self.counts.revoked += 1,
                 }
+                if self.counts.ended.len() < ENDED_NAMED_MAX {
+                    self.counts.ended.push((lease, cause));
+                }
                 self.remove(lease.id);
                 self.remember(lease, cause);
             }
         }
     }
 
-    /// The entry at `index`, of this leadership, has been applied, and its changes taken in.
-    pub fn landed(&mut self, index: LogIndex) {
-        let Some(leading) = &mut self.leading else {
-            return;
-        };
-        for lease in leading.flights.remove(&index).unwrap_or_default() {
-            let Some(tracked) = self.leases.get_mut(&lease.id) else {
-                leading.expiring.remove(&lease.id);
-                continue;
-            };
-            let is_same = lease.means(tracked.terms.lease.grant_index);
-            if !is_same || tracked.terms.ending.is_some() {
-                leading.expiring.remove(&lease.id);
-                continue;
-            }
-            // A failed expiry is tried again.
-            leading.expiring.insert(lease.id, None);
-            if !tracked.is_queued {
-                tracked.is_queued = true;
-                leading.due.push_back(lease);
-            }
-        }
-        for mark in leading.mark_flights.remove(&index).unwrap_or_default() {
-            leading.marking.remove(&mark.lease.id);
-        }
-        if leading.continuing == Some(index) {
-            leading.continuing = None;
-        }
+    /// An entry left so many more keys on leases; fewer, if negative.
+    pub fn attached(&mut self, more: i64) {
+        self.keys = self.keys.saturating_add_signed(more);
     }
 
     /// Renews a lease, if it can be. `now` is a reading from after the renewal arrived, and the
@@ -369,6 +305,12 @@ impl LeaseTracker {
         }
         let ttl_ms = tracked.terms.ttl_ms;
         let renewed = now + Duration::from_millis(ttl_ms);
+        if self.renewals.is_multiple_of(RENEWALS_SAMPLED) {
+            let left = deadline.map_or(0, |deadline| nanos(deadline.at_most_since(now)));
+            let share = left / (ttl_ms.max(1) * 1_000);
+            self.counts.left_at_renewal.push(share);
+        }
+        self.renewals += 1;
         let renewed = deadline.map_or(renewed, |deadline| deadline.max(renewed));
         tracked.note(self.epoch, now);
         tracked.deadline = renewed;
@@ -397,238 +339,6 @@ impl LeaseTracker {
         };
         let all = leading.due.iter().chain(leading.flights.values().flatten());
         all.map(|lease| (leading.term, *lease)).collect()
-    }
-
-    /// Finds what is due at `now`. At most some thousand leases are looked at; if that was not all,
-    /// [`Self::next_wakeup`] is now.
-    pub fn tick(&mut self, now: Instant) {
-        let Some(leading) = &mut self.leading else {
-            return;
-        };
-        let mut visits = VISITS_MAX;
-        leading.has_more = false;
-        let tick = nanos(self.options.tick);
-        while let Some(mut bucket) = leading.wheel.first_entry() {
-            if bucket.key().saturating_mul(tick) > now.boot {
-                break;
-            }
-            if visits == 0 {
-                leading.has_more = true;
-                return;
-            }
-            let Some(lease) = bucket.get_mut().pop() else {
-                bucket.remove();
-                continue;
-            };
-            visits -= 1;
-            let Some(tracked) = self.leases.get_mut(&lease.id) else {
-                continue;
-            };
-            let is_same = tracked.terms.lease == lease && tracked.epoch == self.epoch;
-            if !is_same {
-                continue;
-            }
-            tracked.is_in_wheel = false;
-            if now.certainly_after(tracked.deadline) {
-                leading.queue(tracked);
-            } else {
-                let left = tracked.deadline.at_most_since(now);
-                leading.put_at(&self.options, tracked, now.boot.saturating_add(nanos(left)));
-            }
-        }
-        while let Some((restart_ms, id)) = next_in(&self.order, leading.walked) {
-            if !now.certainly_after(leading.began + Duration::from_millis(restart_ms)) {
-                break;
-            }
-            if visits == 0 {
-                leading.has_more = true;
-                return;
-            }
-            visits -= 1;
-            leading.walked = Some((restart_ms, id));
-            let tracked = self
-                .leases
-                .get_mut(&id)
-                .expect("the order has what is there");
-            let is_covered = tracked.terms.lease.grant_index <= leading.applied.0;
-            if tracked.epoch != self.epoch && is_covered {
-                tracked.note(self.epoch, now);
-                tracked.deadline = leading.began + Duration::from_millis(restart_ms);
-                leading.queue(tracked);
-            }
-        }
-    }
-
-    /// The next leases whose expiry is to be proposed; empty while enough is under way. What is
-    /// proposed must be reported as [`Self::proposed`], what could not be as [`Self::not_proposed`].
-    pub fn take_due(&mut self, now: Instant) -> Vec<LeaseRef> {
-        let Some(leading) = &mut self.leading else {
-            return Vec::new();
-        };
-        let mut batch = Vec::new();
-        if leading.flights.len() >= FLIGHTS_MAX {
-            return batch;
-        }
-        while batch.len() < LEASE_BATCH_MAX
-            && let Some(lease) = leading.due.pop_front()
-        {
-            let Some(tracked) = self.leases.get_mut(&lease.id) else {
-                continue;
-            };
-            if tracked.terms.lease != lease || tracked.epoch != self.epoch {
-                continue;
-            }
-            tracked.is_queued = false;
-            let is_expiring = leading.expiring.contains_key(&lease.id);
-            // It may have been renewed while it stood in the queue.
-            let is_due = is_expiring || now.certainly_after(tracked.deadline);
-            if is_due && tracked.terms.ending.is_none() {
-                batch.push(lease);
-            }
-        }
-        batch
-    }
-
-    /// The expiry of `batch` stands in the log at `index`, and nobody renews them any more (A15).
-    pub fn proposed(&mut self, index: LogIndex, batch: Vec<LeaseRef>) {
-        let Some(leading) = &mut self.leading else {
-            return;
-        };
-        for lease in &batch {
-            leading.expiring.insert(lease.id, Some(index));
-        }
-        leading.flights.insert(index, batch);
-    }
-
-    /// The expiry of `batch` could not be proposed: it is tried again.
-    pub fn not_proposed(&mut self, batch: Vec<LeaseRef>) {
-        let Some(leading) = &mut self.leading else {
-            return;
-        };
-        for lease in batch.into_iter().rev() {
-            if let Some(tracked) = self.leases.get_mut(&lease.id) {
-                tracked.is_queued = true;
-                leading.due.push_front(lease);
-            }
-        }
-    }
-
-    /// Leases whose end is to be continued; empty while that is under way.
-    pub fn to_continue(&self) -> Vec<LeaseRef> {
-        match &self.leading {
-            Some(leading) if leading.continuing.is_none() => {
-                let some = self.revoking.iter().take(CONTINUED_MAX);
-                some.filter_map(|id| self.leases.get(id))
-                    .map(|tracked| tracked.terms.lease)
-                    .collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// That stands in the log at `index`.
-    pub fn continued(&mut self, index: LogIndex) {
-        if let Some(leading) = &mut self.leading {
-            leading.continuing = Some(index);
-        }
-    }
-
-    /// What is to be noted of leases: checkpoints to clear before renewals, and, now and then,
-    /// checkpoints to make (T9). Of each lease one mark at most is under way (A14).
-    pub fn take_marks(&mut self, now: Instant) -> Vec<LeaseMark> {
-        let mut marks = Vec::new();
-        let Some(leading) = &mut self.leading else {
-            return marks;
-        };
-        while marks.len() < LEASE_BATCH_MAX
-            && let Some(lease) = leading.clears.pop_front()
-        {
-            let known = self.leases.get(&lease.id);
-            let waits = known.is_some_and(|known| known.terms.is_checkpointed);
-            if waits && !leading.marking.contains(&lease.id) {
-                let kind = LeaseMarkKind::Clear;
-                marks.push(LeaseMark { lease, kind });
-            }
-        }
-        if !marks.is_empty() || !leading.mark_flights.is_empty() {
-            return marks;
-        }
-        if !now.certainly_after(leading.sweep_at) {
-            return marks;
-        }
-        let from = match leading.sweep_from {
-            Some(last) => Bound::Excluded(last),
-            None => Bound::Unbounded,
-        };
-        let mut visits = VISITS_MAX;
-        let mut last = None;
-        for &id in self.long.range((from, Bound::Unbounded)) {
-            if visits == 0 || marks.len() == LEASE_BATCH_MAX {
-                break;
-            }
-            visits -= 1;
-            last = Some(id);
-            let tracked = &self.leases[&id];
-            let is_expiring = leading.expiring.contains_key(&id);
-            if is_expiring || tracked.terms.ending.is_some() || leading.marking.contains(&id) {
-                continue;
-            }
-            let deadline = tracked.deadline_in(
-                self.epoch,
-                leading,
-                restart_ms(self.restart_min_ms, &tracked.terms),
-            );
-            let left_ms = millis_up(deadline.at_most_since(now)) + 1;
-            let stale_ms = restart_ms(self.restart_min_ms, &tracked.terms).saturating_sub(left_ms);
-            if stale_ms >= millis_up(self.options.checkpoint_interval) / 2 {
-                let kind = LeaseMarkKind::Remaining(left_ms);
-                let lease = tracked.terms.lease;
-                marks.push(LeaseMark { lease, kind });
-            }
-        }
-        let at_end = last.is_none_or(|last| self.long.last() == Some(&last));
-        leading.sweep_from = if at_end { None } else { last };
-        if at_end {
-            leading.sweep_at = now + self.options.checkpoint_interval;
-        }
-        self.counts.checkpoints += marks.len() as u64;
-        if at_end && marks.is_empty() {
-            marks = self.take_settled(now);
-        }
-        marks
-    }
-
-    /// Leases to whom nobody can have a longer promise any more than they have now (A13).
-    fn take_settled(&mut self, now: Instant) -> Vec<LeaseMark> {
-        let Some(leading) = &self.leading else {
-            return Vec::new();
-        };
-        let settled = self.outlasting.iter().filter_map(|id| {
-            let tracked = self.leases.get(id)?;
-            let since = match tracked.epoch == self.epoch {
-                true => tracked.changed,
-                false => leading.began,
-            };
-            let over = since + Duration::from_millis(tracked.terms.restart_ms);
-            let is_over = now.certainly_after(over) && !tracked.terms.is_checkpointed;
-            (is_over && !leading.marking.contains(id)).then_some(LeaseMark {
-                lease: tracked.terms.lease,
-                kind: LeaseMarkKind::Settle {
-                    ttl_ms: tracked.terms.ttl_ms,
-                },
-            })
-        });
-        settled.take(LEASE_BATCH_MAX).collect()
-    }
-
-    /// These marks stand in the log at `index`.
-    pub fn marked(&mut self, index: LogIndex, marks: Vec<LeaseMark>) {
-        if let Some(leading) = &mut self.leading {
-            leading
-                .marking
-                .extend(marks.iter().map(|mark| mark.lease.id));
-            leading.mark_flights.insert(index, marks);
-        }
     }
 
     /// When to look again: not later, as far as leases are concerned.
@@ -737,61 +447,6 @@ impl LeaseTracker {
             self.ended.remove(&oldest);
         }
     }
-}
-
-impl Tracked {
-    /// What was noted of it in an earlier promotion is void.
-    fn note(&mut self, epoch: u64, now: Instant) {
-        if self.epoch != epoch {
-            self.epoch = epoch;
-            self.deadline = Instant::ZERO;
-            self.changed = now;
-            self.is_in_wheel = false;
-            self.is_queued = false;
-        }
-    }
-
-    fn deadline_in(&self, epoch: u64, leading: &Leading, restart_ms: u64) -> Instant {
-        match self.epoch == epoch {
-            true => self.deadline,
-            false => leading.began + Duration::from_millis(restart_ms),
-        }
-    }
-}
-
-impl Leading {
-    /// Has the wheel come by the lease at its deadline, unless it does so earlier already.
-    fn put(&mut self, options: &LeaseOptions, tracked: &mut Tracked) {
-        if !tracked.is_in_wheel {
-            let boot = tracked.deadline.boot;
-            self.put_at(options, tracked, boot);
-        }
-    }
-
-    /// Has the wheel come by the lease at `boot`, rounded up.
-    fn put_at(&mut self, options: &LeaseOptions, tracked: &mut Tracked, boot: u64) {
-        tracked.is_in_wheel = true;
-        let bucket = boot.div_ceil(nanos(options.tick).max(1));
-        self.wheel
-            .entry(bucket)
-            .or_default()
-            .push(tracked.terms.lease);
-    }
-
-    fn queue(&mut self, tracked: &mut Tracked) {
-        if !tracked.is_queued && tracked.terms.ending.is_none() {
-            tracked.is_queued = true;
-            self.due.push_back(tracked.terms.lease);
-        }
-    }
-}
-
-fn next_in(order: &BTreeSet<(u64, i64)>, walked: Option<(u64, i64)>) -> Option<(u64, i64)> {
-    let from = match walked {
-        Some(last) => Bound::Excluded(last),
-        None => Bound::Unbounded,
-    };
-    order.range((from, Bound::Unbounded)).next().copied()
 }
 
 fn keep(set: &mut BTreeSet<i64>, id: i64, belongs: bool) {

@@ -25,8 +25,8 @@ use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::kv::Command;
+use crate::kv::HeldLeases;
 use crate::kv::LeaseGrant;
-use crate::kv::LeaseTerms;
 use crate::raft::ReadPermit;
 use crate::raft::Timing;
 use crate::time::Instant;
@@ -129,10 +129,8 @@ impl Leases {
 impl Node {
     /// The same node with the leases that its store holds.
     #[must_use]
-    pub fn with_leases(mut self, leases: impl IntoIterator<Item = LeaseTerms>) -> Self {
-        for terms in leases {
-            self.leases.tracker.restore(terms);
-        }
+    pub fn with_leases(mut self, held: HeldLeases) -> Self {
+        self.leases.tracker.restore(held);
         self
     }
 

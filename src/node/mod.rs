@@ -54,6 +54,7 @@ pub use lease_tracker::LEASE_BATCH_MAX;
 pub use lease_tracker::LeaseCounts;
 pub use lease_tracker::LeaseOptions;
 pub use lease_tracker::LeaseTracker;
+pub use lease_tracker::RENEWALS_SAMPLED;
 pub use leases::AskedLease;
 pub use leases::AskedLeases;
 pub use reader::Answer;
@@ -375,6 +376,7 @@ impl Node {
             for change in &reply.leases {
                 self.leases.tracker.apply(now, *change);
             }
+            self.leases.tracker.attached(reply.lease_keys);
             self.leases.tracker.landed(id.index);
             if let Some(hash) = reply.hash {
                 self.note_own_hash(now, id.index, hash);

@@ -80,13 +80,23 @@ pub(crate) trait Sinks: Send {
     fn proven(&mut self);
     /// Proof came that an assumption about clocks failed (P37). Called once.
     fn lease_tripped(&mut self);
-    /// Client leases were granted or ended, or deadlines began anew; so many exist, and so many are
-    /// due.
-    fn leases_changed(&mut self, _counts: &LeaseCounts, _leases: usize, _expiring: usize) {}
+    /// Client leases were granted, renewed or ended, or are others than before.
+    fn leases_changed(&mut self, _counts: &LeaseCounts, _held: LeasesHeld) {}
     /// The state was compared with the others': what is known by now, and how often they agreed.
     fn compared(&mut self, consistency: Consistency, agreed: u64) {
         let _ = (consistency, agreed);
     }
+}
+
+/// The client leases of a node, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeasesHeld {
+    /// How many there are.
+    pub(crate) leases: usize,
+    /// How many keys hang on them.
+    pub(crate) keys: u64,
+    /// How many are due and not gone yet; none off the leader.
+    pub(crate) expiring: usize,
 }
 
 /// The loop's state.
@@ -104,6 +114,8 @@ pub(crate) struct Driver<S> {
     clock_regressions: u64,
     /// What the comparisons with other nodes have shown, and how often they agreed.
     compared: (Consistency, u64),
+    /// What client leases there were, by the last look.
+    leases_held: LeasesHeld,
     /// When the lease ended, by the last look.
     lease_until: Option<Instant>,
 }
@@ -123,6 +135,7 @@ impl<S: Sinks> Driver<S> {
             unproven,
             clock_regressions: 0,
             compared: (Consistency::default(), 0),
+            leases_held: LeasesHeld::default(),
             lease_until: None,
             node,
             mailbox,
@@ -223,10 +236,15 @@ impl<S: Sinks> Driver<S> {
             self.sinks.lease_tripped();
         }
         let counts = self.node.take_lease_counts();
-        if counts != LeaseCounts::default() {
-            let tracker = self.node.lease_tracker();
-            let (leases, expiring) = (tracker.len(), tracker.expiring());
-            self.sinks.leases_changed(&counts, leases, expiring);
+        let tracker = self.node.lease_tracker();
+        let held = LeasesHeld {
+            leases: tracker.len(),
+            keys: tracker.keys(),
+            expiring: tracker.expiring(),
+        };
+        if counts != LeaseCounts::default() || held != self.leases_held {
+            self.leases_held = held;
+            self.sinks.leases_changed(&counts, held);
         }
         let compared = (self.node.consistency(), self.node.checks_agreed());
         if self.compared != compared {
@@ -328,6 +346,7 @@ mod tests {
                 revision: 1,
                 result: Ok(None),
                 leases: Vec::new(),
+                lease_keys: 0,
                 hash: None,
             };
             let replies = entries

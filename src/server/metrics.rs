@@ -606,8 +606,13 @@ fn recorder() -> PrometheusRecorder {
     for name in [WAL_FSYNC, STORAGE_COMMIT, HISTORY_STEP] {
         builder = buckets(builder, Matcher::Full(name.to_owned()), DISK_SECONDS);
     }
-    let late = Matcher::Full(leases::LATENESS.to_owned());
-    builder = buckets(builder, late, leases::LATENESS_SECONDS);
+    for (name, bounds) in [
+        (leases::LATENESS, leases::LATENESS_SECONDS),
+        (leases::TTL, leases::TTL_SECONDS),
+        (leases::RATIO, leases::RATIOS),
+    ] {
+        builder = buckets(builder, Matcher::Full(name.to_owned()), bounds);
+    }
     let batches = Matcher::Full(WAL_BATCH_ENTRIES.to_owned());
     builder = buckets(builder, batches, BATCH_SIZES);
     builder.build_recorder()
@@ -1043,7 +1048,8 @@ mod tests {
             );
             assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
             if *kind == "histogram" {
-                let unit = name.ends_with("_seconds") || name.ends_with("_entries");
+                let units = ["_seconds", "_entries", "_ratio_at_renew"];
+                let unit = units.iter().any(|unit| name.ends_with(unit));
                 assert!(unit, "{name} does not end in its unit");
             }
         }

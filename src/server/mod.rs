@@ -13,6 +13,7 @@ mod gather;
 mod instruments;
 mod integrity;
 mod journal_thread;
+mod lease_log;
 pub mod metrics;
 mod outbox;
 pub mod peers;

@@ -9,6 +9,7 @@ use super::disk::data_dir::DataDir;
 use super::disk::log_thread::GroupCommit;
 use super::disk::log_thread::LogEvents;
 use super::disk::log_thread::LogThread;
+use super::driver::LeasesHeld;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::driver::Sinks;
@@ -16,6 +17,7 @@ use super::fatal::Watch;
 use super::founding::remove_mark;
 use super::gather::Gather;
 use super::integrity::Integrity;
+use super::lease_log::LeaseLog;
 use super::metrics::MessageKind;
 use super::metrics::Metrics;
 use super::peers::PeerHandler;
@@ -54,6 +56,7 @@ pub(crate) struct Hands {
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) integrity: Arc<Integrity>,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) lease_log: LeaseLog,
     /// The file that says that the state is to be built anew at the next start.
     pub(crate) damage_mark: PathBuf,
 }
@@ -146,19 +149,13 @@ impl Sinks for Hands {
         }
     }
 
-    fn leases_changed(&mut self, counts: &LeaseCounts, leases: usize, expiring: usize) {
+    fn leases_changed(&mut self, counts: &LeaseCounts, held: LeasesHeld) {
         let metrics = &self.metrics.leases;
         metrics.changed(counts);
-        metrics.leases.set(leases as f64);
-        metrics.expiring.set(expiring as f64);
-        if counts.expired + counts.revoked > 0 {
-            tracing::debug!(
-                node = %self.name,
-                expired = counts.expired,
-                revoked = counts.revoked,
-                "client leases ended"
-            );
-        }
+        metrics.leases.set(held.leases as f64);
+        metrics.keys.set(held.keys as f64);
+        metrics.expiring.set(held.expiring as f64);
+        self.lease_log.tell(&self.name, counts, held);
     }
 
     fn compared(&mut self, consistency: Consistency, agreed: u64) {

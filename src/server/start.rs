@@ -52,6 +52,7 @@ use super::instruments::Instruments;
 use super::integrity::Integrity;
 use super::journal_thread::JournalThread;
 use super::journal_thread::StopJournal;
+use super::lease_log::LeaseLog;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::metrics::UPKEEP_INTERVAL;
@@ -81,7 +82,7 @@ use crate::api::MemberInfo;
 use crate::api::Request;
 use crate::clock::SystemClock;
 use crate::kv;
-use crate::kv::LeaseTerms;
+use crate::kv::HeldLeases;
 use crate::log::Log;
 use crate::log::LogError;
 use crate::log::LogOptions;
@@ -512,6 +513,7 @@ impl Server {
                 vitals,
                 integrity,
                 watches: watches.clone(),
+                lease_log: LeaseLog::new(),
                 damage_mark: damage_mark(&data_dir.state_path()),
             },
             status.clone(),
@@ -740,7 +742,7 @@ struct Found {
     store: StateStore,
     restored: crate::raft::Restored,
     founded: bool,
-    leases: Vec<LeaseTerms>,
+    leases: HeldLeases,
     quarantine_warning: Option<String>,
     warnings: Vec<String>,
 }
@@ -812,7 +814,7 @@ impl Found {
         };
         let snapshot = store.reader().snapshot()?;
         let founded = kv::cluster_info(&snapshot)?.is_some();
-        let leases = kv::lease_terms(&snapshot)?;
+        let leases = kv::held_leases(&snapshot)?;
         drop(snapshot);
         let configuration = Configuration {
             voters: config

@@ -251,3 +251,65 @@ fn the_rate_that_watchers_keep_up_with_is_found_and_twice_as_much_leaves_no_gap(
     let (code, _, stderr) = cluster.cli(&["bench", "watch", "--find-rate", "--catch-up", "5"]);
     assert_eq!(code, 2, "{stderr}");
 }
+
+#[test]
+fn leases_that_end_are_measured_and_none_is_early_or_left_over() {
+    let cluster = Cluster::start(3);
+    let pids: Vec<String> = cluster
+        .nodes
+        .iter()
+        .map(|node| node.process.as_ref().unwrap().id().to_string())
+        .collect();
+    let pids = pids.join(",");
+    let run = |more: &[&str]| {
+        let mut all = vec![
+            "bench",
+            "lease-expiry",
+            "--leases",
+            "100",
+            "--ttl",
+            "2s",
+            "--connections",
+            "2",
+            "--server-pid",
+            &pids,
+            "-o",
+            "json",
+        ];
+        all.extend(more);
+        let (code, stdout, stderr) = cluster.cli(&all);
+        assert_eq!(code, 0, "{stdout}\n{stderr}");
+        let report: Value = serde_json::from_str(&stdout).unwrap();
+        report["runs"][0].clone()
+    };
+    for (more, together) in [(&[][..], false), (&["--keep", "1s"][..], true)] {
+        let found = run(more);
+        assert_eq!(found["store"], "leasehold");
+        assert_eq!(found["due_together"], together);
+        for (what, expected) in [("leases", 100), ("ended", 100), ("early", 0)] {
+            assert_eq!(found[what], expected, "{what}: {found}");
+        }
+        let late = &found["late"];
+        let millis = |what| late[what].as_f64().unwrap();
+        assert!(millis("p50_ms") <= millis("p99_ms") && millis("p99_ms") <= millis("max_ms"));
+        assert!(found["late_at_most"]["max_ms"].as_f64() >= late["max_ms"].as_f64());
+        assert_eq!(found["memory"].as_array().unwrap().len(), 3);
+        assert!(found["leadership"]["probe"]["asked"].as_u64().unwrap() > 0);
+        let renewals = found["renewals"].as_u64().unwrap();
+        assert_eq!(renewals >= 100, together, "{renewals}");
+    }
+    for (more, says) in [
+        (&["--kills", "1"][..], "is neither ended nor configured"),
+        (
+            &["--set", "lease.tick=20ms"],
+            "is neither ended nor configured",
+        ),
+        (&["--ttl", "1"], "30s"),
+    ] {
+        let mut all = vec!["bench", "lease-expiry"];
+        all.extend(more);
+        let (code, _, stderr) = cluster.cli(&all);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+    }
+}

@@ -441,7 +441,7 @@ impl World {
         let ahead = restored.applied.0 > restored.entries.len() as u64;
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
-        let leases = kv::lease_terms(&machine.disk.store).expect("memory does not fail");
+        let leases = kv::held_leases(&machine.disk.store).expect("memory does not fail");
         let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
         let node_value = node_value.with_leases(leases);
         self.judge.started(node, now, &machine.disk, &timing);

@@ -163,7 +163,7 @@ impl Leases {
     pub fn check(&self, store: &MemStore, state: &State) {
         let progress = kv::progress(store).expect("memory does not fail");
         assert!(kv::leases_are_sound(store, &progress).expect("memory does not fail"));
-        let terms = kv::lease_terms(store).expect("memory does not fail");
+        let terms = kv::held_leases(store).expect("memory does not fail").terms;
         assert!(self.told.values().eq(&terms), "replies tell all there is");
         let expected = self.all.iter().map(|(id, lease)| LeaseTerms {
             lease: LeaseRef {

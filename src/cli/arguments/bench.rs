@@ -36,6 +36,18 @@ pub enum BenchCommand {
 A request renews as many leases as --batch says; what is reported is requests. etcd's leases are \
 renewed on one stream a connection, each by a message of its own.")]
     LeaseKeepalive(RenewalArgs),
+    /// Let client leases end, and measure how late they do
+    #[command(after_help = "Examples:
+  leasehold bench lease-expiry --leases 1000 --ttl 5s
+  leasehold bench lease-expiry --leases 50000 --ttl 60s --keep 5s
+  leasehold bench lease-expiry --leases 1000000 --ttl 60s --keep 10s --kills 1
+  leasehold bench lease-expiry --leases 1000 --ttl 5s --peer etcd --rounds 3
+
+Each lease has a key, and a watch sees the keys go. With --keep all leases are due together; without, \
+each as it was granted.
+
+Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards.")]
+    LeaseExpiry(ExpiryArgs),
     /// Write while many watch, and measure how soon they hear of it
     #[command(after_help = "Examples:
   leasehold bench watch --watchers 10000 --connections 4 --rate 20
@@ -70,6 +82,44 @@ pub struct RenewalArgs {
     /// The load.
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+/// How leases are granted, kept and left to end.
+#[derive(Clone, Debug, Args)]
+pub struct ExpiryArgs {
+    /// How many leases, each with a key of its own
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub leases: u32,
+    /// How long each lasts without a renewal
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_length)]
+    pub ttl: Duration,
+    /// Connections that hold them
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub connections: u32,
+    /// Keep them alive until all are granted and so long after that, renew all once more, and stop
+    #[arg(long, value_name = "DURATION", value_parser = parse_pause)]
+    pub keep: Option<Duration>,
+    /// Kill the leader so often while they are kept; only of processes started here
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000))]
+    pub kills: u32,
+    /// How often all of this
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rounds: u32,
+    /// How the processes are started.
+    #[command(flatten)]
+    pub own: OwnClusterArgs,
+    /// Server processes on this machine whose memory is looked at
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub server_pid: Vec<u32>,
+    /// Do the same with three processes of another store, in turns
+    #[arg(long, value_name = "STORE")]
+    pub peer: Option<PeerKind>,
+    /// A flag of the other store's processes, as in quota-backend-bytes=8589934592
+    #[arg(long, value_name = "FLAG=VALUE", requires = "peer", value_parser = parse_setting)]
+    pub peer_set: Vec<(String, String)>,
+    /// No line per second on standard error
+    #[arg(long)]
+    pub quiet: bool,
 }
 
 /// Who watches, and what happens meanwhile.

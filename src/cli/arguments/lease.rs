@@ -1,5 +1,7 @@
 //! What can be typed after `leasehold lease`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
 /// What to do with leases.
@@ -31,6 +33,15 @@ A lease that does not exist ends with code 5.")]
 
 Ends with code 6 when the lease is lost.")]
     KeepAlive(KeepAliveArgs),
+    /// Show the leases that are nearest to their end, again and again
+    #[command(after_help = "Examples:
+  leasehold lease top
+  leasehold lease top --owner host-7 --limit 5 --interval 500ms
+  leasehold lease top -o json              once, for programs
+
+A lease is at risk while less than a third of its time is left: its holder renews it when a third has \
+passed, if there is one. Every look goes through all leases.")]
+    Top(TopArgs),
     /// Give a lease another time to live, from its next renewal on
     #[command(after_help = "Example:\n  leasehold lease update-ttl 1f 30s")]
     UpdateTtl(UpdateTtlArgs),
@@ -75,6 +86,26 @@ pub struct TimeToLiveArgs {
 /// List leases.
 #[derive(Debug, Args)]
 pub struct ListArgs {
+    /// Only those of this owner
+    #[arg(long, default_value = "")]
+    pub owner: String,
+    /// Only those whose name begins so
+    #[arg(long, default_value = "", value_name = "PREFIX")]
+    pub name_prefix: String,
+}
+
+/// Show leases that are nearest to their end.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
+    /// How long between two looks
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    pub interval: Duration,
+    /// How many looks; default: until it is interrupted
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
     /// Only those of this owner
     #[arg(long, default_value = "")]
     pub owner: String,

@@ -273,7 +273,11 @@ fn whole(
     line(out, &Whole { header, body })
 }
 
-pub(super) fn line(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
+/// A document in one line.
+///
+/// # Errors
+/// Those of `out`.
+pub fn line(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, document)?;
     out.write_all(b"\n")
 }

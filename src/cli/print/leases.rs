@@ -161,7 +161,7 @@ fn show(out: &mut impl Write, view: View, sentence: &str, document: &Value) -> i
     }
 }
 
-fn document(info: &LeaseInfo) -> Value {
+pub(in crate::cli) fn document(info: &LeaseInfo) -> Value {
     use base64::Engine;
     let keys = info.keys.iter();
     let keys: Vec<String> = keys
@@ -181,7 +181,7 @@ fn document(info: &LeaseInfo) -> Value {
     })
 }
 
-fn remaining(info: &LeaseInfo) -> String {
+pub(in crate::cli) fn remaining(info: &LeaseInfo) -> String {
     match info.remaining_ms {
         _ if info.is_revoking => "revoking".to_owned(),
         Some(ms) => seconds(ms),
@@ -198,7 +198,7 @@ fn granted_at(info: &LeaseInfo) -> String {
 }
 
 /// Milliseconds as seconds, without zeros that say nothing.
-fn seconds(ms: u64) -> String {
+pub(in crate::cli) fn seconds(ms: u64) -> String {
     let text = format!("{}.{:03}", ms / 1_000, ms % 1_000);
     let text = text.trim_end_matches('0').trim_end_matches('.');
     format!("{text}s")

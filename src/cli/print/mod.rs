@@ -12,7 +12,7 @@ mod table;
 use std::io;
 use std::io::Write;
 
-pub use self::json::fields;
+pub use self::json::{fields, line};
 pub use self::status::{EndpointStatus, moved, status};
 pub use self::table::{Align, table};
 

@@ -4,6 +4,8 @@ use super::*;
 use crate::client::KeepAliveEvent;
 use crate::client::LeaseGrantOptions;
 use crate::client::LostCause;
+use crate::clock::SystemClock;
+use crate::time::Clock;
 
 /// Answers renewals with `kept`, in turn, and goes on with the last.
 fn renewing(kept: &'static [LeaseKept]) -> impl Fn(usize, &ClientFrame) -> Reaction + Send + Sync {
@@ -148,5 +150,29 @@ fn renewals_follow_the_leader_and_a_closed_client_loses_its_leases() {
         let cause = keeper.lost().await;
         let causes = [LostCause::ClientClosed, LostCause::Unreachable];
         assert!(causes.contains(&cause), "{cause:?}");
+    });
+}
+
+/// S15: a holder renews after a third, so a lease costs the cluster about three renewals in its time
+/// and never more than four.
+#[test]
+fn s15_a_keeper_asks_no_more_often_than_its_share_of_the_time_to_live() {
+    run(async {
+        let authority = Authority::new();
+        let node = fake(&authority, "n1", healthy("n1"));
+        let client = connect(&authority, &[&node]).await;
+        let began = SystemClock.now();
+        let mut keeper = client.lease().keep_alive(9).await.unwrap();
+        for _ in 0..12 {
+            keeper.event().await.unwrap();
+        }
+        let asked = node.methods().len() as u64;
+        drop(keeper);
+        let passed = SystemClock.now().at_most_since(began);
+        let passed = u64::try_from(passed.as_millis()).unwrap();
+        // A third, less up to a tenth of it, and what `keep_alive` itself asks at the beginning.
+        let soonest = TTL_MS * 3 / 10;
+        assert!(asked <= passed / soonest + 2, "{asked} in {passed} ms");
+        assert!(soonest * 4 > TTL_MS, "never more than four in its time");
     });
 }

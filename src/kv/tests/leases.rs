@@ -323,6 +323,89 @@ fn t10_a_lease_with_very_many_keys_ends_in_steps() {
     assert_eq!(machine.run(&go_on).leases, [], "it is over");
 }
 
+/// An entry ends no further lease once it has deleted very many keys: what it leaves out is proposed
+/// again (T10).
+#[test]
+fn t10_an_entry_that_has_deleted_very_many_keys_leaves_the_rest_of_its_leases_alone() {
+    let mut machine = Machine::default();
+    let leases = lease_end::ENTRY_KEYS_MAX / END_KEYS_MAX as u64 + 3;
+    for id in 1..=leases {
+        let id = 1 << 40 | id as i64;
+        machine.grant(id, "");
+        // Many puts would take seconds: the record says how many keys there are.
+        let mut lease = Lease::read_for_test(&machine.store, id).unwrap();
+        lease.keys = END_KEYS_MAX as u64;
+        let mut hashed = hash::Hashed::begin(&mut machine.store).unwrap();
+        lease.write(&mut hashed, id).unwrap();
+        hashed.finish();
+    }
+    let all: Vec<LeaseRef> = (1..=leases)
+        .map(|id| LeaseRef::id(1 << 40 | id as i64))
+        .collect();
+    let reply = machine.expire(&all);
+    let begun = reply.leases.len() as u64;
+    assert_eq!(begun, leases - 2, "{begun} of {leases}");
+    assert_eq!(machine.expire(&all).leases.len(), 2);
+}
+
+/// Neither does one step delete very many bytes at once.
+#[test]
+fn t10_a_lease_with_very_large_keys_ends_in_steps() {
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    for number in 0..12 {
+        let put = PutRequest {
+            key: text(&format!("{number:02}")),
+            value: vec![0; 1 << 20].into(),
+            lease: LeaseTarget::Lease(LeaseRef::id(5)),
+            ..PutRequest::default()
+        };
+        machine.write(Operation::Put(put));
+    }
+    machine.expire(&[LeaseRef::id(5)]);
+    assert_eq!(machine.range("", KeyRange::Prefix).count, 4);
+    machine.run(&Command::ContinueLeaseEnds {
+        leases: vec![LeaseRef::id(5)],
+    });
+    assert_eq!(machine.range("", KeyRange::Prefix).count, 0);
+    machine.is_sound();
+}
+
+#[test]
+fn every_entry_says_how_many_keys_it_left_on_leases() {
+    use crate::api::{TxnOp, TxnRequest};
+    let mut machine = Machine::default();
+    machine.grant(5, "");
+    machine.grant(6, "");
+    let mut more = |operation| {
+        let session = None;
+        machine
+            .run(&Command::Write { session, operation })
+            .lease_keys
+    };
+    assert_eq!(more(put_on("a", 5)), 1);
+    assert_eq!(more(put_on("a", 5)), 0, "it hangs there already");
+    assert_eq!(more(put_on("a", 6)), 0, "it moves");
+    assert_eq!(more(put("a", "v")), -1, "it is let go");
+    let put_both = ["a", "b"].map(|key| {
+        TxnOp::Put(PutRequest {
+            key: text(key),
+            lease: LeaseTarget::Lease(LeaseRef::id(5)),
+            ..PutRequest::default()
+        })
+    });
+    assert_eq!(
+        more(Operation::Txn(TxnRequest::new().and_then(put_both))),
+        2
+    );
+    let delete = TxnRequest::new().and_then([TxnOp::delete("a"), TxnOp::put("c", "v")]);
+    assert_eq!(more(Operation::Txn(delete)), -1);
+    assert_eq!(more(put_on("x", 7)), 0, "a refusal changes nothing");
+    assert_eq!(held_leases(&machine.store).unwrap().keys, 1);
+    assert_eq!(machine.expire(&[LeaseRef::id(5)]).lease_keys, -1);
+    assert_eq!(held_leases(&machine.store).unwrap().keys, 0);
+}
+
 #[test]
 fn there_are_so_many_leases_and_keys_on_a_lease_and_no_more() {
     let mut machine = Machine::default();
@@ -398,7 +481,7 @@ fn x16_a13_a_shorter_time_to_live_remembers_what_was_promised_until_it_is_settle
     let lease = LeaseRef::id(5);
     let mut update = |ttl_ms| {
         machine.write(Operation::LeaseUpdateTtl { lease, ttl_ms });
-        lease_terms(&machine.store).unwrap()[0]
+        held_leases(&machine.store).unwrap().terms[0]
     };
     let shorter = update(100);
     assert_eq!((shorter.ttl_ms, shorter.restart_ms), (100, 1_000));
@@ -416,7 +499,7 @@ fn x16_a13_a_shorter_time_to_live_remembers_what_was_promised_until_it_is_settle
             }],
         });
         assert_eq!(
-            lease_terms(&machine.store).unwrap()[0].restart_ms,
+            held_leases(&machine.store).unwrap().terms[0].restart_ms,
             restart_ms
         );
     }
@@ -438,7 +521,7 @@ fn t9_a_checkpoint_shortens_what_a_new_leader_gives_until_it_is_cleared() {
         let marks = vec![LeaseMark { lease, kind }];
         let term = Term(term);
         machine.run(&Command::MarkLeases { term, marks });
-        let terms = lease_terms(&machine.store).unwrap()[0];
+        let terms = held_leases(&machine.store).unwrap().terms[0];
         (terms.restart_ms, terms.is_checkpointed)
     };
     assert_eq!(mark(2, LeaseMarkKind::Remaining(300)), (1_000, false));

@@ -488,7 +488,7 @@ impl Model {
         assert_eq!(progress.sessions, self.sessions.len() as u64);
         assert_eq!(cluster_info(store).unwrap(), self.cluster);
         assert!(leases_are_sound(store, &progress).unwrap());
-        let terms = lease_terms(store).unwrap();
+        let terms = held_leases(store).unwrap().terms;
         let found: Vec<_> = terms
             .iter()
             .map(|terms| (terms.lease, terms.restart_ms))

@@ -79,7 +79,7 @@ impl World {
     }
 
     fn terms(&self, node: NodeId) -> kv::LeaseTerms {
-        kv::lease_terms(&self.nodes[&node].store).unwrap()[0]
+        kv::held_leases(&self.nodes[&node].store).unwrap().terms[0]
     }
 
     fn replicas_agree(&self) {
@@ -187,8 +187,14 @@ fn s8_an_expiry_is_never_early_and_late_by_a_tick_at_most() {
     world.advance(10 + LATE_MAX);
     assert!(!world.has(leader, lease));
     let node = &mut world.nodes.get_mut(&leader).unwrap().node;
-    let late = node.take_lease_counts().late;
+    let counts = node.take_lease_counts();
+    let late = counts.late;
     assert!(late.len() == 1 && late[0] <= ms(LATE_MAX), "{late:?}");
+    // One renewal of 64 is measured: the first, when 400 of 1,000 ms were left.
+    assert_eq!(counts.left_at_renewal, [400]);
+    assert_eq!(counts.granted_ttl_ms, [1_000]);
+    assert_eq!(counts.ended.len(), 1);
+    assert_eq!(counts.ended[0].1, kv::LeaseEnd::Expired);
 }
 
 /// A suspended machine counts by one clock only, and that is not enough.
@@ -468,6 +474,38 @@ fn t15_a_leader_that_stood_still_gives_all_time_again() {
     assert!(!world.has(leader, lease));
 }
 
+/// T15: its own lease lapsed for a while, in which no client can have renewed anything.
+#[test]
+fn t15_a_leader_that_nobody_answered_gives_all_time_again() {
+    // Nobody gives up so soon, and nobody else stands for election.
+    let patient = |options: &mut NodeOptions| {
+        options.timing = Timing::new(raft::TimingOptions {
+            election_timeout_min: ms(1_900),
+            election_timeout_max: ms(2_000),
+            step_down_after: ms(2_000),
+            ..raft::TimingOptions::default()
+        })
+        .unwrap();
+    };
+    let mut world = World::with(3, patient);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    world.advance(400);
+    let followers = world.nodes.keys().copied().filter(|id| *id != leader);
+    world.cut = followers.collect();
+    world.advance(1_100);
+    assert!(world.has(leader, lease), "nothing is proposed unheard");
+    world.cut.clear();
+    world.advance(900);
+    assert_eq!(world.leader(), leader);
+    assert!(
+        world.has(leader, lease),
+        "it has all its time, from then on"
+    );
+    world.advance(100 + 100 + LATE_MAX);
+    assert!(!world.has(leader, lease));
+}
+
 /// T9: a checkpoint is cleared before a renewal is acknowledged, so that no leader can know of the
 /// checkpoint and not of the renewal.
 #[test]
@@ -556,15 +594,21 @@ const START: Instant = Instant::from_nanos(1_000_000_000);
 /// A tracker that was promoted at the start, with leases granted before: id and time to live.
 fn tracker_with(leases: &[(i64, u64)]) -> LeaseTracker {
     let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
-    for (id, ttl_ms) in leases {
-        tracker.restore(living(*id, *ttl_ms));
-    }
+    let terms = leases.iter().map(|(id, ttl_ms)| living(*id, *ttl_ms));
+    tracker.restore(held(terms));
     tracker.promote(START, Term(1), LogIndex(u64::MAX));
     // Up to a tenth is added at a promotion: a renewal makes it exact.
     for (id, _) in leases {
         tracker.apply(START, kv::LeaseChange::Granted(living(*id, leases[0].1)));
     }
     tracker
+}
+
+fn held(terms: impl Iterator<Item = kv::LeaseTerms>) -> kv::HeldLeases {
+    kv::HeldLeases {
+        terms: terms.collect(),
+        keys: 0,
+    }
 }
 
 fn living(id: i64, ttl_ms: u64) -> kv::LeaseTerms {
@@ -588,9 +632,7 @@ fn living(id: i64, ttl_ms: u64) -> kv::LeaseTerms {
 fn t10_t11_a_great_many_leases_end_in_bounded_steps() {
     let many: u64 = 500_000;
     let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
-    for number in 1..=many {
-        tracker.restore(living(number as i64, 1_000));
-    }
+    tracker.restore(held((1..=many).map(|number| living(number as i64, 1_000))));
     let mut now = START;
     tracker.promote(now, Term(1), LogIndex(many));
     for number in (1..=many).step_by(2) {

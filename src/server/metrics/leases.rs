@@ -3,6 +3,7 @@
 use metrics::{Counter, Gauge, Histogram};
 
 use super::Register;
+use crate::api::ErrorKind;
 use crate::api::LeaseKept;
 use crate::node::LeaseCounts;
 
@@ -11,6 +12,25 @@ pub(super) const LATENESS_SECONDS: &[f64] = &[
     1e-3, 2.5e-3, 5e-3, 1e-2, 2e-2, 3e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0,
 ];
 pub(super) const LATENESS: &str = "leasehold_lease_expiry_error_seconds";
+/// Bounds of times to live: half a second to a year.
+pub(super) const TTL_SECONDS: &[f64] = &[
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    1_800.0,
+    3_600.0,
+    86_400.0,
+    31_536_000.0,
+];
+pub(super) const TTL: &str = "leasehold_lease_ttl_seconds";
+/// Bounds of a part of the whole. A holder that renews after a third has two thirds left.
+pub(super) const RATIOS: &[f64] = &[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 1.0];
+pub(super) const RATIO: &str = "leasehold_lease_remaining_ratio_at_renew";
 
 const REVOKED: &str = "leasehold_lease_revoked_total";
 const REVOKED_HELP: &str = "Client leases that ended, by reason; on every node that applied it.";
@@ -21,6 +41,8 @@ const REJECTED_HELP: &str = "Renewals that were not granted, by reason.";
 pub struct LeaseMetrics {
     /// How many there are.
     pub leases: Gauge,
+    /// How many keys hang on them.
+    pub keys: Gauge,
     /// Due, and not gone yet; of a leader.
     pub expiring: Gauge,
     /// Granted.
@@ -31,11 +53,20 @@ pub struct LeaseMetrics {
     pub checkpoints: Counter,
     /// From when a lease was due until its end was applied, in seconds; of a leader.
     pub expiry_error_seconds: Histogram,
+    /// How long leases last that were granted, in seconds.
+    pub ttl_seconds: Histogram,
+    /// Which part of its time a lease still had when it was renewed, from 0 to 1; sampled, of a
+    /// leader.
+    pub remaining_ratio_at_renew: Histogram,
+    /// How long renewals took, from decoded request to encoded reply, in seconds; all leases of one
+    /// request together.
+    pub renew_duration_seconds: Histogram,
     revoked: Counter,
     expired: Counter,
     not_found: Counter,
     over: Counter,
     undecided: Counter,
+    leader_lease_invalid: Counter,
 }
 
 impl LeaseMetrics {
@@ -52,9 +83,11 @@ impl LeaseMetrics {
         };
         Self {
             leases: register.gauge("leasehold_leases", "Client leases that exist."),
+            keys: register.gauge("leasehold_lease_keys", "Keys that hang on client leases."),
             expiring: register.gauge(
                 "leasehold_lease_expiring",
-                "Client leases that are due and whose end is not applied yet; 0 off the leader.",
+                "Client leases that were found to be due and whose end is not applied yet; 0 off \
+                 the leader.",
             ),
             granted: register.counter("leasehold_lease_granted_total", "Client leases granted."),
             renewed: register.counter(
@@ -69,11 +102,22 @@ impl LeaseMetrics {
                 LATENESS,
                 "From when a client lease was due until its end was applied.",
             ),
+            ttl_seconds: register.histogram(TTL, "Times to live of client leases granted."),
+            remaining_ratio_at_renew: register.histogram(
+                RATIO,
+                "Which part of its time a client lease still had when it was renewed, of one \
+                 renewal in 64: small where holders come close to losing theirs.",
+            ),
+            renew_duration_seconds: register.histogram(
+                "leasehold_lease_renew_duration_seconds",
+                "Time inside the server of a request that renews client leases.",
+            ),
             revoked: ended("client"),
             expired: ended("expired"),
             not_found: rejected("not_found"),
             over: rejected("expired"),
             undecided: rejected("undecided"),
+            leader_lease_invalid: rejected("leader_lease_invalid"),
         }
     }
 
@@ -95,9 +139,31 @@ impl LeaseMetrics {
         }
     }
 
+    /// A request to renew so many leases was refused as a whole. Counted where nobody could prove to
+    /// lead; a client that asks a follower is sent on, and nothing is lost.
+    pub(crate) fn refused(&self, leases: u64, error: &ErrorKind) {
+        let is_doubt = matches!(
+            error,
+            ErrorKind::LeaderChanged
+                | ErrorKind::LeaseInvalid
+                | ErrorKind::NoLeader
+                | ErrorKind::DeadlineExceeded
+        );
+        if is_doubt {
+            self.leader_lease_invalid.increment(leases);
+        }
+    }
+
     /// What applying entries, and leading, did to leases.
     pub(crate) fn changed(&self, counts: &LeaseCounts) {
-        self.granted.increment(counts.granted);
+        self.granted.increment(counts.granted_ttl_ms.len() as u64);
+        for ttl_ms in &counts.granted_ttl_ms {
+            self.ttl_seconds.record(*ttl_ms as f64 / 1e3);
+        }
+        for thousandths in &counts.left_at_renewal {
+            self.remaining_ratio_at_renew
+                .record(*thousandths as f64 / 1e3);
+        }
         self.revoked.increment(counts.revoked);
         self.expired.increment(counts.expired);
         self.checkpoints.increment(counts.checkpoints);

@@ -97,6 +97,8 @@ pub(super) enum What {
         min_revision: i64,
     },
     Leases(LeaseQuestion),
+    /// Of so many leases.
+    Renewal(u64),
     Other(&'static str),
 }
 
@@ -360,7 +362,7 @@ impl Session {
             },
             None => match LeaseQuestion::of(&call) {
                 Some(question) => What::Leases(question),
-                None => What::Other(call.request.method()),
+                None => What::of(&call.request),
             },
         };
         if self.remember(frame, what, bytes) {
@@ -417,12 +419,8 @@ impl Session {
                     failures.increment(u64::from(result.is_err()));
                 }
                 let result = result.map_err(|error| self.shared.complete(error));
-                if let Ok(Response {
-                    body: ResponseBody::LeaseKeepAlive(kept),
-                    ..
-                }) = &result
-                {
-                    self.shared.metrics.leases.kept(kept);
+                if let What::Renewal(leases) = what {
+                    self.note_renewal(arrived, leases, &result);
                 }
                 self.measure(arrived, method);
                 self.reply(frame, method, result);
@@ -475,6 +473,21 @@ impl Session {
         let reads = &self.shared.metrics.reads;
         reads.duration_seconds(path).record(took);
         self.measure(arrived, method);
+    }
+
+    fn note_renewal(&self, arrived: Instant, leases: u64, result: &Result<Response, Error>) {
+        let metrics = &self.shared.metrics.leases;
+        match result {
+            Ok(Response {
+                body: ResponseBody::LeaseKeepAlive(kept),
+                ..
+            }) => metrics.kept(kept),
+            Ok(_) => {}
+            Err(error) => metrics.refused(leases, &error.kind),
+        }
+        metrics
+            .renew_duration_seconds
+            .record(arrived.elapsed().as_secs_f64());
     }
 
     fn measure(&self, arrived: Instant, method: &'static str) {
@@ -545,10 +558,19 @@ impl Drop for Session {
 }
 
 impl What {
+    /// Of a request that is neither read nor asked about leases.
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::LeaseKeepAlive(leases) => Self::Renewal(leases.len() as u64),
+            request => Self::Other(request.method()),
+        }
+    }
+
     fn method(&self) -> &'static str {
         match self {
             Self::Read { query, .. } => query.method(),
             Self::Leases(question) => question.method(),
+            Self::Renewal(_) => "lease_keep_alive",
             Self::Other(method) => method,
         }
     }

@@ -1,0 +1,497 @@
+//! `leasehold bench lease-expiry`: how late leases end, and what it costs when very many do at once.
+//!
+//! Every lease has a key, and a watch sees the keys go: what is measured is what a program that watches
+//! for the death of others is owed. Leases are due as they were granted, or, where they were kept
+//! first, together: each holder renews all of its leases once more, and then no more ([`book`] says
+//! from when lateness counts, and which way it may be wrong). Meanwhile the leader is asked whether it
+//! may still answer alone ([`probe`]).
+//!
+//! While leases are kept, leaders may be killed: then it is told how long nobody answered with so many
+//! leases, and no lease may be lost.
+
+pub mod book;
+pub mod leasehold;
+pub mod probe;
+pub mod report;
+pub mod store;
+
+use std::cell::Cell;
+use std::cell::RefCell;
+use std::io::Write;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+
+use self::book::Book;
+use self::leasehold::LeaseholdLeases;
+use self::report::ExpiryReport;
+use self::report::ExpiryRun;
+use self::report::KillReport;
+use self::report::LeadershipReport;
+use self::report::MemoryReport;
+use self::report::Spread;
+use self::report::millis;
+use self::store::Endings;
+use self::store::Leadership;
+use self::store::LeaseHolder;
+use self::store::LeaseStore;
+use super::Stopwatch;
+use super::Wall;
+use super::cluster::OwnCluster;
+use super::command::Peers;
+use super::command::own_cluster;
+use super::command::parent;
+use super::command::until_told_to_stop;
+use super::figures::number_text;
+use super::gap;
+use super::gap::GapReport;
+use super::memory::resident_bytes;
+use super::progress::Progress;
+use crate::cli::arguments::GlobalArgs;
+use crate::cli::arguments::bench::ExpiryArgs;
+use crate::cli::arguments::bench::GapCase;
+use crate::cli::connection::Surroundings;
+use crate::cli::connection::Target;
+use crate::cli::failure::Failure;
+
+/// Grants of one connection that are under way at a time.
+const GRANTS: usize = 64;
+/// A grant that fails is tried so often.
+const GRANT_TRIES: u32 = 5;
+/// Leases that one request renews: few enough that sending and answer are close together.
+const RENEWED_TOGETHER: usize = 4_096;
+/// Holders renew when this part of the time has passed.
+const FRACTION: u32 = 3;
+/// For what the grants have set off.
+const REST: Duration = Duration::from_secs(2);
+/// How often it is looked how far things are.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long nothing may end after everything was due.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a turn does.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    leases: usize,
+    ttl: Duration,
+    connections: usize,
+    keep: Option<Duration>,
+    kills: u32,
+}
+
+/// Carries out `leasehold bench lease-expiry`.
+///
+/// # Errors
+/// Nobody can be reached, or leases did not end.
+pub fn run(
+    arguments: &ExpiryArgs,
+    global: &GlobalArgs,
+    peers: &impl Peers,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let is_own = global.endpoints.is_empty();
+    if !is_own && (arguments.kills > 0 || !arguments.own.set.is_empty()) {
+        return Err(Failure::usage(
+            "a cluster that runs already is neither ended nor configured: leave --endpoints away, \
+             and three processes are started for it",
+        ));
+    }
+    if arguments.kills > 0 && arguments.keep.is_none() {
+        return Err(Failure::usage(
+            "leaders are killed while leases are kept: give --keep as well, for example --keep 10s",
+        ));
+    }
+    let plan = Plan {
+        leases: usize::try_from(arguments.leases).unwrap_or(usize::MAX),
+        ttl: arguments.ttl,
+        connections: usize::try_from(arguments.connections.min(arguments.leases)).unwrap_or(1),
+        keep: arguments.keep,
+        kills: arguments.kills,
+    };
+    let progress = Progress::new(arguments.quiet);
+    let mut report = ExpiryReport::begin();
+    until_told_to_stop(async {
+        let parent = parent(&arguments.own);
+        let mut theirs = match arguments.peer {
+            None => None,
+            Some(kind) => {
+                let flags = &arguments.peer_set;
+                Some(peers.start_leases(kind, &parent, flags).await?)
+            }
+        };
+        let mut ours = if is_own {
+            LeaseholdLeases::own(OwnCluster::start(&own_cluster(&arguments.own)?).await?)
+        } else {
+            let target = Target::find(global, &Surroundings::of_process()?)?;
+            LeaseholdLeases::existing(&target, &arguments.server_pid)
+        };
+        for _ in 0..arguments.rounds {
+            report.runs.push(turn(&mut ours, plan, progress).await?);
+            if let Some(theirs) = &mut theirs {
+                report.runs.push(turn(theirs, plan, progress).await?);
+            }
+        }
+        Ok(())
+    })?;
+    report.heading.end();
+    report.print(out, global.output)?;
+    out.flush()?;
+    match report.runs.iter().find(|run| run.ended < run.leases) {
+        Some(run) => Err(Failure::refused(format!(
+            "of {} leases of {} {} ended",
+            run.leases, run.store, run.ended
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What the parts of a turn share. All of them are on one thread.
+struct Shared {
+    wall: Wall,
+    plan: Plan,
+    prefix: String,
+    book: Book,
+    is_keeping: Cell<bool>,
+    renewals: Cell<u64>,
+    failed: Cell<u64>,
+    /// Why it cannot go on.
+    problem: RefCell<Option<Failure>>,
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        self.wall.elapsed()
+    }
+
+    fn key(&self, number: usize) -> Bytes {
+        format!("{}{number}", self.prefix).into()
+    }
+
+    fn number(&self, key: &[u8]) -> Option<usize> {
+        let digits = key.strip_prefix(self.prefix.as_bytes())?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    }
+
+    fn fail(&self, failure: Failure) {
+        self.problem.borrow_mut().get_or_insert(failure);
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        match self.problem.borrow_mut().take() {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One turn of one store: leases are granted, kept, and left to end.
+async fn turn<S: LeaseStore>(
+    store: &mut S,
+    plan: Plan,
+    progress: Progress,
+) -> Result<ExpiryRun, Failure> {
+    let wall = Wall::start();
+    let shared = Rc::new(Shared {
+        wall,
+        plan,
+        prefix: format!("bench-expiry/{}/{}/", std::process::id(), unique()),
+        book: Book::new(plan.leases, plan.ttl),
+        is_keeping: Cell::new(plan.keep.is_some()),
+        renewals: Cell::new(0),
+        failed: Cell::new(0),
+        problem: RefCell::new(None),
+    });
+    // Dropped with this future, and then all that is under way ends, too.
+    let mut beside = JoinSet::new();
+    beside.spawn_local(see(store.endings(&shared.prefix).await?, shared.clone()));
+    beside.spawn_local(tell(store.name(), shared.clone(), progress));
+    let mut holders = Vec::new();
+    for _ in 0..plan.connections {
+        holders.push(Rc::new(store.holder().await?));
+    }
+    let before: Vec<(u32, u64)> = memory(&store.pids());
+    let mut watched = match plan.keep {
+        None => Some(watch_leader(store).await?),
+        Some(_) => None,
+    };
+
+    let mut keeping = JoinSet::new();
+    let granting = shared.now();
+    let mut granted = JoinSet::new();
+    for (first, holder) in holders.iter().enumerate() {
+        granted.spawn_local(grant_all(holder.clone(), shared.clone(), first));
+        if plan.keep.is_some() {
+            keeping.spawn_local(keep(holder.clone(), shared.clone(), first));
+        }
+    }
+    while granted.join_next().await.is_some() {
+        shared.check()?;
+    }
+    let took = shared.now().saturating_sub(granting);
+    let mut kills = Vec::new();
+    let mut after = Vec::new();
+    if let Some(for_so_long) = plan.keep {
+        tokio::time::sleep(REST).await;
+        after = memory(&store.pids());
+        tokio::time::sleep(for_so_long).await;
+        for _ in 0..plan.kills {
+            kills.push(kill(store, &shared, progress).await?);
+        }
+        shared.is_keeping.set(false);
+        while keeping.join_next().await.is_some() {}
+        watched = Some(watch_leader(store).await?);
+        let mut last = JoinSet::new();
+        for (first, holder) in holders.iter().enumerate() {
+            last.spawn_local(renew_all(holder.clone(), shared.clone(), first));
+        }
+        while last.join_next().await.is_some() {}
+    } else {
+        after.extend(memory(&store.pids()));
+    }
+    until_all_ended(&shared).await?;
+    let leadership = match watched {
+        Some(watched) => watched.end(store).await?,
+        None => LeadershipReport::default(),
+    };
+    for holder in holders {
+        holder.close().await;
+    }
+    let count = shared.book.count();
+    let lateness = shared.book.lateness();
+    Ok(ExpiryRun {
+        store: store.name(),
+        leases: count.granted,
+        ttl_ms: u64::try_from(plan.ttl.as_millis()).unwrap_or(u64::MAX),
+        due_together: plan.keep.is_some(),
+        grants_per_second: count.granted as f64 / took.as_secs_f64().max(1e-9),
+        renewals: shared.renewals.get(),
+        failed_requests: shared.failed.get(),
+        lost: count.lost,
+        early: lateness.early,
+        ended: count.ended,
+        late: Spread::of(&lateness.from_answer),
+        late_at_most: Spread::of(&lateness.from_send),
+        span_ms: millis(lateness.span),
+        leadership,
+        memory: compared(&before, &after, count.granted),
+        kills,
+    })
+}
+
+/// Tells the turns of one process apart.
+fn unique() -> u64 {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering;
+    static TURNS: AtomicU64 = AtomicU64::new(0);
+    TURNS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Notes which keys go.
+async fn see(mut endings: impl Endings, shared: Rc<Shared>) {
+    loop {
+        match endings.next().await {
+            Ok(keys) => {
+                let now = shared.now();
+                for number in keys.iter().filter_map(|key| shared.number(key)) {
+                    shared.book.ended(number, now);
+                }
+            }
+            Err(failure) => return shared.fail(failure),
+        }
+    }
+}
+
+/// A line a second.
+async fn tell(store: &'static str, shared: Rc<Shared>, progress: Progress) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let count = shared.book.count();
+        progress.say(&format!(
+            "{store:>10} {:>4}s {:>9} granted  {:>9} renewals  {:>9} ended  {} lost  {} errors",
+            shared.now().as_secs(),
+            number_text(count.granted as f64),
+            number_text(shared.renewals.get() as f64),
+            number_text(count.ended as f64),
+            count.lost,
+            shared.failed.get()
+        ));
+    }
+}
+
+/// Has the leases of one connection granted: each `connections`-th, beginning with `first`.
+async fn grant_all<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
+    let mut grants = JoinSet::new();
+    for number in (first..shared.plan.leases).step_by(shared.plan.connections) {
+        while grants.len() >= GRANTS {
+            grants.join_next().await;
+        }
+        if shared.problem.borrow().is_some() {
+            return;
+        }
+        grants.spawn_local(grant(holder.clone(), shared.clone(), number));
+    }
+    while grants.join_next().await.is_some() {}
+}
+
+async fn grant<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, number: usize) {
+    for attempt in 1..=GRANT_TRIES {
+        let sent = shared.now();
+        match holder.grant(shared.key(number), shared.plan.ttl).await {
+            Ok(id) => return shared.book.granted(number, id, sent, shared.now()),
+            Err(trouble) => {
+                shared.failed.set(shared.failed.get() + 1);
+                if attempt == GRANT_TRIES {
+                    shared.fail(Failure::refused(format!(
+                        "a lease was not granted, {GRANT_TRIES} times: {}",
+                        trouble.detail
+                    )));
+                }
+            }
+        }
+    }
+}
+
+/// Keeps the leases of one connection alive.
+async fn keep<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
+    let third = shared.plan.ttl / FRACTION;
+    let share = first as f64 / shared.plan.connections as f64;
+    let mut next = shared.now() + third.mul_f64(share);
+    while shared.is_keeping.get() {
+        let wait = next.saturating_sub(shared.now());
+        tokio::time::sleep(wait.min(LOOK)).await;
+        if shared.now() < next {
+            continue;
+        }
+        next = shared.now() + third;
+        renew_all(holder.clone(), shared.clone(), first).await;
+    }
+}
+
+/// Renews all leases of one connection.
+async fn renew_all<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
+    let mut numbers = (first..shared.plan.leases).step_by(shared.plan.connections);
+    loop {
+        let known = numbers
+            .by_ref()
+            .filter_map(|number| Some((number, shared.book.id(number)?)));
+        let some: Vec<(usize, i64)> = known.take(RENEWED_TOGETHER).collect();
+        if some.is_empty() {
+            return;
+        }
+        let ids: Vec<i64> = some.iter().map(|(_, id)| *id).collect();
+        let sent = shared.now();
+        match holder.renew(&ids).await {
+            Ok(kept) => {
+                let now = shared.now();
+                for ((number, _), kept) in some.iter().zip(kept) {
+                    match kept {
+                        true => shared.book.renewed(*number, sent, now),
+                        false => shared.book.lost(*number),
+                    }
+                }
+                let renewals = shared.renewals.get() + some.len() as u64;
+                shared.renewals.set(renewals);
+            }
+            Err(_) => shared.failed.set(shared.failed.get() + 1),
+        }
+    }
+}
+
+async fn until_all_ended(shared: &Shared) -> Result<(), Failure> {
+    let mut progress_at = shared.book.last_due();
+    let mut ended = 0;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        shared.check()?;
+        let count = shared.book.count();
+        if count.ended == count.granted {
+            return Ok(());
+        }
+        if count.ended > ended {
+            ended = count.ended;
+            progress_at = progress_at.max(shared.now());
+        }
+        if shared.now() > progress_at + PATIENCE {
+            return Ok(());
+        }
+    }
+}
+
+/// Kills whoever leads, while holders go on.
+async fn kill<S: LeaseStore>(
+    store: &mut S,
+    shared: &Shared,
+    progress: Progress,
+) -> Result<KillReport, Failure> {
+    let name = store.name();
+    let Some(cluster) = store.cluster() else {
+        return Err(Failure::usage(format!("{name} was not started here")));
+    };
+    let round = gap::round(cluster, GapCase::Kill, progress).await?;
+    let mut gaps = GapReport::begin();
+    gaps.add(name, GapCase::Kill, &[round]);
+    shared.check()?;
+    let found = |probe| gaps.find(name, GapCase::Kill, probe);
+    let gap = |probe| found(probe).map_or(0.0, |gap| gap.worst_ms);
+    let count = shared.book.count();
+    Ok(KillReport {
+        leases: count.granted - count.ended,
+        read_gap_ms: gap("read"),
+        write_gap_ms: gap("write"),
+        noise_ms: found("read").map_or(0.0, |gap| gap.noise_ms),
+    })
+}
+
+/// A leader that is looked after.
+struct Watched {
+    before: Leadership,
+    probe: Option<probe::Probe>,
+}
+
+async fn watch_leader<S: LeaseStore>(store: &S) -> Result<Watched, Failure> {
+    let before = store.leadership().await?;
+    let probe = store.probe(&before)?;
+    Ok(Watched { before, probe })
+}
+
+impl Watched {
+    async fn end<S: LeaseStore>(self, store: &S) -> Result<LeadershipReport, Failure> {
+        let probe = self.probe.map(probe::Probe::stop).transpose()?;
+        let (before, after) = (self.before, store.leadership().await?);
+        let is_same = (&before.endpoint, before.term) == (&after.endpoint, after.term);
+        Ok(LeadershipReport {
+            is_same,
+            lapses: before
+                .lapses
+                .zip(after.lapses)
+                .filter(|_| is_same)
+                .map(|(before, after)| after.saturating_sub(before)),
+            renewals: before
+                .renewals
+                .zip(after.renewals)
+                .filter(|_| is_same)
+                .map(|(before, after)| after.since(&before)),
+            probe,
+        })
+    }
+}
+
+fn memory(pids: &[u32]) -> Vec<(u32, u64)> {
+    let of = |pid: &u32| Some((*pid, resident_bytes(&[*pid]).ok()?));
+    pids.iter().filter_map(of).collect()
+}
+
+fn compared(before: &[(u32, u64)], after: &[(u32, u64)], leases: usize) -> Vec<MemoryReport> {
+    let grown = |(pid, before): &(u32, u64)| {
+        let (_, after) = after.iter().find(|(known, _)| known == pid)?;
+        Some(MemoryReport {
+            pid: *pid,
+            before_bytes: *before,
+            after_bytes: *after,
+            bytes_per_lease: after.saturating_sub(*before) as f64 / leases.max(1) as f64,
+        })
+    };
+    before.iter().filter_map(grown).collect()
+}

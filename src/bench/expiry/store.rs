@@ -1,0 +1,141 @@
+//! What a store must do to have its leases watched while they end.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::probe::Probe;
+use crate::bench::gap::Subject;
+use crate::bench::store::Trouble;
+use crate::cli::failure::Failure;
+
+/// A store with leases.
+pub trait LeaseStore {
+    /// Holds leases.
+    type Holder: LeaseHolder;
+    /// Sees them end.
+    type Endings: Endings;
+    /// The cluster itself, where its leader may be killed.
+    type Cluster: Subject;
+
+    /// Its name in reports.
+    fn name(&self) -> &'static str;
+
+    /// A connection of a holder.
+    fn holder(&self) -> impl Future<Output = Result<Self::Holder, Failure>>;
+
+    /// Watches the keys that begin with `prefix` from now on.
+    fn endings(&self, prefix: &str) -> impl Future<Output = Result<Self::Endings, Failure>>;
+
+    /// How leadership stands.
+    fn leadership(&self) -> impl Future<Output = Result<Leadership, Failure>>;
+
+    /// Has whoever leads by `leadership` asked all the time; nothing if the store has no lease to be
+    /// asked about.
+    ///
+    /// # Errors
+    /// The system gives us no thread.
+    fn probe(&self, leadership: &Leadership) -> Result<Option<Probe>, Failure>;
+
+    /// Its processes on this machine, as far as they are known.
+    fn pids(&self) -> Vec<u32>;
+
+    /// The cluster, if it was started for the purpose.
+    fn cluster(&mut self) -> Option<&mut Self::Cluster>;
+}
+
+/// Holds leases. Its requests may overlap.
+pub trait LeaseHolder: 'static {
+    /// Has a lease granted, and writes `key` with it; gives the lease's id.
+    fn grant(&self, key: Bytes, ttl: Duration) -> impl Future<Output = Result<i64, Trouble>>;
+
+    /// Renews leases; says of each whether that was done, or the lease is gone.
+    fn renew(&self, leases: &[i64]) -> impl Future<Output = Result<Vec<bool>, Trouble>>;
+
+    /// Takes leave.
+    fn close(&self) -> impl Future<Output = ()>;
+}
+
+/// Keys that are deleted.
+pub trait Endings: 'static {
+    /// The next ones.
+    fn next(&mut self) -> impl Future<Output = Result<Vec<Bytes>, Failure>>;
+}
+
+/// Who leads, and how well that went so far, as far as the store tells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Leadership {
+    /// The leader's endpoint.
+    #[serde(skip)]
+    pub endpoint: String,
+    /// Its term.
+    pub term: u64,
+    /// Times that its leader lease lapsed so far.
+    pub lapses: Option<u64>,
+    /// Between renewals of its leader lease: how many, how many of those took longer than two
+    /// heartbeats, and the longest, in milliseconds.
+    pub renewals: Option<Renewals>,
+}
+
+/// How regularly a leader renewed its lease.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Renewals {
+    /// All of them so far.
+    #[serde(skip)]
+    pub intervals: crate::api::Distribution,
+    /// The configured interval of heartbeats.
+    #[serde(skip)]
+    pub heartbeat: Duration,
+    /// How many there were.
+    pub count: u64,
+    /// Those that came later than two heartbeats after the one before.
+    pub late: u64,
+    /// The longest time between two.
+    pub longest_ms: f64,
+}
+
+impl Renewals {
+    /// What happened since `earlier`, at the same leader.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self::of(self.intervals.since(&earlier.intervals), self.heartbeat)
+    }
+
+    /// Of these intervals.
+    pub fn of(intervals: crate::api::Distribution, heartbeat: Duration) -> Self {
+        let bound = crate::api::Distribution::bucket(heartbeat * 2);
+        let late = intervals.buckets.iter().filter(|(at, _)| *at > bound);
+        Self {
+            count: intervals.count(),
+            late: late.map(|(_, count)| *count).sum(),
+            longest_ms: intervals.max().as_secs_f64() * 1e3,
+            intervals,
+            heartbeat,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Distribution;
+
+    #[test]
+    fn a_renewal_that_took_two_heartbeats_and_more_is_late() {
+        let ms = Duration::from_millis;
+        let of = |counts: &[(u64, u64)]| Distribution {
+            buckets: counts
+                .iter()
+                .map(|(at, count)| (Distribution::bucket(ms(*at)), *count))
+                .collect(),
+        };
+        let before = Renewals::of(of(&[(50, 3), (400, 1)]), ms(50));
+        assert_eq!((before.count, before.late), (4, 1));
+        let after = Renewals::of(of(&[(50, 9), (120, 2), (400, 1)]), ms(50));
+        let found = after.since(&before);
+        assert_eq!((found.count, found.late), (8, 2));
+        assert!((120.0..130.0).contains(&found.longest_ms), "{found:?}");
+    }
+}

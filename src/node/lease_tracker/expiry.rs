@@ -1,0 +1,192 @@
+//! From being due to being gone: what is found, proposed, tried again and continued.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::time::Duration;
+
+use super::CONTINUED_MAX;
+use super::FLIGHTS_MAX;
+use super::LEASE_BATCH_MAX;
+use super::LeaseTracker;
+use super::VISITS_MAX;
+use super::nanos;
+use crate::api::LeaseRef;
+use crate::time::Instant;
+use crate::types::LogIndex;
+
+impl LeaseTracker {
+    /// Finds what is due at `now`. At most some thousand leases are looked at; if that was not all,
+    /// [`Self::next_wakeup`] is now.
+    pub fn tick(&mut self, now: Instant) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        let mut visits = VISITS_MAX;
+        leading.has_more = false;
+        let tick = nanos(self.options.tick);
+        while let Some(mut bucket) = leading.wheel.first_entry() {
+            if bucket.key().saturating_mul(tick) > now.boot {
+                break;
+            }
+            if visits == 0 {
+                leading.has_more = true;
+                return;
+            }
+            let Some(lease) = bucket.get_mut().pop() else {
+                bucket.remove();
+                continue;
+            };
+            visits -= 1;
+            let Some(tracked) = self.leases.get_mut(&lease.id) else {
+                continue;
+            };
+            let is_same = tracked.terms.lease == lease && tracked.epoch == self.epoch;
+            if !is_same {
+                continue;
+            }
+            tracked.is_in_wheel = false;
+            if now.certainly_after(tracked.deadline) {
+                leading.queue(tracked);
+            } else {
+                let left = tracked.deadline.at_most_since(now);
+                leading.put_at(&self.options, tracked, now.boot.saturating_add(nanos(left)));
+            }
+        }
+        while let Some((restart_ms, id)) = next_in(&self.order, leading.walked) {
+            if !now.certainly_after(leading.began + Duration::from_millis(restart_ms)) {
+                break;
+            }
+            if visits == 0 {
+                leading.has_more = true;
+                return;
+            }
+            visits -= 1;
+            leading.walked = Some((restart_ms, id));
+            let tracked = self
+                .leases
+                .get_mut(&id)
+                .expect("the order has what is there");
+            let is_covered = tracked.terms.lease.grant_index <= leading.applied.0;
+            if tracked.epoch != self.epoch && is_covered {
+                tracked.note(self.epoch, now);
+                tracked.deadline = leading.began + Duration::from_millis(restart_ms);
+                leading.queue(tracked);
+            }
+        }
+    }
+
+    /// The next leases whose expiry is to be proposed; empty while enough is under way. What is
+    /// proposed must be reported as [`Self::proposed`], what could not be as [`Self::not_proposed`].
+    pub fn take_due(&mut self, now: Instant) -> Vec<LeaseRef> {
+        let Some(leading) = &mut self.leading else {
+            return Vec::new();
+        };
+        let mut batch = Vec::new();
+        if leading.flights.len() >= FLIGHTS_MAX {
+            return batch;
+        }
+        while batch.len() < LEASE_BATCH_MAX
+            && let Some(lease) = leading.due.pop_front()
+        {
+            let Some(tracked) = self.leases.get_mut(&lease.id) else {
+                continue;
+            };
+            if tracked.terms.lease != lease || tracked.epoch != self.epoch {
+                continue;
+            }
+            tracked.is_queued = false;
+            let is_expiring = leading.expiring.contains_key(&lease.id);
+            // It may have been renewed while it stood in the queue.
+            let is_due = is_expiring || now.certainly_after(tracked.deadline);
+            if is_due && tracked.terms.ending.is_none() {
+                batch.push(lease);
+            }
+        }
+        batch
+    }
+
+    /// The expiry of `batch` stands in the log at `index`, and nobody renews them any more (A15).
+    pub fn proposed(&mut self, index: LogIndex, batch: Vec<LeaseRef>) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        for lease in &batch {
+            leading.expiring.insert(lease.id, Some(index));
+        }
+        leading.flights.insert(index, batch);
+    }
+
+    /// The expiry of `batch` could not be proposed: it is tried again.
+    pub fn not_proposed(&mut self, batch: Vec<LeaseRef>) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        for lease in batch.into_iter().rev() {
+            if let Some(tracked) = self.leases.get_mut(&lease.id) {
+                tracked.is_queued = true;
+                leading.due.push_front(lease);
+            }
+        }
+    }
+
+    /// The entry at `index`, of this leadership, has been applied, and its changes taken in.
+    pub fn landed(&mut self, index: LogIndex) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        for lease in leading.flights.remove(&index).unwrap_or_default() {
+            let Some(tracked) = self.leases.get_mut(&lease.id) else {
+                leading.expiring.remove(&lease.id);
+                continue;
+            };
+            let is_same = lease.means(tracked.terms.lease.grant_index);
+            if !is_same || tracked.terms.ending.is_some() {
+                leading.expiring.remove(&lease.id);
+                continue;
+            }
+            // A failed expiry is tried again.
+            leading.expiring.insert(lease.id, None);
+            if !tracked.is_queued {
+                tracked.is_queued = true;
+                leading.due.push_back(lease);
+            }
+        }
+        for mark in leading.mark_flights.remove(&index).unwrap_or_default() {
+            leading.marking.remove(&mark.lease.id);
+        }
+        if leading.continuing == Some(index) {
+            leading.continuing = None;
+        }
+    }
+
+    /// Leases whose end is to be continued; empty while that is under way.
+    pub fn to_continue(&self) -> Vec<LeaseRef> {
+        match &self.leading {
+            Some(leading) if leading.continuing.is_none() => {
+                let some = self.revoking.iter().take(CONTINUED_MAX);
+                some.filter_map(|id| self.leases.get(id))
+                    .map(|tracked| tracked.terms.lease)
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// That stands in the log at `index`.
+    pub fn continued(&mut self, index: LogIndex) {
+        if let Some(leading) = &mut self.leading {
+            leading.continuing = Some(index);
+        }
+    }
+}
+
+pub(super) fn next_in(
+    order: &BTreeSet<(u64, i64)>,
+    walked: Option<(u64, i64)>,
+) -> Option<(u64, i64)> {
+    let from = match walked {
+        Some(last) => Bound::Excluded(last),
+        None => Bound::Unbounded,
+    };
+    order.range((from, Bound::Unbounded)).next().copied()
+}

@@ -1,0 +1,114 @@
+//! Marks of leases in the log: what is left of long ones, and that nothing is noted any more (T9, A13).
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use super::LEASE_BATCH_MAX;
+use super::LeaseTracker;
+use super::VISITS_MAX;
+use super::millis_up;
+use super::restart_ms;
+use crate::kv::LeaseMark;
+use crate::kv::LeaseMarkKind;
+use crate::time::Instant;
+use crate::types::LogIndex;
+
+impl LeaseTracker {
+    /// What is to be noted of leases: checkpoints to clear before renewals, and, now and then,
+    /// checkpoints to make (T9). Of each lease one mark at most is under way (A14).
+    pub fn take_marks(&mut self, now: Instant) -> Vec<LeaseMark> {
+        let mut marks = Vec::new();
+        let Some(leading) = &mut self.leading else {
+            return marks;
+        };
+        while marks.len() < LEASE_BATCH_MAX
+            && let Some(lease) = leading.clears.pop_front()
+        {
+            let known = self.leases.get(&lease.id);
+            let waits = known.is_some_and(|known| known.terms.is_checkpointed);
+            if waits && !leading.marking.contains(&lease.id) {
+                let kind = LeaseMarkKind::Clear;
+                marks.push(LeaseMark { lease, kind });
+            }
+        }
+        if !marks.is_empty() || !leading.mark_flights.is_empty() {
+            return marks;
+        }
+        if !now.certainly_after(leading.sweep_at) {
+            return marks;
+        }
+        let from = match leading.sweep_from {
+            Some(last) => Bound::Excluded(last),
+            None => Bound::Unbounded,
+        };
+        let mut visits = VISITS_MAX;
+        let mut last = None;
+        for &id in self.long.range((from, Bound::Unbounded)) {
+            if visits == 0 || marks.len() == LEASE_BATCH_MAX {
+                break;
+            }
+            visits -= 1;
+            last = Some(id);
+            let tracked = &self.leases[&id];
+            let is_expiring = leading.expiring.contains_key(&id);
+            if is_expiring || tracked.terms.ending.is_some() || leading.marking.contains(&id) {
+                continue;
+            }
+            let deadline = tracked.deadline_in(
+                self.epoch,
+                leading,
+                restart_ms(self.restart_min_ms, &tracked.terms),
+            );
+            let left_ms = millis_up(deadline.at_most_since(now)) + 1;
+            let stale_ms = restart_ms(self.restart_min_ms, &tracked.terms).saturating_sub(left_ms);
+            if stale_ms >= millis_up(self.options.checkpoint_interval) / 2 {
+                let kind = LeaseMarkKind::Remaining(left_ms);
+                let lease = tracked.terms.lease;
+                marks.push(LeaseMark { lease, kind });
+            }
+        }
+        let at_end = last.is_none_or(|last| self.long.last() == Some(&last));
+        leading.sweep_from = if at_end { None } else { last };
+        if at_end {
+            leading.sweep_at = now + self.options.checkpoint_interval;
+        }
+        self.counts.checkpoints += marks.len() as u64;
+        if at_end && marks.is_empty() {
+            marks = self.take_settled(now);
+        }
+        marks
+    }
+
+    /// Leases to whom nobody can have a longer promise any more than they have now (A13).
+    fn take_settled(&mut self, now: Instant) -> Vec<LeaseMark> {
+        let Some(leading) = &self.leading else {
+            return Vec::new();
+        };
+        let settled = self.outlasting.iter().filter_map(|id| {
+            let tracked = self.leases.get(id)?;
+            let since = match tracked.epoch == self.epoch {
+                true => tracked.changed,
+                false => leading.began,
+            };
+            let over = since + Duration::from_millis(tracked.terms.restart_ms);
+            let is_over = now.certainly_after(over) && !tracked.terms.is_checkpointed;
+            (is_over && !leading.marking.contains(id)).then_some(LeaseMark {
+                lease: tracked.terms.lease,
+                kind: LeaseMarkKind::Settle {
+                    ttl_ms: tracked.terms.ttl_ms,
+                },
+            })
+        });
+        settled.take(LEASE_BATCH_MAX).collect()
+    }
+
+    /// These marks stand in the log at `index`.
+    pub fn marked(&mut self, index: LogIndex, marks: Vec<LeaseMark>) {
+        if let Some(leading) = &mut self.leading {
+            leading
+                .marking
+                .extend(marks.iter().map(|mark| mark.lease.id));
+            leading.mark_flights.insert(index, marks);
+        }
+    }
+}
