@@ -40,10 +40,12 @@ use crate::types::Role;
 use crate::types::SessionId;
 use crate::types::Term;
 
+mod fence;
 mod nested;
 mod txn;
 mod watch;
 
+pub use fence::Fence;
 pub use txn::CasResult;
 pub use txn::Compare;
 pub use txn::CompareOp;
@@ -878,6 +880,11 @@ pub enum ErrorKind {
     WatchNotFound,
     /// The connection has a watch of that name already.
     WatchExists,
+    /// A write named a fence, and the lock has moved on since its writer held it.
+    Fenced {
+        /// The revision that the key of the fence is from now; 0 if it is gone.
+        current: i64,
+    },
 }
 
 impl ErrorKind {
@@ -913,6 +920,7 @@ impl ErrorKind {
             Self::SlowWatcher => "LH-SLOW-WATCHER",
             Self::WatchNotFound => "LH-WATCH-NOT-FOUND",
             Self::WatchExists => "LH-WATCH-EXISTS",
+            Self::Fenced { .. } => "LH-FENCED",
             Self::LeaseNotFound => "LH-LEASE-NOT-FOUND",
             Self::LeaseExists => "LH-LEASE-EXISTS",
             Self::LeaseExpired => "LH-LEASE-EXPIRED",
