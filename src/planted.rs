@@ -433,4 +433,9 @@ bugs! {
         ["kv::tests::leases::s17_x7_a_key_dies_with_its_current_lease_only"]
     CheckpointNotCleared "T9, A14" "a renewal is acknowledged while the last checkpoint stands"
         ["node::tests::leases::t9_a14_a_checkpoint_shortens_a_restart_and_a_renewal_clears_it_first"]
+
+    // Locks.
+    FenceUnchecked "T13" "a write behind a fence is made whether the fence stands or not"
+    LockToAnyWaiter "X13" "whoever waits for a lock gets it, first in the queue or not"
+    LeaseKeysLeft "X2, S11" "the keys of a lease that expires stay"
 }

@@ -48,6 +48,8 @@ enum Aim {
     Drawn,
     /// The same, with holders of client leases.
     Holders,
+    /// The same, with users of locks.
+    Lockers,
     /// One play of `schedule.rs`, over and over.
     Play(u64),
     /// The same with five nodes.
@@ -71,6 +73,11 @@ impl Aim {
             Self::Holders => {
                 let mut options = Options::draw(seed, None, None);
                 options.holders = 6;
+                return options;
+            }
+            Self::Lockers => {
+                let mut options = Options::draw(seed, None, None);
+                options.lockers = 6;
                 return options;
             }
             Self::Play(play)
@@ -99,7 +106,7 @@ impl Aim {
                 let other = options.other_timing.unwrap_or_else(|| options.retimed());
                 options.other_timing = Some(other);
             }
-            Self::Drawn | Self::Holders | Self::Play(_) => {}
+            Self::Drawn | Self::Holders | Self::Lockers | Self::Play(_) => {}
         }
         options
     }
@@ -118,7 +125,7 @@ impl Aim {
         let plays = kinds
             .iter()
             .flat_map(|kind| (0..crate::schedule::PLAYS).map(kind));
-        let mut all = plays.chain([Self::Drawn, Self::Holders]);
+        let mut all = plays.chain([Self::Drawn, Self::Holders, Self::Lockers]);
         all.find(|aim| aim.name() == name)
     }
 
@@ -126,6 +133,7 @@ impl Aim {
         match self {
             Self::Drawn => "as drawn".to_owned(),
             Self::Holders => "as drawn, six holders of leases".to_owned(),
+            Self::Lockers => "as drawn, six users of locks".to_owned(),
             Self::Play(play) => format!("play {play}"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),

@@ -58,6 +58,7 @@ mod disk;
 mod driver;
 mod history;
 mod holders;
+mod lockers;
 mod machine;
 mod many;
 mod marks;

@@ -99,6 +99,8 @@ pub(crate) struct Options {
     pub(crate) keys: u64,
     /// Holders of client leases.
     pub(crate) holders: usize,
+    /// Users of locks.
+    pub(crate) lockers: usize,
     pub(crate) sessions_idle_max: Duration,
     pub(crate) auto_compaction: AutoCompaction,
     pub(crate) check_interval: Option<Duration>,
@@ -128,6 +130,7 @@ impl Options {
         let mut history = Dice::new(seed, "history", 0);
         let mut retimed = Dice::new(seed, "retimed", 0);
         let mut held = Dice::new(seed, "holders", 0);
+        let mut locked = Dice::new(seed, "lockers", 0);
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
         Self {
             seed,
@@ -149,6 +152,7 @@ impl Options {
             probe_every: dice.chance(0.8).then(|| dice.spread(2 * MS, 60 * MS)),
             keys: dice.between(1, 8),
             holders: *held.pick(&[0, 0, 0, 1, 2, 4]),
+            lockers: *locked.pick(&[0, 0, 0, 2, 4]),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
             auto_compaction: *history.pick(&[
                 AutoCompaction::Off,
@@ -208,6 +212,7 @@ impl Options {
             probe_every: None,
             keys: 3,
             holders: 0,
+            lockers: 0,
             sessions_idle_max: Duration::from_secs(3600),
             auto_compaction: AutoCompaction::Off,
             check_interval: None,

@@ -78,6 +78,7 @@ pub(crate) fn write(options: &Options) -> String {
         format!("keys {}", options.keys),
         format!("sessions-idle {}", of(options.sessions_idle_max)),
         format!("holders {}", options.holders),
+        format!("lockers {}", options.lockers),
         format!("compaction {compaction}"),
         format!("check {check}"),
         format!("faults-last {}", time(options.faulty_for)),
@@ -231,6 +232,7 @@ fn read_line(
         "keys" => options.keys = words.number()?,
         "sessions-idle" => options.sessions_idle_max = words.duration()?,
         "holders" => options.holders = words.number()?,
+        "lockers" => options.lockers = words.number()?,
         "compaction" => {
             options.auto_compaction = match words.word()? {
                 "none" => AutoCompaction::Off,

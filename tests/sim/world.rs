@@ -38,6 +38,8 @@ use crate::dice::Dice;
 use crate::disk::Ending;
 use crate::disk::SimDisk;
 use crate::holders::Holder;
+use crate::lockers::Locker;
+use crate::lockers::Turn;
 use crate::machine::Driver;
 use crate::machine::LogThread;
 use crate::machine::Machine;
@@ -78,6 +80,8 @@ pub(crate) enum Event {
     Holder(usize, u64),
     HolderTires(usize, u64),
     HolderHears(usize, u64, Box<Result<Response, Error>>),
+    /// Something happens to a user of locks.
+    Locker(usize, Turn),
 }
 
 impl Event {
@@ -97,6 +101,7 @@ impl Event {
             Self::Holder(holder, turn) => (10, turn << 8 | *holder as u64),
             Self::HolderTires(holder, attempt) => (11, attempt << 8 | *holder as u64),
             Self::HolderHears(holder, attempt, _) => (12, attempt << 8 | *holder as u64),
+            Self::Locker(locker, turn) => (13, turn.tag() << 8 | *locker as u64),
         };
         of << 8 | kind
     }
@@ -166,6 +171,7 @@ pub(crate) struct World {
     pub(crate) nemesis: Nemesis,
     pub(crate) workload: Workload,
     pub(crate) holders: Vec<Holder>,
+    pub(crate) lockers: Vec<Locker>,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
     /// What a node puts out, while it is carried away.
@@ -208,6 +214,7 @@ impl World {
             nemesis: Nemesis::new(&options),
             workload: Workload::new(&options),
             holders: Holder::all(&options),
+            lockers: Locker::all(&options),
             judge: Judge::new(&options),
             trace: Trace::new(options.readable, options.aloud),
             outputs: Vec::new(),
@@ -224,6 +231,7 @@ impl World {
         world.nemesis_starts();
         world.clients_start();
         world.holders_start();
+        world.lockers_start();
         world
     }
 
@@ -304,6 +312,7 @@ impl World {
             Event::ClientAnswer(client, attempt, result) => {
                 self.client_hears(client, attempt, *result);
             }
+            Event::Locker(locker, turn) => self.locker_turns(locker, turn),
             Event::Holder(holder, turn) => self.holder_acts(holder, turn),
             Event::HolderTires(holder, attempt) => self.holder_tires(holder, attempt),
             Event::HolderHears(holder, attempt, result) => {

@@ -304,6 +304,15 @@ pub(super) const CASES: &[Case] = &[
         &["R4", "K1", "C2", "liveness"],
     ),
     seeds(&[CheckpointNotCleared], Aim::Holders, 2_000, &["C1"]),
+    // Locks.
+    seeds(&[FenceUnchecked], Aim::Lockers, 200, &["T13"]),
+    seeds(&[LockToAnyWaiter], Aim::Lockers, 100, &["X13", "T13"]),
+    seeds(
+        &[LeaseKeysLeft],
+        Aim::Lockers,
+        100,
+        &["R4", "K1", "X13", "T13", "liveness"],
+    ),
 ];
 
 /// No bug, and clocks that are wrong by more than the margin allows: it must show.
@@ -353,7 +362,6 @@ pub(super) const WITHOUT: &[(&str, &str)] = &[
         "T5, T6, T10, T11, T12, T15, T16, T17, T18, T19, T20, T21",
         "unit tests and processes hold them so far: `tests/leases.md` names them",
     ),
-    ("T13", "there are no locks yet"),
     (
         "T8",
         "a command carries all that its application depends on, so there is nothing to take away; \

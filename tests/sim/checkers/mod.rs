@@ -55,6 +55,11 @@ use crate::marks::Marks;
 use crate::options::Options;
 use crate::options::Profile;
 
+pub(crate) use model::Claim;
+pub(crate) use model::entry;
+pub(crate) use model::place_of;
+pub(crate) use model::register;
+
 use client_leases::ClientLeases;
 use elections::Elections;
 use lease::Lease;
@@ -135,6 +140,8 @@ pub(crate) struct Judge {
     outlast: Outlast,
     promises: Promises,
     client_leases: ClientLeases,
+    /// What users of locks were told.
+    pub(crate) claims: Vec<Claim>,
     /// How long a wiped member outwaits the votes that it has forgotten.
     outwaits: Vec<Duration>,
     /// What replicas that are through with a compaction have removed in all.
@@ -167,6 +174,7 @@ impl Judge {
             outlast: Outlast::new(options.nodes),
             promises: Promises::new(options.nodes),
             client_leases: ClientLeases::default(),
+            claims: Vec::new(),
             outwaits: vec![Duration::ZERO; options.nodes],
             removed: BTreeMap::new(),
         }
@@ -464,6 +472,8 @@ impl Judge {
             Err(violation) => return self.check(Err(violation)),
         };
         let holds = model.explains(history, frozen, &mut self.marks);
+        self.check(holds);
+        let holds = model.explains_locks(&self.claims, &mut self.marks);
         self.check(holds);
         for (node, machine) in machines.iter().enumerate() {
             self.check(model.equals(node, &machine.disk.store));

@@ -5,6 +5,8 @@
 //! the model says at that answer's revision, every write acknowledged is there exactly once, every
 //! write refused is not there, and every replica's store is the model at the index it has applied.
 
+mod locks;
+
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
@@ -39,6 +41,11 @@ use crate::history::Value;
 use crate::marks::Mark;
 use crate::marks::Marks;
 
+pub(crate) use locks::Claim;
+pub(crate) use locks::entry;
+pub(crate) use locks::place_of;
+pub(crate) use locks::register;
+
 /// Keys of holders of leases, beside those of the other clients.
 const HELD: Key = 1_000;
 
@@ -47,6 +54,13 @@ fn held_key(name: &[u8]) -> Option<Key> {
     let digits = name.strip_prefix(b"l")?;
     let number: Key = std::str::from_utf8(digits).ok()?.parse().ok()?;
     Some(HELD + number)
+}
+
+/// The number of anybody's key.
+fn any_key(name: &[u8]) -> Option<Key> {
+    history::key(name)
+        .or_else(|| held_key(name))
+        .or_else(|| locks::key(name))
 }
 
 /// What the log means.
@@ -60,6 +74,10 @@ pub(crate) struct Model {
     revisions: Vec<i64>,
     sessions: BTreeMap<SessionId, Session>,
     leases: BTreeMap<i64, Lease>,
+    /// By lock: the largest token that a write was let through with.
+    tokens: BTreeMap<u64, i64>,
+    /// What no log may say.
+    objection: Option<Violation>,
 }
 
 /// A client lease, and the keys that hang on it.
@@ -91,6 +109,9 @@ impl Model {
                 model.apply(index, entry.id.term, command, &mut revision);
             }
             model.revisions.push(revision);
+        }
+        if let Some(objection) = model.objection.take() {
+            return Err(objection);
         }
         Ok(model)
     }
@@ -210,16 +231,21 @@ impl Model {
                 self.written.entry(value).or_default().push(*revision);
             }
             Operation::DeleteRange(delete) => {
-                let Some(versions) =
-                    history::key(&delete.key).and_then(|key| self.versions.get_mut(&key))
-                else {
+                let Some(key) = any_key(&delete.key) else {
                     return;
                 };
+                let Some(versions) = self.versions.get_mut(&key) else {
+                    return;
+                };
+                for lease in self.leases.values_mut() {
+                    lease.keys.remove(&key);
+                }
                 if versions.last().is_some_and(|(_, value)| value.is_some()) {
                     *revision += 1;
                     versions.push((*revision, None));
                 }
             }
+            Operation::Txn(txn) if locks::is_of_locks(&txn) => self.transact_locks(&txn, revision),
             Operation::Txn(txn) => self.transact(&txn, revision),
             Operation::Compact(_) => {}
         }
@@ -272,10 +298,13 @@ impl Model {
     fn all_at(&self, revision: i64) -> Vec<Found> {
         let keys = self.versions.keys();
         let mut all: Vec<Found> = keys.filter_map(|key| self.at(*key, revision)).collect();
-        all.sort_by_key(|found| match found.key.checked_sub(HELD) {
-            Some(number) => crate::holders::key(number as usize),
-            None => history::name(found.key),
-        });
+        all.sort_by_key(
+            |found| match (locks::name(found.key), found.key.checked_sub(HELD)) {
+                (Some(name), _) => name,
+                (None, Some(number)) => crate::holders::key(number as usize),
+                (None, None) => history::name(found.key),
+            },
+        );
         all
     }
 
@@ -450,11 +479,11 @@ impl Model {
     }
 }
 
-/// What `kvs` show of the keys of clients and of holders.
+/// What `kvs` show of the keys of clients, of holders and of lockers.
 fn all_found(kvs: &[KeyValue]) -> Vec<Found> {
     let found = |kv: &KeyValue| {
         Some(Found {
-            key: history::key(&kv.key).or_else(|| held_key(&kv.key))?,
+            key: any_key(&kv.key)?,
             value: history::value(&kv.value)?,
             mod_revision: kv.mod_revision,
         })
