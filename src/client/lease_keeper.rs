@@ -259,7 +259,7 @@ impl LeaseKeeper {
     }
 
     /// The same, without holding on to this keeper.
-    pub(super) fn lost_later(&self) -> impl Future<Output = LostCause> + Send + 'static {
+    pub(super) fn lost_later(&self) -> impl Future<Output = LostCause> + Send + use<> {
         let mut lost = self.shared.lost.subscribe();
         async move {
             let cause = lost.wait_for(Option::is_some).await;

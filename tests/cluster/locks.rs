@@ -173,8 +173,8 @@ async fn t13_what_a_suspended_holder_writes_when_it_wakes_is_refused() {
     send("-STOP", &format!("-{pid}"));
     let session = client.lease().session(Duration::from_secs(30), None).await;
     let session = session.unwrap();
-    let held = Lock::new(&session, "l").acquire();
-    let held = tokio::time::timeout(PATIENCE, held)
+    let lock = Lock::new(&session, "l");
+    let held = tokio::time::timeout(PATIENCE, lock.acquire())
         .await
         .expect("it is let go of")
         .unwrap();

@@ -431,3 +431,34 @@ impl Drop for Entry {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_session_put_there_is_an_entry_of_a_queue() {
+        let place = Place::below(b"jobs");
+        let has = |key: &str| {
+            place.has(&KeyValue {
+                key: Bytes::copy_from_slice(key.as_bytes()),
+                ..KeyValue::default()
+            })
+        };
+        for entry in ["jobs/000000000000001f", "jobs/000000000000001f-2a"] {
+            assert!(has(entry), "{entry}");
+        }
+        for other in [
+            "jobs/",
+            "jobs/progress",
+            "jobs/nightly/000000000000001f",
+            "jobs/000000000000001",
+            "jobs/000000000000001f0",
+            "jobs/000000000000001f-",
+            "jobs/000000000000001f-x",
+            "job/000000000000001f",
+        ] {
+            assert!(!has(other), "{other}");
+        }
+    }
+}

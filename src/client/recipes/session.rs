@@ -115,7 +115,7 @@ impl Session {
     ///
     /// # Cancel safety
     /// Safe.
-    pub fn lost(&self) -> impl Future<Output = LostCause> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = LostCause> + Send + use<> {
         // Not the session itself: who waits for its end does not put it off.
         self.inner.keeper.lost_later()
     }
