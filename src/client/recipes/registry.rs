@@ -68,7 +68,8 @@ impl Registry {
     }
 
     /// Puts an instance on the list. One that is there by another session is replaced: so a server
-    /// that was started anew need not wait until its former self has expired.
+    /// that was started anew need not wait until its former self has expired. In one session an id
+    /// has one place: whichever of its registrations is dropped takes it off the list.
     ///
     /// # Errors
     /// As [`Client::put`]; [`ErrorKind::LeaseExpired`] if the session is lost;

@@ -148,8 +148,15 @@ impl Session {
     /// The lease is not renewed any more, and ends by itself.
     pub async fn close(&self) -> Result<(), Error> {
         self.inner.keeper.give_up();
-        match self.client().lease().revoke(self.lease()).await {
-            Err(error) if error.kind != ErrorKind::LeaseNotFound => Err(error),
+        let revoked = self.client().lease().revoke(self.lease()).await;
+        let is_over = |error: &Error| {
+            matches!(
+                error.kind,
+                ErrorKind::LeaseNotFound | ErrorKind::LeaseExpired
+            )
+        };
+        match revoked {
+            Err(error) if !is_over(&error) => Err(error),
             _ => Ok(()),
         }
     }
