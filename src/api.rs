@@ -41,6 +41,7 @@ use crate::types::SessionId;
 use crate::types::Term;
 
 mod course;
+mod fence;
 mod nested;
 mod txn;
 mod watch;
@@ -48,6 +49,7 @@ mod watch;
 pub use course::WatchCourse;
 pub use course::WatchEnd;
 pub use course::WatchStep;
+pub use fence::Fence;
 pub use txn::CasResult;
 pub use txn::Compare;
 pub use txn::CompareOp;
@@ -882,6 +884,11 @@ pub enum ErrorKind {
     WatchNotFound,
     /// The connection has a watch of that name already.
     WatchExists,
+    /// A write named a fence, and the lock has moved on since its writer held it.
+    Fenced {
+        /// The revision that the key of the fence is from now; 0 if it is gone.
+        current: i64,
+    },
 }
 
 impl ErrorKind {
@@ -917,6 +924,7 @@ impl ErrorKind {
             Self::SlowWatcher => "LH-SLOW-WATCHER",
             Self::WatchNotFound => "LH-WATCH-NOT-FOUND",
             Self::WatchExists => "LH-WATCH-EXISTS",
+            Self::Fenced { .. } => "LH-FENCED",
             Self::LeaseNotFound => "LH-LEASE-NOT-FOUND",
             Self::LeaseExists => "LH-LEASE-EXISTS",
             Self::LeaseExpired => "LH-LEASE-EXPIRED",

@@ -473,4 +473,8 @@ bugs! {
         ["node::consistency::tests::the_minority_is_wrong_and_only_it"]
     DifferenceForgiven "R4" "a member that a majority contradicts goes on"
         ["node::consistency::tests::the_minority_is_wrong_and_only_it"]
+    // Locks.
+    FenceUnchecked "T13" "a write behind a fence is made whether the fence stands or not"
+    LockToAnyWaiter "X13" "whoever waits for a lock gets it, first in the queue or not"
+    LeaseKeysLeft "X2, S11" "the keys of a lease that expires stay"
 }

@@ -261,6 +261,7 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::SlowWatcher, "20"),
         (ErrorKind::WatchNotFound, "21"),
         (ErrorKind::WatchExists, "22"),
+        (ErrorKind::Fenced { current: 1 }, "2302"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),

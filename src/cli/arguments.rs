@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod lease;
+pub mod lock;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +14,10 @@ use clap_complete::Shell;
 use self::bench::BenchCommand;
 use self::bench::VerifyCommand;
 use self::lease::LeaseCommand;
+use self::lock::ElectArgs;
+use self::lock::LockArgs;
 use crate::api::Consistency;
+use crate::api::Fence;
 use crate::types::ClusterId;
 
 const EXAMPLES: &str = "\
@@ -25,7 +29,7 @@ Examples:
   leasehold serve --config /etc/leasehold/leasehold.toml
 
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 may have happened, 5 not found,
-6 lease lost";
+6 lease or lock lost";
 
 /// Under which the help lists what [`GlobalArgs`] holds.
 pub const CONNECTION_HEADING: &str = "Connection and output";
@@ -152,6 +156,10 @@ pub enum Command {
         #[command(subcommand)]
         command: LeaseCommand,
     },
+    /// Hold a lock, perhaps while a command runs
+    Lock(LockArgs),
+    /// Stand in an election, or look who leads
+    Elect(ElectArgs),
     /// Ask single nodes
     Endpoint {
         /// What to ask.
@@ -252,6 +260,9 @@ pub struct PutArgs {
     /// Attach the key to the lease of this name
     #[arg(long, value_name = "NAME")]
     pub lease_name: Option<String>,
+    /// Only as long as this lock is held by whom it was given to: its key, and the fencing token
+    #[arg(long, value_name = "KEY=TOKEN", value_parser = lock::parse_fence)]
+    pub fence: Vec<Fence>,
 }
 
 /// Which keys, beginning with the one given.
@@ -403,6 +414,9 @@ pub struct DelArgs {
     /// Show what the keys held before
     #[arg(long)]
     pub prev_kv: bool,
+    /// Only as long as this lock is held by whom it was given to: its key, and the fencing token
+    #[arg(long, value_name = "KEY=TOKEN", value_parser = lock::parse_fence)]
+    pub fence: Vec<Fence>,
 }
 
 /// Compare, and do one thing or another.

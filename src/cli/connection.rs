@@ -17,6 +17,7 @@ use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Request;
 use crate::api::Response;
+use crate::client::Client;
 use crate::client::WatchOptions;
 use crate::client::Watcher;
 
@@ -52,6 +53,17 @@ pub trait Connection {
             ErrorKind::Unsupported,
             "this connection has no watches",
         )))
+    }
+
+    /// The client behind it, for what is made of many requests.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`]: there is none.
+    fn client(&self) -> Result<Client, Error> {
+        Err(Error::not_applied(
+            ErrorKind::Unsupported,
+            "this connection has no client of its own",
+        ))
     }
 
     /// Says goodbye, so that the server need not wait for a timeout.

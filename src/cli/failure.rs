@@ -10,20 +10,38 @@ use crate::api::Outcome;
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done after all: the reader of our output went away.
-    Done = 0,
-    /// The server, or this machine, said no.
-    Refused = 1,
-    /// What was typed cannot be done.
-    Usage = 2,
-    /// Nobody could be reached.
-    NotConnected = 3,
-    /// It may have happened.
-    Unknown = 4,
-    /// There is no such key, or lease.
-    NotFound = 5,
-    /// The lease is lost.
-    Lost = 6,
+    /// 0. Done after all: the reader of our output went away.
+    Done,
+    /// 1. The server, or this machine, said no.
+    Refused,
+    /// 2. What was typed cannot be done.
+    Usage,
+    /// 3. Nobody could be reached.
+    NotConnected,
+    /// 4. It may have happened.
+    Unknown,
+    /// 5. There is no such key, or lease.
+    NotFound,
+    /// 6. The lease, or the lock, is lost.
+    Lost,
+    /// A command that was run for the user ended with this code of its own.
+    Command(u8),
+}
+
+impl Exit {
+    /// The code of the process.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Refused => 1,
+            Self::Usage => 2,
+            Self::NotConnected => 3,
+            Self::Unknown => 4,
+            Self::NotFound => 5,
+            Self::Lost => 6,
+            Self::Command(code) => code,
+        }
+    }
 }
 
 /// Why a verb failed.
@@ -73,6 +91,7 @@ impl From<api::Error> for Failure {
                 | ErrorKind::ClusterMismatch,
             ) => Exit::NotConnected,
             (_, ErrorKind::LeaseNotFound) => Exit::NotFound,
+            (_, ErrorKind::Fenced { .. } | ErrorKind::LeaseExpired) => Exit::Lost,
             _ => Exit::Refused,
         };
         Self::new(exit, error.to_string())
@@ -107,6 +126,10 @@ mod tests {
         assert_eq!(
             code(not_applied(ErrorKind::TlsHandshake)),
             Exit::NotConnected
+        );
+        assert_eq!(
+            code(not_applied(ErrorKind::Fenced { current: 0 })),
+            Exit::Lost
         );
         let unknown = |kind| api::Error::unknown(kind, "x");
         assert_eq!(code(unknown(ErrorKind::ConnectionLost)), Exit::Unknown);

@@ -14,6 +14,7 @@ pub mod dev;
 pub mod failure;
 mod lease;
 mod lease_top;
+mod lock;
 pub mod logging;
 pub mod panics;
 pub mod pki;
@@ -151,7 +152,7 @@ pub fn report(result: Result<(), Failure>) -> ExitCode {
             failure.message
         );
     }
-    ExitCode::from(failure.exit as u8)
+    ExitCode::from(failure.exit.code())
 }
 
 fn dispatch(
@@ -185,6 +186,8 @@ fn dispatch(
         Command::Watch(arguments) => Verb::Watch(arguments),
         Command::Compaction(arguments) => Verb::Compaction(arguments),
         Command::Lease { command } => Verb::Lease(command),
+        Command::Lock(arguments) => Verb::Lock(arguments),
+        Command::Elect(arguments) => Verb::Elect(arguments),
         Command::Endpoint {
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),

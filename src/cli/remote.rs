@@ -62,6 +62,10 @@ impl Connection for SdkConnection {
         self.client.watch(key, Some(options)).await
     }
 
+    fn client(&self) -> Result<Client, Error> {
+        Ok(self.client.clone())
+    }
+
     async fn close(self) {
         self.client.close().await;
     }

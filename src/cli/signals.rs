@@ -52,6 +52,46 @@ impl Stop {
     }
 }
 
+/// Every wish to stop, one after the other, for whoever passes them on. None ends the process.
+#[derive(Debug)]
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+/// A wish to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// SIGINT: somebody typed Ctrl-C, most likely.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl Signals {
+    /// Listens for SIGINT and SIGTERM from now on. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// The system does not let us listen.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the next one.
+    ///
+    /// # Cancel safety
+    /// Safe: no wish is lost.
+    pub async fn next(&mut self) -> Wish {
+        tokio::select! {
+            _ = self.interrupt.recv() => Wish::Interrupt,
+            _ = self.terminate.recv() => Wish::Terminate,
+        }
+    }
+}
+
 async fn either(interrupt: &mut Signal, terminate: &mut Signal) {
     tokio::select! {
         _ = interrupt.recv() => {}

@@ -217,6 +217,12 @@ fn operation(line: &[u8]) -> Result<(TxnOp, Parts), String> {
         format!("{first}: an operation is put, get or del, as on the command line")
     })?;
     Ok(match line.op {
+        Op::Put(PutArgs { fence, .. }) | Op::Del(DelArgs { fence, .. }) if !fence.is_empty() => {
+            return Err(
+                "in a transaction a fence is one of the comparisons: create(\"KEY\") = \"TOKEN\""
+                    .to_owned(),
+            );
+        }
         Op::Put(arguments) => {
             let no_value = || Err(Failure::usage("a put in a transaction needs its value"));
             let put = put_request(arguments, no_value).map_err(|failure| failure.message)?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::arguments::lease::LeaseCommand;
+use super::arguments::lock::{ElectArgs, LockArgs};
 use super::arguments::{
     CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
     SortBy, StatusArgs, TxnArgs, WatchArgs,
@@ -16,12 +17,14 @@ use super::arguments::{
 use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
 use super::lease;
+use super::lock;
 use super::print::{self, EndpointStatus, Parts, View};
 use super::txn::Script;
 use crate::api;
 use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
 use crate::api::ErrorKind;
+use crate::api::Fence;
 use crate::api::KeyRange;
 use crate::api::LeaseRef;
 use crate::api::LeaseTarget;
@@ -34,6 +37,9 @@ use crate::api::ResponseHeader;
 use crate::api::SortOrder;
 use crate::api::SortTarget;
 use crate::api::StatusResponse;
+use crate::api::TxnOp;
+use crate::api::TxnOpResponse;
+use crate::api::TxnRequest;
 use crate::types::NodeId;
 
 /// A verb with its arguments.
@@ -53,6 +59,10 @@ pub enum Verb {
     Compaction(CompactionArgs),
     /// Grant, renew and end leases.
     Lease(LeaseCommand),
+    /// Hold a lock.
+    Lock(LockArgs),
+    /// Stand in an election, or look who leads.
+    Elect(ElectArgs),
     /// Show how each endpoint is.
     Status(StatusArgs),
     /// Hand leadership to another node.
@@ -92,6 +102,8 @@ pub async fn run(
         Verb::Lease(command) => {
             lease::run(command, connection, global.consistency, view, out).await
         }
+        Verb::Lock(arguments) => lock::lock(arguments, connection, view, out).await,
+        Verb::Elect(arguments) => lock::elect(arguments, connection, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
     }
@@ -103,12 +115,14 @@ async fn put(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let request = Request::Put(put_request(arguments, from_standard_input)?);
-    let response = connection
-        .call(request, api::Consistency::default())
-        .await?;
-    match response.body {
-        ResponseBody::Put(body) => Ok(print::put(out, view, &response.header, &body)?),
+    let fences = arguments.fence.clone();
+    let put = put_request(arguments, from_standard_input)?;
+    let (header, body) = match fences.as_slice() {
+        [] => write(connection, Request::Put(put)).await?,
+        fences => fenced(connection, fences, TxnOp::Put(put)).await?,
+    };
+    match body {
+        ResponseBody::Put(body) => Ok(print::put(out, view, &header, &body)?),
         other => Err(unexpected(&other)),
     }
 }
@@ -159,14 +173,45 @@ async fn del(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let request = Request::DeleteRange(delete_request(arguments));
-    let response = connection
-        .call(request, api::Consistency::default())
-        .await?;
-    match response.body {
-        ResponseBody::DeleteRange(body) => Ok(print::delete(out, view, &response.header, &body)?),
+    let fences = arguments.fence.clone();
+    let delete = delete_request(arguments);
+    let (header, body) = match fences.as_slice() {
+        [] => write(connection, Request::DeleteRange(delete)).await?,
+        fences => fenced(connection, fences, TxnOp::DeleteRange(delete)).await?,
+    };
+    match body {
+        ResponseBody::DeleteRange(body) => Ok(print::delete(out, view, &header, &body)?),
         other => Err(unexpected(&other)),
     }
+}
+
+async fn write(
+    connection: &impl Connection,
+    request: Request,
+) -> Result<(ResponseHeader, ResponseBody), Failure> {
+    let response = connection.call(request, api::Consistency::default());
+    let Response { header, body } = response.await?;
+    Ok((header, body))
+}
+
+/// A write that the store refuses once a lock has moved on; answered as it would be by itself.
+async fn fenced(
+    connection: &impl Connection,
+    fences: &[Fence],
+    op: TxnOp,
+) -> Result<(ResponseHeader, ResponseBody), Failure> {
+    let request = Request::Txn(TxnRequest::fenced(fences, op)?);
+    let (header, body) = write(connection, request).await?;
+    let ResponseBody::Txn(txn) = body else {
+        return Err(unexpected(&body));
+    };
+    let body = match txn.into_fenced()? {
+        TxnOpResponse::Range(range) => ResponseBody::Range(range),
+        TxnOpResponse::Put(put) => ResponseBody::Put(put),
+        TxnOpResponse::DeleteRange(delete) => ResponseBody::DeleteRange(delete),
+        TxnOpResponse::Txn(txn) => ResponseBody::Txn(txn),
+    };
+    Ok((header, body))
 }
 
 async fn txn(

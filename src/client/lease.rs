@@ -138,7 +138,7 @@ impl LeaseListOptions {
 /// The part of a [`Client`] that deals with leases. Cheap to clone, as the client is.
 #[derive(Clone, Debug)]
 pub struct LeaseClient {
-    client: Client,
+    pub(super) client: Client,
 }
 
 impl Client {
@@ -165,6 +165,13 @@ impl Client {
         options: Option<PutOptions>,
     ) -> Result<(PutResponse, LeaseKeeper), Error> {
         let options = options.unwrap_or_default();
+        if !options.fences.is_empty() {
+            return Err(Error::not_applied(
+                ErrorKind::InvalidArgument,
+                "a put with a lease of its own takes no fence: grant the lease first, and put with \
+                 both",
+            ));
+        }
         let put = PutRequest {
             key: Bytes::copy_from_slice(key.as_ref()),
             value: value.into(),

@@ -87,6 +87,8 @@ pub enum LostCause {
     NotFound,
     /// The client was closed.
     ClientClosed,
+    /// The program gave it up.
+    Closed,
 }
 
 impl fmt::Display for LostCause {
@@ -97,6 +99,7 @@ impl fmt::Display for LostCause {
             Self::Revoked => "somebody revoked it",
             Self::NotFound => "the cluster knows no such lease",
             Self::ClientClosed => "the client was closed",
+            Self::Closed => "the program gave it up",
         })
     }
 }
@@ -252,12 +255,35 @@ impl LeaseKeeper {
     /// # Cancel safety
     /// Safe.
     pub async fn lost(&self) -> LostCause {
+        self.lost_later().await
+    }
+
+    /// The same, without holding on to this keeper.
+    pub(super) fn lost_later(&self) -> impl Future<Output = LostCause> + Send + use<> {
         let mut lost = self.shared.lost.subscribe();
-        let cause = lost.wait_for(Option::is_some).await;
-        cause
-            .ok()
-            .and_then(|cause| *cause)
-            .unwrap_or(LostCause::ClientClosed)
+        async move {
+            let cause = lost.wait_for(Option::is_some).await;
+            let cause = cause.ok().and_then(|cause| *cause);
+            cause.unwrap_or(LostCause::ClientClosed)
+        }
+    }
+
+    /// Why it is lost, if it is: by its own clock, too, before anybody noticed.
+    pub(super) fn loss(&self) -> Option<LostCause> {
+        match *self.shared.lost.borrow() {
+            None if self.shared.remaining().is_zero() => Some(LostCause::Unreachable),
+            cause => cause,
+        }
+    }
+
+    /// Counts on the lease no longer, from this moment on, and renews it no more.
+    pub(super) fn give_up(&self) {
+        self.shared.lost.send_if_modified(|lost| {
+            let is_first = lost.is_none();
+            lost.get_or_insert(LostCause::Closed);
+            is_first
+        });
+        let _ = self.orders.send(Order::Stop(self.number));
     }
 
     /// Stops renewing the lease, and ends it; what is attached to it is deleted.
@@ -484,7 +510,10 @@ impl Task {
     fn lose(&mut self, number: u64, cause: LostCause) {
         if let Some(kept) = self.kept.remove(&number) {
             self.wakes.remove(&(kept.next.min(kept.over), number));
-            kept.shared.lost.send_replace(Some(cause));
+            // Unless it was given up meanwhile.
+            kept.shared
+                .lost
+                .send_if_modified(|lost| lost.replace(lost.unwrap_or(cause)).is_none());
         }
     }
 

@@ -35,12 +35,14 @@
 //! sent stays sent: a write whose future was dropped may take effect, as one with outcome
 //! *unknown* may.
 
+mod fence;
 mod lease;
 mod lease_keeper;
 mod link;
 mod options;
 mod pool;
 mod range_stream;
+pub mod recipes;
 mod response;
 mod route;
 mod session;
@@ -293,7 +295,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::get`], and the outcome says whether the write may have taken effect all the
-    /// same.
+    /// same. [`ErrorKind::Fenced`] if a fence of the options does not stand any more.
     ///
     /// # Cancel safety
     /// Nothing breaks, but the write may take effect after the future was dropped.
@@ -304,22 +306,25 @@ impl Client {
         options: Option<PutOptions>,
     ) -> Result<PutResponse, Error> {
         let options = options.unwrap_or_default();
-        let request = Request::Put(PutRequest {
+        let put = PutRequest {
             key: Bytes::copy_from_slice(key.as_ref()),
             value: value.into(),
             prev_kv: options.prev_kv,
             ignore_value: options.ignore_value,
             ignore_lease: options.ignore_lease,
             lease: options.lease,
-        });
-        let (header, body) = self.write(request, options.timeout).await?;
-        match body {
-            ResponseBody::Put(put) => Ok(PutResponse {
-                header,
-                prev_kv: put.prev_kv,
-            }),
-            other => Err(senseless(&other, Outcome::Unknown)),
-        }
+        };
+        let (header, put) = match options.fences.as_slice() {
+            [] => match self.write(Request::Put(put), options.timeout).await? {
+                (header, ResponseBody::Put(put)) => (header, put),
+                (_, other) => return Err(senseless(&other, Outcome::Unknown)),
+            },
+            fences => self.fenced_put(fences, put, options.timeout).await?,
+        };
+        Ok(PutResponse {
+            header,
+            prev_kv: put.prev_kv,
+        })
     }
 
     /// Deletes a key, or a range of keys. Deleting what is not there succeeds, with a count of 0.
@@ -335,20 +340,26 @@ impl Client {
         options: Option<DeleteOptions>,
     ) -> Result<DeleteResponse, Error> {
         let options = options.unwrap_or_default();
-        let request = Request::DeleteRange(DeleteRangeRequest {
+        let delete = DeleteRangeRequest {
             key: Bytes::copy_from_slice(key.as_ref()),
             range: options.range,
             prev_kv: options.prev_kv,
-        });
-        let (header, body) = self.write(request, options.timeout).await?;
-        match body {
-            ResponseBody::DeleteRange(delete) => Ok(DeleteResponse {
-                header,
-                deleted: delete.deleted,
-                prev_kvs: delete.prev_kvs,
-            }),
-            other => Err(senseless(&other, Outcome::Unknown)),
-        }
+        };
+        let (header, delete) = match options.fences.as_slice() {
+            [] => match self
+                .write(Request::DeleteRange(delete), options.timeout)
+                .await?
+            {
+                (header, ResponseBody::DeleteRange(delete)) => (header, delete),
+                (_, other) => return Err(senseless(&other, Outcome::Unknown)),
+            },
+            fences => self.fenced_delete(fences, delete, options.timeout).await?,
+        };
+        Ok(DeleteResponse {
+            header,
+            deleted: delete.deleted,
+            prev_kvs: delete.prev_kvs,
+        })
     }
 
     /// Asks one node how it is: the one at `endpoint`, whether or not this client was given it.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::api::Fence;
 use crate::api::KeyRange;
 use crate::api::LeaseRef;
 use crate::api::LeaseTarget;
@@ -408,6 +409,7 @@ pub struct PutOptions {
     pub(super) ignore_value: bool,
     pub(super) ignore_lease: bool,
     pub(super) lease: LeaseTarget,
+    pub(super) fences: Vec<Fence>,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -449,6 +451,15 @@ impl PutOptions {
         self.lease = LeaseTarget::Name(name.into());
         self
     }
+    /// Only as long as `key` is what the holder of `token` created: refused by the store with
+    /// [`ErrorKind::Fenced`] once the lock has moved on. See
+    /// [`Guard::fencing_token`](crate::client::recipes::Guard::fencing_token). Given more than once,
+    /// all must hold.
+    #[must_use]
+    pub fn with_fence(mut self, key: impl Into<Bytes>, token: i64) -> Self {
+        self.fences.push(Fence::new(key, token));
+        self
+    }
     /// How long this write may take, retries included.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
@@ -462,6 +473,7 @@ impl PutOptions {
 pub struct DeleteOptions {
     pub(super) range: KeyRange,
     pub(super) prev_kv: bool,
+    pub(super) fences: Vec<Fence>,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -494,6 +506,12 @@ impl DeleteOptions {
         self.prev_kv = true;
         self
     }
+    /// Only as long as a lock has not moved on; as [`PutOptions::with_fence`].
+    #[must_use]
+    pub fn with_fence(mut self, key: impl Into<Bytes>, token: i64) -> Self {
+        self.fences.push(Fence::new(key, token));
+        self
+    }
     /// How long this may take, retries included.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
@@ -503,10 +521,11 @@ impl DeleteOptions {
 }
 
 /// How a transaction is made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TxnOptions {
     pub(super) consistency: Option<Consistency>,
     pub(super) min_revision: i64,
+    pub(super) fences: Vec<Fence>,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -527,6 +546,13 @@ impl TxnOptions {
     #[must_use]
     pub fn with_min_revision(mut self, revision: i64) -> Self {
         self.min_revision = revision;
+        self
+    }
+    /// Only as long as a lock has not moved on; as [`PutOptions::with_fence`]. It takes one of the
+    /// levels that transactions may be nested.
+    #[must_use]
+    pub fn with_fence(mut self, key: impl Into<Bytes>, token: i64) -> Self {
+        self.fences.push(Fence::new(key, token));
         self
     }
     /// How long this may take, retries included.

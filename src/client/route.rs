@@ -584,6 +584,12 @@ impl Router {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         wait.mul_f64(0.8 + 0.4 * random.f64())
     }
+
+    /// A number that other clients are unlikely to draw.
+    pub(super) fn random(&self) -> u64 {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random.u64(..)
+    }
 }
 
 /// What an attempt came to.

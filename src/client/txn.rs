@@ -10,6 +10,7 @@ use super::CompactionOptions;
 use super::CompactionResponse;
 use super::TxnOptions;
 use super::TxnResponse;
+use super::fence::mixed_up;
 use super::route::in_time;
 use super::senseless;
 use crate::api::CompactionRequest;
@@ -18,6 +19,8 @@ use crate::api::ErrorKind;
 use crate::api::Outcome;
 use crate::api::Request;
 use crate::api::ResponseBody;
+use crate::api::TxnOp;
+use crate::api::TxnOpResponse;
 use crate::api::TxnRequest;
 
 /// How often a node is asked whether it has removed what it should.
@@ -48,7 +51,8 @@ impl Client {
     /// As [`Client::put`]; as [`Client::get`] if it only reads. [`ErrorKind::DuplicateKey`] if it
     /// writes a key twice, in branches that are not taken as well; [`ErrorKind::TxnTooLarge`] if it
     /// has too many parts or is nested too deep; [`ErrorKind::RequestTooLarge`] if it would go
-    /// through too many keys or bytes, or answer too many. It changes all that it says or nothing.
+    /// through too many keys or bytes, or answer too many; [`ErrorKind::Fenced`] if a fence of the
+    /// options does not stand any more. It changes all that it says or nothing.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -58,8 +62,12 @@ impl Client {
         options: Option<TxnOptions>,
     ) -> Result<TxnResponse, Error> {
         let options = options.unwrap_or_default();
+        let is_fenced = !options.fences.is_empty();
         let only_reads = txn.is_read_only();
-        let request = Request::Txn(txn);
+        let request = Request::Txn(match is_fenced {
+            true => TxnRequest::fenced(&options.fences, TxnOp::txn(txn))?,
+            false => txn,
+        });
         let (header, body) = match only_reads {
             true => {
                 let consistency = options.consistency;
@@ -70,11 +78,19 @@ impl Client {
             false => self.write(request, options.timeout).await?,
         };
         match body {
-            ResponseBody::Txn(response) => Ok(TxnResponse {
-                header,
-                succeeded: response.succeeded,
-                responses: response.responses,
-            }),
+            ResponseBody::Txn(mut response) => {
+                if is_fenced {
+                    response = match response.into_fenced()? {
+                        TxnOpResponse::Txn(inside) => inside,
+                        _ => return Err(mixed_up()),
+                    };
+                }
+                Ok(TxnResponse {
+                    header,
+                    succeeded: response.succeeded,
+                    responses: response.responses,
+                })
+            }
             other => Err(senseless(
                 &other,
                 match only_reads {

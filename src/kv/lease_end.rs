@@ -154,7 +154,10 @@ fn end<S: Store>(
     let main = progress.revision + 1;
     let mut write = Write::new(main);
     let mut bytes = 0;
-    for key in lease::attached(store, id, END_KEYS_MAX)? {
+    let attached = lease::attached(store, id, END_KEYS_MAX)?;
+    #[cfg(leasehold_bugs)]
+    let attached = planted_left(attached, cause, &mut found);
+    for key in attached {
         bytes += delete(store, &mut write, id, key)?;
         found.keys = found.keys.saturating_sub(1);
         if bytes >= END_BYTES_MAX {
@@ -202,4 +205,13 @@ fn delete<S: Store>(
     }
     mvcc::delete_key(store, write, &key)?;
     Ok(bytes)
+}
+
+#[cfg(leasehold_bugs)]
+fn planted_left(mut attached: Vec<Bytes>, cause: LeaseEnd, found: &mut Lease) -> Vec<Bytes> {
+    if planted!(LeaseKeysLeft) && cause == LeaseEnd::Expired {
+        attached.clear();
+        found.keys = 0;
+    }
+    attached
 }

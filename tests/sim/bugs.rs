@@ -52,6 +52,8 @@ enum Aim {
     Watchers,
     /// The same with three nodes or more, which compare their states often.
     Compared,
+    /// The same, with users of locks.
+    Lockers,
     /// One play of `schedule.rs`, over and over.
     Play(u64),
     /// The same with five nodes.
@@ -87,6 +89,11 @@ impl Aim {
                 let mut options = Options::draw(seed, None, None);
                 options.nodes = options.nodes.max(3);
                 options.check_interval = Some(Duration::from_millis(200));
+                return options;
+            }
+            Self::Lockers => {
+                let mut options = Options::draw(seed, None, None);
+                options.lockers = 6;
                 return options;
             }
             Self::Play(play)
@@ -134,7 +141,14 @@ impl Aim {
         let plays = kinds
             .iter()
             .flat_map(|kind| (0..crate::schedule::PLAYS).map(kind));
-        let mut all = plays.chain([Self::Drawn, Self::Holders, Self::Watchers, Self::Compared]);
+        let drawn = [
+            Self::Drawn,
+            Self::Holders,
+            Self::Watchers,
+            Self::Compared,
+            Self::Lockers,
+        ];
+        let mut all = plays.chain(drawn);
         all.find(|aim| aim.name() == name)
     }
 
@@ -144,6 +158,7 @@ impl Aim {
             Self::Holders => "as drawn, six holders of leases".to_owned(),
             Self::Watchers => "as drawn, six watchers and two historians".to_owned(),
             Self::Compared => "as drawn, states often compared".to_owned(),
+            Self::Lockers => "as drawn, six users of locks".to_owned(),
             Self::Play(play) => format!("play {play}"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),

@@ -59,6 +59,7 @@ mod driver;
 mod erring;
 mod history;
 mod holders;
+mod lockers;
 mod machine;
 mod many;
 mod marks;

@@ -104,6 +104,8 @@ pub(crate) struct Options {
     pub(crate) watchers: usize,
     pub(crate) historians: usize,
     pub(crate) watch: WatchLimits,
+    /// Users of locks.
+    pub(crate) lockers: usize,
     pub(crate) sessions_idle_max: Duration,
     pub(crate) auto_compaction: AutoCompaction,
     pub(crate) check_interval: Option<Duration>,
@@ -134,6 +136,7 @@ impl Options {
         let mut retimed = Dice::new(seed, "retimed", 0);
         let mut held = Dice::new(seed, "holders", 0);
         let mut watching = Dice::new(seed, "watches", 0);
+        let mut locked = Dice::new(seed, "lockers", 0);
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
         Self {
             seed,
@@ -158,6 +161,7 @@ impl Options {
             watchers: *watching.pick(&[0, 0, 0, 1, 2, 4]),
             historians: *watching.pick(&[0, 0, 0, 1, 2]),
             watch: draw_watch(&mut watching),
+            lockers: *locked.pick(&[0, 0, 0, 2, 4]),
             sessions_idle_max: Duration::from_millis(*dice.pick(&[3_600_000, 3_600_000, 4_000])),
             auto_compaction: *history.pick(&[
                 AutoCompaction::Off,
@@ -220,6 +224,7 @@ impl Options {
             watchers: 0,
             historians: 0,
             watch: WatchLimits::USUAL,
+            lockers: 0,
             sessions_idle_max: Duration::from_secs(3600),
             auto_compaction: AutoCompaction::Off,
             check_interval: None,

@@ -82,6 +82,7 @@ pub(crate) fn write(options: &Options) -> String {
         format!("watchers {}", options.watchers),
         format!("historians {}", options.historians),
         watch_limits(&options.watch),
+        format!("lockers {}", options.lockers),
         format!("compaction {compaction}"),
         format!("check {check}"),
         format!("faults-last {}", time(options.faulty_for)),
@@ -257,6 +258,7 @@ fn read_line(
         "watchers" => options.watchers = words.number()?,
         "historians" => options.historians = words.number()?,
         "watch" => options.watch = words.watch_limits()?,
+        "lockers" => options.lockers = words.number()?,
         "compaction" => {
             options.auto_compaction = match words.word()? {
                 "none" => AutoCompaction::Off,

@@ -395,7 +395,10 @@ impl World {
 
     /// A session answers a frame: on its way to the client.
     pub(crate) fn reply(&mut self, node: usize, frame: u64, result: Result<Response, Error>) {
-        if self.machines[node].client_cuts == 0 && self.reply_to_holder(frame, &result) {
+        let is_heard = self.machines[node].client_cuts == 0;
+        if is_heard
+            && (self.reply_to_locker(frame, &result) || self.reply_to_holder(frame, &result))
+        {
             return;
         }
         let client = (frame & 0xff) as usize;

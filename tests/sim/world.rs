@@ -38,6 +38,8 @@ use crate::dice::Dice;
 use crate::disk::Ending;
 use crate::disk::SimDisk;
 use crate::holders::Holder;
+use crate::lockers::Locker;
+use crate::lockers::Turn;
 use crate::machine::Driver;
 use crate::machine::LogThread;
 use crate::machine::Machine;
@@ -88,6 +90,8 @@ pub(crate) enum Event {
     WatchOpened(usize, u64, Box<Result<i64, Error>>),
     WatchHears(usize, u64, Box<Parcel>),
     WatchBreaks(usize, u64),
+    /// Something happens to a user of locks.
+    Locker(usize, Turn),
 }
 
 impl Event {
@@ -111,6 +115,7 @@ impl Event {
             Self::WatchOpened(watcher, stream, _) => (41, stream << 8 | *watcher as u64),
             Self::WatchHears(watcher, stream, _) => (42, stream << 8 | *watcher as u64),
             Self::WatchBreaks(watcher, stream) => (43, stream << 8 | *watcher as u64),
+            Self::Locker(locker, turn) => (13, turn.tag() << 8 | *locker as u64),
         };
         of << 8 | kind
     }
@@ -189,6 +194,7 @@ pub(crate) struct World {
     pub(crate) holders: Vec<Holder>,
     pub(crate) watchers: Vec<Watcher>,
     pub(crate) next_stream: u64,
+    pub(crate) lockers: Vec<Locker>,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
     /// What a node puts out, while it is carried away.
@@ -235,6 +241,7 @@ impl World {
             holders: Holder::all(&options),
             watchers: Watcher::all(&options),
             next_stream: 1,
+            lockers: Locker::all(&options),
             judge: Judge::new(&options),
             trace: Trace::new(options.readable, options.aloud),
             outputs: Vec::new(),
@@ -253,6 +260,7 @@ impl World {
         world.clients_start();
         world.holders_start();
         world.watchers_start();
+        world.lockers_start();
         world
     }
 
@@ -334,6 +342,7 @@ impl World {
             Event::ClientAnswer(client, attempt, result) => {
                 self.client_hears(client, attempt, *result);
             }
+            Event::Locker(locker, turn) => self.locker_turns(locker, turn),
             Event::Holder(holder, turn) => self.holder_acts(holder, turn),
             Event::HolderTires(holder, attempt) => self.holder_tires(holder, attempt),
             Event::HolderHears(holder, attempt, result) => {

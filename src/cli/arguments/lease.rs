@@ -144,7 +144,7 @@ pub fn parse_id(text: &str) -> Result<i64, String> {
 }
 
 /// Whole seconds, as etcdctl takes them, or a number with its unit; in milliseconds.
-fn parse_ttl(text: &str) -> Result<i64, String> {
+pub(super) fn parse_ttl(text: &str) -> Result<i64, String> {
     if let Ok(seconds) = text.parse::<i64>() {
         return Ok(seconds.saturating_mul(1_000));
     }

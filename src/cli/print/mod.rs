@@ -4,6 +4,7 @@
 //! `fields` names each field. `json` is one document whose keys and values are base64, since they
 //! are bytes. `table` is for looking at many.
 
+pub mod held;
 mod json;
 pub mod leases;
 mod status;

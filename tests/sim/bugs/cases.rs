@@ -346,6 +346,15 @@ pub(super) const CASES: &[Case] = &[
             erring::r4_a_member_whose_state_differs_finds_out_and_serves_nothing_more,
         ),
     },
+    // Locks.
+    seeds(&[FenceUnchecked], Aim::Lockers, 200, &["T13"]),
+    seeds(&[LockToAnyWaiter], Aim::Lockers, 100, &["X13", "T13"]),
+    seeds(
+        &[LeaseKeysLeft],
+        Aim::Lockers,
+        100,
+        &["R4", "K1", "X13", "T13", "liveness"],
+    ),
 ];
 
 /// No bug, and clocks that are wrong by more than the margin allows: it must show.
@@ -395,7 +404,6 @@ pub(super) const WITHOUT: &[(&str, &str)] = &[
         "T5, T6, T10, T11, T12, T15, T16, T17, T18, T19, T20, T21",
         "unit tests and processes hold them so far: `tests/leases.md` names them",
     ),
-    ("T13", "there are no locks yet"),
     (
         "T8",
         "a command carries all that its application depends on, so there is nothing to take away; \

@@ -60,6 +60,11 @@ use crate::marks::Marks;
 use crate::options::Options;
 use crate::options::Profile;
 
+pub(crate) use model::Claim;
+pub(crate) use model::entry;
+pub(crate) use model::place_of;
+pub(crate) use model::register;
+
 use client_leases::ClientLeases;
 use elections::Elections;
 use lease::Lease;
@@ -142,6 +147,8 @@ pub(crate) struct Judge {
     outlast: Outlast,
     promises: Promises,
     client_leases: ClientLeases,
+    /// What users of locks were told.
+    pub(crate) claims: Vec<Claim>,
     /// How long a wiped member outwaits the votes that it has forgotten.
     outwaits: Vec<Duration>,
     /// What replicas that are through with a compaction have removed in all.
@@ -180,6 +187,7 @@ impl Judge {
             outlast: Outlast::new(options.nodes),
             promises: Promises::new(options.nodes),
             client_leases: ClientLeases::default(),
+            claims: Vec::new(),
             outwaits: vec![Duration::ZERO; options.nodes],
             removed: BTreeMap::new(),
             model: Model::default(),
@@ -575,6 +583,8 @@ impl Judge {
         let frozen = self.frozen;
         self.go_through_log();
         let holds = self.model.explains(history, frozen, &mut self.marks);
+        self.check(holds);
+        let holds = self.model.explains_locks(&self.claims, &mut self.marks);
         self.check(holds);
         for (node, machine) in machines.iter().enumerate() {
             self.check(self.model.equals(node, &machine.disk.store));

@@ -5,6 +5,8 @@
 //! the model says at that answer's revision, every write acknowledged is there exactly once, every
 //! write refused is not there, and every replica's store is the model at the index it has applied.
 
+mod locks;
+
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
@@ -41,14 +43,20 @@ use crate::history::Value;
 use crate::marks::Mark;
 use crate::marks::Marks;
 
+pub(crate) use locks::Claim;
+pub(crate) use locks::entry;
+pub(crate) use locks::place_of;
+pub(crate) use locks::register;
+
 /// Keys of holders of leases, beside those of the other clients.
 const HELD: Key = 1_000;
 
 /// The store's name of a key, whoever's it is.
 fn name(key: Key) -> Bytes {
-    match key.checked_sub(HELD) {
-        Some(number) => crate::holders::key(number as usize),
-        None => history::name(key),
+    match (locks::name(key), key.checked_sub(HELD)) {
+        (Some(name), _) => name,
+        (None, Some(number)) => crate::holders::key(number as usize),
+        (None, None) => history::name(key),
     }
 }
 
@@ -57,6 +65,13 @@ fn held_key(name: &[u8]) -> Option<Key> {
     let digits = name.strip_prefix(b"l")?;
     let number: Key = std::str::from_utf8(digits).ok()?.parse().ok()?;
     Some(HELD + number)
+}
+
+/// The number of anybody's key.
+fn any_key(name: &[u8]) -> Option<Key> {
+    history::key(name)
+        .or_else(|| held_key(name))
+        .or_else(|| locks::key(name))
 }
 
 /// What the log means, as far as it was gone through.
@@ -75,6 +90,10 @@ pub(crate) struct Model {
     compactions: Vec<(u64, i64)>,
     sessions: BTreeMap<SessionId, Session>,
     leases: BTreeMap<i64, Lease>,
+    /// By lock: the largest token that a write was let through with.
+    tokens: BTreeMap<u64, i64>,
+    /// What no log may say.
+    objection: Option<Violation>,
 }
 
 /// One change of one key.
@@ -115,7 +134,7 @@ impl Model {
             }
             self.revisions.push(revision);
         }
-        Ok(())
+        self.objection.take().map_or(Ok(()), Err)
     }
 
     /// The revision after everything that it went through.
@@ -294,12 +313,18 @@ impl Model {
                 self.written.entry(value).or_default().push(*revision);
             }
             Operation::DeleteRange(delete) => {
-                let found = history::key(&delete.key).filter(|key| self.current.contains_key(key));
-                if let Some(key) = found {
+                let Some(key) = any_key(&delete.key) else {
+                    return;
+                };
+                for lease in self.leases.values_mut() {
+                    lease.keys.remove(&key);
+                }
+                if self.current.contains_key(&key) {
                     *revision += 1;
                     self.note(key, *revision, None, 0);
                 }
             }
+            Operation::Txn(txn) if locks::is_of_locks(&txn) => self.transact_locks(&txn, revision),
             Operation::Txn(txn) => self.transact(&txn, revision),
             Operation::Compact(request) => {
                 let last = self.newest_compact_revision();
@@ -540,11 +565,11 @@ impl Model {
     }
 }
 
-/// What `kvs` show of the keys of clients and of holders.
+/// What `kvs` show of the keys of clients, of holders and of lockers.
 fn all_found(kvs: &[KeyValue]) -> Vec<Found> {
     let found = |kv: &KeyValue| {
         Some(Found {
-            key: history::key(&kv.key).or_else(|| held_key(&kv.key))?,
+            key: any_key(&kv.key)?,
             value: history::value(&kv.value)?,
             mod_revision: kv.mod_revision,
         })

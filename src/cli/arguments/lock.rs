@@ -1,0 +1,101 @@
+//! What can be typed after `leasehold lock` and `leasehold elect`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::lease::parse_ttl;
+use crate::api::Fence;
+
+/// Hold a lock.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold lock mylock                        hold it until interrupted
+  leasehold lock mylock --ttl 10s -- ./job.sh  hold it while a command runs
+
+Without a command it prints the key that stands for the lock, and the fencing token. A command finds
+them in LEASEHOLD_LOCK_KEY and LEASEHOLD_FENCING_TOKEN, and the lease in LEASEHOLD_LEASE. It is told to
+stop (SIGTERM, then SIGKILL) before the lease can be lost, with all that it has started unless it was
+started from a terminal. Writes that only the holder may make say so:
+
+  leasehold put k v --fence \"$LEASEHOLD_LOCK_KEY=$LEASEHOLD_FENCING_TOKEN\"
+
+Ends with the code of the command; with code 6 when the lock is lost.")]
+pub struct LockArgs {
+    /// The name of the lock
+    #[arg(id = "lock_name", value_name = "NAME")]
+    pub name: OsString,
+    /// How long the lock is kept for a holder that is not heard of
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl_length, default_value = "10s")]
+    pub ttl: Duration,
+    /// What to run while the lock is held
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Stand in an election, or look who leads.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold elect myelection host-7      stand, and lead until interrupted
+  leasehold elect --listen myelection    print every leader from now on
+
+A leader prints its key and what it proclaims. Ends with code 6 when leadership is lost.")]
+pub struct ElectArgs {
+    /// The name of the election
+    #[arg(id = "election_name", value_name = "NAME")]
+    pub name: OsString,
+    /// What to proclaim once this leads
+    #[arg(
+        id = "election_value",
+        value_name = "VALUE",
+        required_unless_present = "listen",
+        conflicts_with = "listen"
+    )]
+    pub value: Option<OsString>,
+    /// Only print who leads
+    #[arg(long)]
+    pub listen: bool,
+    /// How long leadership is kept for a leader that is not heard of
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl_length, default_value = "10s")]
+    pub ttl: Duration,
+}
+
+fn parse_ttl_length(text: &str) -> Result<Duration, String> {
+    let ms = u64::try_from(parse_ttl(text)?).ok().filter(|ms| *ms > 0);
+    ms.map(Duration::from_millis)
+        .ok_or_else(|| "write how long: more than nothing".to_owned())
+}
+
+/// The key of a lock and its token, with `=` between: the last one, for a key may have some.
+pub fn parse_fence(text: &str) -> Result<Fence, String> {
+    let form = "write the key of the lock, `=` and the fencing token, as in mylock/1f=42";
+    let (key, token) = text.rsplit_once('=').ok_or(form)?;
+    let token = token.parse().ok().filter(|token| *token > 0).ok_or(form)?;
+    match key.is_empty() {
+        true => Err(form.to_owned()),
+        false => Ok(Fence::new(OsString::from(key).as_bytes().to_vec(), token)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_the_key_of_a_lock_and_its_token() {
+        assert_eq!(parse_fence("a=b/1f=42"), Ok(Fence::new("a=b/1f", 42)));
+        for bad in ["", "=", "a", "a=", "a=0", "a=-1", "a=x", "=5"] {
+            assert!(parse_fence(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_kept_for_longer_than_nothing() {
+        assert_eq!(parse_ttl_length("1500ms"), Ok(Duration::from_millis(1500)));
+        for bad in ["0", "-1", "soon"] {
+            assert!(parse_ttl_length(bad).is_err(), "{bad}");
+        }
+    }
+}

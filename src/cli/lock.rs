@@ -1,0 +1,301 @@
+//! `leasehold lock` and `leasehold elect`: something is held while a command runs, or until somebody
+//! says stop.
+//!
+//! A command must not outlive the lock. Its lease may be counted on for a known time, by this
+//! machine's clocks; when a third of its length is left and no renewal has got through, the command is
+//! asked to stop (SIGTERM), and when a tenth is left it is made to (SIGKILL). Only then may the lease
+//! run out. What this cannot prevent is told in the help: this process itself may be suspended or
+//! killed, and its command go on; hence the fencing token.
+
+use std::ffi::OsString;
+use std::io;
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
+
+use super::arguments::lock::{ElectArgs, LockArgs};
+use super::connection::Connection;
+use super::failure::{Exit, Failure};
+use super::print::View;
+use super::print::held as print;
+use super::signals::{Signals, Wish};
+use crate::client::Client;
+use crate::client::LostCause;
+use crate::client::recipes::Election;
+use crate::client::recipes::Guard;
+use crate::client::recipes::Leadership;
+use crate::client::recipes::Lock;
+use crate::client::recipes::Session;
+
+/// When this part of the lease's time is left, the command is asked to stop.
+const ASK_AT: u32 = 3;
+/// When this part is left, it is made to.
+const MAKE_AT: u32 = 10;
+
+/// Holds a lock.
+///
+/// # Errors
+/// What went wrong, with the code to end with; the command's own code among them.
+pub(super) async fn lock(
+    arguments: LockArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let client = connection.client()?;
+    let session = open(&client, arguments.ttl, &mut signals).await?;
+    let result = hold(&session, arguments, &mut signals, view, out).await;
+    close(&session, result).await
+}
+
+async fn hold(
+    session: &Session,
+    arguments: LockArgs,
+    signals: &mut Signals,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let lock = Lock::new(session, arguments.name.into_vec());
+    let guard = tokio::select! {
+        acquired = lock.acquire() => acquired?,
+        _ = signals.next() => return Err(interrupted()),
+    };
+    match arguments.command.split_first() {
+        None => {
+            print::locked(out, view, guard.key(), guard.fencing_token(), session.id())?;
+            out.flush()?;
+            until_stopped(&guard, signals).await
+        }
+        Some((program, rest)) => run(&guard, program, rest, signals).await,
+    }
+}
+
+/// Stands in an election, or looks who leads.
+///
+/// # Errors
+/// What went wrong, with the code to end with.
+pub(super) async fn elect(
+    arguments: ElectArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let client = connection.client()?;
+    let election = Election::new(&client, arguments.name.into_vec());
+    let Some(value) = arguments.value else {
+        return listen(&election, &mut signals, view, out).await;
+    };
+    let session = open(&client, arguments.ttl, &mut signals).await?;
+    let value = Bytes::from(value.into_vec());
+    let led = lead(&election, &session, value, &mut signals, view, out).await;
+    close(&session, led).await
+}
+
+async fn lead(
+    election: &Election,
+    session: &Session,
+    value: Bytes,
+    signals: &mut Signals,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let leadership: Leadership = tokio::select! {
+        elected = election.campaign(session, value.clone()) => elected?,
+        _ = signals.next() => return Err(interrupted()),
+    };
+    let (key, token) = (leadership.key(), leadership.fencing_token());
+    print::leads(out, view, key, &value, token)?;
+    out.flush()?;
+    until_stopped(&leadership, signals).await
+}
+
+async fn listen(
+    election: &Election,
+    signals: &mut Signals,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut observer = election.observe().await?;
+    loop {
+        let leader = tokio::select! {
+            leader = observer.next() => leader?,
+            _ = signals.next() => return Ok(()),
+        };
+        print::leads(out, view, &leader.key, &leader.value, leader.fencing_token)?;
+        out.flush()?;
+    }
+}
+
+async fn open(client: &Client, ttl: Duration, signals: &mut Signals) -> Result<Session, Failure> {
+    let leases = client.lease();
+    tokio::select! {
+        session = leases.session(ttl, None) => Ok(session?),
+        _ = signals.next() => Err(interrupted()),
+    }
+}
+
+/// Lets go of everything, so that nobody waits for the lease to end.
+async fn close(session: &Session, result: Result<(), Failure>) -> Result<(), Failure> {
+    // One that cannot be revoked ends by itself: that is no failure of what was done.
+    let _ = session.close().await;
+    result
+}
+
+/// Waits until somebody says stop, which is what is meant to happen, or what is held is lost.
+async fn until_stopped(guard: &Guard, signals: &mut Signals) -> Result<(), Failure> {
+    tokio::select! {
+        cause = guard.lost() => Err(lost(cause)),
+        _ = signals.next() => Ok(()),
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::refused("interrupted before it was acquired")
+}
+
+fn lost(cause: LostCause) -> Failure {
+    Failure::new(Exit::Lost, format!("the lease is lost: {cause}"))
+}
+
+/// Runs a command for as long as the lock is held, and ends as it does.
+async fn run(
+    guard: &Guard,
+    program: &OsString,
+    rest: &[OsString],
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let session = guard.session();
+    let mut command = Command::new(program);
+    command
+        .args(rest)
+        .env("LEASEHOLD_LOCK_KEY", text(guard.key()))
+        .env("LEASEHOLD_FENCING_TOKEN", guard.fencing_token().to_string())
+        .env("LEASEHOLD_LEASE", format!("{:016x}", session.id()));
+    // Whoever sits at a terminal types to the command, which only its foreground group may hear.
+    let is_group = !io::stdin().is_terminal();
+    if is_group {
+        command.process_group(0);
+    }
+    // Before there is anybody whose end could be missed.
+    let ends = signal(SignalKind::child())?;
+    let child = command.spawn().map_err(|error| {
+        let program = program.to_string_lossy();
+        Failure::refused(format!("{program} cannot be run: {error}"))
+    })?;
+    let mut job = Job {
+        child,
+        ends,
+        is_group,
+    };
+    match job.supervise(session, signals).await? {
+        Ended::ByItself(status) => as_it_ended(status),
+        Ended::Stopped => {
+            let cause = match session.is_alive() {
+                true => "it was not renewed in time".to_owned(),
+                false => session.lost().await.to_string(),
+            };
+            Err(Failure::new(
+                Exit::Lost,
+                format!("the command was stopped, because the lock was about to be lost: {cause}"),
+            ))
+        }
+    }
+}
+
+fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
+    // As shells say it.
+    let of_signal = || 128 + status.signal().unwrap_or_default();
+    match status.code().unwrap_or_else(of_signal) {
+        0 => Ok(()),
+        code => Err(Failure::new(
+            Exit::Command(u8::try_from(code).unwrap_or(u8::MAX)),
+            "",
+        )),
+    }
+}
+
+fn text(key: &Bytes) -> OsString {
+    OsString::from_vec(key.to_vec())
+}
+
+/// A command that runs.
+struct Job {
+    child: Child,
+    ends: Arrivals,
+    /// It leads a group of its own.
+    is_group: bool,
+}
+
+enum Ended {
+    ByItself(ExitStatus),
+    /// Because the lock was about to be lost.
+    Stopped,
+}
+
+impl Job {
+    async fn supervise(
+        &mut self,
+        session: &Session,
+        signals: &mut Signals,
+    ) -> Result<Ended, Failure> {
+        let ttl = session.ttl();
+        let ask = session.nears_end(ttl / ASK_AT);
+        tokio::pin!(ask);
+        loop {
+            tokio::select! {
+                status = self.end() => return Ok(Ended::ByItself(status?)),
+                wish = signals.next() => self.pass_on(wish),
+                () = &mut ask => break,
+            }
+        }
+        self.send(Signal::TERM);
+        let make = session.nears_end(ttl / MAKE_AT);
+        let has_ended = tokio::select! {
+            status = self.end() => status.map(|_| true)?,
+            () = make => false,
+        };
+        // What the command has started and left behind goes as well. A process that has ended has no
+        // number any more, but its group has, while anybody is in it.
+        if self.is_group || !has_ended {
+            self.send(Signal::KILL);
+        }
+        self.end().await?;
+        Ok(Ended::Stopped)
+    }
+
+    /// Waits until the command has ended.
+    async fn end(&mut self) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            self.ends.recv().await;
+        }
+    }
+
+    fn pass_on(&self, wish: Wish) {
+        match wish {
+            // The terminal has told it already.
+            Wish::Interrupt if !self.is_group => {}
+            Wish::Interrupt => self.send(Signal::INT),
+            Wish::Terminate => self.send(Signal::TERM),
+        }
+    }
+
+    fn send(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        // One that has ended needs no signal any more.
+        let _ = match self.is_group {
+            true => kill_process_group(pid, signal),
+            false => kill_process(pid, signal),
+        };
+    }
+}

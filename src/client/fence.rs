@@ -1,0 +1,67 @@
+//! Writes behind a fence: transactions that compare first ([`Fence`](crate::api::Fence)).
+
+use std::time::Duration;
+
+use super::Client;
+use super::senseless;
+use crate::api::DeleteRangeRequest;
+use crate::api::DeleteRangeResponse;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Fence;
+use crate::api::Outcome;
+use crate::api::PutRequest;
+use crate::api::PutResponse;
+use crate::api::Request;
+use crate::api::ResponseBody;
+use crate::api::ResponseHeader;
+use crate::api::TxnOp;
+use crate::api::TxnOpResponse;
+use crate::api::TxnRequest;
+
+impl Client {
+    pub(super) async fn fenced_put(
+        &self,
+        fences: &[Fence],
+        put: PutRequest,
+        timeout: Option<Duration>,
+    ) -> Result<(ResponseHeader, PutResponse), Error> {
+        match self.fenced(fences, TxnOp::Put(put), timeout).await? {
+            (header, TxnOpResponse::Put(put)) => Ok((header, put)),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    pub(super) async fn fenced_delete(
+        &self,
+        fences: &[Fence],
+        delete: DeleteRangeRequest,
+        timeout: Option<Duration>,
+    ) -> Result<(ResponseHeader, DeleteRangeResponse), Error> {
+        let op = TxnOp::DeleteRange(delete);
+        match self.fenced(fences, op, timeout).await? {
+            (header, TxnOpResponse::DeleteRange(delete)) => Ok((header, delete)),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    async fn fenced(
+        &self,
+        fences: &[Fence],
+        op: TxnOp,
+        timeout: Option<Duration>,
+    ) -> Result<(ResponseHeader, TxnOpResponse), Error> {
+        let request = Request::Txn(TxnRequest::fenced(fences, op)?);
+        match self.write(request, timeout).await? {
+            (header, ResponseBody::Txn(txn)) => Ok((header, txn.into_fenced()?)),
+            (_, other) => Err(senseless(&other, Outcome::Unknown)),
+        }
+    }
+}
+
+pub(super) fn mixed_up() -> Error {
+    Error::unknown(
+        ErrorKind::Internal,
+        "the server answered a fenced write with the answer to another one",
+    )
+}

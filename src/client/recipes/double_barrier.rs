@@ -1,0 +1,242 @@
+//! Double barriers: a group enters together and leaves together, round after round.
+//!
+//! Below the barrier's name, `here/` has an entry of everybody who is there, and `ready` says that a
+//! round has begun, and which entry is the last that is of it. It is made, once, when enough are
+//! there; entries are ordered by the revisions that created them, so nobody joins a round afterwards.
+//! Whoever sees that nobody of the round is left ends it: the last one to leave, or, should that one
+//! die first, whoever comes next.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::entry::Entry;
+use super::entry::Looked;
+use super::entry::Patience;
+use super::entry::Place;
+use super::entry::changed;
+use super::entry::look;
+use super::session::Session;
+use crate::api::Compare;
+use crate::api::CompareOp;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::SortOrder;
+use crate::api::TxnOp;
+use crate::api::TxnRequest;
+use crate::client::WatchOptions;
+
+/// A barrier that a group of a known size passes together, in and out.
+#[derive(Clone, Debug)]
+pub struct DoubleBarrier {
+    session: Session,
+    here: Place,
+    ready: Bytes,
+    all: Bytes,
+    count: u32,
+}
+
+impl DoubleBarrier {
+    /// The double barrier `name` for groups of `count`, at least one, to be entered with `session`.
+    /// Asks nobody.
+    pub fn new(session: &Session, name: impl AsRef<[u8]>, count: u32) -> Self {
+        let place = Place::below(name.as_ref());
+        Self {
+            session: session.clone(),
+            here: Place::below(&place.key("here")),
+            ready: place.key("ready"),
+            all: place.prefix().clone(),
+            count: count.max(1),
+        }
+    }
+
+    /// Enters, and waits until so many have entered as there are to be. Whoever comes while a group
+    /// is inside, or is one too many, waits for the next round.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](super::Lock::acquire).
+    ///
+    /// # Cancel safety
+    /// Safe: it is as if this had not come; but a round that has begun meanwhile counts it as one that
+    /// has left.
+    pub async fn enter(&self) -> Result<Inside, Error> {
+        loop {
+            self.until_open().await?;
+            let insists = Patience::Insists;
+            let entry = Entry::put(&self.session, &self.here, Bytes::new(), insists).await?;
+            match self.until_ready(&entry).await? {
+                round if entry.revision() <= round.last => {
+                    return Ok(Inside {
+                        barrier: self.clone(),
+                        entry,
+                        round,
+                    });
+                }
+                // It came just as the round began, or is one too many.
+                _ => entry.remove().await?,
+            }
+        }
+    }
+
+    /// Waits until no round is under way.
+    async fn until_open(&self) -> Result<(), Error> {
+        loop {
+            let looked = self.look().await?;
+            let Some(round) = Round::of(&looked)? else {
+                return Ok(());
+            };
+            match round.is_over(&looked) {
+                true => self.end(round).await?,
+                false => self.until_change(looked.revision).await?,
+            }
+        }
+    }
+
+    /// Waits until a round begins, which `entry` may be of.
+    async fn until_ready(&self, entry: &Entry) -> Result<Round, Error> {
+        loop {
+            let looked = self.look().await?;
+            let [here] = &looked.entries;
+            if let Some(round) = Round::of(&looked)? {
+                return Ok(round);
+            }
+            if !here.iter().any(|kv| kv.key == entry.key()) {
+                return Err(entry.was_removed());
+            }
+            match here.get(self.count as usize - 1) {
+                Some(last) => self.begin(last.create_revision).await?,
+                None => self.until_change(looked.revision).await?,
+            }
+        }
+    }
+
+    /// Begins a round of everybody up to `last`, unless one has begun.
+    async fn begin(&self, last: i64) -> Result<(), Error> {
+        let txn = TxnRequest::new()
+            .when([Compare::create_revision(
+                self.ready.clone(),
+                CompareOp::Equal,
+                0,
+            )])
+            .and_then([TxnOp::put(self.ready.clone(), last.to_string())]);
+        let client = self.session.client();
+        let begun = self.session.insist(|| client.txn(txn.clone(), None));
+        begun.await.map(|_| ())
+    }
+
+    /// Ends a round of which nobody is left, unless that was done.
+    async fn end(&self, round: Round) -> Result<(), Error> {
+        let txn = TxnRequest::new()
+            .when([Compare::create_revision(
+                self.ready.clone(),
+                CompareOp::Equal,
+                round.id,
+            )])
+            .and_then([TxnOp::delete(self.ready.clone())]);
+        let client = self.session.client();
+        let ended = self.session.insist(|| client.txn(txn.clone(), None));
+        ended.await.map(|_| ())
+    }
+
+    /// Who is there, the first ones first, and whether a round is under way.
+    async fn look(&self) -> Result<Looked<1>, Error> {
+        let (client, places) = (self.session.client(), [self.here.clone()]);
+        let ready = [self.ready.clone()];
+        let all = (SortOrder::Ascend, 0, 0);
+        self.session
+            .insist(|| look(client, &places, all, &ready))
+            .await
+    }
+
+    async fn until_change(&self, revision: i64) -> Result<(), Error> {
+        let options = WatchOptions::new().with_prefix();
+        let client = self.session.client();
+        let change = changed(client, &self.all, options, revision);
+        self.session.until(change).await
+    }
+}
+
+/// A round that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Round {
+    /// The revision at which it began.
+    id: i64,
+    /// What was created up to this revision is of it.
+    last: i64,
+}
+
+impl Round {
+    fn of(looked: &Looked<1>) -> Result<Option<Self>, Error> {
+        let Some(Some(ready)) = looked.beside.first() else {
+            return Ok(None);
+        };
+        let last = std::str::from_utf8(&ready.value).ok();
+        let last = last.and_then(|last| last.parse().ok()).ok_or_else(|| {
+            Error::not_applied(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{} holds something else than a double barrier writes: its name is in use",
+                    String::from_utf8_lossy(&ready.key)
+                ),
+            )
+        })?;
+        Ok(Some(Self {
+            id: ready.create_revision,
+            last,
+        }))
+    }
+
+    /// Whether nobody of it is left.
+    fn is_over(self, looked: &Looked<1>) -> bool {
+        let [here] = &looked.entries;
+        here.iter().all(|kv| kv.create_revision > self.last)
+    }
+}
+
+/// Being inside, from when all have entered. Dropping it leaves, without waiting for the others.
+pub struct Inside {
+    barrier: DoubleBarrier,
+    entry: Entry,
+    round: Round,
+}
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inside")
+            .field("key", self.entry.key())
+            .field("round", &self.round.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inside {
+    /// The revision at which the round began: the same for all who are inside.
+    pub fn round(&self) -> i64 {
+        self.round.id
+    }
+
+    /// Leaves, and waits until all have left: those whose sessions are lost have.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseExpired`] if the session is lost.
+    ///
+    /// # Cancel safety
+    /// Safe: it leaves all the same.
+    pub async fn leave(self) -> Result<(), Error> {
+        let Self {
+            barrier,
+            entry,
+            round,
+        } = self;
+        entry.remove().await?;
+        loop {
+            let looked = barrier.look().await?;
+            let goes_on = Round::of(&looked)? == Some(round);
+            match (goes_on, round.is_over(&looked)) {
+                (false, _) => return Ok(()),
+                (true, true) => barrier.end(round).await?,
+                (true, false) => barrier.until_change(looked.revision).await?,
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Elections: one leader at a time, who says who it is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+
+use bytes::Bytes;
+
+use super::entry::Entry;
+use super::entry::Guard;
+use super::entry::Patience;
+use super::entry::Place;
+use super::entry::look;
+use super::session::Session;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::EventKind;
+use crate::api::KeyValue;
+use crate::api::PutRequest;
+use crate::api::SortOrder;
+use crate::api::TxnOp;
+use crate::api::TxnRequest;
+use crate::client::Client;
+use crate::client::WatchEvent;
+use crate::client::WatchOptions;
+use crate::client::Watcher;
+
+/// An election. Candidates lead in the order in which they stood, each until it resigns or its session
+/// is lost; anybody may look who leads.
+#[derive(Clone, Debug)]
+pub struct Election {
+    client: Client,
+    place: Place,
+}
+
+/// Who leads, by the store's word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// The leader's key in the election.
+    pub key: Bytes,
+    /// What it proclaims.
+    pub value: Bytes,
+    /// Its fencing token: larger than that of whoever led before.
+    pub fencing_token: i64,
+}
+
+impl From<&KeyValue> for Leader {
+    fn from(kv: &KeyValue) -> Self {
+        Self {
+            key: kv.key.clone(),
+            value: kv.value.clone(),
+            fencing_token: kv.create_revision,
+        }
+    }
+}
+
+impl Election {
+    /// The election `name`. Asks nobody.
+    pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
+        Self {
+            client: client.clone(),
+            place: Place::below(name.as_ref()),
+        }
+    }
+
+    /// Stands, proclaiming `value`, and waits until this leads.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](super::Lock::acquire).
+    ///
+    /// # Cancel safety
+    /// Safe: the candidacy is withdrawn.
+    pub async fn campaign(
+        &self,
+        session: &Session,
+        value: impl Into<Bytes>,
+    ) -> Result<Leadership, Error> {
+        let insists = Patience::Insists;
+        let entry = Entry::put(session, &self.place, value.into(), insists).await?;
+        let guard = self.place.first(entry).await?;
+        Ok(Leadership { guard })
+    }
+
+    /// Who leads now, if anybody does.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        let places = [self.place.clone()];
+        let looked = look(&self.client, &places, (SortOrder::Ascend, 0, 1), &[]).await?;
+        let [entries] = &looked.entries;
+        Ok(entries.first().map(Leader::from))
+    }
+
+    /// Tells who leads, now and from now on: every leader and every proclamation of one, in order,
+    /// except that what is outdated by the time it would be told may be left out.
+    ///
+    /// # Errors
+    /// As [`Client::watch`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn observe(&self) -> Result<Observer, Error> {
+        Ok(Observer {
+            election: self.clone(),
+            watcher: self.watch().await?,
+            candidates: BTreeMap::new(),
+            told: None,
+            is_synced: false,
+        })
+    }
+
+    async fn watch(&self) -> Result<Watcher, Error> {
+        let options = WatchOptions::new().with_prefix().with_initial_state();
+        self.client.watch(self.place.prefix(), Some(options)).await
+    }
+}
+
+/// The right to lead. Dropping it resigns; so does losing the session.
+pub struct Leadership {
+    guard: Guard,
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leadership").field(&self.guard).finish()
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl Leadership {
+    /// Proclaims another value, and goes on leading.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; [`ErrorKind::Fenced`] if this does not lead any more.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<(), Error> {
+        let put = PutRequest {
+            key: self.guard.key().clone(),
+            value: value.into(),
+            ignore_lease: true,
+            ..PutRequest::default()
+        };
+        let txn = TxnRequest::fenced(&[self.guard.fence()], TxnOp::Put(put))?;
+        let client = self.guard.session().client();
+        let proclaimed = client.txn(txn, None).await?;
+        match proclaimed.succeeded {
+            true => Ok(()),
+            false => Err(Error::fenced(0)),
+        }
+    }
+
+    /// Resigns, and waits until the cluster knows.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// Safe: it resigns all the same.
+    pub async fn resign(self) -> Result<(), Error> {
+        self.guard.release().await
+    }
+}
+
+/// Tells who leads; see [`Election::observe`].
+#[derive(Debug)]
+pub struct Observer {
+    election: Election,
+    watcher: Watcher,
+    /// All candidates by the order in which they stood.
+    candidates: BTreeMap<i64, KeyValue>,
+    /// Who was told last, and of which revision.
+    told: Option<i64>,
+    is_synced: bool,
+}
+
+impl Observer {
+    /// The next leader, or proclamation. Waits while nobody leads.
+    ///
+    /// # Errors
+    /// The client was closed. Everything else it survives.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is lost.
+    pub async fn next(&mut self) -> Result<Leader, Error> {
+        loop {
+            if let Some(leader) = self.news() {
+                return Ok(leader);
+            }
+            match self.watcher.next().await {
+                Some(Ok(event)) => self.take(event),
+                // History that was not told yet is gone: look at what is.
+                Some(Err(error)) if matches!(error.kind, ErrorKind::Compacted { .. }) => {
+                    self.watcher = self.election.watch().await?;
+                    self.begin_anew();
+                }
+                Some(Err(error)) => return Err(error),
+                None => {
+                    return Err(Error::not_applied(
+                        ErrorKind::ConnectionLost,
+                        "the watch of the election is over",
+                    ));
+                }
+            }
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        self.candidates.clear();
+        self.is_synced = false;
+    }
+
+    /// Who leads, unless that was told already.
+    fn news(&mut self) -> Option<Leader> {
+        let (_, first) = self.candidates.first_key_value()?;
+        let is_news = self.is_synced && self.told != Some(first.mod_revision);
+        if !is_news {
+            return None;
+        }
+        self.told = Some(first.mod_revision);
+        Some(Leader::from(first))
+    }
+
+    fn take(&mut self, event: WatchEvent) {
+        match event {
+            WatchEvent::State { kvs } => kvs.into_iter().for_each(|kv| self.stands(kv)),
+            WatchEvent::Synced { .. } => self.is_synced = true,
+            WatchEvent::Restarted { .. } => self.begin_anew(),
+            WatchEvent::Events { events, .. } => {
+                for event in events {
+                    match event.kind {
+                        EventKind::Put => self.stands(event.kv),
+                        EventKind::Delete => {
+                            self.candidates.retain(|_, kv| kv.key != event.kv.key);
+                        }
+                    }
+                }
+            }
+            WatchEvent::Created { .. }
+            | WatchEvent::Progress { .. }
+            | WatchEvent::Resumed { .. } => {}
+        }
+    }
+
+    fn stands(&mut self, kv: KeyValue) {
+        if self.election.place.has(&kv) {
+            self.candidates.insert(kv.create_revision, kv);
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! What most recipes are made of: an entry of one's own in a queue that the store keeps.
+//!
+//! An entry is a key below the queue's name, attached to the session's lease, and its place in the
+//! queue is the revision that created it: the order of the log, which nobody chooses. The key is never
+//! used twice, so an attempt that may or may not have succeeded is simply made again, and whoever
+//! deletes the key deletes this entry and no other.
+//!
+//! Who waits looks who is ahead, at one revision, and watches one of those from that revision on: no
+//! change is missed between the two, and not everybody is woken by every change.
+
+use std::fmt;
+use std::time::Duration;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::session::Session;
+use super::session::passes;
+use crate::api::Compare;
+use crate::api::CompareOp;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Fence;
+use crate::api::KeyRange;
+use crate::api::KeyValue;
+use crate::api::LeaseTarget;
+use crate::api::Outcome;
+use crate::api::PutRequest;
+use crate::api::RangeRequest;
+use crate::api::SortOrder;
+use crate::api::SortTarget;
+use crate::api::TxnOp;
+use crate::api::TxnOpResponse;
+use crate::api::TxnRequest;
+use crate::client::Client;
+use crate::client::LostCause;
+use crate::client::TxnOptions;
+use crate::client::WatchEvent;
+use crate::client::WatchOptions;
+
+/// Something held: a lock, a share of one, a permit. Dropping it lets go, by a task of its own; so
+/// does the cluster, when the session is lost.
+pub struct Guard {
+    entry: Entry,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &self.entry.key)
+            .field("fencing_token", &self.entry.revision)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    pub(super) fn new(entry: Entry) -> Self {
+        Self { entry }
+    }
+
+    /// The key that stands for it in the store. It is there for as long as this is held.
+    pub fn key(&self) -> &Bytes {
+        &self.entry.key
+    }
+
+    /// The revision that created the key: larger than that of whoever held it before. Give both to
+    /// [`PutOptions::with_fence`](crate::client::PutOptions::with_fence), and the number to whatever
+    /// else is protected.
+    pub fn fencing_token(&self) -> i64 {
+        self.entry.revision
+    }
+
+    /// Key and token together.
+    pub fn fence(&self) -> Fence {
+        Fence::new(self.entry.key.clone(), self.entry.revision)
+    }
+
+    /// What holds in the store for as long as this is held: for transactions of one's own.
+    pub fn is_owner(&self) -> Compare {
+        self.fence().compare()
+    }
+
+    /// The session that it hangs on.
+    pub fn session(&self) -> &Session {
+        &self.entry.session
+    }
+
+    /// Whether it may be counted on now: its session lives, by this machine's clocks. A fresh look;
+    /// ask right before what depends on it, and let the store have the last word
+    /// ([`Guard::fencing_token`]).
+    pub fn is_held(&self) -> bool {
+        self.entry.session.is_alive()
+    }
+
+    /// How long it may be counted on from now; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.entry.session.remaining()
+    }
+
+    /// As [`Session::deadline`].
+    pub fn deadline(&self) -> Instant {
+        self.entry.session.deadline()
+    }
+
+    /// Waits until it may not be counted on any more, because its session is lost, and says why.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn lost(&self) -> LostCause {
+        self.entry.session.lost().await
+    }
+
+    /// Lets go, and waits until the cluster has done so. Tries for as long as the session lives.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseExpired`] if the session is lost; the cluster lets go by itself then.
+    ///
+    /// # Cancel safety
+    /// Safe: it is let go all the same.
+    pub async fn release(self) -> Result<(), Error> {
+        self.entry.remove().await
+    }
+}
+
+/// Where a queue's entries are: below a name and a slash.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    prefix: Bytes,
+}
+
+impl Place {
+    pub(super) fn below(name: &[u8]) -> Self {
+        let mut prefix = name.to_vec();
+        prefix.push(b'/');
+        Self {
+            prefix: prefix.into(),
+        }
+    }
+
+    pub(super) fn key(&self, entry: &str) -> Bytes {
+        let mut key = self.prefix.to_vec();
+        key.extend_from_slice(entry.as_bytes());
+        key.into()
+    }
+
+    pub(super) fn prefix(&self) -> &Bytes {
+        &self.prefix
+    }
+
+    /// The part of a key below this place; `None` of a key that is further down, and so another's.
+    pub(super) fn entry_of<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+        let entry = key.strip_prefix(&*self.prefix)?;
+        (!entry.contains(&b'/')).then_some(entry)
+    }
+
+    /// Whether somebody's place in a queue is meant: it has the name of a lease, and perhaps a number
+    /// behind it. Whatever else lies here is none of ours.
+    pub(super) fn has(&self, kv: &KeyValue) -> bool {
+        let is_hex = |text: &[u8]| {
+            let digits = text.iter().all(|byte| byte.is_ascii_hexdigit());
+            digits && !text.is_empty()
+        };
+        self.entry_of(&kv.key).is_some_and(|entry| {
+            let (lease, rest) = entry.split_at(entry.len().min(LEASE_DIGITS));
+            let is_lease = lease.len() == LEASE_DIGITS && is_hex(lease);
+            is_lease && (rest.is_empty() || rest.strip_prefix(b"-").is_some_and(is_hex))
+        })
+    }
+
+    /// Its entries, of those that were created up to `until`, in the given order of creation, at most
+    /// `limit` of them.
+    pub(super) fn range(&self, order: SortOrder, until: i64, limit: u64) -> RangeRequest {
+        RangeRequest {
+            key: self.prefix.clone(),
+            range: KeyRange::Prefix,
+            sort_target: SortTarget::CreateRevision,
+            sort_order: order,
+            max_create_revision: until,
+            limit,
+            ..RangeRequest::default()
+        }
+    }
+
+    /// Waits until something is deleted here after `revision`.
+    pub(super) async fn deleted(&self, client: &Client, revision: i64) -> Result<(), Error> {
+        let options = WatchOptions::new().with_prefix().with_no_put();
+        changed(client, &self.prefix, options, revision).await
+    }
+}
+
+/// The entries at `places` that `range` asks for, with the revision that they were read at, and what
+/// `beside` holds.
+pub(super) async fn look<const N: usize>(
+    client: &Client,
+    places: &[Place; N],
+    (order, until, limit): (SortOrder, i64, u64),
+    beside: &[Bytes],
+) -> Result<Looked<N>, Error> {
+    let mut limit = limit;
+    loop {
+        let ranges = places
+            .iter()
+            .map(|place| TxnOp::Range(place.range(order, until, limit)));
+        let gets = beside.iter().map(|key| TxnOp::get(key.clone()));
+        let txn = TxnRequest::new().and_then(ranges.chain(gets));
+        // Whatever the client's reads are by default: an old state would let two hold.
+        let options = TxnOptions::new().with_consistency(Consistency::Linearizable);
+        let found = client.txn(txn, Some(options)).await?;
+        let mut answers = found.responses.into_iter().map(|response| match response {
+            TxnOpResponse::Range(range) => range.kvs,
+            _ => Vec::new(),
+        });
+        let mut has_others = false;
+        let entries = places.each_ref().map(|place| {
+            let mut kvs = answers.next().unwrap_or_default();
+            let all = kvs.len();
+            kvs.retain(|kv| place.has(kv));
+            has_others |= kvs.len() < all;
+            kvs
+        });
+        // Names further down took places of what was asked for: then all must be looked at.
+        if has_others && limit > 0 {
+            limit = 0;
+            continue;
+        }
+        return Ok(Looked {
+            revision: found.header.revision,
+            entries,
+            beside: answers.map(|kvs| kvs.into_iter().next()).collect(),
+        });
+    }
+}
+
+/// What was there, at one revision.
+pub(super) struct Looked<const N: usize> {
+    pub(super) revision: i64,
+    pub(super) entries: [Vec<KeyValue>; N],
+    pub(super) beside: Vec<Option<KeyValue>>,
+}
+
+/// Waits for any event of a watch after `revision`. That history was given up counts as one: who
+/// waited looks again.
+pub(super) async fn changed(
+    client: &Client,
+    key: &[u8],
+    options: WatchOptions,
+    revision: i64,
+) -> Result<(), Error> {
+    let options = options.with_start_revision(revision + 1);
+    let again = |error: Error| match error.kind {
+        ErrorKind::Compacted { .. } => Ok(()),
+        _ => Err(error),
+    };
+    let mut watcher = match client.watch(key, Some(options)).await {
+        Ok(watcher) => watcher,
+        Err(error) => return again(error),
+    };
+    while let Some(event) = watcher.next().await {
+        match event {
+            Ok(WatchEvent::Events { .. }) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return again(error),
+        }
+    }
+    Ok(())
+}
+
+/// How a lease is named in the key of an entry.
+const LEASE_DIGITS: usize = 16;
+
+/// An entry of a session in a queue, from before it is made.
+pub(super) struct Entry {
+    session: Session,
+    key: Bytes,
+    /// What created it; 0 until that is known.
+    revision: i64,
+    /// It may be in the store.
+    may_exist: bool,
+}
+
+/// How somebody takes his place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Tries as often as it takes, for as long as the session lives.
+    Insists,
+    /// As one request.
+    Tries,
+}
+
+impl Entry {
+    /// Takes a place at the end of the queue.
+    pub(super) async fn put(
+        session: &Session,
+        place: &Place,
+        value: Bytes,
+        patience: Patience,
+    ) -> Result<Self, Error> {
+        let key = place.key(&session.next_entry());
+        // From here on it is removed if this is dropped, whatever became of the request.
+        let mut entry = Self {
+            session: session.clone(),
+            key: key.clone(),
+            revision: 0,
+            may_exist: true,
+        };
+        let put = PutRequest {
+            key: key.clone(),
+            value,
+            lease: LeaseTarget::Lease(session.lease()),
+            ..PutRequest::default()
+        };
+        let txn = TxnRequest::new()
+            .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
+            .and_then([TxnOp::Put(put)])
+            .or_else([TxnOp::get(key)]);
+        let client = session.client();
+        let placed = match patience {
+            Patience::Insists => session.insist(|| client.txn(txn.clone(), None)).await,
+            Patience::Tries => {
+                session.check()?;
+                client.txn(txn, None).await
+            }
+        };
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(error) => {
+                let is_over = matches!(
+                    error.kind,
+                    ErrorKind::LeaseNotFound | ErrorKind::LeaseExpired
+                );
+                entry.may_exist = !(is_over && error.outcome == Outcome::NotApplied);
+                return Err(error);
+            }
+        };
+        entry.revision = match (placed.succeeded, placed.responses.first()) {
+            (true, _) => placed.header.revision,
+            // An attempt before this one succeeded: nobody else has this key.
+            (false, Some(TxnOpResponse::Range(range))) => {
+                range.kvs.first().map_or(0, |kv| kv.create_revision)
+            }
+            (false, _) => 0,
+        };
+        match entry.revision {
+            0 => Err(entry.was_removed()),
+            _ => Ok(entry),
+        }
+    }
+
+    pub(super) fn key(&self) -> &Bytes {
+        &self.key
+    }
+
+    pub(super) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// The newest `limit` entries at `places` that are ahead of this one, if this one is there still
+    /// and its session alive.
+    pub(super) async fn ahead<const N: usize>(
+        &self,
+        places: &[Place; N],
+        limit: u64,
+        patience: Patience,
+    ) -> Result<Looked<N>, Error> {
+        let client = self.session.client();
+        let which = (SortOrder::Descend, self.revision - 1, limit);
+        let beside = [self.key.clone()];
+        let looked = match patience {
+            Patience::Insists => {
+                let look = || look(client, places, which, &beside);
+                self.session.insist(look).await?
+            }
+            Patience::Tries => look(client, places, which, &beside).await?,
+        };
+        let own = looked.beside.first().cloned().flatten();
+        if own.is_none_or(|own| own.create_revision != self.revision) {
+            self.session.check()?;
+            return Err(self.was_removed());
+        }
+        // The clocks are read after the store: whoever is told that he is the first was so while he
+        // could count on it.
+        self.session.check()?;
+        Ok(looked)
+    }
+
+    /// Waits until `key` is deleted after `revision`.
+    pub(super) async fn until_gone(&self, key: &[u8], revision: i64) -> Result<(), Error> {
+        let options = WatchOptions::new().with_no_put();
+        let client = self.session.client();
+        let gone = changed(client, key, options, revision);
+        self.session.until(gone).await
+    }
+
+    /// Gives the place back.
+    pub(super) async fn remove(mut self) -> Result<(), Error> {
+        let client = self.session.client();
+        let key = &self.key;
+        self.session.insist(|| client.delete(key, None)).await?;
+        self.may_exist = false;
+        Ok(())
+    }
+
+    pub(super) fn was_removed(&self) -> Error {
+        Error {
+            detail: format!(
+                "somebody else deleted {}, which stood for what was to be held: acquire it anew",
+                String::from_utf8_lossy(&self.key)
+            ),
+            ..Error::fenced(0)
+        }
+    }
+}
+
+impl Drop for Entry {
+    /// What is left behind would make others wait until the lease ends.
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Handle::try_current();
+        let (true, true, Ok(runtime)) = (self.may_exist, self.session.is_alive(), runtime) else {
+            return;
+        };
+        let client = self.session.client().clone();
+        let session = self.session.downgrade();
+        let key = self.key.clone();
+        runtime.spawn(async move {
+            while let Err(error) = client.delete(&key, None).await {
+                if !passes(&error) || !session.pause().await {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_session_put_there_is_an_entry_of_a_queue() {
+        let place = Place::below(b"jobs");
+        let has = |key: &str| {
+            place.has(&KeyValue {
+                key: Bytes::copy_from_slice(key.as_bytes()),
+                ..KeyValue::default()
+            })
+        };
+        for entry in ["jobs/000000000000001f", "jobs/000000000000001f-2a"] {
+            assert!(has(entry), "{entry}");
+        }
+        for other in [
+            "jobs/",
+            "jobs/progress",
+            "jobs/nightly/000000000000001f",
+            "jobs/000000000000001",
+            "jobs/000000000000001f0",
+            "jobs/000000000000001f-",
+            "jobs/000000000000001f-x",
+            "job/000000000000001f",
+        ] {
+            assert!(!has(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Locks: one holder at a time, in the order of asking.
+
+use bytes::Bytes;
+
+use super::entry::Entry;
+use super::entry::Guard;
+use super::entry::Patience;
+use super::entry::Place;
+use super::session::Session;
+use crate::api::Error;
+
+/// A lock. Who asks first gets it first; each of those who wait watches the one before it.
+///
+/// What it is worth, and how to use it, stands in the [module's documentation](super). It is not
+/// reentrant: a session that asks twice waits for itself.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    session: Session,
+    place: Place,
+}
+
+impl Lock {
+    /// The lock `name`, to be held with `session`. Asks nobody.
+    pub fn new(session: &Session, name: impl AsRef<[u8]>) -> Self {
+        Self {
+            session: session.clone(),
+            place: Place::below(name.as_ref()),
+        }
+    }
+
+    /// Waits until this is the holder.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseExpired`](crate::api::ErrorKind::LeaseExpired) if the session is lost;
+    /// [`ErrorKind::Fenced`](crate::api::ErrorKind::Fenced) if somebody deleted the place in the
+    /// queue; what [`Client::txn`](crate::client::Client::txn) is refused with. While nobody leads it
+    /// goes on trying.
+    ///
+    /// # Cancel safety
+    /// Safe: the place in the queue is given back.
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        let insists = Patience::Insists;
+        let entry = Entry::put(&self.session, &self.place, Bytes::new(), insists).await?;
+        self.place.first(entry).await
+    }
+
+    /// Becomes the holder if nobody is; `None` if somebody is or waits to be.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`]; also what keeps a single request from succeeding.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is held.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        let tries = Patience::Tries;
+        let entry = Entry::put(&self.session, &self.place, Bytes::new(), tries).await?;
+        let places = [self.place.clone()];
+        let looked = entry.ahead(&places, 1, tries).await?;
+        if looked.entries[0].is_empty() {
+            return Ok(Some(Guard::new(entry)));
+        }
+        entry.remove().await?;
+        Ok(None)
+    }
+}
+
+impl Place {
+    /// Waits until nobody is ahead of `entry`.
+    pub(super) async fn first(&self, entry: Entry) -> Result<Guard, Error> {
+        let places = [self.clone()];
+        loop {
+            let looked = entry.ahead(&places, 1, Patience::Insists).await?;
+            let [ahead] = &looked.entries;
+            match ahead.first() {
+                None => return Ok(Guard::new(entry)),
+                Some(ahead) => entry.until_gone(&ahead.key, looked.revision).await?,
+            }
+        }
+    }
+}

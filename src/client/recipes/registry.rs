@@ -1,0 +1,331 @@
+//! Registries: who is there, for as long as it lives.
+
+use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::entry::Place;
+use super::session::Session;
+use super::session::passes;
+use crate::api::Compare;
+use crate::api::CompareOp;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::EventKind;
+use crate::api::KeyValue;
+use crate::api::TxnOp;
+use crate::api::TxnRequest;
+use crate::client::Client;
+use crate::client::GetOptions;
+use crate::client::PutOptions;
+use crate::client::WatchEvent;
+use crate::client::WatchOptions;
+use crate::client::Watcher;
+
+/// A list of instances of something, each of which is on it from when it registers until it leaves or
+/// its session is lost.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    client: Client,
+    place: Place,
+}
+
+/// An instance on the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// What it is called.
+    pub id: Bytes,
+    /// What it says of itself, such as its address.
+    pub value: Bytes,
+    /// The lease that it is on the list by.
+    pub lease: i64,
+}
+
+/// What happens to the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegistryEvent {
+    /// An instance is on the list, or says something else of itself.
+    Is(Instance),
+    /// An instance is not on the list any more.
+    Gone {
+        /// What it was called.
+        id: Bytes,
+    },
+    /// All that was on the list when the watch began has been told.
+    Complete,
+}
+
+impl Registry {
+    /// The registry `name`. Asks nobody.
+    pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
+        Self {
+            client: client.clone(),
+            place: Place::below(name.as_ref()),
+        }
+    }
+
+    /// Puts an instance on the list. One that is there by another session is replaced: so a server
+    /// that was started anew need not wait until its former self has expired. In one session an id
+    /// has one place: whichever of its registrations is dropped takes it off the list.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; [`ErrorKind::LeaseExpired`] if the session is lost;
+    /// [`ErrorKind::InvalidArgument`] if the id is empty or has a slash.
+    ///
+    /// # Cancel safety
+    /// The instance may be on the list until the session is lost.
+    pub async fn register(
+        &self,
+        session: &Session,
+        id: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+    ) -> Result<Registration, Error> {
+        let id = id.as_ref();
+        if id.is_empty() || id.contains(&b'/') {
+            return Err(Error::not_applied(
+                ErrorKind::InvalidArgument,
+                "the id of an instance is not empty and has no slash",
+            ));
+        }
+        session.check()?;
+        let registration = Registration {
+            session: session.clone(),
+            key: [self.place.prefix(), id].concat().into(),
+            is_listed: true,
+        };
+        registration.update(value).await?;
+        Ok(registration)
+    }
+
+    /// Who is on the list, in the order of their ids.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn list(&self) -> Result<Vec<Instance>, Error> {
+        let options = GetOptions::new().with_prefix();
+        let mut found = self.client.get_stream(self.place.prefix(), Some(options))?;
+        let mut instances = Vec::new();
+        while let Some(kv) = found.next().await {
+            instances.extend(self.instance(&kv?));
+        }
+        Ok(instances)
+    }
+
+    /// Tells who is on the list, and then every change.
+    ///
+    /// # Errors
+    /// As [`Client::watch`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn watch(&self) -> Result<RegistryWatcher, Error> {
+        Ok(RegistryWatcher {
+            registry: self.clone(),
+            watcher: self.begin_watch().await?,
+            listed: BTreeSet::new(),
+            stale: None,
+            is_complete: false,
+            waiting: VecDeque::new(),
+        })
+    }
+
+    async fn begin_watch(&self) -> Result<Watcher, Error> {
+        let options = WatchOptions::new().with_prefix().with_initial_state();
+        self.client.watch(self.place.prefix(), Some(options)).await
+    }
+
+    fn instance(&self, kv: &KeyValue) -> Option<Instance> {
+        let id = self.place.entry_of(&kv.key)?;
+        Some(Instance {
+            id: Bytes::copy_from_slice(id),
+            value: kv.value.clone(),
+            lease: kv.lease,
+        })
+    }
+}
+
+/// A place on the list. Dropping it leaves the list; so does losing the session.
+pub struct Registration {
+    session: Session,
+    key: Bytes,
+    is_listed: bool,
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Registration {
+    /// The key that stands for it in the store.
+    pub fn key(&self) -> &Bytes {
+        &self.key
+    }
+
+    /// The session that it hangs on.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Says something else of the instance.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; [`ErrorKind::LeaseNotFound`] if the session is lost.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn update(&self, value: impl Into<Bytes>) -> Result<(), Error> {
+        let options = PutOptions::new().with_lease(self.session.lease());
+        let client = self.session.client();
+        client
+            .put(&self.key, value, Some(options))
+            .await
+            .map(|_| ())
+    }
+
+    /// Leaves the list, and waits until the cluster knows. Somebody else who registered with the same
+    /// id meanwhile stays.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseExpired`] if the session is lost; the instance leaves by itself then.
+    ///
+    /// # Cancel safety
+    /// Safe: it leaves all the same.
+    pub async fn leave(mut self) -> Result<(), Error> {
+        let (client, txn) = (self.session.client(), self.removal());
+        let left = self.session.insist(|| client.txn(txn.clone(), None));
+        left.await?;
+        self.is_listed = false;
+        Ok(())
+    }
+
+    fn removal(&self) -> TxnRequest {
+        let (key, lease) = (self.key.clone(), self.session.id());
+        TxnRequest::new()
+            .when([Compare::lease(key.clone(), CompareOp::Equal, lease)])
+            .and_then([TxnOp::delete(key)])
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Handle::try_current();
+        let (true, true, Ok(runtime)) = (self.is_listed, self.session.is_alive(), runtime) else {
+            return;
+        };
+        let (client, txn) = (self.session.client().clone(), self.removal());
+        let session = self.session.downgrade();
+        runtime.spawn(async move {
+            while let Err(error) = client.txn(txn.clone(), None).await {
+                if !passes(&error) || !session.pause().await {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Tells what happens to a list; see [`Registry::watch`].
+#[derive(Debug)]
+pub struct RegistryWatcher {
+    registry: Registry,
+    watcher: Watcher,
+    /// Who was told to be on the list.
+    listed: BTreeSet<Bytes>,
+    /// While the list is told anew: who was on it before and has not been seen again.
+    stale: Option<BTreeSet<Bytes>>,
+    is_complete: bool,
+    waiting: VecDeque<RegistryEvent>,
+}
+
+impl RegistryWatcher {
+    /// What comes next.
+    ///
+    /// # Errors
+    /// The client was closed. Everything else it survives, without leaving a change out; only what
+    /// changed back meanwhile.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is lost.
+    pub async fn next(&mut self) -> Result<RegistryEvent, Error> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Ok(event);
+            }
+            match self.watcher.next().await {
+                Some(Ok(event)) => self.take(event),
+                // History that was not told yet is gone: compare with what is.
+                Some(Err(error)) if matches!(error.kind, ErrorKind::Compacted { .. }) => {
+                    self.watcher = self.registry.begin_watch().await?;
+                    self.stale = Some(self.listed.clone());
+                }
+                Some(Err(error)) => return Err(error),
+                None => {
+                    return Err(Error::not_applied(
+                        ErrorKind::ConnectionLost,
+                        "the watch of the registry is over",
+                    ));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: WatchEvent) {
+        match event {
+            WatchEvent::State { kvs } => kvs.iter().for_each(|kv| self.is(kv)),
+            WatchEvent::Synced { .. } => {
+                let stale = self.stale.take().unwrap_or_default();
+                stale.into_iter().for_each(|id| self.is_gone(id));
+                if !std::mem::replace(&mut self.is_complete, true) {
+                    self.waiting.push_back(RegistryEvent::Complete);
+                }
+            }
+            WatchEvent::Restarted { .. } => {
+                // What was told of the list so far may not be true any more.
+                let told = self.listed.clone();
+                self.stale.get_or_insert_default().extend(told);
+            }
+            WatchEvent::Events { events, .. } => {
+                for event in events {
+                    match event.kind {
+                        EventKind::Put => self.is(&event.kv),
+                        EventKind::Delete => {
+                            if let Some(instance) = self.registry.instance(&event.kv) {
+                                self.is_gone(instance.id);
+                            }
+                        }
+                    }
+                }
+            }
+            WatchEvent::Created { .. }
+            | WatchEvent::Progress { .. }
+            | WatchEvent::Resumed { .. } => {}
+        }
+    }
+
+    fn is(&mut self, kv: &KeyValue) {
+        let Some(instance) = self.registry.instance(kv) else {
+            return;
+        };
+        if let Some(stale) = &mut self.stale {
+            stale.remove(&instance.id);
+        }
+        self.listed.insert(instance.id.clone());
+        self.waiting.push_back(RegistryEvent::Is(instance));
+    }
+
+    fn is_gone(&mut self, id: Bytes) {
+        if self.listed.remove(&id) {
+            self.waiting.push_back(RegistryEvent::Gone { id });
+        }
+    }
+}

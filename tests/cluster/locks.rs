@@ -1,0 +1,246 @@
+//! `leasehold lock` and `elect`, as processes that are killed, suspended and cut off.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::process::Child;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use leasehold::client::GetOptions;
+use leasehold::client::PutOptions;
+use leasehold::client::recipes::Lock;
+
+use crate::harness::Cluster;
+use crate::harness::PATIENCE;
+use crate::harness::binary;
+use crate::harness::eventually;
+
+/// A process whose lines are read as they come. It goes with its test.
+pub(crate) struct Running {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("the process starts");
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (read, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if read.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The command line under test, against `cluster`.
+    fn leasehold(cluster: &Cluster, arguments: &[&str]) -> Self {
+        Self::start(with_cluster(
+            Command::new(binary()).args(arguments),
+            cluster,
+        ))
+    }
+
+    /// The next line.
+    pub(crate) fn line(&self) -> String {
+        let line = self.lines.recv_timeout(PATIENCE);
+        line.expect("a line within a minute")
+    }
+
+    /// Skips lines until one has this in it.
+    pub(crate) fn says(&self, text: &str) -> String {
+        loop {
+            let line = self.line();
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        send(signal, &self.child.id().to_string());
+    }
+
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        eventually("the end of a process", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nobody waits for a process that is suspended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Names the cluster to a process as people do, by its environment.
+pub(crate) fn with_cluster<'a>(command: &'a mut Command, cluster: &Cluster) -> &'a mut Command {
+    command
+        .env("LEASEHOLD_ENDPOINTS", cluster.endpoints().join(","))
+        .env("LEASEHOLD_CACERT", cluster.pki.file("client-ca.pem"))
+        .env("LEASEHOLD_CERT", cluster.pki.file("tester.pem"))
+        .env("LEASEHOLD_KEY", cluster.pki.file("tester.key"))
+}
+
+fn send(signal: &str, whom: &str) {
+    let sent = Command::new("kill").args([signal, "--", whom]).status();
+    assert!(sent.unwrap().success(), "kill {signal} {whom}");
+}
+
+fn is_there(pid: &str) -> bool {
+    // A process that nobody has waited for yet has no memory any more.
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    state.is_ok_and(|state| !state.contains(") Z "))
+}
+
+/// X13: a lock that its holder does not let go of is let go of by the cluster.
+#[test]
+fn x13_a_lock_is_handed_on_when_its_holder_ends_and_when_it_is_killed() {
+    let cluster = Cluster::start(3);
+    let lock = || Running::leasehold(&cluster, &["lock", "l", "--ttl", "3s"]);
+    let held = |running: &Running| -> i64 {
+        assert!(running.line().starts_with("l/"));
+        running.line().parse().unwrap()
+    };
+    let mut first = lock();
+    let token = held(&first);
+    let mut second = lock();
+    first.signal("-TERM");
+    assert_eq!(first.end().code(), Some(0));
+    let next = held(&second);
+    assert!(next > token);
+    let third = lock();
+    second.signal("-KILL");
+    second.end();
+    assert!(held(&third) > next);
+}
+
+#[test]
+fn a_command_runs_while_the_lock_is_held_and_its_code_is_passed_on() {
+    let cluster = Cluster::start(1);
+    let run = |script: &str| cluster.cli(&["lock", "l", "--", "sh", "-c", script]);
+    let script = "echo $LEASEHOLD_LOCK_KEY=$LEASEHOLD_FENCING_TOKEN $LEASEHOLD_LEASE; exit 7";
+    let (code, out, err) = run(script);
+    assert_eq!(code, 7, "{err}");
+    let (fence, lease) = out.trim().split_once(' ').unwrap();
+    assert!(fence.starts_with(&format!("l/{lease}=")), "{out}");
+    let (code, _, _) = cluster.cli(&["get", "--prefix", "l/"]);
+    assert_eq!(code, 0);
+    assert_eq!(run("kill -KILL $$").0, 128 + 9, "as shells say it");
+    assert_eq!(run("true").0, 0, "nobody holds it any more");
+
+    let (code, _, err) = cluster.cli(&["put", "k", "v", "--fence", fence]);
+    assert_eq!(code, 6, "{err}");
+    assert!(err.contains("LH-FENCED"), "{err}");
+    assert_eq!(cluster.cli(&["get", "k"]).0, 5, "nothing was written");
+    assert_eq!(cluster.cli(&["del", "k", "--fence", fence]).0, 6);
+    let (code, _, err) = cluster.cli(&["lock", "l", "--", "/nowhere/at/all"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("cannot be run"), "{err}");
+    assert_eq!(cluster.cli(&["lock"]).0, 2);
+    assert_eq!(cluster.cli(&["lock", "l", "--ttl", "0"]).0, 2);
+}
+
+/// T13: a holder that was suspended for longer than its lease lasts wakes, and writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t13_what_a_suspended_holder_writes_when_it_wakes_is_refused() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let script = format!(
+        "echo $$; while {} put protected suspended \
+         --fence \"$LEASEHOLD_LOCK_KEY=$LEASEHOLD_FENCING_TOKEN\"; do sleep 0.05; done; \
+         echo refused $?",
+        binary()
+    );
+    let arguments = ["lock", "l", "--ttl", "2s", "--", "sh", "-c", &script];
+    let job = Running::leasehold(&cluster, &arguments);
+    let pid = job.line();
+    assert_eq!(job.line(), "OK");
+    // Whoever looks after the command is suspended as well, as if the whole machine were.
+    job.signal("-STOP");
+    send("-STOP", &format!("-{pid}"));
+    let session = client.lease().session(Duration::from_secs(30), None).await;
+    let session = session.unwrap();
+    let lock = Lock::new(&session, "l");
+    let held = tokio::time::timeout(PATIENCE, lock.acquire())
+        .await
+        .expect("it is let go of")
+        .unwrap();
+    let mine = PutOptions::new().with_fence(held.key().clone(), held.fencing_token());
+    client.put("protected", "next", Some(mine)).await.unwrap();
+
+    send("-CONT", &format!("-{pid}"));
+    job.says("refused");
+    let found = client.get("protected", None).await.unwrap();
+    assert_eq!(
+        found.value().unwrap(),
+        "next",
+        "the late write changed nothing"
+    );
+    job.signal("-CONT");
+}
+
+#[test]
+fn a_command_is_stopped_before_the_lock_can_be_lost() {
+    let mut cluster = Cluster::start(1);
+    // The one ends when it is asked to, the other does not, and has others beside it.
+    let polite = "trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.1; done";
+    let deaf = "trap '' TERM; sleep 1000 & echo $$; echo $!; while :; do sleep 0.1; done";
+    let start = |name, script| {
+        Running::leasehold(
+            &cluster,
+            &["lock", name, "--ttl", "3s", "--", "sh", "-c", script],
+        )
+    };
+    let (mut polite, mut deaf) = (start("polite", polite), start("deaf", deaf));
+    let pids = [polite.line(), deaf.line(), deaf.line()];
+    assert!(pids.iter().all(|pid| is_there(pid)));
+    cluster.nodes[0].kill();
+    assert_eq!(polite.end().code(), Some(6));
+    polite.says("asked");
+    assert_eq!(deaf.end().code(), Some(6));
+    for pid in &pids {
+        eventually("what the command had started to be gone", || {
+            (!is_there(pid)).then_some(())
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_line_stands_in_elections_and_listens_to_them() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let listens = Running::leasehold(&cluster, &["elect", "--listen", "e"]);
+    let mut ann = Running::leasehold(&cluster, &["elect", "e", "ann", "--ttl", "3s"]);
+    let key = ann.line();
+    assert!(key.starts_with("e/"), "{key}");
+    assert_eq!(ann.line(), "ann");
+    assert_eq!([listens.line(), listens.line()], [key, "ann".to_owned()]);
+    let mut bob = Running::leasehold(&cluster, &["elect", "e", "bob"]);
+    ann.signal("-INT");
+    assert_eq!(ann.end().code(), Some(0));
+    let key = bob.line();
+    assert_eq!(bob.line(), "bob");
+    assert_eq!(
+        [listens.line(), listens.line()],
+        [key.clone(), "bob".to_owned()]
+    );
+    // Somebody ends its lease: it learns that it does not lead any more.
+    let options = GetOptions::new().with_keys_only();
+    let kv = client.get(&key, Some(options)).await.unwrap();
+    client.lease().revoke(kv.kv().unwrap().lease).await.unwrap();
+    assert_eq!(bob.end().code(), Some(6));
+    assert_eq!(cluster.cli(&["elect", "e"]).0, 2);
+}

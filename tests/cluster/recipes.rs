@@ -1,0 +1,557 @@
+//! Locks, elections and their kin over real servers: what dies lets go, what is late is refused.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use leasehold::api::Error;
+use leasehold::api::ErrorKind;
+use leasehold::api::Outcome;
+use leasehold::api::TxnOp;
+use leasehold::api::TxnRequest;
+use leasehold::client::Client;
+use leasehold::client::DeleteOptions;
+use leasehold::client::GetOptions;
+use leasehold::client::LostCause;
+use leasehold::client::PutOptions;
+use leasehold::client::TxnOptions;
+use leasehold::client::WatchEvent;
+use leasehold::client::WatchOptions;
+use leasehold::client::recipes::Barrier;
+use leasehold::client::recipes::DoubleBarrier;
+use leasehold::client::recipes::Election;
+use leasehold::client::recipes::Guard;
+use leasehold::client::recipes::Lock;
+use leasehold::client::recipes::Queue;
+use leasehold::client::recipes::Registry;
+use leasehold::client::recipes::RegistryEvent;
+use leasehold::client::recipes::RwLock;
+use leasehold::client::recipes::Semaphore;
+use leasehold::client::recipes::Session;
+
+use crate::harness::Cluster;
+use crate::harness::PATIENCE;
+
+/// Longer than any test takes between two of its steps.
+const LONG: Duration = Duration::from_secs(30);
+/// What survives a change of leadership, and ends soon.
+const SHORT: Duration = Duration::from_secs(3);
+
+async fn session(client: &Client) -> Session {
+    client.lease().session(LONG, None).await.unwrap()
+}
+
+/// What comes within a minute.
+async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(PATIENCE, coming).await;
+    waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for: {what}"))
+}
+
+/// How many keys there are below a name.
+async fn keys_below(client: &Client, name: &str) -> u64 {
+    let options = GetOptions::new().with_prefix().with_count_only();
+    client.get(name, Some(options)).await.unwrap().count
+}
+
+async fn until_keys_below(client: &Client, name: &str, count: u64) {
+    let counted = async {
+        while keys_below(client, name).await != count {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(&format!("{count} keys below {name}"), counted).await;
+}
+
+fn behind(guard: &Guard) -> PutOptions {
+    PutOptions::new().with_fence(guard.key().clone(), guard.fencing_token())
+}
+
+/// Asserts that the store refused, and did nothing.
+fn assert_fenced<T: std::fmt::Debug>(result: Result<T, Error>) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Fenced { current: 0 });
+    assert_eq!(error.outcome, Outcome::NotApplied);
+}
+
+/// T13, X13: a write of a former holder changes nothing, whichever kind of write it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t13_the_store_refuses_every_write_of_a_former_holder() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let session = session(&client).await;
+    let lock = Lock::new(&session, "lock");
+    let first = lock.acquire().await.unwrap();
+    client.put("k", "1", Some(behind(&first))).await.unwrap();
+    let (key, token) = (first.key().clone(), first.fencing_token());
+    first.release().await.unwrap();
+    let second = lock.acquire().await.unwrap();
+    assert!(second.fencing_token() > token);
+
+    let before = client.get("k", None).await.unwrap();
+    let put = PutOptions::new().with_fence(key.clone(), token);
+    assert_fenced(client.put("k", "late", Some(put)).await);
+    let delete = DeleteOptions::new().with_fence(key.clone(), token);
+    assert_fenced(client.delete("k", Some(delete)).await);
+    let write = TxnRequest::new().and_then([TxnOp::put("k", "late"), TxnOp::delete("x")]);
+    let options = TxnOptions::new().with_fence(key.clone(), token);
+    assert_fenced(client.txn(write.clone(), Some(options)).await);
+    let read = TxnRequest::new().and_then([TxnOp::get("k")]);
+    let options = TxnOptions::new().with_fence(key.clone(), token);
+    assert_fenced(client.txn(read, Some(options)).await);
+    // The token of one with the key of another is worth nothing either.
+    let mixed = PutOptions::new().with_fence(second.key().clone(), token);
+    let error = client.put("k", "late", Some(mixed)).await.unwrap_err();
+    let current = second.fencing_token();
+    assert_eq!(error.kind, ErrorKind::Fenced { current });
+    for token in [0, -1] {
+        let none = PutOptions::new().with_fence(key.clone(), token);
+        let error = client.put("k", "late", Some(none)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+    }
+    let after = client.get("k", None).await.unwrap();
+    assert_eq!(after.kvs, before.kvs);
+    assert_eq!(after.header.revision, before.header.revision);
+
+    // The holder's own are let through, and answered as they would be without a fence.
+    let put = behind(&second).with_prev_kv();
+    let answer = client.put("k", "2", Some(put)).await.unwrap();
+    assert_eq!(answer.prev_kv.unwrap().value, "1");
+    let options = TxnOptions::new().with_fence(second.key().clone(), current);
+    let answer = client.txn(write, Some(options)).await.unwrap();
+    assert!(answer.succeeded && answer.responses.len() == 2);
+    let delete = DeleteOptions::new().with_fence(second.key().clone(), current);
+    assert_eq!(client.delete("k", Some(delete)).await.unwrap().deleted, 1);
+}
+
+/// X13: many want a lock while leaders die; what they write behind it is in the order of their tokens,
+/// and no update is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x13_tokens_of_writes_only_grow_while_leaders_die() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let from = client.put("count", "0 0", None).await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut users = Vec::new();
+    for _ in 0..5 {
+        let (client, stop) = (cluster.client().await, Arc::clone(&stop));
+        users.push(tokio::spawn(async move {
+            let mut counted = (0_u64, 0_u64);
+            while !stop.load(Ordering::SeqCst) {
+                match count_once(&client).await {
+                    Ok(()) => counted.0 += 1,
+                    Err(error) if error.outcome == Outcome::Unknown => counted.1 += 1,
+                    Err(_) => {}
+                }
+            }
+            counted
+        }));
+    }
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let leader = cluster.wait_for_lease();
+        cluster.nodes[leader].kill();
+        cluster.wait_for_lease();
+        cluster.nodes[leader].start();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::SeqCst);
+    let (mut made, mut unknown) = (0, 0);
+    for user in users {
+        let counted = soon("the users of the lock", user).await.unwrap();
+        made += counted.0;
+        unknown += counted.1;
+    }
+
+    let end = client.get("count", None).await.unwrap().header.revision;
+    let options = WatchOptions::new().with_start_revision(from.header.revision);
+    let mut watcher = client.watch("count", Some(options)).await.unwrap();
+    let (mut last, mut writes) = ((0, 0), 0);
+    while watcher.revision() < end {
+        watcher.request_progress().await.ok();
+        let event = soon("the past of the count", watcher.next()).await;
+        let WatchEvent::Events { events, .. } = event.unwrap().unwrap() else {
+            continue;
+        };
+        let text = String::from_utf8(events[0].kv.value.to_vec()).unwrap();
+        let (token, count) = text.split_once(' ').unwrap();
+        let (token, count): (i64, u64) = (token.parse().unwrap(), count.parse().unwrap());
+        assert!(token >= last.0, "{token} writes after {}", last.0);
+        assert_eq!(count, writes, "an update is lost");
+        last = (token, count);
+        writes += 1;
+    }
+    eprintln!("{made} writes under the lock, {unknown} in doubt, over 2 kills");
+    assert!(made > 0);
+    assert!((made..=made + unknown).contains(&last.1), "{last:?}");
+}
+
+/// Takes the lock, reads, and writes one more.
+async fn count_once(client: &Client) -> Result<(), Error> {
+    let session = client.lease().session(SHORT, None).await?;
+    let guard = Lock::new(&session, "counter").acquire().await?;
+    let found = client.get("count", None).await?;
+    let text = String::from_utf8(found.value().unwrap().to_vec()).unwrap();
+    let count: u64 = text.split_once(' ').unwrap().1.parse().unwrap();
+    let next = format!("{} {}", guard.fencing_token(), count + 1);
+    let written = client.put("count", next, Some(behind(&guard))).await;
+    session.close().await.ok();
+    written.map(|_| ())
+}
+
+/// In the order of asking, and whoever gives up is no obstacle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_goes_to_those_who_wait_in_their_order_and_not_to_who_gave_up() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let held = Lock::new(&session(&client).await, "l")
+        .acquire()
+        .await
+        .unwrap();
+    let tried = Lock::new(held.session(), "l").try_acquire().await.unwrap();
+    assert!(tried.is_none(), "somebody holds it");
+    assert_eq!(keys_below(&client, "l/").await, 1, "trying leaves nothing");
+
+    let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let mut waiting = Vec::new();
+    for number in 0..4_u64 {
+        let (waits, told) = (client.clone(), told.clone());
+        waiting.push(tokio::spawn(async move {
+            let session = session(&waits).await;
+            let guard = Lock::new(&session, "l").acquire().await.unwrap();
+            told.send((number, guard.fencing_token())).unwrap();
+            guard.release().await.unwrap();
+        }));
+        until_keys_below(&client, "l/", number + 2).await;
+    }
+    // The second is dropped while it waits: it leaves no entry behind.
+    waiting.remove(1).abort();
+    until_keys_below(&client, "l/", 4).await;
+    held.release().await.unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(soon("the next holder", order.recv()).await.unwrap());
+    }
+    let numbers: Vec<u64> = seen.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [0, 2, 3]);
+    assert!(seen.is_sorted_by(|one, next| one.1 < next.1), "{seen:?}");
+    until_keys_below(&client, "l/", 0).await;
+    // What was dropped is free at once, and names further down are other locks.
+    let session = session(&client).await;
+    let below = Lock::new(&session, "l/below").acquire().await.unwrap();
+    let above = Lock::new(&session, "l").try_acquire().await.unwrap();
+    drop(above.expect("nobody holds it"));
+    until_keys_below(&client, "l/", 1).await;
+    drop(below);
+    until_keys_below(&client, "l/", 0).await;
+}
+
+/// X15: whoever holds something stops before the cluster lets go of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x15_a_session_is_over_for_its_holder_before_it_is_for_the_cluster() {
+    let mut cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let session = client.lease().session(SHORT, None).await.unwrap();
+    let guard = Lock::new(&session, "l").acquire().await.unwrap();
+    assert!(guard.is_held() && guard.remaining() <= SHORT);
+    let other = cluster.client().await;
+    let closed = other.lease().session(SHORT, None).await.unwrap();
+    let waits = Lock::new(&closed, "l");
+    let waits = tokio::spawn(async move { waits.acquire().await });
+    until_keys_below(&client, "l/", 2).await;
+    closed.close().await.unwrap();
+    assert!(!closed.is_alive());
+    assert_eq!(closed.lost().await, LostCause::Closed);
+    let error = soon("the end of the wait", waits)
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::LeaseExpired);
+    until_keys_below(&client, "l/", 1).await;
+
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    soon("the end to come near", session.nears_end(SHORT / 3)).await;
+    assert!(session.remaining() <= SHORT / 3);
+    let cause = soon("the loss", guard.lost()).await;
+    assert_eq!(cause, LostCause::Unreachable);
+    assert!(!guard.is_held() && session.remaining().is_zero());
+    let error = soon("the refusal", guard.release()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::LeaseExpired);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_share_a_lock_and_a_writer_has_it_alone() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let session = session(&client).await;
+    let lock = RwLock::new(&session, "rw");
+    let readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+    let writer = lock.clone();
+    let writer = tokio::spawn(async move { writer.write().await.unwrap() });
+    until_keys_below(&client, "rw/", 3).await;
+    // Whoever asks to read after the writer comes after it.
+    let late = lock.clone();
+    let late = tokio::spawn(async move { late.read().await.unwrap() });
+    until_keys_below(&client, "rw/", 4).await;
+    assert!(!writer.is_finished() && !late.is_finished());
+    let [one, two] = readers;
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    let writer = soon("the writer", writer).await.unwrap();
+    assert!(!late.is_finished(), "the writer is alone");
+    let token = writer.fencing_token();
+    writer.release().await.unwrap();
+    let late = soon("the reader behind it", late).await.unwrap();
+    assert!(late.fencing_token() > token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_hold_a_semaphore_than_it_has_permits() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut users = Vec::new();
+    for _ in 0..8 {
+        let (client, now, most) = (client.clone(), Arc::clone(&now), Arc::clone(&most));
+        users.push(tokio::spawn(async move {
+            let session = session(&client).await;
+            let semaphore = Semaphore::new(&session, "s", 3);
+            for _ in 0..4 {
+                let permit = semaphore.acquire().await.unwrap();
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                permit.release().await.unwrap();
+            }
+        }));
+    }
+    for user in users {
+        soon("the users of the semaphore", user).await.unwrap();
+    }
+    assert!((2..=3).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+
+    let session = session(&client).await;
+    let semaphore = Semaphore::new(&session, "s", 2);
+    let held = [
+        semaphore.acquire().await.unwrap(),
+        semaphore.try_acquire().await.unwrap().unwrap(),
+    ];
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let other = Semaphore::new(&session, "s", 5);
+    let error = other.acquire().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
+    drop(held);
+    until_keys_below(&client, "s/", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn candidates_lead_one_after_the_other_and_observers_see_each() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let election = Election::new(&client, "e");
+    assert_eq!(election.leader().await.unwrap(), None);
+    let mut observer = election.observe().await.unwrap();
+    let sessions = [session(&client).await, session(&client).await];
+    let ann = election.campaign(&sessions[0], "ann").await.unwrap();
+    let bob = {
+        let (election, session) = (election.clone(), sessions[1].clone());
+        tokio::spawn(async move { election.campaign(&session, "bob").await.unwrap() })
+    };
+    until_keys_below(&client, "e/", 2).await;
+    let mut seen = async || {
+        let leader = soon("a leader", observer.next()).await.unwrap();
+        (leader.value, leader.fencing_token)
+    };
+    assert_eq!(seen().await, ("ann".into(), ann.fencing_token()));
+    ann.proclaim("ann, still").await.unwrap();
+    assert_eq!(seen().await, ("ann, still".into(), ann.fencing_token()));
+    // Her session ends without a word of hers.
+    client.lease().revoke(sessions[0].lease()).await.unwrap();
+    let bob = soon("the next leader", bob).await.unwrap();
+    assert!(bob.fencing_token() > ann.fencing_token());
+    assert_eq!(seen().await, ("bob".into(), bob.fencing_token()));
+    assert_fenced(ann.proclaim("ann, late").await);
+    let leader = election.leader().await.unwrap().unwrap();
+    assert_eq!(
+        (leader.key, leader.value),
+        (bob.key().clone(), "bob".into())
+    );
+    bob.resign().await.unwrap();
+    assert_eq!(election.leader().await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_barrier_stops_everybody_until_it_is_lifted_or_its_holder_is_gone() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let barrier = Barrier::new(&client, "b");
+    soon("nothing", barrier.wait()).await.unwrap();
+    let session = session(&client).await;
+    for is_released in [true, false] {
+        let held = barrier.hold(&session).await.unwrap();
+        let waits: Vec<_> = (0..3)
+            .map(|_| {
+                let barrier = barrier.clone();
+                tokio::spawn(async move { barrier.wait().await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(waits.iter().all(|wait| !wait.is_finished()));
+        match is_released {
+            true => held.release().await.unwrap(),
+            false => session.close().await.unwrap(),
+        }
+        for wait in waits {
+            soon("the barrier to open", wait).await.unwrap().unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_enters_and_leaves_a_double_barrier_together_round_after_round() {
+    const MEMBERS: u32 = 3;
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let inside = Arc::new(AtomicU32::new(0));
+    // One more than a group: each round, somebody waits for the next.
+    let (told, mut rounds) = tokio::sync::mpsc::unbounded_channel();
+    let mut members = Vec::new();
+    for member in 0..=MEMBERS {
+        let (client, inside, told) = (client.clone(), Arc::clone(&inside), told.clone());
+        members.push(tokio::spawn(async move {
+            let session = session(&client).await;
+            let barrier = DoubleBarrier::new(&session, "d", MEMBERS);
+            loop {
+                let group = barrier.enter().await.unwrap();
+                inside.fetch_add(1, Ordering::SeqCst);
+                let _ = told.send((group.round(), member));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                group.leave().await.unwrap();
+            }
+        }));
+    }
+    // Nobody enters before the group inside has left, so these are whole rounds.
+    let mut seen: BTreeMap<i64, BTreeSet<u32>> = BTreeMap::new();
+    for _ in 0..4 * MEMBERS {
+        let (round, member) = soon("a member inside", rounds.recv()).await.unwrap();
+        assert!(inside.load(Ordering::SeqCst) <= MEMBERS);
+        assert!(seen.entry(round).or_default().insert(member));
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
+    assert!(seen.values().all(|group| group.len() == MEMBERS as usize));
+    // They are dropped wherever they are, and who comes next ends the round that they leave behind.
+    members.iter().for_each(|member| member.abort());
+    let session = session(&client).await;
+    let alone = DoubleBarrier::new(&session, "d", 1);
+    let group = soon("to enter alone", alone.enter()).await.unwrap();
+    soon("to leave alone", group.leave()).await.unwrap();
+    until_keys_below(&client, "d/", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_item_of_a_queue_is_taken_once_and_in_order() {
+    const PUTTERS: usize = 4;
+    const EACH: usize = 25;
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let queue = Queue::new(&client, "q");
+    assert_eq!(queue.try_take().await.unwrap(), None);
+    let mut takers = Vec::new();
+    for _ in 0..5 {
+        let queue = Queue::new(&cluster.client().await, "q");
+        takers.push(tokio::spawn(async move {
+            let mut taken: Vec<Bytes> = Vec::new();
+            loop {
+                match queue.take().await.unwrap() {
+                    end if end.is_empty() => return taken,
+                    item => taken.push(item),
+                }
+            }
+        }));
+    }
+    let mut putters = Vec::new();
+    for putter in 0..PUTTERS {
+        let queue = queue.clone();
+        putters.push(tokio::spawn(async move {
+            for number in 0..EACH {
+                queue.put(format!("{putter} {number}")).await.unwrap();
+            }
+        }));
+    }
+    for putter in putters {
+        soon("the putters", putter).await.unwrap();
+    }
+    for _ in 0..takers.len() {
+        queue.put("").await.unwrap();
+    }
+    let mut all = BTreeSet::new();
+    for taker in takers {
+        let taken = soon("the takers", taker).await.unwrap();
+        // What one putter put, each taker has in the order in which it was put.
+        let mut last: BTreeMap<String, usize> = BTreeMap::new();
+        for item in taken {
+            let text = String::from_utf8(item.to_vec()).unwrap();
+            let (putter, number) = text.split_once(' ').unwrap();
+            let number = number.parse().unwrap();
+            let before = last.insert(putter.to_owned(), number);
+            assert!(before.is_none_or(|before| before < number), "{text}");
+            assert!(all.insert(text), "taken twice");
+        }
+    }
+    assert_eq!(all.len(), PUTTERS * EACH, "all are taken");
+    assert_eq!(keys_below(&client, "q/").await, 0);
+    for number in 0..3 {
+        queue.put(number.to_string()).await.unwrap();
+    }
+    for number in 0..3 {
+        assert_eq!(queue.take().await.unwrap(), number.to_string());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_tells_who_is_there_and_who_has_gone() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let registry = Registry::new(&client, "r");
+    let ours = session(&client).await;
+    let one = registry.register(&ours, "1", "a").await.unwrap();
+    let mut watcher = registry.watch().await.unwrap();
+    let mut next = async || match soon("a change", watcher.next()).await.unwrap() {
+        RegistryEvent::Is(instance) => {
+            let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+            format!("{} {}", text(&instance.id), text(&instance.value))
+        }
+        RegistryEvent::Gone { id } => format!("{} gone", String::from_utf8(id.to_vec()).unwrap()),
+        other => format!("{other:?}"),
+    };
+    assert_eq!(next().await, "1 a");
+    assert_eq!(next().await, "Complete");
+    let theirs = session(&client).await;
+    let two = registry.register(&theirs, "2", "b").await.unwrap();
+    assert_eq!(next().await, "2 b");
+    one.update("c").await.unwrap();
+    assert_eq!(next().await, "1 c");
+    // Another self of the second takes its place; what the first of them does later harms nobody.
+    let again = registry.register(&ours, "2", "d").await.unwrap();
+    assert_eq!(next().await, "2 d");
+    two.leave().await.unwrap();
+    let listed = registry.list().await.unwrap();
+    let ids: Vec<_> = listed
+        .iter()
+        .map(|instance| (&*instance.id, instance.lease))
+        .collect();
+    assert_eq!(ids, [(&b"1"[..], ours.id()), (&b"2"[..], ours.id())]);
+    again.leave().await.unwrap();
+    assert_eq!(next().await, "2 gone");
+    drop(one);
+    assert_eq!(next().await, "1 gone");
+    let error = registry.register(&ours, "a/b", "x").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
+}
