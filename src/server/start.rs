@@ -279,6 +279,13 @@ impl Server {
         // After the lock is held: an earlier process of this directory can promise nothing more.
         let started = clock.now();
         let metrics = Metrics::new();
+        for (port, tls) in [
+            (&metrics.transport.client, &tls_client),
+            (&metrics.transport.peer, &tls_peer),
+        ] {
+            let ends = tls.expires_at_unix_seconds() as f64;
+            port.certificate_expiry_seconds.set(ends);
+        }
         let vitals = Arc::new(Vitals::default());
         let mut found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
         found.restored.unproven = founding.unproven;
