@@ -19,6 +19,7 @@ mod leases;
 mod life;
 mod reads;
 mod streams;
+mod supervised;
 mod transactions;
 mod verify;
 mod watches;
