@@ -7,6 +7,8 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use leasehold::cli::arguments::Cli;
+use leasehold::server::config::Config;
+use leasehold::server::config::ConfigSources;
 use leasehold::server::config::SETTINGS;
 use leasehold::server::config::environment_variable;
 
@@ -242,8 +244,13 @@ fn every_variable_of_the_files_is_one_of_ours() {
         .map(|setting| environment_variable(setting.key))
         .collect();
     known.extend(Cli::command().get_arguments().filter_map(variable));
-    let of_tests = ["LEASEHOLD_REQUIRE_PROMETHEUS", "LEASEHOLD_CONFIG"];
-    known.extend(of_tests.map(str::to_owned));
+    let of_others = [
+        "LEASEHOLD_CONFIG",
+        // Of a test, and of deploy/docker/make-pki.
+        "LEASEHOLD_REQUIRE_PROMETHEUS",
+        "LEASEHOLD_PKI_OWNER",
+    ];
+    known.extend(of_others.map(str::to_owned));
     let mut used = BTreeMap::new();
     for file in files_below(&deploy("")) {
         let text = fs::read_to_string(&file).unwrap();
@@ -257,6 +264,24 @@ fn every_variable_of_the_files_is_one_of_ours() {
     }
     for (name, file) in used {
         assert!(known.contains(&name), "{file}: nobody reads {name}");
+    }
+}
+
+/// The configurations that are shipped are ones that a server takes.
+#[test]
+fn every_configuration_of_the_files_is_taken() {
+    for (file, name) in [
+        ("systemd/leasehold.toml", "n1"),
+        ("k8s/leasehold.toml", "leasehold-2"),
+    ] {
+        let config = Config::load(ConfigSources {
+            file: Some(deploy(file)),
+            env: vec![("LEASEHOLD_NODE_NAME".to_owned(), name.to_owned())],
+            flags: Vec::new(),
+        });
+        let config = config.unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert_eq!(config.initial_members.len(), 3, "{file}");
+        assert_eq!(config.listen.metrics.unwrap().port(), 7_481, "{file}");
     }
 }
 

@@ -385,7 +385,6 @@ async fn slow_quorums(cluster: &mut Cluster, stage: &mut Stage<'_>, load: &Load)
     while !stage.has_fired(&[
         "LeaseholdLeaderLeaseFlapping warning",
         "LeaseholdLeaseReadFallbackHigh warning",
-        "LeaseholdPeerRttHigh warning",
         "LeaseholdRenewRejected warning",
         "LeaseholdRequestSlow warning",
     ]) {
