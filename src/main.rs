@@ -24,7 +24,8 @@ use leasehold::cli::signals::Stop;
 use leasehold::etcd::Etcd as Peers;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
 use leasehold::server::disk::store::contains_panic;
-use leasehold::server::{Server, ServerOptions};
+use leasehold::server::supervisor::Supervisor;
+use leasehold::server::{Pulse, Server, ServerOptions};
 
 /// A store's memory is made of small pieces that one thread makes and another gives back; the
 /// system's allocator holds up the first while the second does.
@@ -87,13 +88,44 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
             started = RunningNode::start(config, ServerOptions { exit_on_fatal: true }) => started.map_err(Failure::refused)?,
             () = stop.asked() => return Ok(()),
         };
+        let pulse = node.server.pulse();
+        let supervisor = supervisor();
+        if let Some(supervisor) = &supervisor {
+            supervisor.ready();
+        }
         let reason = tokio::select! {
             reason = node.ended() => Some(reason),
             () = stop.asked() => None,
+            () = show_pulse(supervisor.as_ref(), &pulse) => None,
         };
+        if let Some(supervisor) = &supervisor {
+            supervisor.stopping();
+        }
         node.shutdown().await;
         reason.map_or(Ok(()), |reason| Err(Failure::refused(reason)))
     })
+}
+
+/// The service manager that started this process, if it wants to be told how the node is.
+fn supervisor() -> Option<Supervisor> {
+    let found = Supervisor::of_environment(|name| std::env::var_os(name), std::process::id());
+    found.unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        None
+    })
+}
+
+/// Sends the supervisor signs of life for as long as there are any. Never returns.
+async fn show_pulse(supervisor: Option<&Supervisor>, pulse: &Pulse) {
+    let wanted = supervisor.and_then(|it| Some((it, it.watchdog_interval()?)));
+    let Some((supervisor, interval)) = wanted else {
+        return std::future::pending().await;
+    };
+    loop {
+        pulse.beat().await;
+        supervisor.alive();
+        tokio::time::sleep(interval).await;
+    }
 }
 
 fn dev(arguments: &DevArgs) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
 
 use super::gather::Gather;
 use super::outbox::Delivery;
@@ -50,6 +51,8 @@ pub(crate) enum Mail {
         outbox: Arc<Outbox>,
         frame: u64,
     },
+    /// Whoever holds the other end wants to know whether the thread turns.
+    Pulse(oneshot::Sender<()>),
     /// End the thread.
     Stop,
 }
@@ -175,6 +178,8 @@ impl<S: Sinks> Driver<S> {
                         self.pending.insert(id, (outbox, frame));
                         self.node.handle(now, Input::Request(id, call));
                     }
+                    // Nobody listens any more: then nobody needs to know.
+                    Mail::Pulse(answer) => drop(answer.send(())),
                     Mail::Stop => return,
                 }
             }

@@ -442,6 +442,8 @@ pub struct PortMetrics {
     pub connections: Gauge,
     /// Frames that could not be decoded; each ends its connection.
     pub malformed_frames: Counter,
+    /// When the certificate that this node shows there ends, in seconds since 1970.
+    pub certificate_expiry_seconds: Gauge,
     handshakes: [Counter; HANDSHAKE_RESULTS.len()],
 }
 
@@ -946,6 +948,10 @@ impl PortMetrics {
                 "leasehold_malformed_frames_total",
                 "Frames that could not be decoded; each ends its connection.",
             ),
+            certificate_expiry_seconds: register.labelled(&[("role", kind)]).gauge(
+                "leasehold_tls_certificate_expiry_timestamp_seconds",
+                "When the certificate that this node shows on a port ends, in seconds since 1970.",
+            ),
             handshakes: HANDSHAKE_RESULTS.map(|result| {
                 register
                     .labelled(&[("kind", kind), ("result", result)])
@@ -1068,6 +1074,7 @@ mod tests {
             "leasehold_quic_connections{kind=\"peer\"}",
             "leasehold_quic_handshakes_total{kind=\"peer\",result=\"cluster\"}",
             "leasehold_malformed_frames_total{kind=\"client\"}",
+            "leasehold_tls_certificate_expiry_timestamp_seconds{role=\"peer\"}",
             "leasehold_request_duration_seconds_count{method=\"move_leader\"}",
             "leasehold_wal_fsync_duration_seconds_count",
         ] {

@@ -21,11 +21,13 @@ mod sessions;
 mod sinks;
 mod start;
 mod state_thread;
+pub mod supervisor;
 mod sweep_thread;
 mod vitals;
 mod watches;
 
 pub use founding::FoundingError;
+pub use start::Pulse;
 pub use start::Server;
 pub use start::ServerOptions;
 pub use start::StartError;

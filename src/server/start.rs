@@ -21,6 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
 use tokio::sync::watch;
 
 use super::admin::AdminError;
@@ -231,6 +232,28 @@ pub struct Server {
     _ends: Ends,
 }
 
+/// Feels whether a node turns.
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    mailbox: Arc<Mailbox>,
+}
+
+impl Pulse {
+    /// Returns once the thread that drives the node has handled what was before this in its queue;
+    /// never, if it stands still or has ended. Neither a slow disk nor the want of a leader holds it
+    /// up.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn beat(&self) {
+        let (answer, answered) = oneshot::channel();
+        self.mailbox.send(Mail::Pulse(answer));
+        if answered.await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
 /// A server that is dropped without a shutdown ends its threads and lets go of its ports. The data
 /// directory stays locked until the last thread that writes there is gone.
 struct Ends {
@@ -286,6 +309,13 @@ impl Server {
         // After the lock is held: an earlier process of this directory can promise nothing more.
         let started = clock.now();
         let metrics = Metrics::new();
+        for (port, tls) in [
+            (&metrics.transport.client, &tls_client),
+            (&metrics.transport.peer, &tls_peer),
+        ] {
+            let ends = tls.expires_at_unix_seconds() as f64;
+            port.certificate_expiry_seconds.set(ends);
+        }
         let vitals = Arc::new(Vitals::default());
         let mut found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
         found.restored.unproven = founding.unproven;
@@ -618,6 +648,13 @@ impl Server {
             .published
             .lease()
             .is_some_and(|cell| cell.is_valid(now))
+    }
+
+    /// Feels whether the node turns: its sign of life for a watchdog.
+    pub fn pulse(&self) -> Pulse {
+        Pulse {
+            mailbox: self.mailbox.clone(),
+        }
     }
 
     /// Waits until the node cannot go on, and says why.

@@ -1,7 +1,6 @@
 //! A member whose state took another way is found, says so, and serves nothing; the others go on.
 
 use std::fs;
-use std::path::Path;
 
 use leasehold::api::Consistency;
 use leasehold::api::ErrorKind;
@@ -10,58 +9,16 @@ use leasehold::api::PutRequest;
 use leasehold::api::RangeRequest;
 use leasehold::api::Request;
 use leasehold::client::Client;
-use leasehold::kv::Command;
-use leasehold::kv::Operation;
-use leasehold::server::disk::store::StateStore;
-use leasehold::server::disk::store::StoreOptions;
-use leasehold::types::LogId;
 
 use crate::harness::Cluster;
 use crate::harness::Node;
+use crate::harness::copy_folder;
 use crate::harness::eventually;
+use crate::harness::forge_entry;
 
 const ALARM: &str = "leasehold_alarms{type=\"corrupt\"}";
 const AGREED: &str = "leasehold_storage_hash_checks_total{result=\"ok\"}";
 const DIFFERED: &str = "leasehold_storage_hash_checks_total{result=\"differs\"}";
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), &target).unwrap()),
-        }
-    }
-}
-
-/// Applies to the state of a stopped node, after what it has applied, an entry that its log has not.
-fn forge(state: &Path, key: &str) {
-    let mut store = StateStore::open(state, &StoreOptions::default()).unwrap();
-    let applied = store.reader().snapshot().unwrap().applied();
-    let put = PutRequest {
-        key: key.to_owned().into(),
-        value: "forged".into(),
-        ..PutRequest::default()
-    };
-    let command = Command::Write {
-        session: None,
-        operation: Operation::Put(put),
-    };
-    let next = LogId::new(applied.index.next(), applied.term);
-    store
-        .apply_batch(&[(next, Some(command.encode()))])
-        .unwrap();
-    store.close().unwrap();
-}
-
-fn check_every_second(cluster: &Cluster) {
-    for node in &cluster.nodes {
-        let text = fs::read_to_string(&node.config).unwrap();
-        let storage = "[storage]\ncorruption_check_interval = \"1s\"\n";
-        fs::write(&node.config, text.replace("[storage]\n", storage)).unwrap();
-    }
-}
 
 fn agrees_once_more(nodes: &[Node]) {
     for node in nodes {
@@ -88,7 +45,7 @@ async fn read_at(client: &Client, node: &Node, consistency: Consistency) -> Resu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_anew() {
     let mut cluster = Cluster::prepare(3);
-    check_every_second(&cluster);
+    cluster.check_states_every_second();
     cluster.start_all();
     let leader = cluster.wait_for_lease();
     let client = cluster.client().await;
@@ -103,7 +60,7 @@ async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_
     let state = cluster.nodes[victim].data_dir.join("state");
     let aside = cluster.folder.path().join("aside");
     assert_eq!(cluster.nodes[victim].stop(), 0);
-    copy(&state, &aside);
+    copy_folder(&state, &aside);
     cluster.nodes[victim].start();
     cluster.wait_for_lease();
     for number in 0..20 {
@@ -113,7 +70,7 @@ async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_
     assert_eq!(cluster.nodes[victim].stop(), 0);
     fs::remove_dir_all(&state).unwrap();
     fs::rename(&aside, &state).unwrap();
-    forge(&state, "forged");
+    forge_entry(&state, "forged");
 
     cluster.nodes[victim].start();
     let alarmed = &cluster.nodes[victim];

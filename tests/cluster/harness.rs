@@ -21,9 +21,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
+use leasehold::api::PutRequest;
 use leasehold::client::Client;
 use leasehold::client::ConnectOptions;
 use leasehold::client::TlsOptions;
+use leasehold::kv;
+use leasehold::kv::Operation;
+use leasehold::server::disk::store::StateStore;
+use leasehold::server::disk::store::StoreOptions;
+use leasehold::types::LogId;
 use leasehold::types::Role;
 
 /// How long a test waits for something that normally takes a second or two, before it says that it
@@ -78,6 +84,38 @@ pub(crate) fn free_port() -> u16 {
         }
     }
     panic!("no port is free on loopback");
+}
+
+/// Copies a folder with all that is in it.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), &target).unwrap()),
+        }
+    }
+}
+
+/// Applies to the state of a stopped node, after what it has applied, an entry that its log has not.
+pub(crate) fn forge_entry(state: &Path, key: &str) {
+    let mut store = StateStore::open(state, &StoreOptions::default()).unwrap();
+    let applied = store.reader().snapshot().unwrap().applied();
+    let put = PutRequest {
+        key: key.to_owned().into(),
+        value: "forged".into(),
+        ..PutRequest::default()
+    };
+    let command = kv::Command::Write {
+        session: None,
+        operation: Operation::Put(put),
+    };
+    let next = LogId::new(applied.index.next(), applied.term);
+    store
+        .apply_batch(&[(next, Some(command.encode()))])
+        .unwrap();
+    store.close().unwrap();
 }
 
 /// Waits until `probe` gives something, asking again every 20 ms.
@@ -333,6 +371,15 @@ impl Cluster {
                 peer_ca = self.pki.file("peer-ca.pem"),
             );
             fs::write(&node.config, text).unwrap();
+        }
+    }
+
+    /// Has the nodes, before they start, compare their states every second.
+    pub(crate) fn check_states_every_second(&self) {
+        for node in &self.nodes {
+            let text = fs::read_to_string(&node.config).unwrap();
+            let storage = "[storage]\ncorruption_check_interval = \"1s\"\n";
+            fs::write(&node.config, text.replace("[storage]\n", storage)).unwrap();
         }
     }
 

@@ -27,6 +27,7 @@ mod once;
 mod reads;
 mod recipes;
 mod streams;
+mod supervised;
 mod transactions;
 mod verify;
 mod watches;
