@@ -201,6 +201,9 @@ impl<S: Sinks> Driver<S> {
                     self.answer(id, Delivery::Leases(permit, asked));
                 }
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
+                Output::SendSnapshot(peer) => self.sinks.send_snapshot(peer),
+                Output::Install(id) => self.sinks.install(id),
+                Output::DiscardSnapshot(id) => self.sinks.discard_snapshot(id),
             }
         }
     }

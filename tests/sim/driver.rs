@@ -23,12 +23,14 @@ use crate::disk::Ending;
 use crate::disk::Sync;
 use crate::machine::Delivery;
 use crate::machine::Mail;
+use crate::machine::Step;
 use crate::marks::Mark;
 use crate::network::Copies;
 use crate::tell;
 use crate::world::Event;
 use crate::world::Work;
 use crate::world::World;
+use crate::world::place;
 
 /// The shortest sleep. The server's is shorter; nothing hangs on it.
 const SLEEP_MIN: Nanos = MS;
@@ -258,12 +260,23 @@ impl World {
                 self.judge.apply(node, &entries);
                 let delay = self.apply_delay(node);
                 let state = &mut self.process(node).state;
-                state.queue.extend(entries);
+                state.queue.extend(entries.into_iter().map(Step::Apply));
                 if !state.busy {
                     state.busy = true;
                     self.schedule_work(delay, node, Work::StateApplies);
                 }
             }
+            Output::Install(id) => {
+                let delay = self.apply_delay(node);
+                let state = &mut self.process(node).state;
+                state.queue.push_back(Step::Install(id));
+                if !state.busy {
+                    state.busy = true;
+                    self.schedule_work(delay, node, Work::StateApplies);
+                }
+            }
+            Output::SendSnapshot(peer) => self.sends_snapshot(node, place(peer)),
+            Output::DiscardSnapshot(id) => self.discards_snapshot(node, id),
             Output::Read(id, permit) => self.deliver(node, id, Delivery::Permit(permit)),
             Output::CaughtUp(id) => self.deliver(node, id, Delivery::CaughtUp),
             Output::ReadLeases(..) => unreachable!("nobody lists leases here"),
@@ -336,8 +349,18 @@ impl World {
         let real = self.now;
         let machine = &mut self.machines[node];
         let state = &mut machine.process.as_mut().expect("running").state;
-        let some = state.queue.len().min(APPLY_MAX);
-        for entry in state.queue.drain(..some) {
+        if let Some(Step::Install(id)) = state.queue.front() {
+            let id = *id;
+            state.queue.pop_front();
+            return self.installs(node, id);
+        }
+        for _ in 0..APPLY_MAX {
+            let Some(Step::Apply(_)) = state.queue.front() else {
+                break;
+            };
+            let Some(Step::Apply(entry)) = state.queue.pop_front() else {
+                unreachable!("it was just looked at");
+            };
             let command = match &entry.payload {
                 Payload::Command(bytes) => Some(bytes.as_ref()),
                 Payload::Noop | Payload::Configuration(_) => None,
@@ -391,6 +414,7 @@ impl World {
             self.schedule_work(delay, node, Work::StateApplies);
         }
         self.mail(node, Mail::Input(Input::Applied(replies)));
+        self.compacts_log(node);
     }
 
     /// The state thread looks for sessions that nobody used.

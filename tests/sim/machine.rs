@@ -135,9 +135,15 @@ pub(crate) struct LogThread {
 /// The thread that applies.
 #[derive(Default)]
 pub(crate) struct StateThread {
-    pub(crate) queue: VecDeque<Entry>,
+    pub(crate) queue: VecDeque<Step>,
     pub(crate) replies: Vec<(LogId, Reply)>,
     pub(crate) busy: bool,
+}
+
+/// What the state thread does next.
+pub(crate) enum Step {
+    Apply(Entry),
+    Install(LogId),
 }
 
 /// One client connection.

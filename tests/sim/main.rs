@@ -75,6 +75,7 @@ mod schedule;
 mod script;
 mod session;
 mod shrink;
+mod snapshots;
 mod tell;
 mod trace;
 mod wiped;
