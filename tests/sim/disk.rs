@@ -6,12 +6,14 @@
 //! worse is checked whenever it is opened again: everything that was reported durable is there, and
 //! nothing is taken for damaged.
 //!
-//! The state machine's store is never synced, so after a loss of power an older version of it may
-//! be found.
+//! The state machine's store is synced before the log is cut, and seldom otherwise, so after a loss
+//! of power an older version of it may be found, or none at all. A log without a beginning cannot
+//! make up for that alone; so a store is lost whole only while all others have theirs.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use leasehold::kv;
 use leasehold::kv::MemStore;
 use leasehold::log::Log;
 use leasehold::log::LogOptions;
@@ -201,11 +203,12 @@ impl SimDisk {
         Sync::Done
     }
 
-    /// The process ended; what was under way is kept in part.
+    /// The process ended; what was under way is kept in part. The store may be lost whole if
+    /// `spare` says that others can make up for it, or the log can.
     ///
     /// # Errors
     /// The log that is found is not one that may be.
-    pub(crate) fn stop(&mut self, ending: Ending) -> Result<(), String> {
+    pub(crate) fn stop(&mut self, ending: Ending, spare: bool) -> Result<(), String> {
         // Who comes next must find out anew what this one had.
         self.recovered = false;
         if !self.under_way.is_empty() {
@@ -223,7 +226,7 @@ impl SimDisk {
         };
         match ending {
             Ending::Kill => self.kept = self.store.clone(),
-            Ending::Power if self.dice.chance(0.5) => {
+            Ending::Power if self.dice.chance(0.5) || !spare && self.base.index.0 > 0 => {
                 self.marks.hit(Mark::OlderStoreFound);
                 self.store = self.kept.clone();
             }
@@ -234,6 +237,12 @@ impl SimDisk {
             }
         }
         found
+    }
+
+    /// Whether the store ends before the log begins.
+    pub(crate) fn lacks_state(&self) -> bool {
+        let progress = kv::progress(&self.store).expect("memory does not fail");
+        progress.applied.index < self.base.index
     }
 
     /// While no process runs, something that was synced rots. The plain log loses its end, and

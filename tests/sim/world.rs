@@ -453,11 +453,12 @@ impl World {
 
     /// Ends the process on `node`, if one runs.
     pub(crate) fn stop(&mut self, node: usize, ending: Ending) {
+        let spare = self.others_are_whole(node);
         let machine = &mut self.machines[node];
         if machine.process.take().is_none() {
             return;
         }
-        if let Err(found) = machine.disk.stop(ending) {
+        if let Err(found) = machine.disk.stop(ending, spare) {
             let what = format!("n{}: {found}", node + 1);
             self.judge.fail("A21 what was durable is found again", what);
         }
