@@ -129,7 +129,12 @@ impl World {
                 Output::Read(..)
                 | Output::CaughtUp(_)
                 | Output::ReadLeases(..)
-                | Output::Reply(..) => self.answered += 1,
+                | Output::SendSnapshot(_)
+                | Output::Install(_)
+                | Output::DiscardSnapshot(_) => {
+                    unreachable!("logs are whole here")
+                }
+                Output::Reply(..) => self.answered += 1,
                 Output::FindIdleSessions { .. } => {}
             }
         }

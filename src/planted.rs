@@ -417,6 +417,14 @@ bugs! {
     QuarantineUnwritten "A23" "the mark of damage is not written down"
         ["log::tests::a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine"]
 
+    // Logs without a beginning, and whole states.
+    CompactsUnapplied "decision 8" "the log is cut before the state machine holds what is cut"
+    SnapshotGoesBack "P30" "a state older than what is applied is installed"
+    SnapshotDropsLog "P30" "an installed state takes the log with it that goes on after it"
+    SnapshotBaseUnsynced "A23" "what follows a new base is acknowledged before the base is durable"
+        ["raft::log::tests::a_log_that_begins_anew_is_durable_once_its_base_is"]
+    LackOfStateUnnoticed "decision 8" "a state machine that ends before the log begins goes on with the log"
+
     // Client leases.
     ExpiredBeforeCommit "T3, S10" "the leader forgets a lease when its expiry is proposed, not when it is applied"
     DeadlinesKept "T1" "deadlines of an earlier leadership count"

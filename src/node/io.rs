@@ -6,15 +6,18 @@
 use crate::api::Call;
 use crate::api::Error;
 use crate::api::Response;
+use crate::kv::HeldLeases;
 use crate::kv::Reply;
 use crate::node::AskedLeases;
 use crate::raft::Entry;
 use crate::raft::Envelope;
+use crate::raft::LogBase;
 use crate::raft::ReadPermit;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
 use crate::types::LogId;
 use crate::types::LogIndex;
+use crate::types::NodeId;
 use crate::types::RequestId;
 use crate::types::SessionId;
 
@@ -37,14 +40,36 @@ pub enum Input {
         /// Some of them; bounded by whoever looked.
         sessions: Vec<SessionId>,
     },
+    /// The state machine holds everything up to here durably; the log may begin after it.
+    Compact(LogIndex),
+    /// A whole state was received, checked, and lies durably beside the one that is used. Answered
+    /// by [`Output::Install`] or [`Output::DiscardSnapshot`].
+    SnapshotReceived(LogBase),
+    /// What [`Output::SendSnapshot`] asked for this member has ended, well or not.
+    SnapshotSent(NodeId),
+    /// The state that was to be installed is the state machine now, and visible to new snapshots.
+    Installed(Box<Installed>),
     /// Let go of leadership and take no further part in elections: the process is stopping.
     Retire,
     /// Time has passed.
     Tick,
 }
 
-/// What a node wants done. `Persist`s are carried out in the order given, `Apply`s in the order
-/// given, and nothing else has an order.
+/// What a node must know of a state that took the place of its own.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// The last entry in it.
+    pub id: LogId,
+    /// Its revision.
+    pub revision: i64,
+    /// It holds the cluster's founding command.
+    pub founded: bool,
+    /// Every lease in it.
+    pub leases: HeldLeases,
+}
+
+/// What a node wants done. `Persist`s are carried out in the order given, `Apply`s and `Install`s
+/// in the order given, and nothing else has an order.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Make this durable, then report the ticket.
@@ -67,6 +92,14 @@ pub enum Output {
         /// The last use that still counts as idle.
         unused_since: LogIndex,
     },
+    /// Send this member the state machine as it is durable by now, and report
+    /// [`Input::SnapshotSent`] once that has ended. One that is on its way already is enough.
+    SendSnapshot(NodeId),
+    /// What was received as of this entry takes the place of the state machine, durably; then
+    /// report [`Input::Installed`].
+    Install(LogId),
+    /// What was received as of this entry is not needed.
+    DiscardSnapshot(LogId),
     /// The request is finished.
     Reply(RequestId, Result<Response, Error>),
 }

@@ -79,17 +79,21 @@ pub struct AskedLeases {
 
 impl Leases {
     pub(super) fn new(options: LeaseOptions, timing: &Timing) -> Self {
-        // Time for a holder to notice the change, and to find the new leader.
-        let restart_min = timing.lease_duration + timing.election_timeout_max;
         Self {
             options,
-            tracker: LeaseTracker::new(options, restart_min),
+            tracker: LeaseTracker::new(options, restart_min(timing)),
             questions: BTreeMap::new(),
             ticked: Instant::ZERO,
             confirmed: Instant::ZERO,
             #[cfg(leasehold_bugs)]
             kept: Vec::new(),
         }
+    }
+
+    /// The store holds these leases now, and what was known of others is void.
+    pub(super) fn begin_anew(&mut self, leases: HeldLeases, timing: &Timing) {
+        self.tracker = LeaseTracker::new(self.options, restart_min(timing));
+        self.tracker.restore(leases);
     }
 
     /// Nobody waits for an answer any more.
@@ -124,6 +128,11 @@ impl Leases {
         }
         Ok(asked.max(least))
     }
+}
+
+/// Time for a holder to notice a new leader, and to find it.
+fn restart_min(timing: &Timing) -> Duration {
+    timing.lease_duration + timing.election_timeout_max
 }
 
 impl Node {

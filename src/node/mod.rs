@@ -16,6 +16,7 @@ mod lease_tracker;
 mod leases;
 mod reader;
 mod requests;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
@@ -49,6 +50,7 @@ use crate::types::SessionId;
 pub use compaction::AutoCompaction;
 pub use consistency::Consistency;
 pub use io::Input;
+pub use io::Installed;
 pub use io::Output;
 pub use lease_tracker::LEASE_BATCH_MAX;
 pub use lease_tracker::LeaseCounts;
@@ -182,6 +184,15 @@ impl Node {
             } => {
                 self.forget_sessions(now, unused_since, sessions);
             }
+            Input::Compact(through) => self.consensus.handle(now, raft::Input::Compact(through)),
+            Input::SnapshotReceived(base) => {
+                let received = raft::Input::SnapshotReceived(base);
+                self.consensus.handle(now, received);
+            }
+            Input::SnapshotSent(peer) => {
+                self.consensus.handle(now, raft::Input::SnapshotSent(peer));
+            }
+            Input::Installed(installed) => self.handle_installed(now, *installed),
             Input::Retire => self.consensus.retire(now),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
@@ -396,6 +407,13 @@ impl Node {
                 }
                 raft::Output::Send(envelope) => self.outputs.push_back(Output::Send(envelope)),
                 raft::Output::Commit(entries) => self.outputs.push_back(Output::Apply(entries)),
+                raft::Output::SendSnapshot(peer) => {
+                    self.outputs.push_back(Output::SendSnapshot(peer));
+                }
+                raft::Output::Install(id) => self.outputs.push_back(Output::Install(id)),
+                raft::Output::DiscardSnapshot(id) => {
+                    self.outputs.push_back(Output::DiscardSnapshot(id));
+                }
                 raft::Output::Permit(read, permit) => self.permit_read(RequestId(read.0), permit),
                 raft::Output::RefuseRead(read, refusal) => {
                     let id = RequestId(read.0);

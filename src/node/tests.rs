@@ -196,6 +196,9 @@ impl World {
                 Output::CaughtUp(request) => {
                     self.answers.insert(request, Answered::CaughtUp);
                 }
+                Output::SendSnapshot(_) | Output::Install(_) | Output::DiscardSnapshot(_) => {
+                    panic!("logs are whole here")
+                }
                 Output::Reply(request, result) => {
                     self.answers
                         .insert(request, Answered::Reply(Box::new(result)));

@@ -90,7 +90,9 @@ pub struct Consensus {
 
     pub(super) log: Log,
     pub(super) commit: LogIndex,
-    handed_out: LogIndex,
+    pub(super) handed_out: LogIndex,
+    /// A state that was received as of this entry, to be handed out once the log is durable there.
+    pub(super) installing: Option<LogId>,
     pub(super) applied: LogIndex,
     applied_at_start: LogIndex,
 
@@ -203,6 +205,12 @@ impl Consensus {
             true if !planted!(DamageKeepsCommit) => base.index,
             _ => applied.clamp(base.index, last.index),
         };
+        // A state machine that ends before the log begins holds nothing that may be built upon.
+        let lacks_state = applied < base.index && !planted!(LackOfStateUnnoticed);
+        let held = |index: LogIndex| match lacks_state {
+            true => applied,
+            false => index,
+        };
 
         let mut consensus = Self {
             id,
@@ -217,8 +225,9 @@ impl Consensus {
             writing: VecDeque::new(),
             log,
             commit: applied_here,
-            handed_out: applied.max(base.index),
-            applied: applied_here,
+            handed_out: held(applied.max(base.index)),
+            installing: None,
+            applied: held(applied_here),
             applied_at_start: applied,
             promise: VotePromise::at_start(now, silence),
             role: RoleState::Follower(Follower::default()),
@@ -253,6 +262,9 @@ impl Consensus {
             Input::Message(envelope) => self.receive(envelope),
             Input::Persisted(ticket) => self.persisted(ticket),
             Input::Applied(index) => self.applied(index),
+            Input::Compact(through) => self.compact(through),
+            Input::SnapshotReceived(base) => self.snapshot_received(base),
+            Input::SnapshotSent(peer) => self.snapshot_sent(peer),
             Input::Tick => self.tick(),
         }
         self.settle();
@@ -546,6 +558,7 @@ impl Consensus {
             (RoleState::Follower(_), Message::RejoinReply(reply)) if current => {
                 self.handle_rejoin_reply(from, reply);
             }
+            (RoleState::Leader(_), Message::NeedState) if current => self.handle_need_state(from),
             (RoleState::Leader(_), Message::ReadIndex(question)) if current => {
                 self.handle_read_index(from, question);
             }
@@ -720,7 +733,7 @@ impl Consensus {
         let changing = self.log.configuration_index() > self.commit;
         let votes = self.log.configuration().is_voter(self.id)
             || changing && self.log.previous_configuration().is_voter(self.id);
-        votes && !self.retired && self.quarantine.is_none()
+        votes && !self.retired && self.quarantine.is_none() && !self.lacks_state()
     }
 
     /// Whether the disk has owed an answer for longer than `limit`.
@@ -804,9 +817,10 @@ impl Consensus {
             self.hard_unsaved = false;
             self.hard_ticket = ticket;
         }
-        let entries = self.log.take_unsaved(ticket);
+        let (base, entries) = self.log.take_unsaved(ticket);
         let unsaved = Unsaved {
             hard_state,
+            base,
             entries,
         };
         self.outputs.push_back(Output::Persist(ticket, unsaved));
@@ -815,6 +829,7 @@ impl Consensus {
     /// Hands out what is committed. Nothing is applied that this node does not hold durably: an
     /// applied index beyond the end of the log is then a proof of damage.
     fn hand_out(&mut self) {
+        self.hand_out_state();
         let window = self.applied.max(self.applied_at_start).0 + UNAPPLIED_MAX;
         let end = self.commit.min(self.log.durable()).min(LogIndex(window));
         let end = if planted!(AppliedUnheld) {
@@ -822,7 +837,7 @@ impl Consensus {
         } else {
             end
         };
-        if end <= self.handed_out {
+        if end <= self.handed_out || self.lacks_state() {
             return;
         }
         let entries = self.log.between(self.handed_out.next(), end);
@@ -851,6 +866,7 @@ impl Consensus {
             "only what is committed is applied"
         );
         assert!(self.log.durable() <= last.index);
+        assert!(self.commit >= self.log.base().index);
         assert!(last.term <= self.hard.term, "no entry is from the future");
         assert!(self.hard.promise_floor >= self.timing.lease_duration);
         assert!(self.persisted <= self.issued);
@@ -862,6 +878,7 @@ impl Consensus {
                 assert_eq!(self.hard.vote, Some(self.id), "a leader voted for itself");
                 assert!(!self.retired, "who has retired does not lead");
                 assert!(self.quarantine.is_none());
+                assert!(!self.lacks_state());
                 assert!(!leader.peers.contains_key(&self.id));
                 if cell.until() != Instant::ZERO {
                     assert!(!leader.lease.is_burned(), "a burned lease is void");

@@ -274,6 +274,9 @@ impl Consensus {
                 self.send(leader, Message::Rejoin(Rejoin { nonce }));
             }
         }
+        if replies {
+            self.ask_for_state(leader);
+        }
         for verdict in stored.into_iter().chain(conflict.map(Verdict::Conflict)) {
             let answer = Appended { heard, verdict };
             self.send(leader, Message::Appended(answer));

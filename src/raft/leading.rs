@@ -618,10 +618,12 @@ impl Consensus {
                 let fresh = progress.name.filter(|_| confirmed);
                 send(Message::Heartbeat(Heartbeat { fresh, ..heartbeat }));
             }
+            let mut needs_state = progress.needs_state;
             while progress.may_send(last) {
                 let base = progress.next.previous();
                 let Some(term) = self.log.term_at(base) else {
                     // It needs what this log no longer holds.
+                    needs_state = true;
                     break;
                 };
                 let streams = matches!(progress.state, State::Stream { .. });
@@ -638,6 +640,9 @@ impl Consensus {
                     base: LogId::new(base, term),
                     entries,
                 }));
+            }
+            if needs_state && progress.order_snapshot(self.now) {
+                self.outputs.push_back(Output::SendSnapshot(*peer));
             }
         }
     }

@@ -10,7 +10,9 @@
 //! 6. everything before `unsaved` has been handed out to be written, nothing from there on;
 //! 7. the configuration in force is the last one in the log, committed or not;
 //! 8. cutting brings back the configuration before;
-//! 9. committed entries are never cut: the caller says how much to keep.
+//! 9. committed entries are never cut: the caller says how much to keep;
+//! 10. a base that moved is written before anything rests on it: until then the durable part of a
+//!     log that began anew is empty.
 
 use std::collections::VecDeque;
 
@@ -18,6 +20,7 @@ use crate::raft::APPEND_WEIGHT_MAX;
 use crate::raft::Configuration;
 use crate::raft::Conflict;
 use crate::raft::Entry;
+use crate::raft::LogBase;
 use crate::raft::Payload;
 use crate::raft::Ticket;
 use crate::raft::bounded::Weigh;
@@ -31,6 +34,8 @@ use crate::types::Term;
 pub(super) struct Log {
     base: LogId,
     base_configuration: Configuration,
+    /// The base has moved since it was last handed out to be written.
+    base_unsaved: bool,
     entries: VecDeque<Entry>,
     /// The configurations among the entries, by index.
     configurations: Vec<(LogIndex, Configuration)>,
@@ -55,6 +60,7 @@ impl Log {
         let mut log = Self {
             base,
             base_configuration,
+            base_unsaved: false,
             entries: VecDeque::with_capacity(entries.len()),
             configurations: Vec::new(),
             durable: base.index,
@@ -78,6 +84,11 @@ impl Log {
     /// The last entry; the base, if there is none.
     pub(super) fn last(&self) -> LogId {
         self.entries.back().map_or(self.base, |entry| entry.id)
+    }
+
+    /// The last entry that it no longer holds.
+    pub(super) fn base(&self) -> LogId {
+        self.base
     }
 
     /// How far the log is durable.
@@ -140,9 +151,11 @@ impl Log {
         // the latest that we may share; where we do not, nothing of it can be.
         let end = self.entries.partition_point(|entry| entry.id.term <= term);
         let ours = end.checked_sub(1).map(|last| self.entries[last].id);
-        let shared = match ours {
-            Some(id) if id.term == term && id.index >= conflict.first.index => id.index,
-            _ => conflict.first.index.previous(),
+        let id = ours.unwrap_or(self.base);
+        let shared = if id.term == term && id.index >= conflict.first.index {
+            id.index
+        } else {
+            conflict.first.index.previous()
         };
         shared.min(refused)
     }
@@ -207,20 +220,65 @@ impl Log {
         self.entries.range(start..end).cloned().collect()
     }
 
+    /// Gives up everything up to `through`, which is here, durable, committed, and in the state
+    /// machine.
+    pub(super) fn compact(&mut self, through: LogIndex) {
+        let Some(term) = self.term_at(through).filter(|_| through > self.base.index) else {
+            return;
+        };
+        debug_assert!(through <= self.durable && through < self.unsaved);
+        let kept = self
+            .configurations
+            .partition_point(|(at, _)| *at <= through);
+        if let Some((_, latest)) = self.configurations.drain(..kept).next_back() {
+            self.base_configuration = latest;
+        }
+        let count = self.position(through.next()).unwrap_or(0);
+        self.entries.drain(..count);
+        self.base = LogId::new(through, term);
+        self.base_unsaved = true;
+    }
+
+    /// Begins anew after `base`, which is committed and was not here: what was here is either
+    /// before it or not of any leader's log.
+    pub(super) fn begin_after(&mut self, base: LogBase) {
+        self.entries.clear();
+        self.configurations.clear();
+        // What was being written is of a log that is no more.
+        for (_, last) in &mut self.writing {
+            *last = LogIndex(0);
+        }
+        self.durable = LogIndex(0);
+        self.unsaved = base.id.index.next();
+        self.base = base.id;
+        self.base_configuration = base.configuration;
+        self.base_unsaved = true;
+    }
+
+    /// See `SnapshotBaseUnsynced`: what is not written counts as durable.
+    #[cfg(leasehold_bugs)]
+    pub(super) fn trust_base(&mut self) {
+        self.durable = self.base.index;
+    }
+
     /// Whether anything waits to be written.
     pub(super) fn has_unsaved(&self) -> bool {
-        self.unsaved <= self.last().index
+        self.base_unsaved || self.unsaved <= self.last().index
     }
 
     /// Everything that waits to be written, now on its way under `ticket`.
-    pub(super) fn take_unsaved(&mut self, ticket: Ticket) -> Vec<Entry> {
+    pub(super) fn take_unsaved(&mut self, ticket: Ticket) -> (Option<LogBase>, Vec<Entry>) {
         let last = self.last().index;
+        let base = std::mem::take(&mut self.base_unsaved).then(|| LogBase {
+            id: self.base,
+            configuration: self.base_configuration.clone(),
+        });
         let entries = self.between(self.unsaved, last);
-        if !entries.is_empty() {
+        if base.is_some() || !entries.is_empty() {
             self.writing.push_back((ticket, last));
             self.unsaved = last.next();
         }
-        entries
+        (base, entries)
     }
 
     /// Everything up to `ticket` is durable.
@@ -239,6 +297,7 @@ impl Log {
         let Self {
             base,
             base_configuration,
+            base_unsaved,
             entries,
             // They are among the entries.
             configurations: _,
@@ -246,7 +305,8 @@ impl Log {
             unsaved,
             writing,
         } = self;
-        digest.value(&(base, base_configuration, entries, durable, unsaved));
+        digest.value(&(base, base_configuration, base_unsaved));
+        digest.value(&(entries, durable, unsaved));
         digest.value(&writing.len());
         for (ticket, last) in writing {
             digest.value(&(issued.0 - ticket.0, last));
@@ -407,13 +467,13 @@ mod tests {
     #[test]
     fn a_write_under_way_does_not_make_its_cut_entries_durable() {
         let mut log = log_of(&[1, 1, 1]);
-        let first = log.take_unsaved(Ticket(1));
+        let (_, first) = log.take_unsaved(Ticket(1));
         assert_eq!(first.len(), 3);
         log.accept(entries_after(1, &[2]), LogIndex(1))
             .expect("nothing kept is cut");
         log.persisted(Ticket(1));
         assert_eq!(log.durable(), LogIndex(1), "2@1 is gone, 2@2 not written");
-        let second = log.take_unsaved(Ticket(2));
+        let (_, second) = log.take_unsaved(Ticket(2));
         assert_eq!(second[0].id, LogId::new(LogIndex(2), Term(2)));
         log.persisted(Ticket(2));
         assert_eq!(log.durable(), LogIndex(2));
@@ -461,5 +521,76 @@ mod tests {
         let (log, fit) = Log::restore(LogId::default(), Configuration::default(), entries);
         assert!(!fit);
         assert_eq!(log.last().index, LogIndex(1));
+    }
+
+    fn saved(log: &mut Log, ticket: u64) -> (Option<LogBase>, Vec<Entry>) {
+        let taken = log.take_unsaved(Ticket(ticket));
+        log.persisted(Ticket(ticket));
+        taken
+    }
+
+    #[test]
+    fn a_compacted_log_begins_after_its_base_with_the_configuration_in_force_there() {
+        let mut log = log_of(&[1, 1]);
+        let configuration = |voter| Configuration {
+            voters: [NodeId(voter)].into(),
+            ..Configuration::default()
+        };
+        log.append(Term(1), Payload::Configuration(configuration(1)));
+        log.append(Term(2), Payload::Noop);
+        log.append(Term(2), Payload::Configuration(configuration(2)));
+        log.append(Term(2), Payload::Noop);
+        saved(&mut log, 1);
+        log.compact(LogIndex(4));
+        let base = LogId::new(LogIndex(4), Term(2));
+        assert_eq!((log.base(), terms(&log)), (base, vec![2, 2]));
+        assert_eq!(log.previous_configuration(), &configuration(1));
+        assert_eq!(log.configuration(), &configuration(2));
+        assert!(
+            log.agrees(LogId::new(LogIndex(1), Term(9))),
+            "it is committed"
+        );
+        assert!(log.agrees(base));
+        assert!(!log.agrees(LogId::new(LogIndex(4), Term(1))));
+        assert_eq!(log.entry(LogIndex(4)), None);
+        let (written, entries) = log.take_unsaved(Ticket(2));
+        assert_eq!(
+            written.map(|base| base.configuration),
+            Some(configuration(1))
+        );
+        assert!(entries.is_empty());
+        assert_eq!(log.durable(), LogIndex(6), "what it holds stays durable");
+        log.compact(LogIndex(3));
+        assert_eq!(log.base(), base, "it never goes back");
+        assert!(!log.has_unsaved());
+    }
+
+    #[test]
+    fn a_log_that_begins_anew_is_durable_once_its_base_is() {
+        let mut log = log_of(&[1, 1, 1]);
+        log.take_unsaved(Ticket(1));
+        let base = LogBase {
+            id: LogId::new(LogIndex(9), Term(3)),
+            configuration: Configuration::default(),
+        };
+        log.begin_after(base.clone());
+        assert_eq!(log.last(), base.id);
+        log.accept(entries_after(9, &[3, 4]), LogIndex(9))
+            .expect("nothing kept is cut");
+        assert_eq!(log.take_unsaved(Ticket(2)).0, Some(base));
+        log.persisted(Ticket(1));
+        assert_eq!(log.durable(), LogIndex(0), "that was the log before");
+        log.persisted(Ticket(2));
+        assert_eq!(log.durable(), LogIndex(11));
+    }
+
+    #[test]
+    fn a_conflict_in_the_term_of_the_base_is_settled_by_the_base() {
+        let mut log = log_of(&[1, 3, 3, 4]);
+        saved(&mut log, 1);
+        log.compact(LogIndex(3));
+        let first = LogId::new(LogIndex(2), Term(3));
+        let base = LogIndex(4);
+        assert_eq!(log.base_before(Conflict { base, first }), LogIndex(3));
     }
 }

@@ -77,6 +77,9 @@ pub enum Message {
     ReadIndexReply(ReadIndexReply),
     /// What a replica's state is at some entry. Consensus carries it and makes nothing of it.
     StateHash(StateHash),
+    /// The sender's state machine lacks entries that its log does not hold either: it needs a whole
+    /// state.
+    NeedState,
 }
 
 /// Names one round: a question put to all peers at one moment of its creator's clock.

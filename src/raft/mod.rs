@@ -19,13 +19,19 @@
 //! - What is not durable is not told: votes, acknowledgements, and promises longer than any before
 //!   wait inside for [`Input::Persisted`]. So a driver can not send too early.
 //!
-//! Caveats. Snapshots and the proposal of membership changes are not here yet; a follower that
-//! needs entries before the log's base only gets heartbeats, while quorums, campaigns and the lease
-//! already decide by joint configurations, and learners never count. Nothing here can notice that
-//! a machine's two clocks both lie; the tripwire can only tell afterwards (P37).
+//! A log may be cut at its beginning once the state machine holds that durably
+//! ([`Input::Compact`]). A follower that needs what is gone is sent a whole state instead
+//! ([`Output::SendSnapshot`]), by whatever way the shell has; heartbeats go on meanwhile, so it goes
+//! on promising. What arrives there takes the place of its log and its state machine in one step
+//! ([`Output::Install`]); see `compacting.rs`.
+//!
+//! Caveats. The proposal of membership changes is not here yet, while quorums, campaigns and the
+//! lease already decide by joint configurations, and learners never count. Nothing here can notice
+//! that a machine's two clocks both lie; the tripwire can only tell afterwards (P37).
 
 mod asking;
 mod bounded;
+mod compacting;
 mod config;
 mod consensus;
 mod election;
@@ -57,7 +63,8 @@ pub use message::{
     RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote, VoteReply,
 };
 pub use output::{
-    Entry, HardState, Input, Output, Payload, ReadId, ReadMode, ReadRefusal, Ticket, Unsaved,
+    Entry, HardState, Input, LogBase, Output, Payload, ReadId, ReadMode, ReadRefusal, Ticket,
+    Unsaved,
 };
 pub use quorum::{Configuration, MEMBERS_MAX};
 
@@ -83,7 +90,9 @@ pub struct Restored {
     pub base_configuration: Configuration,
     /// Everything after `base`, contiguous.
     pub entries: Vec<Entry>,
-    /// How far the state machine has applied; entries after it are handed out again.
+    /// How far the state machine has applied; entries after it are handed out again. Before `base`
+    /// if the state machine was lost: then this replica serves and leads nothing until it has been
+    /// sent a state (decision 8), while its votes, which rest on its log, count.
     pub applied: LogIndex,
     /// The log is damaged: neither vote nor campaign (A23).
     pub quarantined: bool,

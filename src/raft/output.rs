@@ -90,18 +90,30 @@ pub struct HardState {
     pub promise_floor: Duration,
 }
 
+/// Where a log begins: everything up to here is in the state machine, durably, and in no log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LogBase {
+    /// The last entry before the log.
+    pub id: LogId,
+    /// The configuration in force there.
+    pub configuration: Configuration,
+}
+
 /// One unit of persistence. Everything in it is durable before its ticket is reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Unsaved {
     /// The new hard state, if it changed. Written before the entries.
     pub hard_state: Option<HardState>,
+    /// The log begins after this entry now. If the log holds that very entry, what follows it stays
+    /// as it is; if not, nothing of the log is worth anything any more. Before the entries.
+    pub base: Option<LogBase>,
     /// Entries to append, contiguous. The first may lie at or below the last appended index: then
     /// everything from there on is cut first.
     pub entries: Vec<Entry>,
 }
 
-/// One effect. `Persist`s are carried out in the order given, `Commit`s in the order given, and
-/// nothing else has an order.
+/// One effect. `Persist`s are carried out in the order given, `Commit`s and `Install`s in the order
+/// given, and nothing else has an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Make this durable, then report the ticket.
@@ -114,6 +126,14 @@ pub enum Output {
     Permit(ReadId, ReadPermit),
     /// The read can not be answered here.
     RefuseRead(ReadId, ReadRefusal),
+    /// This member needs what the log no longer holds: send it the state machine, whatever its
+    /// latest durable state is, and report [`Input::SnapshotSent`] once that has ended, well or not.
+    SendSnapshot(NodeId),
+    /// The state that was received as of this entry becomes the state machine; then report that it
+    /// is applied. What is handed out after this follows upon it.
+    Install(LogId),
+    /// The state that was received as of this entry is not needed any more.
+    DiscardSnapshot(LogId),
 }
 
 /// Why a waiting read was given up.
@@ -134,6 +154,13 @@ pub enum Input {
     Persisted(Ticket),
     /// Everything up to and including this index is applied, and visible to new snapshots.
     Applied(LogIndex),
+    /// The state machine holds everything up to here durably, so that the log may begin after it.
+    Compact(LogIndex),
+    /// A whole state of the state machine was received and lies there durably, beside the one that
+    /// is used. Answered by [`Output::Install`] or [`Output::DiscardSnapshot`].
+    SnapshotReceived(LogBase),
+    /// What [`Output::SendSnapshot`] asked for this member has ended.
+    SnapshotSent(NodeId),
     /// Time has passed.
     Tick,
 }

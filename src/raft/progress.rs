@@ -1,8 +1,9 @@
 //! The leader's view of one follower: what it holds, what is on its way, what it has promised.
 //!
 //! A follower is either *probed* for the last entry that its log shares with ours, or *streamed*
-//! to: then appends follow each other without waiting, up to a bounded number in flight. (A third
-//! state comes with snapshots.) Nothing is sent again on a timer alone: only a follower that
+//! to: then appends follow each other without waiting, up to a bounded number in flight. One that
+//! needs what our log no longer holds is sent a whole state beside that, one at a time, with a rest
+//! before the next. Nothing is sent again on a timer alone: only a follower that
 //! answers heartbeats, and says by them that it lacks what was sent, gets it again, less and less
 //! often while that does not help; and one that has everything, and whose acknowledgement got lost,
 //! is asked for it again.
@@ -50,6 +51,21 @@ pub(super) struct Progress {
     lacking_since: Option<Instant>,
     /// How long it may lack it before it is sent again.
     patience: Duration,
+    /// It said that its state machine lacks what its log does not hold.
+    pub(super) needs_state: bool,
+    /// Of a whole state for it.
+    snapshot: Snapshot,
+}
+
+/// Whether a whole state is on its way to a follower.
+#[derive(Clone, Debug)]
+enum Snapshot {
+    /// Not that we know.
+    None,
+    /// The shell was told to send one, and has not said that this is over.
+    UnderWay,
+    /// One was sent; whether it has helped is heard by then.
+    Sent { until: Instant },
 }
 
 /// How we send to a follower.
@@ -84,6 +100,30 @@ impl Progress {
             verified: LogIndex(0),
             lacking_since: None,
             patience: heartbeat * 2,
+            needs_state: false,
+            snapshot: Snapshot::None,
+        }
+    }
+
+    /// Whether the shell is to send it a whole state now, because it needs one: it is noted that
+    /// this is so.
+    pub(super) fn order_snapshot(&mut self, now: Instant) -> bool {
+        let due = match self.snapshot {
+            Snapshot::None => true,
+            Snapshot::UnderWay => false,
+            Snapshot::Sent { until } => now.certainly_after(until),
+        };
+        if due {
+            self.snapshot = Snapshot::UnderWay;
+        }
+        due
+    }
+
+    /// The shell has sent it, or failed to; before `until` no other is sent.
+    pub(super) fn snapshot_sent(&mut self, until: Instant) {
+        if let Snapshot::UnderWay = self.snapshot {
+            self.snapshot = Snapshot::Sent { until };
+            self.needs_state = false;
         }
     }
 
@@ -229,6 +269,9 @@ impl Progress {
     /// The clock ran backwards: whatever was waited for is waited for from now on.
     pub(super) fn clock_went_back(&mut self) {
         self.lacking_since = None;
+        if let Snapshot::Sent { .. } = self.snapshot {
+            self.snapshot = Snapshot::None;
+        }
     }
 
     /// What of it decides over the future.
@@ -247,12 +290,18 @@ impl Progress {
             verified,
             lacking_since,
             patience,
+            needs_state,
+            snapshot,
         } = self;
         digest.value(&(matched, next, state, matched_in, ack, counts_from));
         digest.value(&(rejoined, name, questions, sent_in, verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {
             digest.since(*since);
+        }
+        digest.value(&(needs_state, std::mem::discriminant(snapshot)));
+        if let Snapshot::Sent { until } = snapshot {
+            digest.deadline(*until);
         }
     }
 

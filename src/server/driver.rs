@@ -219,6 +219,18 @@ impl<S: Sinks> Driver<S> {
                     self.answer(id, Delivery::Leases(permit, asked));
                 }
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
+                // Logs are whole here, so nobody needs a state who is sound.
+                Output::SendSnapshot(peer) => {
+                    tracing::warn!(
+                        %peer,
+                        "a member asks for a whole state, which this version does not send: it takes \
+                         everything from the log once its data directory is emptied"
+                    );
+                    self.mailbox.send(Mail::Input(Input::SnapshotSent(peer)));
+                }
+                Output::Install(_) | Output::DiscardSnapshot(_) => {
+                    unreachable!("no state was received")
+                }
             }
         }
     }

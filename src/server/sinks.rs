@@ -259,6 +259,7 @@ fn kind_of(message: &Message) -> MessageKind {
         | Message::Vote(_)
         | Message::VoteReply(_) => MessageKind::Vote,
         Message::StateHash(_) => MessageKind::StateHash,
+        Message::NeedState => MessageKind::Other,
         _ => MessageKind::Other,
     }
 }

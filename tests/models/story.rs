@@ -166,5 +166,6 @@ fn describe(message: &Message) -> String {
         Message::Rejoin(_) => "rejoin?".to_owned(),
         Message::RejoinReply(m) => format!("rejoin! through {}", m.through),
         Message::StateHash(m) => format!("hash at {}", m.index),
+        Message::NeedState => "needs a state".to_owned(),
     }
 }

@@ -642,6 +642,9 @@ impl World {
                     }
                 }
                 Output::RefuseRead(..) => replica.asked = None,
+                Output::SendSnapshot(_) | Output::Install(_) | Output::DiscardSnapshot(_) => {
+                    unreachable!("logs are whole here")
+                }
             }
         }
         let steps_back = scope.steps_back(&self.left);

@@ -6,12 +6,14 @@
 //! worse is checked whenever it is opened again: everything that was reported durable is there, and
 //! nothing is taken for damaged.
 //!
-//! The state machine's store is never synced, so after a loss of power an older version of it may
-//! be found.
+//! The state machine's store is synced before the log is cut, and seldom otherwise, so after a loss
+//! of power an older version of it may be found, or none at all. A log without a beginning cannot
+//! make up for that alone; so a store is lost whole only while all others have theirs.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use leasehold::kv;
 use leasehold::kv::MemStore;
 use leasehold::log::Log;
 use leasehold::log::LogOptions;
@@ -80,6 +82,10 @@ pub(crate) struct SimDisk {
     pub(crate) store: MemStore,
     /// The store as it would be found after a loss of power.
     kept: MemStore,
+    /// A whole state that was received, durably, and is not the store yet.
+    received: Option<Received>,
+    /// The log begins after this entry. What lies before it is only kept for the checkers.
+    base: LogId,
     latency_min: Nanos,
     latency_max: Nanos,
     /// Until then, syncs take as long as told.
@@ -91,6 +97,16 @@ pub(crate) struct SimDisk {
     pub(crate) full_until: Nanos,
     pub(crate) marks: Marks,
     dice: Dice,
+}
+
+/// A whole state, as one member sends it to another.
+#[derive(Clone)]
+pub(crate) struct Received {
+    /// The last entry in it.
+    pub(crate) id: LogId,
+    pub(crate) store: MemStore,
+    /// The entries that it came from, for the checkers.
+    pub(crate) entries: Vec<Entry>,
 }
 
 impl SimDisk {
@@ -112,6 +128,8 @@ impl SimDisk {
             recovered: false,
             store: MemStore::new(),
             kept: MemStore::new(),
+            received: None,
+            base: LogId::default(),
             latency_min,
             latency_max,
             slow_until: 0,
@@ -185,11 +203,12 @@ impl SimDisk {
         Sync::Done
     }
 
-    /// The process ended; what was under way is kept in part.
+    /// The process ended; what was under way is kept in part. The store may be lost whole if
+    /// `spare` says that others can make up for it, or the log can.
     ///
     /// # Errors
     /// The log that is found is not one that may be.
-    pub(crate) fn stop(&mut self, ending: Ending) -> Result<(), String> {
+    pub(crate) fn stop(&mut self, ending: Ending, spare: bool) -> Result<(), String> {
         // Who comes next must find out anew what this one had.
         self.recovered = false;
         if !self.under_way.is_empty() {
@@ -207,7 +226,7 @@ impl SimDisk {
         };
         match ending {
             Ending::Kill => self.kept = self.store.clone(),
-            Ending::Power if self.dice.chance(0.5) => {
+            Ending::Power if self.dice.chance(0.5) || !spare && self.base.index.0 > 0 => {
                 self.marks.hit(Mark::OlderStoreFound);
                 self.store = self.kept.clone();
             }
@@ -220,6 +239,12 @@ impl SimDisk {
         found
     }
 
+    /// Whether the store ends before the log begins.
+    pub(crate) fn lacks_state(&self) -> bool {
+        let progress = kv::progress(&self.store).expect("memory does not fail");
+        progress.applied.index < self.base.index
+    }
+
     /// While no process runs, something that was synced rots. The plain log loses its end, and
     /// knows it.
     ///
@@ -227,7 +252,8 @@ impl SimDisk {
     /// The damage was not noticed, and something that was durable is gone.
     pub(crate) fn rot(&mut self) -> Result<(), String> {
         let Some(real) = &mut self.real else {
-            let left = self.dice.between(0, self.entries.len() as u64) as usize;
+            let base = self.base.index.0;
+            let left = self.dice.between(base, self.entries.len() as u64) as usize;
             self.marks.hit(Mark::LogLostItsEnd);
             self.entries.truncate(left);
             self.quarantined = true;
@@ -275,6 +301,8 @@ impl SimDisk {
         self.marks.hit(Mark::MemberWiped);
         self.hard = HardState::default();
         self.entries.clear();
+        self.base = LogId::default();
+        self.received = None;
         self.real = (self.real.is_some()).then(|| RealLog::new(node, self.dice.number()));
         self.store = MemStore::new();
         self.kept = MemStore::new();
@@ -390,9 +418,66 @@ impl SimDisk {
         self.hard
     }
 
-    /// The synced log.
+    /// The synced log, with what was before its base.
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Where the log begins.
+    pub(crate) fn base(&self) -> LogId {
+        self.base
+    }
+
+    /// The synced log.
+    pub(crate) fn log(&self) -> &[Entry] {
+        &self.entries[self.base.index.0 as usize..]
+    }
+
+    /// The store becomes durable as it is.
+    pub(crate) fn sync_store(&mut self) {
+        self.kept = self.store.clone();
+    }
+
+    /// Whether logs may begin anywhere here.
+    pub(crate) fn can_compact(&self) -> bool {
+        self.real.is_none()
+    }
+
+    /// A whole state lies beside the store from now on, unless another one does.
+    pub(crate) fn receive(&mut self, received: Received) -> bool {
+        let takes = self.received.is_none();
+        if takes {
+            self.received = Some(received);
+        }
+        takes
+    }
+
+    /// It is not needed.
+    pub(crate) fn discard(&mut self, id: LogId) {
+        self.received.take_if(|received| received.id == id);
+    }
+
+    /// It takes the store's place; whether it is there.
+    pub(crate) fn install(&mut self, id: LogId) -> bool {
+        let Some(received) = self.received.take_if(|received| received.id == id) else {
+            return false;
+        };
+        self.store = received.store;
+        self.kept = self.store.clone();
+        true
+    }
+
+    /// A process starts: an installation that was under way is finished, if the log is ready for
+    /// it, and comes to nothing otherwise.
+    pub(crate) fn finish_installation(&mut self, applied: LogIndex) {
+        let Some(id) = self.received.as_ref().map(|received| received.id) else {
+            return;
+        };
+        if id == self.base && applied < id.index {
+            self.install(id);
+            self.marks.hit(Mark::InstallationFinished);
+        }
+        self.received = None;
     }
 
     /// The term of the synced entry at `index`.
@@ -405,12 +490,30 @@ impl SimDisk {
         if let Some(hard) = unsaved.hard_state {
             self.hard = hard;
         }
+        if let Some(base) = unsaved.base {
+            self.begin_after(base.id);
+        }
         for entry in unsaved.entries.into_iter().take(entries_max) {
             let place = entry.id.index.0 as usize - 1;
             assert!(place <= self.entries.len(), "the log has no gap");
             self.entries.truncate(place);
             self.entries.push(entry);
         }
+    }
+}
+
+impl SimDisk {
+    fn begin_after(&mut self, base: LogId) {
+        if self.term_at(base.index) != Some(base.term) {
+            let received = self
+                .received
+                .as_ref()
+                .filter(|received| received.id == base);
+            // The driver hands a new base to the log before it lets go of the state.
+            let received = received.expect("a log begins anew after the state that was received");
+            self.entries = received.entries.clone();
+        }
+        self.base = base;
     }
 }
 

@@ -22,6 +22,7 @@ use crate::disk::Ending;
 use crate::disk::Sync;
 use crate::machine::Delivery;
 use crate::machine::Mail;
+use crate::machine::Step;
 use crate::marks::Mark;
 use crate::network::Copies;
 use crate::tell;
@@ -30,6 +31,7 @@ use crate::watches::command;
 use crate::world::Event;
 use crate::world::Work;
 use crate::world::World;
+use crate::world::place;
 
 /// The shortest sleep. The server's is shorter; nothing hangs on it.
 const SLEEP_MIN: Nanos = MS;
@@ -263,12 +265,23 @@ impl World {
                 self.judge.apply(node, &entries);
                 let delay = self.apply_delay(node);
                 let state = &mut self.process(node).state;
-                state.queue.extend(entries);
+                state.queue.extend(entries.into_iter().map(Step::Apply));
                 if !state.busy {
                     state.busy = true;
                     self.schedule_work(delay, node, Work::StateApplies);
                 }
             }
+            Output::Install(id) => {
+                let delay = self.apply_delay(node);
+                let state = &mut self.process(node).state;
+                state.queue.push_back(Step::Install(id));
+                if !state.busy {
+                    state.busy = true;
+                    self.schedule_work(delay, node, Work::StateApplies);
+                }
+            }
+            Output::SendSnapshot(peer) => self.sends_snapshot(node, place(peer)),
+            Output::DiscardSnapshot(id) => self.discards_snapshot(node, id),
             Output::Read(id, permit) => self.deliver(node, id, Delivery::Permit(permit)),
             Output::CaughtUp(id) => self.deliver(node, id, Delivery::CaughtUp),
             Output::ReadLeases(..) => unreachable!("nobody lists leases here"),
@@ -341,8 +354,18 @@ impl World {
         let real = self.now;
         let machine = &mut self.machines[node];
         let state = &mut machine.process.as_mut().expect("running").state;
-        let some = state.queue.len().min(APPLY_MAX);
-        let entries = state.queue.drain(..some).map(|entry| command(&entry));
+        if let Some(Step::Install(id)) = state.queue.front() {
+            let id = *id;
+            state.queue.pop_front();
+            return self.installs(node, id);
+        }
+        let is_install = |step: &Step| matches!(step, Step::Install(_));
+        let some = state.queue.iter().position(is_install);
+        let some = some.unwrap_or(state.queue.len()).min(APPLY_MAX);
+        let entries = state.queue.drain(..some).map(|step| match step {
+            Step::Apply(entry) => command(&entry),
+            Step::Install(_) => unreachable!("none is among the first of them"),
+        });
         let entries: Vec<_> = entries.collect();
         let entries = self.miscomputed(node, entries);
         let machine = &mut self.machines[node];
@@ -400,6 +423,7 @@ impl World {
         }
         self.mail(node, Mail::Input(Input::Applied(replies)));
         self.watches_hear(node, changes);
+        self.compacts_log(node);
     }
 
     /// The state thread looks for sessions that nobody used.

@@ -146,11 +146,17 @@ pub(crate) struct LogThread {
 /// The thread that applies.
 #[derive(Default)]
 pub(crate) struct StateThread {
-    pub(crate) queue: VecDeque<Entry>,
+    pub(crate) queue: VecDeque<Step>,
     pub(crate) replies: Vec<(LogId, Reply)>,
     /// What the step changed, if somebody listened when it began.
     pub(crate) changes: Option<Vec<Change>>,
     pub(crate) busy: bool,
+}
+
+/// What the state thread does next.
+pub(crate) enum Step {
+    Apply(Entry),
+    Install(LogId),
 }
 
 /// One client connection.

@@ -77,6 +77,7 @@ mod schedule;
 mod script;
 mod session;
 mod shrink;
+mod snapshots;
 mod tell;
 mod trace;
 mod watchers;

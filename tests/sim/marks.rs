@@ -39,6 +39,14 @@ marks! {
     ClockRanBack,
     Suspended,
     Frozen,
+    // Whole states.
+    LogCompacted,
+    SnapshotSent,
+    SnapshotLost,
+    SnapshotInstalled,
+    SnapshotDiscarded,
+    InstallationFinished,
+    StateLacking,
     // Disks.
     SyncFailed,
     DiskFull,

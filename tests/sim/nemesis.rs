@@ -424,13 +424,13 @@ impl World {
         self.options.preempt = 0.0;
     }
 
-    /// Whether what is committed is to be found without `node`: nobody else is damaged, nor has
-    /// never held anything, which looks the same from outside.
-    fn others_are_whole(&self, node: usize) -> bool {
+    /// Whether what is committed is to be found without `node`: nobody else is damaged, nor lacks its
+    /// state, nor has never held anything, which looks the same from outside.
+    pub(crate) fn others_are_whole(&self, node: usize) -> bool {
         let whole = |(other, machine): (usize, &Machine)| {
             let disk = &machine.disk;
             let holds = other == node || !disk.entries().is_empty();
-            holds && !disk.is_damaged() && !disk.unproven
+            holds && !disk.is_damaged() && !disk.unproven && !disk.lacks_state()
         };
         self.machines.len() > 2 && self.machines.iter().enumerate().all(whole)
     }

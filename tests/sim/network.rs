@@ -31,6 +31,7 @@ pub(crate) enum Kind {
     ReadIndex,
     ReadIndexReply,
     StateHash,
+    NeedState,
 }
 
 impl Kind {
@@ -51,6 +52,7 @@ impl Kind {
             Message::ReadIndex(_) => Self::ReadIndex,
             Message::ReadIndexReply(_) => Self::ReadIndexReply,
             Message::StateHash(_) => Self::StateHash,
+            Message::NeedState => Self::NeedState,
         }
     }
 }

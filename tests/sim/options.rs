@@ -108,6 +108,8 @@ pub(crate) struct Options {
     pub(crate) lockers: usize,
     pub(crate) sessions_idle_max: Duration,
     pub(crate) auto_compaction: AutoCompaction,
+    /// How many entries a log keeps of those that the state machine holds durably; `None`: all.
+    pub(crate) log_tail: Option<u64>,
     pub(crate) check_interval: Option<Duration>,
     /// Nodes keep their logs with `log::Log`, over its own simulated disk.
     pub(crate) real_log: bool,
@@ -137,6 +139,7 @@ impl Options {
         let mut held = Dice::new(seed, "holders", 0);
         let mut watching = Dice::new(seed, "watches", 0);
         let mut locked = Dice::new(seed, "lockers", 0);
+        let mut logs = Dice::new(seed, "logs", 0);
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
         Self {
             seed,
@@ -173,6 +176,7 @@ impl Options {
                     retention: Duration::from_secs(3),
                 },
             ]),
+            log_tail: *logs.pick(&[None, None, Some(0), Some(3), Some(20), Some(100)]),
             check_interval: match history.chance(0.6) {
                 true => Some(Duration::from_millis(history.between(100, 3_000))),
                 false => None,
@@ -227,6 +231,7 @@ impl Options {
             lockers: 0,
             sessions_idle_max: Duration::from_secs(3600),
             auto_compaction: AutoCompaction::Off,
+            log_tail: None,
             check_interval: None,
             real_log: true,
             schedule: None,

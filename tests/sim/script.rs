@@ -61,6 +61,9 @@ pub(crate) fn write(options: &Options) -> String {
         AutoCompaction::Periodic { retention } => format!("older {}", of(retention)),
         AutoCompaction::Revisions { keep } => format!("keep {keep}"),
     };
+    let tail = options
+        .log_tail
+        .map_or_else(|| "all".to_owned(), |tail| tail.to_string());
     let log = if options.real_log { "real" } else { "plain" };
     for line in [
         format!("seed {:#x}", options.seed),
@@ -85,6 +88,7 @@ pub(crate) fn write(options: &Options) -> String {
         format!("lockers {}", options.lockers),
         format!("compaction {compaction}"),
         format!("check {check}"),
+        format!("log-tail {tail}"),
         format!("faults-last {}", time(options.faulty_for)),
     ] {
         let _ = writeln!(text, "{line}");
@@ -271,6 +275,12 @@ fn read_line(
                 word => return Err(format!("history is kept by no `{word}`")),
             }
         }
+        "log-tail" => {
+            options.log_tail = match words.peek() {
+                Some("all") => words.word().map(|_| None)?,
+                _ => Some(words.number()?),
+            }
+        }
         "check" => {
             options.check_interval = match words.peek() {
                 Some("none") => words.word().map(|_| None)?,
@@ -323,7 +333,7 @@ const THREADS: [(&str, Thread); 5] = [
 ];
 const ENDINGS: [(&str, Ending); 2] = [("kill", Ending::Kill), ("power", Ending::Power)];
 const WAYS: [(&str, Way); 3] = [("both", Way::Both), ("in", Way::In), ("out", Way::Out)];
-const KINDS: [(&str, Kind); 14] = [
+const KINDS: [(&str, Kind); 15] = [
     ("pre-vote", Kind::PreVote),
     ("pre-vote-reply", Kind::PreVoteReply),
     ("vote", Kind::Vote),
@@ -338,6 +348,7 @@ const KINDS: [(&str, Kind); 14] = [
     ("read-index", Kind::ReadIndex),
     ("read-index-reply", Kind::ReadIndexReply),
     ("state-hash", Kind::StateHash),
+    ("need-state", Kind::NeedState),
 ];
 
 fn name<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {

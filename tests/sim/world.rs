@@ -23,7 +23,6 @@ use leasehold::raft::Configuration;
 use leasehold::raft::Envelope;
 use leasehold::raft::Restored;
 use leasehold::types::ClusterId;
-use leasehold::types::LogId;
 use leasehold::types::LogIndex;
 use leasehold::types::NodeId;
 use leasehold::types::Role;
@@ -36,6 +35,7 @@ use crate::clock::SECOND;
 use crate::clock::US;
 use crate::dice::Dice;
 use crate::disk::Ending;
+use crate::disk::Received;
 use crate::disk::SimDisk;
 use crate::holders::Holder;
 use crate::lockers::Locker;
@@ -83,6 +83,13 @@ pub(crate) enum Event {
     /// A holder of leases is free to act, if nothing was scheduled for it since.
     Holder(usize, u64),
     HolderTires(usize, u64),
+    /// A whole state has reached its receiver, or got lost on the way from this life of its sender.
+    Snapshot {
+        from: usize,
+        life: u64,
+        to: usize,
+        received: Box<Received>,
+    },
     HolderHears(usize, u64, Box<Result<Response, Error>>),
     /// A watcher is free to act, if nothing was scheduled for it since.
     Watcher(usize, u64),
@@ -109,6 +116,7 @@ impl Event {
             Self::FaultEnds(fault) => (8, *fault as u64),
             Self::Retired(node, life) => (9, life << 8 | *node as u64),
             Self::Holder(holder, turn) => (10, turn << 8 | *holder as u64),
+            Self::Snapshot { from, to, .. } => (14, (from << 8 | to) as u64),
             Self::HolderTires(holder, attempt) => (11, attempt << 8 | *holder as u64),
             Self::HolderHears(holder, attempt, _) => (12, attempt << 8 | *holder as u64),
             Self::Watcher(watcher, turn) => (40, turn << 8 | *watcher as u64),
@@ -205,6 +213,8 @@ pub(crate) struct World {
     pub(crate) sweeping: Dice,
     /// Delays of the watch threads.
     pub(crate) watching: Dice,
+    /// When logs are cut, and what becomes of whole states on their way.
+    pub(crate) compacting: Dice,
     lives: Dice,
     /// Faults are over: what fails from here on comes back at once.
     pub(crate) healed: bool,
@@ -248,6 +258,7 @@ impl World {
             scheduling: Dice::new(seed, "scheduling", 0),
             sweeping: Dice::new(seed, "sweeping", 0),
             watching: Dice::new(seed, "watching", 0),
+            compacting: Dice::new(seed, "compacting", 0),
             lives: Dice::new(seed, "lives", 0),
             healed: false,
             options,
@@ -343,6 +354,12 @@ impl World {
                 self.client_hears(client, attempt, *result);
             }
             Event::Locker(locker, turn) => self.locker_turns(locker, turn),
+            Event::Snapshot {
+                from,
+                life,
+                to,
+                received,
+            } => self.snapshot_arrives(from, life, to, *received),
             Event::Holder(holder, turn) => self.holder_acts(holder, turn),
             Event::HolderTires(holder, attempt) => self.holder_tires(holder, attempt),
             Event::HolderHears(holder, attempt, result) => {
@@ -414,17 +431,17 @@ impl World {
         }
         machine.life += 1;
         machine.stalled_until = [0; 5];
+        let configuration = configuration(self.options.nodes);
         let members = members(self.options.nodes);
+        let applied = kv::progress(&machine.disk.store).expect("memory does not fail");
+        machine.disk.finish_installation(applied.applied.index);
         let progress = kv::progress(&machine.disk.store).expect("memory does not fail");
         let founded = kv::cluster_info(&machine.disk.store).expect("memory does not fail");
         let restored = Restored {
             hard_state: machine.disk.hard(),
-            base: LogId::default(),
-            base_configuration: Configuration {
-                voters: members.iter().map(|member| member.id).collect(),
-                ..Configuration::default()
-            },
-            entries: machine.disk.entries().to_vec(),
+            base: machine.disk.base(),
+            base_configuration: configuration,
+            entries: machine.disk.log().to_vec(),
             applied: progress.applied.index,
             quarantined: machine.disk.quarantined,
             unproven: machine.disk.unproven,
@@ -447,7 +464,10 @@ impl World {
             seed,
         };
         // A state ahead of the log is proof of damage, too (A11).
-        let ahead = restored.applied.0 > restored.entries.len() as u64;
+        let ahead = restored.applied.0 > machine.disk.entries().len() as u64;
+        if restored.applied < restored.base.index {
+            self.judge.marks.hit(Mark::StateLacking);
+        }
         machine.disk.quarantined |= ahead;
         let now = machine.clock.read(self.now);
         let leases = kv::held_leases(&machine.disk.store).expect("memory does not fail");
@@ -486,11 +506,12 @@ impl World {
 
     /// Ends the process on `node`, if one runs.
     pub(crate) fn stop(&mut self, node: usize, ending: Ending) {
+        let spare = self.others_are_whole(node);
         let machine = &mut self.machines[node];
         if machine.process.take().is_none() {
             return;
         }
-        if let Err(found) = machine.disk.stop(ending) {
+        if let Err(found) = machine.disk.stop(ending, spare) {
             let what = format!("n{}: {found}", node + 1);
             self.judge.fail("A21 what was durable is found again", what);
         }
@@ -538,6 +559,14 @@ pub(crate) const CLUSTER: ClusterId = ClusterId(0x5eed);
 /// Node numbers count from 0, ids from 1.
 pub(crate) fn place(id: NodeId) -> usize {
     id.0 as usize - 1
+}
+
+/// Membership is fixed.
+pub(crate) fn configuration(nodes: usize) -> Configuration {
+    Configuration {
+        voters: members(nodes).iter().map(|member| member.id).collect(),
+        ..Configuration::default()
+    }
 }
 
 fn members(nodes: usize) -> Vec<MemberInfo> {

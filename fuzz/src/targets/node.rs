@@ -338,6 +338,10 @@ impl World {
                 Output::CaughtUp(id) | Output::ReadLeases(id, ..) => self.answered(id),
                 Output::FindIdleSessions { unused_since } => self.idle = Some(unused_since),
                 Output::Reply(id, result) => self.reply(id, &result),
+                Output::SendSnapshot(peer) => assert!((2..=self.members).contains(&peer.0)),
+                Output::Install(_) | Output::DiscardSnapshot(_) => {
+                    panic!("no state was received")
+                }
             }
         }
         assert!(self.node.waiting() <= WAITING_MAX);

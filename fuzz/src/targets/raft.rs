@@ -260,6 +260,10 @@ impl World {
                     assert!(permit.is_from_leader() || permit.index() <= self.node.status().commit)
                 }
                 Output::RefuseRead(..) => {}
+                Output::SendSnapshot(peer) => assert_ne!(peer, NODE),
+                Output::Install(_) | Output::DiscardSnapshot(_) => {
+                    panic!("no state was received")
+                }
             }
         }
         self.look();

@@ -88,6 +88,7 @@ impl Consensus {
             log,
             commit,
             handed_out,
+            installing,
             applied,
             applied_at_start,
             promise,
@@ -135,6 +136,7 @@ impl Consensus {
             log: log.clone(),
             commit: *commit,
             handed_out: *handed_out,
+            installing: *installing,
             applied: *applied,
             applied_at_start: *applied_at_start,
             promise: promise.clone(),
@@ -181,6 +183,7 @@ impl Consensus {
             log,
             commit,
             handed_out,
+            installing,
             applied,
             applied_at_start,
             promise,
@@ -220,7 +223,7 @@ impl Consensus {
             digest.since(*issued_at);
         }
         log.digest(&mut digest, *issued);
-        digest.value(&(commit, handed_out, applied, applied_at_start));
+        digest.value(&(commit, handed_out, installing, applied, applied_at_start));
         promise.digest(&mut digest);
         role.digest(&mut digest);
         digest.deadline(*newest_reading);

@@ -85,6 +85,7 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::ReadIndex(_) => "read-index?",
         Message::ReadIndexReply(_) => "read-index!",
         Message::StateHash(_) => "hash",
+        Message::NeedState => "state?",
     }
 }
 
@@ -133,7 +134,7 @@ fn describe(message: &Message) -> String {
             Verdict::Conflict(c) => format!("{} not {}: {}", heard(&m.heard), c.base, c.first),
         },
         Message::TimeoutNow(m) => format!("with {} commit {}", m.last, m.commit),
-        Message::Release | Message::Rejoin(_) => String::new(),
+        Message::Release | Message::Rejoin(_) | Message::NeedState => String::new(),
         Message::RejoinReply(m) => format!("through {}", m.through),
         Message::StateHash(m) => format!("at {}", m.index),
         Message::ReadIndex(m) => format!("by {:?}", m.mode).to_lowercase(),
@@ -308,6 +309,18 @@ impl Stage {
             ("disk", [_, time]) => world.site(node()).disk_delay = nanos(time),
             ("apply", [_, "hold"]) => world.site(node()).apply_held = true,
             ("apply", [_, "flow"]) => world.apply_flows(node()),
+            ("compact", [_, through]) => {
+                let through = LogIndex(number(through));
+                let real = world.real;
+                let site = world.site(node());
+                let now = site.clock(real);
+                site.node().handle(now, Input::Compact(through));
+                world.after(node());
+            }
+            ("state", [link]) => {
+                let (from, to) = arrow(link);
+                world.deliver_state(from, to);
+            }
             ("clock", [_, change @ ..]) => self.clock(number(arguments[0]), change),
             ("propose", [_, text, count @ ..]) => {
                 let count = count.first().map_or(1, |count| number(count));
@@ -419,9 +432,14 @@ impl Stage {
             ("log", [_]) => {
                 let node_ref = world.site(node()).node();
                 let last = node_ref.log.last().index;
-                let entries = node_ref.log.between(LogIndex(1), last);
+                let base = node_ref.log.base();
+                let entries = node_ref.log.between(base.index.next(), last);
                 let ids: Vec<_> = entries.iter().map(|entry| entry.id.to_string()).collect();
-                world.say(format!("n{} holds {}", node(), ids.join(" ")));
+                let after = match base.index {
+                    LogIndex(0) => String::new(),
+                    _ => format!("after {base} "),
+                };
+                world.say(format!("n{} holds {after}{}", node(), ids.join(" ")));
             }
             ("lease", [_]) => {
                 let real = world.real;

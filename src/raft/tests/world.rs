@@ -19,6 +19,7 @@ use crate::raft::Entry;
 use crate::raft::Envelope;
 use crate::raft::HardState;
 use crate::raft::Input;
+use crate::raft::LogBase;
 use crate::raft::Output;
 use crate::raft::ReadId;
 use crate::raft::ReadMode;
@@ -79,7 +80,11 @@ impl Hand {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     pub(super) hard: HardState,
+    /// The log begins after it; what was before it is kept for who looks.
+    pub(super) base: LogId,
     pub(super) entries: Vec<Entry>,
+    /// A whole state that lies beside the one in use: its last entry, and what it came from.
+    pub(super) received: Option<(LogId, Vec<Entry>)>,
     pub(super) damaged: bool,
     pub(super) unproven: bool,
     pub(super) tripped: bool,
@@ -89,6 +94,15 @@ impl Disk {
     fn write(&mut self, unsaved: Unsaved) {
         if let Some(hard) = unsaved.hard_state {
             self.hard = hard;
+        }
+        if let Some(base) = unsaved.base {
+            let place = usize::try_from(base.id.index.0).expect("small");
+            if self.entries.get(place - 1).map(|entry| entry.id) != Some(base.id) {
+                let (id, entries) = self.received.clone().expect("a state was received");
+                assert_eq!(id, base.id, "the log begins where the state ends");
+                self.entries = entries;
+            }
+            self.base = base.id;
         }
         if let Some(first) = unsaved.entries.first() {
             let keep = usize::try_from(first.id.index.0 - 1).expect("small");
@@ -115,6 +129,8 @@ pub(super) struct Site {
     pub(super) applied: LogIndex,
     to_apply: VecDeque<LogIndex>,
     pub(super) apply_held: bool,
+    /// Whom it was told to send its state.
+    pub(super) owes_state: BTreeSet<u64>,
     lives: u64,
     /// Leads by the last look, in this term.
     led: Option<Term>,
@@ -252,6 +268,7 @@ impl World {
                 applied: LogIndex(0),
                 to_apply: VecDeque::new(),
                 apply_held: false,
+                owes_state: BTreeSet::new(),
                 lives: 0,
                 led: None,
                 shown: String::new(),
@@ -287,9 +304,9 @@ impl World {
         site.lives += 1;
         let restored = Restored {
             hard_state: site.disk.hard,
-            base: LogId::default(),
+            base: site.disk.base,
             base_configuration: bootstrap,
-            entries: site.disk.entries.clone(),
+            entries: site.disk.entries[site.disk.base.index.0 as usize..].to_vec(),
             applied: site.applied,
             quarantined: site.disk.damaged,
             unproven: site.disk.unproven,
@@ -617,6 +634,19 @@ impl World {
                     self.post(envelope);
                 }
                 Output::Commit(entries) => self.handed_out(id, entries),
+                Output::SendSnapshot(peer) => {
+                    self.site(id).owes_state.insert(peer.0);
+                    if self.show != script::Show::Nothing {
+                        self.say(format!("n{id} owes {peer} a state"));
+                    }
+                }
+                Output::Install(state) => self.install(id, state),
+                Output::DiscardSnapshot(state) => {
+                    self.site(id).disk.received = None;
+                    if self.show != script::Show::Nothing {
+                        self.say(format!("n{id} discards the state at {state}"));
+                    }
+                }
                 Output::Permit(read, permit) => {
                     let seen = self.reads.remove(&read.0).expect("asked once");
                     let misses = permit.index() < seen;
@@ -667,6 +697,42 @@ impl World {
         self.look(id);
     }
 
+    /// One node's state reaches another, beside the one in use there.
+    pub(super) fn deliver_state(&mut self, from: u64, to: u64) {
+        let real = self.real;
+        let sender = self.site(from);
+        assert!(sender.owes_state.remove(&to), "n{from} owes n{to} nothing");
+        let through = usize::try_from(sender.applied.0).expect("small");
+        let entries = sender.disk.entries[..through].to_vec();
+        let state = entries.last().expect("something was applied").id;
+        let now = sender.clock(real);
+        let sent = Input::SnapshotSent(NodeId(to));
+        sender.node().handle(now, sent);
+        self.after(from);
+        let base = LogBase {
+            id: state,
+            configuration: self.bootstrap.clone(),
+        };
+        let site = self.site(to);
+        site.disk.received = Some((state, entries));
+        let now = site.clock(real);
+        site.node().handle(now, Input::SnapshotReceived(base));
+        self.after(to);
+    }
+
+    fn install(&mut self, id: u64, state: LogId) {
+        let site = self.site(id);
+        let (received, _) = site.disk.received.take().expect("a state was received");
+        assert_eq!(received, state);
+        let held = usize::try_from(state.index.0 - 1).expect("small");
+        let held = site.disk.entries.get(held).map(|entry| entry.id);
+        assert_eq!(held, Some(state), "the log on disk goes on from elsewhere");
+        if self.show != script::Show::Nothing {
+            self.say(format!("n{id} installs the state at {state}"));
+        }
+        self.apply(id, state.index);
+    }
+
     fn handed_out(&mut self, id: u64, entries: Vec<Entry>) {
         let mut last = None;
         let term = self.site(id).node().status().term;
@@ -714,8 +780,10 @@ impl World {
             assert_eq!(first, id, "two leaders in {term}");
             // Every leader of a later term holds it. (One of an earlier term may be elected late.)
             for (index, (entry, committed_in)) in &self.committed {
-                let held = node.log.entry(*index);
-                let complete = held == Some(entry) || *committed_in >= term;
+                let held = node.log.entry(*index) == Some(entry);
+                // What lies before the base is compared as it was when it was on disk.
+                let held = held || *index <= node.log.base().index;
+                let complete = held || *committed_in >= term;
                 assert!(complete, "n{id} was elected without {index}");
             }
         }

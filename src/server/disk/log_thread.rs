@@ -289,6 +289,7 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
         };
         let mut newest = None;
         for (_, unsaved) in self.group.drain(..) {
+            assert!(unsaved.base.is_none(), "nobody has cut the log");
             newest = unsaved.hard_state.or(newest);
             self.records.extend(unsaved.entries.into_iter().map(encode));
         }
@@ -505,6 +506,7 @@ mod tests {
     fn unsaved(hard_state: Option<HardState>, entries: Vec<Entry>) -> Unsaved {
         Unsaved {
             hard_state,
+            base: None,
             entries,
         }
     }

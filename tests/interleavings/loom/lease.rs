@@ -145,7 +145,7 @@ impl Leader {
                         .last()
                         .map_or(self.committed, |entry| entry.id.index);
                 }
-                Output::Permit(..) | Output::RefuseRead(..) => {}
+                _ => {}
             }
         }
     }

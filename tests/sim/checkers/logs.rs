@@ -80,6 +80,9 @@ impl Logs {
         before: &Status,
         unsaved: &Unsaved,
     ) -> Result<(), Violation> {
+        if let Some(base) = &unsaved.base {
+            self.begins_after(node, base.id)?;
+        }
         let Some(first) = unsaved.entries.first() else {
             return Ok(());
         };
@@ -118,6 +121,27 @@ impl Logs {
                 let what = format!("{} has another {} than others", id(node), entry.id);
                 return violation("R2 log matching", what);
             }
+        }
+        Ok(())
+    }
+
+    /// R10: a log begins after what was committed, and what is before that is what was committed.
+    fn begins_after(&mut self, node: usize, base: LogId) -> Result<(), Violation> {
+        let through = usize::try_from(base.index.0).expect("logs fit in memory");
+        let committed = slot(base.index).and_then(|place| self.committed.get(place));
+        if committed.is_none_or(|committed| committed.id != base) {
+            let what = format!("{} begins its log after {base}, not committed", id(node));
+            return violation("R10 logs begin after what is committed", what);
+        }
+        let mirror = &mut self.mirrors[node];
+        let held = slot(base.index).and_then(|place| mirror.get(place));
+        if held.is_none_or(|held| held.term != base.term) {
+            mirror.clear();
+            let before = self.committed[..through].iter();
+            mirror.extend(before.map(|committed| Seen {
+                term: committed.id.term,
+                hash: committed.hash,
+            }));
         }
         Ok(())
     }

@@ -1,0 +1,126 @@
+//! Logs that are cut at their beginning, and whole states on their way to who needs one.
+//!
+//! A node cuts its log now and then, once its store is durable as it is, and keeps a few entries.
+//! A whole state is copied when it is asked for and takes its time; it may get lost as a message
+//! may, its sender or its receiver may die meanwhile, and it arrives whole or not at all: that the
+//! shell takes no other for whole is for the tests of the shell to show.
+
+use leasehold::kv;
+use leasehold::node::Input;
+use leasehold::node::Installed;
+use leasehold::raft::LogBase;
+use leasehold::types::LogId;
+use leasehold::types::LogIndex;
+use leasehold::types::NodeId;
+
+use crate::clock::MS;
+use crate::clock::SECOND;
+use crate::clock::US;
+use crate::disk::Received;
+use crate::machine::Mail;
+use crate::marks::Mark;
+use crate::world::Event;
+use crate::world::Work;
+use crate::world::World;
+use crate::world::configuration;
+
+impl World {
+    /// The state thread has applied something, and may make all of it durable.
+    pub(crate) fn compacts_log(&mut self, node: usize) {
+        let Some(kept) = self.options.log_tail else {
+            return;
+        };
+        if !self.machines[node].disk.can_compact() || !self.compacting.chance(0.1) {
+            return;
+        }
+        self.machines[node].disk.sync_store();
+        let applied = self.applied(node);
+        let through = LogIndex(applied.0.saturating_sub(kept));
+        if through > self.machines[node].disk.base().index {
+            self.judge.marks.hit(Mark::LogCompacted);
+            self.mail(node, Mail::Input(Input::Compact(through)));
+        }
+    }
+
+    /// `node` sends what it has to `to`.
+    pub(crate) fn sends_snapshot(&mut self, node: usize, to: usize) {
+        self.judge.marks.hit(Mark::SnapshotSent);
+        let machine = &self.machines[node];
+        let store = machine.disk.store.clone();
+        let id = kv::progress(&store).expect("memory does not fail").applied;
+        let through = id.index.0 as usize;
+        let received = Received {
+            id,
+            store,
+            entries: machine.disk.entries()[..through].to_vec(),
+        };
+        let event = Event::Snapshot {
+            from: node,
+            life: machine.life,
+            to,
+            received: Box::new(received),
+        };
+        let delay = self.compacting.spread(MS, 2 * SECOND);
+        self.schedule(delay, event);
+    }
+
+    /// It arrives, or does not; its sender notices either.
+    pub(crate) fn snapshot_arrives(
+        &mut self,
+        from: usize,
+        life: u64,
+        to: usize,
+        received: Received,
+    ) {
+        let sender = &self.machines[from];
+        let sends = sender.life == life && sender.process.is_some();
+        let passes = self.network.passes(self.now, from, to) && !self.compacting.chance(0.2);
+        let hears = self.machines[to].process.is_some();
+        if sends && passes && hears {
+            let base = LogBase {
+                id: received.id,
+                configuration: configuration(self.options.nodes),
+            };
+            if self.machines[to].disk.receive(received) {
+                self.mail(to, Mail::Input(Input::SnapshotReceived(base)));
+            }
+        } else {
+            self.judge.marks.hit(Mark::SnapshotLost);
+        }
+        if sends {
+            let peer = NodeId(to as u64 + 1);
+            self.mail(from, Mail::Input(Input::SnapshotSent(peer)));
+        }
+    }
+
+    /// The state thread puts what was received in the store's place.
+    pub(crate) fn installs(&mut self, node: usize, id: LogId) {
+        let disk = &mut self.machines[node].disk;
+        if !disk.install(id) {
+            let what = format!("n{} is to install {id}, which it has not", node + 1);
+            return self.judge.fail("R4 state-machine safety", what);
+        }
+        self.judge.marks.hit(Mark::SnapshotInstalled);
+        let store = &disk.store;
+        let progress = kv::progress(store).expect("memory does not fail");
+        let hash = kv::content_hash(store).expect("memory does not fail");
+        let founded = kv::cluster_info(store).expect("memory does not fail");
+        let leases = kv::held_leases(store).expect("memory does not fail");
+        self.judge.applied(node, id, hash.0);
+        self.trace
+            .line(self.now, Some(node), || format!("   has installed {id}"));
+        let installed = Installed {
+            id: progress.applied,
+            revision: progress.revision,
+            founded: founded.is_some(),
+            leases,
+        };
+        self.mail(node, Mail::Input(Input::Installed(Box::new(installed))));
+        self.schedule_work(US, node, Work::StateReports);
+    }
+
+    pub(crate) fn discards_snapshot(&mut self, node: usize, id: LogId) {
+        self.judge.marks.hit(Mark::SnapshotDiscarded);
+        self.machines[node].disk.discard(id);
+    }
+}
