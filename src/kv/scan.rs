@@ -207,9 +207,14 @@ impl Scan {
         chunk: &mut Chunk,
     ) -> Result<(), V::Error> {
         let mut span = keys::history_span(&self.rest);
+        let mut run = Run::default();
         loop {
-            match self.walk_runs(view, &span, budget, chunk)? {
-                Walked::Leap(to) => span.advance(to),
+            match self.walk_runs(view, &span, &mut run, budget, chunk)? {
+                Walked::Leap(to) => {
+                    // The run may go on behind the leap: its key has been counted.
+                    run.skipped = 0;
+                    span.advance(to);
+                }
                 Walked::Full(key) => {
                     self.rest.advance(key);
                     return Ok(());
@@ -227,10 +232,10 @@ impl Scan {
         &mut self,
         view: &V,
         span: &Span,
+        run: &mut Run,
         budget: &ScanBudget,
         chunk: &mut Chunk,
     ) -> Result<Walked, V::Error> {
-        let mut run = Run::default();
         for pair in view.range(Space::History, span) {
             let (raw, record) = pair?;
             let (prefix, place) = keys::history_run(&raw)?;
@@ -239,7 +244,7 @@ impl Scan {
                     let (key, _) = keys::history_parts(&raw)?;
                     return Ok(Walked::Full(key));
                 }
-                run = Run {
+                *run = Run {
                     prefix: raw.slice(..prefix.len()),
                     ..Run::default()
                 };

@@ -452,6 +452,35 @@ fn a_step_goes_through_no_more_than_its_budget() {
     }
 }
 
+/// A key may have been written very often since the revision that is read: leaping over that counts
+/// as one look at it, or a step of one key would begin with the same key for ever.
+#[test]
+fn a_step_of_one_key_gets_past_a_key_that_was_written_often_since() {
+    let mut machine = various();
+    machine.put("often", "then");
+    let mut scan = Scan::begin(&machine.store, &all()).unwrap().unwrap();
+    for _ in 0..40 {
+        machine.put("often", "since");
+    }
+    let one = ScanBudget {
+        keys: 1,
+        bytes: 100,
+    };
+    let mut found = Vec::new();
+    for _ in 0..100 {
+        let chunk = scan.step(&machine.store, &one).unwrap().unwrap();
+        assert_eq!(chunk.keys, usize::from(!chunk.finished || chunk.keys > 0));
+        found.extend(chunk.kvs);
+        if chunk.finished {
+            let often = found.iter().filter(|kv| kv.key == "often");
+            let values: Vec<_> = often.map(|kv| kv.value.clone()).collect();
+            assert_eq!(values, ["then"]);
+            return;
+        }
+    }
+    panic!("the scan does not end");
+}
+
 #[test]
 fn a_scan_that_compaction_overtakes_says_so() {
     let mut machine = various();
