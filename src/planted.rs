@@ -419,6 +419,7 @@ bugs! {
 
     // Logs without a beginning, and whole states.
     CompactsUnapplied "decision 8" "the log is cut before the state machine holds what is cut"
+        ["log_is_cut_no_further_than_what_is_applied"]
     SnapshotGoesBack "P30" "a state older than what is applied is installed"
     SnapshotDropsLog "P30" "an installed state takes the log with it that goes on after it"
     SnapshotBaseUnsynced "A23" "what follows a new base is acknowledged before the base is durable"

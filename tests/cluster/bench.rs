@@ -232,7 +232,6 @@ fn the_rate_that_watchers_keep_up_with_is_found_and_twice_as_much_leaves_no_gap(
     );
     let steps = found["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| step == sustained));
-    assert!(stderr.lines().count() >= steps.len(), "{stderr}");
     let rate = |step: &Value| step["rate"].as_u64().unwrap();
     let twice = &found["twice"];
     assert_eq!(rate(twice), 2 * rate(sustained));

@@ -54,6 +54,8 @@ enum Aim {
     Compared,
     /// The same, with users of locks.
     Lockers,
+    /// The same with three nodes or more, whose logs are cut close.
+    Compacted,
     /// One play of `schedule.rs`, over and over.
     Play(u64),
     /// The same with five nodes.
@@ -94,6 +96,13 @@ impl Aim {
             Self::Lockers => {
                 let mut options = Options::draw(seed, None, None);
                 options.lockers = 6;
+                return options;
+            }
+            Self::Compacted => {
+                let mut options = Options::draw(seed, None, None);
+                options.nodes = options.nodes.max(3);
+                options.real_log = false;
+                options.log_tail = Some(seed % 4);
                 return options;
             }
             Self::Play(play)
@@ -147,6 +156,7 @@ impl Aim {
             Self::Watchers,
             Self::Compared,
             Self::Lockers,
+            Self::Compacted,
         ];
         let mut all = plays.chain(drawn);
         all.find(|aim| aim.name() == name)
@@ -159,6 +169,7 @@ impl Aim {
             Self::Watchers => "as drawn, six watchers and two historians".to_owned(),
             Self::Compared => "as drawn, states often compared".to_owned(),
             Self::Lockers => "as drawn, six users of locks".to_owned(),
+            Self::Compacted => "as drawn, logs cut close".to_owned(),
             Self::Play(play) => format!("play {play}"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),

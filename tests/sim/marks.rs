@@ -143,7 +143,7 @@ marks! {
 }
 
 /// What a few hundred seeds may miss.
-const RARE: [Mark; 1] = [Mark::LogCutShort];
+const RARE: [Mark; 2] = [Mark::LogCutShort, Mark::InstallationFinished];
 
 /// How often each mark was met.
 #[derive(Clone, Debug)]

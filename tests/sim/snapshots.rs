@@ -95,6 +95,13 @@ impl World {
 
     /// The state thread puts what was received in the store's place.
     pub(crate) fn installs(&mut self, node: usize, id: LogId) {
+        let applied = self.applied(node);
+        if applied > id.index {
+            let what = format!("n{} installs {id} over {applied}", node + 1);
+            return self
+                .judge
+                .fail("P30 the state machine never goes back", what);
+        }
         let disk = &mut self.machines[node].disk;
         if !disk.install(id) {
             let what = format!("n{} is to install {id}, which it has not", node + 1);

@@ -310,6 +310,22 @@ pub(super) const CASES: &[Case] = &[
         &["R4", "K1", "C2", "liveness"],
     ),
     seeds(&[CheckpointNotCleared], Aim::Holders, 2_000, &["C1"]),
+    // Logs without a beginning, and whole states.
+    witness(&[CompactsUnapplied]),
+    seeds(&[SnapshotGoesBack], Aim::Compacted, 400, &["P30"]),
+    seeds(
+        &[SnapshotDropsLog],
+        Aim::Compacted,
+        100,
+        &["R8", "R9", "R7", "R3"],
+    ),
+    seeds(&[SnapshotBaseUnsynced], Aim::Compacted, 40, &["R9"]),
+    seeds(
+        &[LackOfStateUnnoticed],
+        Aim::Compacted,
+        150,
+        &["R4", "a node panicked"],
+    ),
     // Watches.
     seeds(&[HandOverGap], Aim::Watchers, 40, &["W1"]),
     seeds(&[SkipForgets], Aim::Watchers, 40, &["W1"]),
@@ -374,7 +390,6 @@ pub(super) const BEYOND: &[Beyond] = &[
 /// Rules that no bug takes away, by the documents' names, and why not.
 pub(super) const WITHOUT: &[(&str, &str)] = &[
     ("P19", "nothing counts ticks: promises and leases are times"),
-    ("P30", "there are no snapshots yet"),
     (
         "P31",
         "order, 0-RTT and identity are the transport's; the network here reorders and doubles \
