@@ -4,6 +4,8 @@
 //! Both sync every write, both lie on the same disk, both are talked to through their own network
 //! protocol by the same generator in this process. Where a ratio is shown, it is the median of pairs
 //! of neighbours. Where etcd is not installed, its columns stay empty, and a line says so.
+//!
+//! Some loads alone: `cargo bench --features bench-etcd --bench compare -- --only put`.
 
 #![expect(clippy::print_stdout, reason = "a bench prints what it found")]
 #![expect(
@@ -81,6 +83,8 @@ struct Options {
     load_before: Option<f64>,
     /// What other benches found.
     figures: Vec<PathBuf>,
+    /// Only loads with this in their names, and no changes of leaders.
+    only: Option<String>,
 }
 
 impl Options {
@@ -95,6 +99,7 @@ impl Options {
             out: target,
             load_before: None,
             figures: Vec::new(),
+            only: None,
         };
         let mut arguments = arguments.peekable();
         while let Some(argument) = arguments.next() {
@@ -116,12 +121,18 @@ impl Options {
                     let file = path().ok_or("--figures wants a file")?;
                     options.figures.push(file);
                 }
+                "--only" => {
+                    let name = arguments
+                        .next()
+                        .ok_or("--only wants a part of a load's name")?;
+                    options.only = Some(name);
+                }
                 // What cargo says to every bench.
                 "--bench" => {}
                 other => {
                     return Err(format!(
-                        "{other}: only --quick, --out DIR, --data DIR, --load-before LOAD and \
-                         --figures FILE"
+                        "{other}: only --quick, --out DIR, --data DIR, --load-before LOAD, \
+                         --figures FILE and --only NAME"
                     ));
                 }
             }
@@ -218,10 +229,13 @@ async fn measure(options: &Options) -> Result<Measured, Failure> {
         None => None,
     };
     let rows = loads(options, &ours, theirs.as_ref(), progress).await?;
-    let cases = [GapCase::MoveLeader, GapCase::Kill];
+    let cases: &[GapCase] = match options.only {
+        None => &[GapCase::MoveLeader, GapCase::Kill],
+        Some(_) => &[],
+    };
     let rounds = options.gap_rounds;
     let mut turns = Turns {
-        cases: &cases,
+        cases,
         rounds,
         progress,
         report: &mut gaps_report,
@@ -234,9 +248,12 @@ async fn measure(options: &Options) -> Result<Measured, Failure> {
         true => Some(EtcdCluster::start(&options.data, &owned(&ETCD_FAST)).await?),
         false => None,
     };
-    let cases = [GapCase::Kill];
+    let cases = match options.only {
+        None => &[GapCase::Kill][..],
+        Some(_) => &[],
+    };
     let mut turns = Turns {
-        cases: &cases,
+        cases,
         rounds,
         progress,
         report: &mut fast_gaps,
@@ -306,7 +323,11 @@ async fn loads(
         .await?;
     }
     let mut rows = Vec::new();
-    for row in &ROWS {
+    let is_wanted = |row: &&Row| {
+        let only = options.only.as_deref();
+        only.is_none_or(|only| row.name.contains(only))
+    };
+    for row in ROWS.iter().filter(is_wanted) {
         let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
         for round in 0..options.rounds {
             progress.say(&format!(
