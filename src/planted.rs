@@ -423,7 +423,7 @@ bugs! {
     SnapshotGoesBack "P30" "a state older than what is applied is installed"
     SnapshotDropsLog "P30" "an installed state takes the log with it that goes on after it"
     SnapshotBaseUnsynced "A23" "what follows a new base is acknowledged before the base is durable"
-        ["raft::log::tests::a_log_that_begins_anew_is_durable_once_its_base_is"]
+        ["a23_received_state_is_acknowledged_once_its_base_is_durable"]
     LackOfStateUnnoticed "decision 8" "a state machine that ends before the log begins goes on with the log"
 
     // Client leases.
