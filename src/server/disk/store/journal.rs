@@ -16,8 +16,9 @@ use std::path::PathBuf;
 use super::StateStore;
 use super::error::StoreError;
 
-/// Fewer new bytes than this are left to wait.
-const WORTH_BYTES: u64 = 256 << 10;
+/// Fewer new bytes than this are left to wait: they are written out in a few milliseconds whoever asks
+/// for it, and each sync is one more that the log's have to share the disk with.
+const WORTH_BYTES: u64 = 4 << 20;
 /// The unit in which the system counts the room that a file takes up.
 const BLOCK_BYTES: u64 = 512;
 /// How fjall's journals end.

@@ -499,18 +499,18 @@ fn the_journal_is_synced_ahead_once_there_is_enough_of_it() {
     let mut random = fastrand::Rng::with_seed(1);
     let mut value = vec![0; 64 << 10];
     let mut synced = 0;
-    for index in 1..=64 {
+    for index in 1..=192 {
         random.fill(&mut value);
         store.apply_batch(&[put(index, b"key", &value)]).unwrap();
         synced += journal.write_back().unwrap();
     }
-    assert!(synced >= 3 << 20, "{synced} bytes of four mebibytes");
+    assert!(synced >= 8 << 20, "{synced} bytes of twelve mebibytes");
     // The next journal is found when the database goes over to it.
     let before = synced;
-    for index in 65..=1400 {
+    for index in 193..=1500 {
         random.fill(&mut value);
         store.apply_batch(&[put(index, b"key", &value)]).unwrap();
-        if index % 64 == 0 {
+        if index % 32 == 0 {
             synced += journal.write_back().unwrap();
         }
     }
