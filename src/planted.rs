@@ -223,6 +223,20 @@ bugs! {
         ["p14_learners_promise_and_never_count"]
     AckFromEntry "P15" "who enters counts as having promised the newest round"
         ["p15_new_member_has_promised_nothing"]
+    LeaseHalf "P13" "the lease counts the new majority of a joint configuration alone"
+        ["membership_lease_needs_both_majorities"]
+    ConfigurationAtCommit "P13, 4.1" "a configuration is in force once it is committed, not before"
+        ["membership_change_is_in_force_from_its_append"]
+    NoJoint "P13, 4.3" "voters change in one step, however many"
+        ["membership_voters_change_by_a_joint_configuration"]
+    ChangesOverlap "4.3" "a change begins before the one before it is complete"
+        ["membership_one_change_at_a_time"]
+    ChangeBeforeOwnCommit "4.1, 5.1" "a new leader changes members before it has committed anything"
+        ["membership_change_waits_for_an_entry_of_the_own_term"]
+    DeposedKeepsLease "P13, P36" "a leader that was removed goes on serving by its lease"
+        ["membership_removed_leader_gives_its_lease_up_and_hands_over"]
+    PromotedUnready "4.2.1" "a learner becomes a voter whatever it lacks"
+        ["membership_learner_is_promoted_once_it_has_caught_up"]
     LoneLeaseForever "P16" "a lone voter's lease never ends"
         ["p16_lone_voter_has_a_lease_that_ends"]
 

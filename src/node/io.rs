@@ -9,6 +9,7 @@ use crate::api::Response;
 use crate::kv::HeldLeases;
 use crate::kv::Reply;
 use crate::node::AskedLeases;
+use crate::raft::Change;
 use crate::raft::Entry;
 use crate::raft::Envelope;
 use crate::raft::LogBase;
@@ -49,6 +50,9 @@ pub enum Input {
     SnapshotSent(NodeId),
     /// The state that was to be installed is the state machine now, and visible to new snapshots.
     Installed(Box<Installed>),
+    /// Members are to change. Taken if this node leads and the change is safe
+    /// ([`crate::raft::Consensus::change`]); what became of it shows in the configuration in force.
+    Change(Change),
     /// Let go of leadership and take no further part in elections: the process is stopping.
     Retire,
     /// Time has passed.

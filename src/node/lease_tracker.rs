@@ -331,6 +331,16 @@ impl LeaseTracker {
         self.leases.range(span).take(count_max).map(|(id, _)| *id)
     }
 
+    /// How many leases this promotion has noted anything of.
+    #[cfg(test)]
+    pub(super) fn touched(&self) -> usize {
+        let noted = self
+            .leases
+            .values()
+            .filter(|lease| lease.epoch == self.epoch);
+        noted.count()
+    }
+
     /// `ExpiryKept`: what this leadership has decided.
     #[cfg(leasehold_bugs)]
     pub(super) fn planted_decided(&self) -> Vec<(Term, LeaseRef)> {

@@ -193,6 +193,8 @@ impl Node {
                 self.consensus.handle(now, raft::Input::SnapshotSent(peer));
             }
             Input::Installed(installed) => self.handle_installed(now, *installed),
+            // Whoever asked looks at the configuration, whatever the answer is.
+            Input::Change(change) => _ = self.consensus.change(now, &change),
             Input::Retire => self.consensus.retire(now),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
@@ -279,7 +281,9 @@ impl Node {
             return self.refuse(id, ErrorKind::Corrupt, STATE_DIFFERS);
         }
         match &call.request {
-            Request::Range(_) | Request::RangePage(_) => self.start_read(now, id, &call),
+            Request::Range(_) | Request::RangePage(_) | Request::Snapshot(_) => {
+                self.start_read(now, id, &call);
+            }
             Request::LeaseKeepAlive(_)
             | Request::LeaseTimeToLive { .. }
             | Request::LeaseList(_) => self.ask_leases(now, id, &call),

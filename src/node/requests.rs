@@ -25,6 +25,7 @@ use crate::raft::ReadId;
 use crate::raft::ReadMode;
 use crate::raft::ReadPermit;
 use crate::raft::Refused;
+use crate::raft::Unfit;
 use crate::time::Instant;
 use crate::types::LogId;
 use crate::types::LogIndex;
@@ -438,7 +439,12 @@ impl Node {
                 ErrorKind::InvalidArgument,
                 "the node named cannot lead: it is not a voter of this cluster, or is this node",
             ),
+            Refused::Unfit(unfit) => self.refuse_unfit(id, unfit),
         }
+    }
+
+    fn refuse_unfit(&mut self, id: RequestId, unfit: Unfit) {
+        self.refuse(id, ErrorKind::Internal, &format!("{unfit:?}"));
     }
 
     pub(super) fn refuse_not_leader(&mut self, id: RequestId) {

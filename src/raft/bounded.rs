@@ -8,6 +8,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use bytes::Bytes;
 use serde::de::Deserialize;
 use serde::de::Deserializer;
 use serde::de::Error;
@@ -30,6 +31,19 @@ pub(crate) trait Weigh {
 }
 
 impl Weigh for NodeId {
+    fn weight(&self) -> usize {
+        1
+    }
+}
+
+impl Weigh for (NodeId, Option<NodeId>) {
+    fn weight(&self) -> usize {
+        1
+    }
+}
+
+/// What a shell keeps about a member: a payload.
+impl Weigh for (NodeId, Bytes) {
     fn weight(&self) -> usize {
         1
     }

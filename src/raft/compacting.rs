@@ -51,6 +51,9 @@ impl Consensus {
         let is_held = self.log.agrees(id) && !planted!(SnapshotDropsLog);
         let unfit = leads || !helps || id.term > self.hard.term;
         if unfit || is_held && !is_news || self.installing.is_some() {
+            if is_held {
+                self.holds_state(id.index);
+            }
             return self.outputs.push_back(Output::DiscardSnapshot(id));
         }
         self.meet_an_older_cluster();
@@ -59,13 +62,19 @@ impl Consensus {
             planted!(SnapshotBaseUnsynced => self.log.trust_base());
         }
         self.commit = self.commit.max(id.index);
+        self.holds_state(id.index);
+        self.installing = Some(id);
+    }
+
+    /// The log holds, or begins with, what a state ends with. Who sent it does not know that, or
+    /// has forgotten, and will say nothing else until it does.
+    fn holds_state(&mut self, index: LogIndex) {
         if let RoleState::Follower(follower) = &mut self.role {
             // Committed, so it is in the log of whoever leads.
-            follower.verified = follower.verified.max(id.index);
+            follower.verified = follower.verified.max(index);
             follower.owes_acknowledgement = Some(follower.verified);
             follower.owes_conflict = None;
         }
-        self.installing = Some(id);
     }
 
     /// Hands out the state that was accepted once the log agrees with it durably. Any earlier, a

@@ -197,7 +197,8 @@ impl Consensus {
         let quarantine = damaged.then(|| Quarantine {
             nonce: rng.u64(..),
             through: None,
-            forgot_votes: lost_all,
+            // Of one that may have lost everything before its log was damaged, too.
+            forgot_votes: unproven,
         });
         // The end of a damaged log may be one that had been cut, and say something else than what
         // was applied: nothing of it is known to be committed until a leader confirms it.
@@ -290,7 +291,7 @@ impl Consensus {
                 leader.transfer.as_ref().map(|transfer| transfer.until),
             ],
             _ => [
-                self.may_campaign().then_some(self.election_due),
+                (self.may_campaign() || self.known_leader().is_some()).then_some(self.election_due),
                 (!self.asking.is_empty()).then(|| self.reads_wait_until()),
                 None,
                 None,
@@ -444,9 +445,33 @@ impl Consensus {
         self.published.clone()
     }
 
-    /// The configuration in force.
+    /// The configuration in force: the last one in the log, committed or not.
     pub fn configuration(&self) -> &Configuration {
         self.log.configuration()
+    }
+
+    /// The configuration in force at `index`: what a state that ends there has to say of it. `None` if
+    /// the log does not reach there, on either side.
+    pub fn configuration_at(&self, index: LogIndex) -> Option<Configuration> {
+        self.log.configuration_at(index).cloned()
+    }
+
+    /// Whether the configuration in force is known to be committed.
+    pub fn is_configuration_committed(&self) -> bool {
+        self.log.configuration_index() <= self.commit
+    }
+
+    /// Where the configuration in force stands in the log.
+    pub fn configuration_index(&self) -> LogIndex {
+        self.log.configuration_index()
+    }
+
+    /// Whether this node was a member, and it is committed that it is none any more. It takes part
+    /// in nothing then but by answering whoever asks it; it had better stop.
+    pub fn is_removed(&self) -> bool {
+        self.is_configuration_committed()
+            && !self.log.configuration().is_member(self.id)
+            && self.log.was_member(self.id)
     }
 
     /// Whether an assumption that leases rest on was seen to fail, here or in a life before, and
@@ -527,7 +552,7 @@ impl Consensus {
 
     /// Messages that members send to each other about a term that both are in.
     fn receive_in_term(&mut self, from: NodeId, term: Term, message: Message) {
-        if !self.log.configuration().is_member(from) {
+        if !self.is_expected(from) {
             return self.published.refuse_message();
         }
         if term > self.hard.term {
@@ -573,6 +598,18 @@ impl Consensus {
         }
     }
 
+    /// Whether answers and orders of `from` are taken: it is a member; or we answer to it, who may
+    /// have removed itself, or have added us in a configuration that is yet to come; or it is on its
+    /// way out and still told so.
+    fn is_expected(&self, from: NodeId) -> bool {
+        self.log.configuration().is_member(from)
+            || match &self.role {
+                RoleState::Leader(leader) => leader.peers.contains_key(&from),
+                RoleState::Follower(follower) => follower.leader == Some(from),
+                _ => false,
+            }
+    }
+
     fn persisted(&mut self, ticket: Ticket) {
         let ticket = ticket.min(self.issued);
         self.persisted = self.persisted.max(ticket);
@@ -597,16 +634,25 @@ impl Consensus {
             return self.give_up_reads();
         }
         self.give_up_reads();
-        if self.may_campaign() && self.now.certainly_after(self.election_due) {
+        if !self.now.certainly_after(self.election_due) {
+            return;
+        }
+        if self.may_campaign() {
             self.handle_election_timeout();
+        } else if self.known_leader().is_some() {
+            // Who cannot stand does not hold on to a leader that is gone, or that has let it go.
+            self.role = RoleState::Follower(Follower::default());
+            self.asking.start_anew();
         }
     }
 
     /// What follows from a change of state, whatever changed it.
     pub(super) fn settle(&mut self) {
         self.leave_quarantine();
+        planted!(ConfigurationAtCommit => self.log.committed = self.commit);
         if matches!(self.role, RoleState::Leader(_)) {
             self.advance_commit();
+            self.drive_change();
             self.drive_transfer();
             self.recompute_lease();
             self.answer_reads();
@@ -640,10 +686,14 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        if !planted!(StepDownKeepsLease) {
+        let removed = reason == Invalidation::ConfigurationChanged;
+        let deposed = removed && planted!(DeposedKeepsLease);
+        if !planted!(StepDownKeepsLease) && !deposed {
             leader.lease.void(self.now, reason);
         }
-        self.published.end_lease();
+        if !deposed {
+            self.published.end_lease();
+        }
         // Reads of our own ask whoever leads next. A follower asks again by itself.
         for reader in leader.reads.drain() {
             if let Reader::Local(id, mode) = reader {
@@ -672,7 +722,7 @@ impl Consensus {
 
     /// Takes note of the time. A clock that ran backwards is not corrected: it voids the lease,
     /// and every deadline is brought within its distance of the new reading (A4).
-    fn observe(&mut self, now: Instant) {
+    pub(super) fn observe(&mut self, now: Instant) {
         if now.went_back_since(self.now) && !planted!(StepBackIgnored) {
             let published = self.published.clone();
             published.lease_counters().clock_went_back();

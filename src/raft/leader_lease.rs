@@ -536,6 +536,11 @@ impl LeaderLease {
         self.rounds.push(round, created);
     }
 
+    /// When `round` was created, if it is one of this leadership's and not too old to matter.
+    pub(super) fn created(&self, round: RoundId) -> Option<Instant> {
+        self.rounds.created(round)
+    }
+
     /// Whether `round` is one of this leadership's, and not too old to matter.
     pub(super) fn knows(&self, round: RoundId) -> bool {
         self.rounds.created(round).is_some()

@@ -75,6 +75,7 @@ impl Consensus {
         self.published.begin_lease(lease.cell().clone());
         self.role = RoleState::Leader(Box::new(Leader {
             peers,
+            leaving: BTreeMap::new(),
             lease,
             last_at_election: last,
             reads: Reads::default(),
@@ -102,33 +103,6 @@ impl Consensus {
         }
     }
 
-    /// Appends a configuration, which is in force from this moment on: for replication, commitment,
-    /// and the lease, before anybody hears of it (P13).
-    #[cfg(test)]
-    pub(super) fn append_configuration(&mut self, configuration: crate::raft::Configuration) {
-        assert!(matches!(self.role, RoleState::Leader(_)));
-        let payload = Payload::Configuration(configuration);
-        self.log.append(self.hard.term, payload);
-        self.meet_configuration();
-        self.settle();
-    }
-
-    /// Brings the set of peers in line with the configuration in force. Who is new has promised
-    /// nothing (P15).
-    #[cfg(test)]
-    fn meet_configuration(&mut self) {
-        let members = self.log.configuration().members();
-        let last = self.log.last().index.previous();
-        let mut fresh = unknown_peers(members, self.id, last, self);
-        if let RoleState::Leader(leader) = &mut self.role {
-            leader.peers.retain(|peer, _| fresh.remove(peer).is_some());
-            planted!(AckFromEntry => for peer in fresh.values_mut() {
-                peer.ack = Some(RoundId(self.next_round - 1));
-            });
-            leader.peers.append(&mut fresh);
-        }
-    }
-
     pub(super) fn tick_leader(&mut self) {
         // Whoever decides alone has its quorum whenever it looks.
         self.recompute_lease();
@@ -146,7 +120,10 @@ impl Consensus {
         let now = self.now;
         let late = |transfer: &mut Transfer| now.certainly_after(transfer.until);
         planted!(ResumeBurn => leader.lease.burned &= !leader.transfer.as_mut().is_some_and(late));
-        leader.transfer.take_if(late);
+        if leader.transfer.take_if(late).is_some() && self.is_deposed() {
+            return self.resign();
+        }
+        self.forget_who_left();
         self.begin_own_succession();
         if let RoleState::Leader(leader) = &self.role
             && self.now.certainly_after(leader.heartbeat_due)
@@ -369,12 +346,7 @@ impl Consensus {
             }
         }
         self.commit = held;
-
-        let configuration = self.log.configuration();
-        let settled = self.log.configuration_index() <= self.commit;
-        if settled && configuration.outgoing.is_none() && !configuration.is_voter(self.id) {
-            self.leave_leadership(Invalidation::ConfigurationChanged);
-        }
+        planted!(ConfigurationAtCommit => self.log.committed = held);
     }
 
     /// Publishes what the promises of the configuration in force are worth now (section 5.5).
@@ -386,12 +358,18 @@ impl Consensus {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
-        let held = self.log.configuration().quorum_value(|voter| {
+        let promised = |voter: NodeId| {
             if voter == id {
                 return Some(newest);
             }
             leader.peers.get(&voter).and_then(|progress| progress.ack)
-        });
+        };
+        let held = self.log.configuration().quorum_value(promised);
+        #[cfg(leasehold_bugs)]
+        let held = match planted!(LeaseHalf) {
+            true => self.log.configuration().incoming_value(promised),
+            false => held,
+        };
         let ready = self.applied >= leader.last_at_election || planted!(LeaseReadyAtOnce);
         #[cfg(leasehold_bugs)]
         let ready = ready || planted!(LeaseReadyByCommit) && self.commit >= leader.last_at_election;
@@ -545,7 +523,8 @@ impl Consensus {
         if transfer.told.is_some() || !done && !planted!(TransferHurried) {
             return;
         }
-        if !planted!(NoBurn) {
+        let deposed = planted!(DeposedKeepsLease) && !self.log.configuration().is_voter(self.id);
+        if !planted!(NoBurn) && !deposed {
             leader.lease.burn(self.now);
         }
         transfer.told = Some(last);
@@ -556,6 +535,9 @@ impl Consensus {
             id: self.next_round,
         };
         self.send(target, Message::TimeoutNow(order));
+        if self.is_deposed() {
+            self.leave_leadership(Invalidation::ConfigurationChanged);
+        }
     }
 
     /// A hand-over that came to nothing leaves this term without a lease for good: the word to
@@ -656,6 +638,9 @@ impl Leader {
             progress.ack = None;
             progress.clock_went_back();
         }
+        for since in self.leaving.values_mut() {
+            *since = (*since).min(now);
+        }
         self.heartbeat_due = now;
         if let Some(transfer) = &mut self.transfer {
             transfer.until = transfer.until.min(now + longest);
@@ -673,7 +658,7 @@ fn planted_in_answer(mut heard: Heard, known: bool, newest: RoundId) -> (Heard, 
 }
 
 /// Every member but `id`, and nothing known of any.
-fn unknown_peers(
+pub(super) fn unknown_peers(
     members: impl IntoIterator<Item = NodeId>,
     id: NodeId,
     last: LogIndex,

@@ -27,6 +27,7 @@ use crate::raft::bounded::Weigh;
 use crate::raft::consensus::Digest;
 use crate::types::LogId;
 use crate::types::LogIndex;
+use crate::types::NodeId;
 use crate::types::Term;
 
 /// See the module.
@@ -43,6 +44,9 @@ pub(super) struct Log {
     unsaved: LogIndex,
     /// Writes on their way, and the last entry that each makes durable.
     writing: VecDeque<(Ticket, LogIndex)>,
+    /// See `ConfigurationAtCommit`.
+    #[cfg(leasehold_bugs)]
+    pub(super) committed: LogIndex,
 }
 
 /// An append would have cut entries that must be kept: its sender is not who it claims to be.
@@ -66,6 +70,8 @@ impl Log {
             durable: base.index,
             unsaved: base.index.next(),
             writing: VecDeque::new(),
+            #[cfg(leasehold_bugs)]
+            committed: base.index,
         };
         let mut fit = true;
         for entry in entries {
@@ -98,6 +104,12 @@ impl Log {
 
     /// The configuration in force.
     pub(super) fn configuration(&self) -> &Configuration {
+        #[cfg(leasehold_bugs)]
+        if planted!(ConfigurationAtCommit) {
+            let known = |(index, _): &&(LogIndex, Configuration)| *index <= self.committed;
+            let latest = self.configurations.iter().rev().find(known);
+            return latest.map_or(&self.base_configuration, |(_, configuration)| configuration);
+        }
         let latest = self.configurations.last();
         latest.map_or(&self.base_configuration, |(_, configuration)| configuration)
     }
@@ -108,10 +120,28 @@ impl Log {
         previous.map_or(&self.base_configuration, |(_, configuration)| configuration)
     }
 
+    /// The configuration in force at `index`, if that is in the log or just before it.
+    pub(super) fn configuration_at(&self, index: LogIndex) -> Option<&Configuration> {
+        if index < self.base.index || index > self.last().index {
+            return None;
+        }
+        let until = self.configurations.partition_point(|(at, _)| *at <= index);
+        let latest = until
+            .checked_sub(1)
+            .map(|place| &self.configurations[place].1);
+        Some(latest.unwrap_or(&self.base_configuration))
+    }
+
     /// Where the configuration in force stands.
     pub(super) fn configuration_index(&self) -> LogIndex {
         let latest = self.configurations.last();
         latest.map_or(self.base.index, |(index, _)| *index)
+    }
+
+    /// Whether any configuration that is here has `id` as a member.
+    pub(super) fn was_member(&self, id: NodeId) -> bool {
+        let mut all = self.configurations.iter();
+        self.base_configuration.is_member(id) || all.any(|(_, one)| one.is_member(id))
     }
 
     /// The term of the entry at `index`, if it is here (or is the base).
@@ -304,6 +334,8 @@ impl Log {
             durable,
             unsaved,
             writing,
+            #[cfg(leasehold_bugs)]
+                committed: _,
         } = self;
         digest.value(&(base, base_configuration, base_unsaved));
         digest.value(&(entries, durable, unsaved));
@@ -317,7 +349,7 @@ impl Log {
         debug_assert_eq!(entry.id.index, self.last().index.next());
         debug_assert!(entry.id.term >= self.last().term);
         if let Payload::Configuration(configuration) = &entry.payload {
-            let configuration = configuration.clone();
+            let configuration = Configuration::clone(configuration);
             self.configurations.push((entry.id.index, configuration));
         }
         self.entries.push_back(entry);
@@ -362,7 +394,9 @@ pub(super) fn size(entry: &Entry) -> usize {
         + match &entry.payload {
             Payload::Noop => 0,
             Payload::Command(bytes) => bytes.len(),
-            Payload::Configuration(configuration) => configuration.members().len() * 20,
+            Payload::Configuration(configuration) => {
+                configuration.len() * 20 + configuration.details_len()
+            }
         }
 }
 
@@ -373,7 +407,6 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::types::NodeId;
 
     fn log_of(terms: &[u64]) -> Log {
         let mut log = Log::restore(LogId::default(), Configuration::default(), Vec::new()).0;
@@ -486,7 +519,10 @@ mod tests {
             voters: [NodeId(1)].into(),
             ..Configuration::default()
         };
-        log.append(Term(1), Payload::Configuration(configuration.clone()));
+        log.append(
+            Term(1),
+            Payload::Configuration(Box::new(configuration.clone())),
+        );
         assert_eq!(log.configuration(), &configuration);
         log.accept(entries_after(1, &[2]), LogIndex(1))
             .expect("nothing kept is cut");
@@ -536,14 +572,24 @@ mod tests {
             voters: [NodeId(voter)].into(),
             ..Configuration::default()
         };
-        log.append(Term(1), Payload::Configuration(configuration(1)));
+        log.append(Term(1), Payload::Configuration(Box::new(configuration(1))));
         log.append(Term(2), Payload::Noop);
-        log.append(Term(2), Payload::Configuration(configuration(2)));
+        log.append(Term(2), Payload::Configuration(Box::new(configuration(2))));
         log.append(Term(2), Payload::Noop);
         saved(&mut log, 1);
         log.compact(LogIndex(4));
         let base = LogId::new(LogIndex(4), Term(2));
         assert_eq!((log.base(), terms(&log)), (base, vec![2, 2]));
+        for (index, at) in [
+            (3, None),
+            (4, Some(1)),
+            (5, Some(2)),
+            (6, Some(2)),
+            (7, None),
+        ] {
+            let at = at.map(configuration);
+            assert_eq!(log.configuration_at(LogIndex(index)), at.as_ref());
+        }
         assert_eq!(log.previous_configuration(), &configuration(1));
         assert_eq!(log.configuration(), &configuration(2));
         assert!(

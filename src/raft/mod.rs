@@ -25,9 +25,11 @@
 //! on promising. What arrives there takes the place of its log and its state machine in one step
 //! ([`Output::Install`]); see `compacting.rs`.
 //!
-//! Caveats. The proposal of membership changes is not here yet, while quorums, campaigns and the
-//! lease already decide by joint configurations, and learners never count. Nothing here can notice
-//! that a machine's two clocks both lie; the tripwire can only tell afterwards (P37).
+//! Members change by joint configurations ([`Consensus::change`]; see `membership.rs`), which are in
+//! force from their append on, for commitment, elections and the lease alike.
+//!
+//! Caveats. Nothing here can notice that a machine's two clocks both lie; the tripwire can only tell
+//! afterwards (P37).
 
 mod asking;
 mod bounded;
@@ -40,6 +42,7 @@ mod freshness;
 mod leader_lease;
 mod leading;
 mod log;
+mod membership;
 mod message;
 mod output;
 mod progress;
@@ -57,6 +60,7 @@ pub use consensus::{COMMAND_BYTES_MAX, Consensus};
 pub use freshness::{Freshness, StaleBound};
 pub(crate) use leader_lease::LeaderLease;
 pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
+pub use membership::{Change, Joining, Unfit};
 pub use message::{
     APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,
     HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin,
@@ -66,7 +70,7 @@ pub use output::{
     Entry, HardState, Input, LogBase, Output, Payload, ReadId, ReadMode, ReadRefusal, Ticket,
     Unsaved,
 };
-pub use quorum::{Configuration, MEMBERS_MAX};
+pub use quorum::{Configuration, DETAILS_BYTES_MAX, MEMBERS_MAX};
 
 use crate::sync::AtomicU8;
 use crate::sync::AtomicU64;
@@ -236,6 +240,8 @@ pub enum Refused {
     NoTarget,
     /// The command is larger than a message to a peer may be.
     TooLarge,
+    /// Members may not be changed like that, or not now.
+    Unfit(Unfit),
 }
 
 /// How consensus stands.

@@ -61,7 +61,7 @@ pub enum Payload {
     /// A command of the state machine; opaque here.
     Command(Bytes),
     /// A membership, in force from the moment it is appended.
-    Configuration(Configuration),
+    Configuration(Box<Configuration>),
 }
 
 impl Hash for Payload {

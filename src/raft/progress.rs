@@ -203,7 +203,10 @@ impl Progress {
             self.verified = verified;
             self.lacking_since = None;
         }
-        if verified > LogIndex(0) && matches!(self.state, State::Probe { .. }) {
+        // A whole state takes it further than anything that was sent to it; and if its word of that
+        // is lost, this is the only one there will be.
+        let is_ahead = verified >= self.next || matches!(self.state, State::Probe { .. });
+        if verified > LogIndex(0) && is_ahead {
             self.stream_from(verified.next().max(self.matched.next()));
         }
         let waits = match &self.state {
@@ -368,5 +371,24 @@ mod tests {
         progress.stored(sent, true, RoundId(1), heartbeat);
         assert_eq!(progress.matched, sent);
         assert!(progress.may_send(last), "and the stream goes on");
+    }
+
+    #[test]
+    fn a_follower_that_a_state_took_ahead_goes_on_from_there_and_is_asked_for_its_word() {
+        let heartbeat = Duration::from_millis(50);
+        let longest = Duration::from_millis(1000);
+        let mut progress = Progress::unknown(LogIndex(60), heartbeat);
+        progress.stored(LogIndex(60), true, RoundId(1), heartbeat);
+        assert_eq!(progress.next, LogIndex(61), "which the log no longer holds");
+        // It has a state up to 88, and its acknowledgement of that was lost.
+        progress.heard(at(0), RoundId(8), LogIndex(88), longest);
+        assert_eq!(progress.next, LogIndex(89));
+        assert_eq!(progress.matched, LogIndex(60), "heartbeats commit nothing");
+        assert!(!progress.may_send(LogIndex(88)));
+        progress.heard(at(100), RoundId(9), LogIndex(88), longest);
+        assert!(
+            progress.may_send(LogIndex(88)),
+            "it is asked for what it holds"
+        );
     }
 }

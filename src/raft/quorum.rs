@@ -5,8 +5,10 @@
 //! lease, over ballots the outcome of an election. While a configuration is joint, a majority of
 //! both halves is needed, so the smaller of their two values counts.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::raft::bounded::bounded;
@@ -14,6 +16,12 @@ use crate::types::NodeId;
 
 /// The most members that one set of a configuration may have.
 pub const MEMBERS_MAX: usize = 64;
+
+/// The most that a shell may keep about one member ([`Configuration::details`]).
+pub const DETAILS_BYTES_MAX: usize = 2 << 10;
+
+/// Members that all sets of a configuration can name together.
+const NAMED_MAX: usize = 3 * MEMBERS_MAX;
 
 /// Who votes. While `outgoing` is present the configuration is joint and every decision needs a
 /// majority of both sets (Raft, section 6).
@@ -28,6 +36,13 @@ pub struct Configuration {
     /// Members that receive the log and do not vote.
     #[serde(deserialize_with = "bounded::<MEMBERS_MAX, _, _>")]
     pub learners: BTreeSet<NodeId>,
+    /// Learners that become voters by themselves once they have caught up; and the voter whose
+    /// place each then takes in the same step, if there is one.
+    #[serde(deserialize_with = "bounded::<MEMBERS_MAX, _, _>")]
+    pub joining: BTreeMap<NodeId, Option<NodeId>>,
+    /// What the shell keeps about members: names and addresses. Nothing here is decided by it.
+    #[serde(deserialize_with = "bounded::<NAMED_MAX, _, _>")]
+    pub details: BTreeMap<NodeId, Bytes>,
 }
 
 fn bounded_option<'de, D: Deserializer<'de>>(
@@ -62,7 +77,18 @@ impl Configuration {
     /// How many members its sets name; whoever is in several counts several times.
     pub(super) fn len(&self) -> usize {
         let outgoing = self.outgoing.as_ref().map_or(0, BTreeSet::len);
-        self.voters.len() + outgoing + self.learners.len()
+        let kept = self.joining.len() + self.details.len();
+        self.voters.len() + outgoing + self.learners.len() + kept
+    }
+
+    /// How many bytes the shell keeps in it.
+    pub(super) fn details_len(&self) -> usize {
+        self.details.values().map(Bytes::len).sum()
+    }
+
+    /// Whether a majority of the old voters is needed besides one of the new.
+    pub fn is_joint(&self) -> bool {
+        self.outgoing.is_some()
     }
 
     /// Whether it can be decided with at all, and is no larger than anyone would build.
@@ -71,6 +97,12 @@ impl Configuration {
         sound(&self.voters)
             && self.outgoing.as_ref().is_none_or(sound)
             && self.learners.len() <= MEMBERS_MAX
+            && self.joining.len() <= MEMBERS_MAX
+            && self.details.len() <= NAMED_MAX
+            && self
+                .details
+                .values()
+                .all(|kept| kept.len() <= DETAILS_BYTES_MAX)
     }
 
     /// Whether `id` decides alone.
@@ -82,6 +114,15 @@ impl Configuration {
     /// Whether those for whom `agrees` holds can decide.
     pub(super) fn has_quorum(&self, agrees: impl Fn(NodeId) -> bool) -> bool {
         self.quorum_value(|id| agrees(id).then_some(())).is_some()
+    }
+
+    /// See `LeaseHalf`.
+    #[cfg(leasehold_bugs)]
+    pub(super) fn incoming_value<T: Ord + Copy>(
+        &self,
+        value: impl Fn(NodeId) -> Option<T>,
+    ) -> Option<T> {
+        majority_value(&self.voters, value)
     }
 
     /// The largest value that a quorum has reached. Who has no value has reached nothing.
@@ -154,7 +195,7 @@ mod tests {
             let configuration = Configuration {
                 voters: pick(),
                 outgoing: Some(pick()),
-                learners: set([]),
+                ..Configuration::default()
             };
             let simple = Configuration {
                 outgoing: None,
@@ -188,7 +229,7 @@ mod tests {
         let joint = Configuration {
             voters: set([3, 4, 5]),
             outgoing: Some(old.clone()),
-            learners: set([]),
+            ..Configuration::default()
         };
         for subset in 0..32u32 {
             let in_subset = |id: NodeId| subset >> (id.0 - 1) & 1 == 1;
@@ -214,8 +255,8 @@ mod tests {
     fn learners_never_count() {
         let configuration = Configuration {
             voters: set([1, 2, 3]),
-            outgoing: None,
             learners: set([4, 5]),
+            ..Configuration::default()
         };
         assert!(!configuration.has_quorum(|id| [1, 4, 5].contains(&id.0)));
         assert!(configuration.has_quorum(|id| [1, 2].contains(&id.0)));

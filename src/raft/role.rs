@@ -73,8 +73,10 @@ pub(super) struct Campaign {
 /// What a leader knows and does.
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
-    /// Every other member.
+    /// Every other member, and those on their way out.
     pub(super) peers: BTreeMap<NodeId, Progress>,
+    /// Who is no member any more and is yet to be told: since when.
+    pub(super) leaving: BTreeMap<NodeId, Instant>,
     /// The lease of this leadership.
     pub(super) lease: LeaderLease,
     /// The last entry of the log when it was elected: nothing before it is in doubt once applied.
@@ -133,6 +135,7 @@ impl Leader {
     fn digest(&self, digest: &mut Digest) {
         let Self {
             peers,
+            leaving,
             lease,
             last_at_election,
             reads,
@@ -144,6 +147,10 @@ impl Leader {
         for (peer, progress) in peers {
             digest.value(peer);
             progress.digest(digest);
+        }
+        for (peer, since) in leaving {
+            digest.value(peer);
+            digest.since(*since);
         }
         lease.digest(digest);
         digest.value(&(last_at_election, reads, announce, uncommitted_bytes));

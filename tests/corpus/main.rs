@@ -85,6 +85,7 @@ replays! {
     raft_inputs
     node_inputs
     log_files
+    state_stream
     #[cfg(feature = "cli")]
     config_file
     #[cfg(feature = "cli")]

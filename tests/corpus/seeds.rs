@@ -31,16 +31,22 @@ use leasehold::api::Response;
 use leasehold::api::ResponseBody;
 use leasehold::api::ResponseHeader;
 use leasehold::api::SessionCall;
+use leasehold::api::SnapshotCall;
 use leasehold::api::TXN_PARTS_MAX;
 use leasehold::api::TxnOp;
 use leasehold::api::TxnRequest;
 use leasehold::api::WatchMessage;
 use leasehold::api::WatchRequest;
+use leasehold::kv;
 use leasehold::kv::Command;
 use leasehold::kv::LeaseGrant;
 use leasehold::kv::LeaseMark;
 use leasehold::kv::LeaseMarkKind;
+use leasehold::kv::MemStore;
 use leasehold::kv::Operation;
+use leasehold::kv::Space;
+use leasehold::kv::Span;
+use leasehold::kv::View;
 use leasehold::raft::Append;
 use leasehold::raft::Appended;
 use leasehold::raft::Configuration;
@@ -48,6 +54,7 @@ use leasehold::raft::Entry;
 use leasehold::raft::Envelope;
 use leasehold::raft::Heard;
 use leasehold::raft::Heartbeat;
+use leasehold::raft::LogBase;
 use leasehold::raft::Message;
 use leasehold::raft::Payload;
 use leasehold::raft::RoundId;
@@ -72,6 +79,8 @@ use leasehold::wire::client::Welcome;
 use leasehold::wire::encode;
 use leasehold::wire::peer::PeerHello;
 use leasehold::wire::peer::Raft;
+use leasehold::wire::state::StateEncoder;
+use leasehold::wire::state::StateHeader;
 
 /// One input of one target.
 pub(crate) struct Seed {
@@ -98,6 +107,7 @@ pub(crate) fn all() -> Vec<Seed> {
     all.extend(consensus());
     all.extend(node());
     all.extend(log_files());
+    all.extend(states());
     if cfg!(feature = "cli") {
         all.extend(texts());
     }
@@ -274,11 +284,13 @@ fn raft() -> Raft {
         voters: (1..=3).map(NodeId).collect(),
         outgoing: Some([NodeId(1)].into()),
         learners: [NodeId(9)].into(),
+        joining: [(NodeId(9), Some(NodeId(2)))].into(),
+        details: [(NodeId(9), text("where"))].into(),
     };
     let payloads = [
         Payload::Noop,
         Payload::Command(text("x")),
-        Payload::Configuration(configuration),
+        Payload::Configuration(Box::new(configuration)),
     ];
     let entries = payloads.into_iter().zip(3..).map(|(payload, index)| Entry {
         id: LogId::new(LogIndex(index), Term(3)),
@@ -426,6 +438,14 @@ fn messages() -> Vec<Seed> {
             "client_messages",
             "watch_progress",
             body(1, &call(Request::WatchProgress { watch_id: 7 })),
+        ),
+        seed(
+            "client_messages",
+            "snapshot",
+            body(
+                1,
+                &call(Request::Snapshot(SnapshotCall::Chunk { id: 7, number: 2 })),
+            ),
         ),
         seed("server_messages", "welcome", body(0, &welcome)),
         seed(
@@ -845,6 +865,71 @@ fn node() -> Vec<Seed> {
     ]
 }
 
+/// Backups: of nothing, of a little, and damaged.
+fn states() -> Vec<Seed> {
+    let put = |key: &str| {
+        let operation = Operation::Put(PutRequest {
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            value: Bytes::from_static(b"value"),
+            ..PutRequest::default()
+        });
+        Command::Write {
+            session: None,
+            operation,
+        }
+    };
+    let compact = Command::Write {
+        session: None,
+        operation: Operation::Compact(CompactionRequest::at(2)),
+    };
+    let open = Command::OpenSession { sessions_max: 9 };
+    let little = backup(&[put("a"), put("b"), open, put("a"), compact]);
+    let whole = [&[0], &little[..]].concat();
+    let mut flipped = whole.clone();
+    flipped[400] ^= 1;
+    let mut forged = flipped.clone();
+    forged[0] = 1;
+    let cut = whole[..300].to_vec();
+    vec![
+        seed("state_stream", "nothing", [&[0], &backup(&[])[..]].concat()),
+        seed("state_stream", "whole", whole),
+        seed("state_stream", "flipped", flipped),
+        seed("state_stream", "checksum_put_right", forged),
+        seed("state_stream", "cut", cut),
+    ]
+}
+
+/// The state that `commands` lead to, as a file.
+fn backup(commands: &[Command]) -> Vec<u8> {
+    let mut store = MemStore::new();
+    for (index, command) in (1..).zip(commands) {
+        let id = LogId::new(LogIndex(index), Term(1));
+        kv::apply(&mut store, id, Some(&command.encode())).unwrap();
+    }
+    let progress = kv::progress(&store).unwrap();
+    let header = StateHeader {
+        cluster: ClusterId(7),
+        member: NodeId(3),
+        base: LogBase {
+            id: progress.applied,
+            configuration: Configuration::default(),
+        },
+        revision: progress.revision,
+        compact_revision: progress.compact_revision,
+        sessions: progress.sessions,
+        leases: progress.leases,
+        hash: kv::content_hash(&store).unwrap(),
+    };
+    let (mut encoder, first) = StateEncoder::begin(&header);
+    for space in Space::ALL {
+        for pair in store.range(space, &Span::all()) {
+            let (key, record) = pair.unwrap();
+            encoder.push(space, &key, &record);
+        }
+    }
+    [&[first][..], &encoder.finish()].concat().concat()
+}
+
 /// Scripts of [`log_files`](super::targets::log::log_files): steps that write, a zero, changes.
 fn log_files() -> Vec<Seed> {
     // Records of 40, of 2,000 and of 500 bytes, the last in place of earlier ones.
@@ -880,6 +965,22 @@ fn log_files() -> Vec<Seed> {
         ROT_OTHER_VOTE,
     ]
     .concat();
+    // After an entry that it holds, then after one that it does not.
+    let cut = [
+        LARGE,
+        LARGE,
+        LARGE,
+        &[248, 2],
+        LARGE,
+        &[249],
+        REOPEN,
+        &[248, 15],
+        APPEND,
+        LARGE,
+        &[249],
+        END,
+    ]
+    .concat();
     let with = |changes: &[&[u8]]| [&life, changes.concat().as_slice()].concat();
     vec![
         seed("log_files", "sound", life.clone()),
@@ -893,6 +994,8 @@ fn log_files() -> Vec<Seed> {
         seed("log_files", "forged_term", forged_term),
         // The only sector of the last batch, and with it a cut: what it replaced shows again (A24).
         seed("log_files", "blanked_cut", BLANKED_CUT),
+        seed("log_files", "begun_later", cut.clone()),
+        seed("log_files", "begun_later_lost", [&cut[..], LOSE].concat()),
     ]
 }
 

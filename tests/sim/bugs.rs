@@ -56,6 +56,8 @@ enum Aim {
     Lockers,
     /// The same with three nodes or more, whose logs are cut close.
     Compacted,
+    /// The same with three founders or more and two who wait, and members change.
+    Moved,
     /// One play of `schedule.rs`, over and over.
     Play(u64),
     /// The same with five nodes.
@@ -77,32 +79,40 @@ impl Aim {
         let play = match self {
             Self::Drawn => return Options::draw(seed, None, None),
             Self::Holders => {
-                let mut options = Options::draw(seed, None, None);
+                let mut options = settled(seed);
                 options.holders = 6;
                 return options;
             }
             Self::Watchers => {
-                let mut options = Options::draw(seed, None, None);
+                let mut options = settled(seed);
                 options.watchers = 6;
                 options.historians = 2;
                 return options;
             }
             Self::Compared => {
-                let mut options = Options::draw(seed, None, None);
-                options.nodes = options.nodes.max(3);
+                let mut options = settled(seed);
+                options.found_three();
                 options.check_interval = Some(Duration::from_millis(200));
                 return options;
             }
             Self::Lockers => {
-                let mut options = Options::draw(seed, None, None);
+                let mut options = settled(seed);
                 options.lockers = 6;
                 return options;
             }
             Self::Compacted => {
-                let mut options = Options::draw(seed, None, None);
-                options.nodes = options.nodes.max(3);
+                let mut options = settled(seed);
+                options.found_three();
                 options.real_log = false;
                 options.log_tail = Some(seed % 4);
+                return options;
+            }
+            Self::Moved => {
+                let mut options = Options::draw(seed, None, None);
+                options.found_three();
+                options.founders = options.founders.min(5);
+                options.nodes = options.founders + 2;
+                options.moves = true;
                 return options;
             }
             Self::Play(play)
@@ -114,9 +124,11 @@ impl Aim {
             | Self::PlayRetimed(play) => play,
         };
         let mut options = Options::draw(seed, Some(Profile::Targeted), Some(12));
+        options.found(options.founders);
+        options.moves = false;
         options.play = Some(play);
         match self {
-            Self::PlayOfFive(_) => options.nodes = 5,
+            Self::PlayOfFive(_) => options.found(5),
             Self::PlayPreempted(_) => {
                 options.preempt = 0.2;
                 options.preempt_max = 400 * crate::clock::MS;
@@ -157,6 +169,7 @@ impl Aim {
             Self::Compared,
             Self::Lockers,
             Self::Compacted,
+            Self::Moved,
         ];
         let mut all = plays.chain(drawn);
         all.find(|aim| aim.name() == name)
@@ -170,6 +183,7 @@ impl Aim {
             Self::Compared => "as drawn, states often compared".to_owned(),
             Self::Lockers => "as drawn, six users of locks".to_owned(),
             Self::Compacted => "as drawn, logs cut close".to_owned(),
+            Self::Moved => "as drawn, members change".to_owned(),
             Self::Play(play) => format!("play {play}"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),
@@ -181,7 +195,23 @@ impl Aim {
     }
 }
 
+/// The run of `seed`, in which members stay.
+fn settled(seed: u64) -> Options {
+    let mut options = Options::draw(seed, None, None);
+    options.found(options.founders);
+    options.moves = false;
+    options
+}
+
 impl Options {
+    /// Three founders at least.
+    fn found_three(&mut self) {
+        if self.founders < 3 {
+            self.nodes += 3 - self.founders;
+            self.founders = 3;
+        }
+    }
+
     /// The usual promise for all, with so many milliseconds of margin: the least for this drift.
     fn keep_time(&mut self, drift_ppm: u32, margin_ms: u64) {
         let timing = Timing::new(TimingOptions {

@@ -124,7 +124,7 @@ impl SimDisk {
             lied: false,
             wiped: false,
             // Whoever is alone has nobody to ask.
-            unproven: options.nodes > 1,
+            unproven: options.founders > 1 || node > 0,
             recovered: false,
             store: MemStore::new(),
             kept: MemStore::new(),
@@ -638,7 +638,10 @@ fn record(entry: &Entry) -> Record {
     let (kind, payload) = match &entry.payload {
         Payload::Noop => (0, Bytes::new()),
         Payload::Command(bytes) => (1, bytes.clone()),
-        Payload::Configuration(_) => unreachable!("membership is fixed"),
+        Payload::Configuration(configuration) => {
+            let bytes = postcard::to_allocvec(configuration).expect("memory takes any length");
+            (2, Bytes::from(bytes))
+        }
     };
     Record {
         id: entry.id,
@@ -650,7 +653,10 @@ fn record(entry: &Entry) -> Record {
 fn entry(record: Record) -> Entry {
     let payload = match record.kind {
         0 => Payload::Noop,
-        _ => Payload::Command(record.payload),
+        1 => Payload::Command(record.payload),
+        _ => Payload::Configuration(
+            postcard::from_bytes(&record.payload).expect("what was written reads"),
+        ),
     };
     Entry {
         id: record.id,

@@ -191,6 +191,12 @@ impl World {
             process.lease = process.published.lease();
         }
         let tripped = process.node.consensus().lease_tripped();
+        if process.node.consensus().is_removed() {
+            self.judge.marks.hit(Mark::RemovedKnows);
+            if before.role == Role::Leader && after.role != Role::Leader {
+                self.judge.marks.hit(Mark::LeaderRemoved);
+            }
+        }
         if before.role == Role::Quarantined && after.role != Role::Quarantined {
             if self.machines[node].disk.wiped {
                 self.judge.returned(node, now);

@@ -63,6 +63,7 @@ mod lockers;
 mod machine;
 mod many;
 mod marks;
+mod members;
 mod nemesis;
 mod network;
 mod options;

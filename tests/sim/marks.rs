@@ -70,6 +70,13 @@ marks! {
     TransferWon,
     DamagedReturned,
     WipedReturned,
+    // Members.
+    ChangeAsked,
+    VotersChanged,
+    JointCommitted,
+    LeaderRemoved,
+    RemovedKnows,
+    AdjacentQuorumsJudged,
     // Sessions and clients.
     BatchOfSeveral,
     LeftForTheNextBatch,

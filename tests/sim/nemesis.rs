@@ -17,10 +17,10 @@ use crate::clock::Nanos;
 use crate::clock::SECOND;
 use crate::dice::Dice;
 use crate::disk::Ending;
-use crate::machine::Machine;
 use crate::machine::Mail;
 use crate::machine::Thread;
 use crate::marks::Mark;
+use crate::members;
 use crate::network::Aim;
 use crate::network::Kind;
 use crate::network::Quality;
@@ -105,6 +105,14 @@ pub(crate) enum Fault {
     Transfer(Option<usize>),
     /// The process is stopped gracefully.
     Retire(Target),
+    /// A new member, which becomes a voter by itself, or stays a learner.
+    Add(Target, bool),
+    /// A learner is to vote.
+    Promote(Target),
+    /// A member is none any more. Its process goes on, and may come back.
+    Remove(Target),
+    /// The second takes the place of the first.
+    Replace(Target, Target),
     /// Nobody writes.
     Quiet,
 }
@@ -366,6 +374,22 @@ impl World {
                     self.schedule(lasts, Event::Retired(node, life));
                 }
             }
+            Fault::Add(who, votes) => {
+                let node = self.resolve(line, who);
+                self.changes_members(members::added(node, votes));
+            }
+            Fault::Promote(who) => {
+                let node = self.resolve(line, who);
+                self.changes_members(members::promoted(node));
+            }
+            Fault::Remove(who) => {
+                let node = self.resolve(line, who);
+                self.changes_members(members::removed(node));
+            }
+            Fault::Replace(who, by) => {
+                let (one, other) = (self.resolve(line, who), self.resolve(line, by));
+                self.changes_members(members::replaced(one, other));
+            }
             Fault::Quiet => self.workload.quiet_until = now + lasts,
         }
         self.schedule(lasts, Event::FaultEnds(line));
@@ -424,15 +448,20 @@ impl World {
         self.options.preempt = 0.0;
     }
 
-    /// Whether what is committed is to be found without `node`: nobody else is damaged, nor lacks its
-    /// state, nor has never held anything, which looks the same from outside.
+    /// Whether what is committed is to be found without `node`: of the voters that anybody counts
+    /// with it, nobody else is damaged, nor lacks its state, nor has never held anything, which looks
+    /// the same from outside.
     pub(crate) fn others_are_whole(&self, node: usize) -> bool {
-        let whole = |(other, machine): (usize, &Machine)| {
-            let disk = &machine.disk;
-            let holds = other == node || !disk.entries().is_empty();
+        let whole = |other: &usize| {
+            let disk = &self.machines[*other].disk;
+            let holds = *other == node || !disk.entries().is_empty();
             holds && !disk.is_damaged() && !disk.unproven && !disk.lacks_state()
         };
-        self.machines.len() > 2 && self.machines.iter().enumerate().all(whole)
+        // Founders that have lost everything could found the cluster again, members or not.
+        let founders = (0..self.options.founders).collect();
+        let known = (0..self.machines.len()).flat_map(|of| self.judge.voters_known_to(of));
+        let mut halves = known.chain([founders]);
+        halves.all(|half| !half.contains(&node) || half.len() > 2 && half.iter().all(whole))
     }
 
     /// Asks whoever leads to hand over to `to`, or to anyone.

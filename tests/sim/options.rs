@@ -72,6 +72,10 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) profile: Profile,
     pub(crate) nodes: usize,
+    /// How many of them found the cluster; the others wait until they are made members.
+    pub(crate) founders: usize,
+    /// Members change.
+    pub(crate) moves: bool,
     pub(crate) timing: Timing,
     /// What some processes start with instead, as if the settings had been changed in between.
     pub(crate) other_timing: Option<Timing>,
@@ -140,11 +144,18 @@ impl Options {
         let mut watching = Dice::new(seed, "watches", 0);
         let mut locked = Dice::new(seed, "lockers", 0);
         let mut logs = Dice::new(seed, "logs", 0);
+        let mut members = Dice::new(seed, "members", 0);
+        let moves = members.chance(0.3);
+        let founders = nodes;
+        let spares = if moves { members.between(0, 2) } else { 0 };
+        let nodes = nodes + spares as usize;
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
         Self {
             seed,
             profile,
             nodes,
+            founders,
+            moves,
             timing,
             other_timing,
             drift_ppm: timing.max_drift_ppm,
@@ -190,6 +201,12 @@ impl Options {
         }
     }
 
+    /// The same with so many nodes, all of them founders.
+    pub(crate) fn found(&mut self, nodes: usize) {
+        self.nodes = nodes;
+        self.founders = nodes;
+    }
+
     /// The longest that any node waits before it campaigns.
     pub(crate) fn election_timeout_max(&self) -> Duration {
         let usual = self.timing.election_timeout_max;
@@ -209,6 +226,8 @@ impl Options {
             seed: 7,
             profile: Profile::Calm,
             nodes,
+            founders: nodes,
+            moves: false,
             timing: Timing::default(),
             other_timing: None,
             drift_ppm: 0,

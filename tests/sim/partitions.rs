@@ -80,7 +80,8 @@ struct Fared {
 
 fn fare(seed: u64, nodes: usize, cuts: Cuts) -> Fared {
     let mut options = Options::draw(seed, Some(Profile::Calm), None);
-    options.nodes = nodes;
+    options.found(nodes);
+    options.moves = false;
     options.clients = 0;
     options.probe_every = None;
     options.preempt = 0.0;

@@ -66,7 +66,7 @@ impl World {
     }
 
     /// Liveness: within a bounded time somebody leads, a write is acknowledged, a read is answered
-    /// under the lease, and all replicas become equal.
+    /// under the lease, changes of members are completed, and all members become equal.
     pub(crate) fn must_be_well(&mut self) {
         let patience = self.options.election_timeout_max();
         let bound = WELL_WITHIN.max(8 * nanos(patience));
@@ -110,7 +110,8 @@ impl World {
         let deadline = self.now + longest + longest / 10 + WELL_WITHIN;
         let some_left = |world: &Self| {
             let progress = |node: usize| kv::progress(&world.machines[node].disk.store);
-            (0..world.machines.len()).any(|node| progress(node).is_ok_and(|at| at.leases > 0))
+            let mut members = world.members().into_iter();
+            members.any(|node| progress(node).is_ok_and(|at| at.leases > 0))
         };
         while some_left(self) && self.judge.violation().is_none() {
             if self.now >= deadline {
@@ -137,6 +138,11 @@ impl World {
             if self.now >= deadline {
                 return self.unwell("a watch was not told everything");
             }
+            // A node that has long known no leader ends its watches, says the server.
+            let members = self.members();
+            for node in (0..self.machines.len()).filter(|node| !members.contains(node)) {
+                self.watchers_lose(node);
+            }
             self.run_until(self.now + 20 * MS);
         }
         self.judge.marks.hit(Mark::WatchCaughtUpJudged);
@@ -152,7 +158,11 @@ impl World {
             let process = machine.process.as_ref();
             process.is_some_and(|process| process.node.checks_agreed() > process.agreed_when_healed)
         };
-        while !self.machines.iter().all(compared) && self.judge.violation().is_none() {
+        let all = |world: &Self| {
+            let mut members = world.members().into_iter();
+            members.all(|node| compared(&world.machines[node]))
+        };
+        while !all(self) && self.judge.violation().is_none() {
             if self.now >= deadline {
                 let what = format!("{:?} after all was well", deadline - self.now);
                 return self.judge.fail("R4 states are compared", what);
@@ -163,12 +173,15 @@ impl World {
 
     fn are_equal(&self) -> bool {
         let hash = |node: usize| kv::content_hash(&self.machines[node].disk.store);
-        let all = 0..self.machines.len();
+        let members = self.members();
         let committed = self.judge.committed().len() as u64;
-        all.clone().all(|node| self.applied(node).0 == committed)
-            && all.clone().all(|node| hash(node) == hash(0))
-            && all.clone().all(|node| {
-                let store = &self.machines[node].disk.store;
+        self.members_are_settled()
+            && members
+                .iter()
+                .all(|node| self.applied(*node).0 == committed)
+            && members.iter().all(|node| hash(*node) == hash(members[0]))
+            && members.iter().all(|node| {
+                let store = &self.machines[*node].disk.store;
                 kv::scan(store) == kv::content_hash(store)
             })
     }

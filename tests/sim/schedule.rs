@@ -43,6 +43,10 @@ pub(crate) fn draw(options: &Options, dice: &mut Dice) -> Vec<Planned> {
         }
         Profile::Frozen => plan.plays(dice, true),
     }
+    if options.moves {
+        let dice = &mut Dice::new(options.seed, "members", 1);
+        plan.members(dice, options.profile != Profile::Calm);
+    }
     plan.lines
 }
 
@@ -117,6 +121,41 @@ impl Plan {
                 (lasts, Fault::Flap(other, who, up, off))
             }
             _ => (down, Fault::CrashAll(ending(dice))),
+        }
+    }
+
+    /// Members come and go; and some of the time somebody is struck just then.
+    fn members(&mut self, dice: &mut Dice, strikes: bool) {
+        let gap = dice.spread(20 * MS, 3 * SECOND);
+        let mut at = dice.between(self.election, 3 * self.election);
+        while at < self.end {
+            let node = Target::Node(dice.between(0, self.nodes as u64 - 1) as usize);
+            let other = self.someone(dice);
+            let fault = match dice.between(0, 9) {
+                0..=3 => Fault::Add(node, true),
+                4 => Fault::Add(node, false),
+                5 => Fault::Promote(node),
+                6 => Fault::Replace(other, node),
+                7 => Fault::Remove(Target::Leader),
+                _ => Fault::Remove(other),
+            };
+            self.at(at, 0, fault);
+            if strikes && dice.chance(0.5) {
+                let who = self.someone(dice);
+                let strike = match dice.between(0, 3) {
+                    0 => Fault::Crash(who, ending(dice)),
+                    1 => Fault::Split(dice.number() as u32),
+                    2 => Fault::Isolate(who, way(dice), false),
+                    _ => Fault::Transfer(self.to(dice)),
+                };
+                let lasts = dice.spread(MS, 3 * self.promise);
+                let soon = at + dice.spread(US, 20 * MS);
+                match dice.chance(0.5) {
+                    true => self.at(soon, lasts, strike),
+                    false => self.on(at, Kind::Append, dice.spread(US, 5 * MS), lasts, strike),
+                }
+            }
+            at += dice.between(gap / 4, 2 * gap);
         }
     }
 

@@ -69,6 +69,7 @@ pub(crate) fn write(options: &Options) -> String {
         format!("seed {:#x}", options.seed),
         format!("profile {}", options.profile.name()),
         format!("nodes {}", options.nodes),
+        format!("founders {}", options.founders),
         format!("drift {} ppm", options.drift_ppm),
         format!("network {}", quality(&options.quality)),
         format!("preempt {} {}", options.preempt, time(options.preempt_max)),
@@ -95,6 +96,9 @@ pub(crate) fn write(options: &Options) -> String {
     }
     if options.slewed {
         text += "slewed\n";
+    }
+    if options.moves {
+        text += "moves\n";
     }
     write_timing(&mut text, "", &options.timing);
     if let Some(other) = &options.other_timing {
@@ -228,7 +232,12 @@ fn read_line(
             let profile = Profile::named(name);
             options.profile = profile.ok_or_else(|| format!("there is no profile {name}"))?;
         }
-        "nodes" => options.nodes = words.number()?,
+        "nodes" => {
+            let nodes = words.number()?;
+            options.found(nodes);
+        }
+        "founders" => options.founders = words.number()?,
+        "moves" => options.moves = true,
         "slewed" => options.slewed = true,
         "other" => {
             let other = timings.other.get_or_insert(timings.usual);
@@ -403,6 +412,11 @@ fn fault(fault: &Fault) -> String {
         Fault::Transfer(None) => "transfer".to_owned(),
         Fault::Transfer(Some(to)) => format!("transfer {}", target(Target::Node(to))),
         Fault::Retire(who) => format!("retire {}", target(who)),
+        Fault::Add(who, true) => format!("add {}", target(who)),
+        Fault::Add(who, false) => format!("add-learner {}", target(who)),
+        Fault::Promote(who) => format!("promote {}", target(who)),
+        Fault::Remove(who) => format!("remove {}", target(who)),
+        Fault::Replace(who, by) => format!("replace {} {}", target(who), target(by)),
         Fault::Quiet => "quiet".to_owned(),
     }
 }
@@ -457,6 +471,11 @@ fn read_fault(words: &mut Words<'_>) -> Result<Fault, String> {
             _ => return Err("leadership is handed to a node by its name".to_owned()),
         },
         "retire" => Fault::Retire(words.target()?),
+        "add" => Fault::Add(words.target()?, true),
+        "add-learner" => Fault::Add(words.target()?, false),
+        "promote" => Fault::Promote(words.target()?),
+        "remove" => Fault::Remove(words.target()?),
+        "replace" => Fault::Replace(words.target()?, words.target()?),
         "quiet" => Fault::Quiet,
         other => return Err(format!("there is no fault {other}")),
     })

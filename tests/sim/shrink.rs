@@ -133,7 +133,7 @@ impl Shrinker {
             |options| options.quality.double = 0.0,
             |options| options.drift_ppm = 0,
             |options| options.real_log = false,
-            |options| options.nodes = 3,
+            |options| options.found(3),
             |options| options.timing = Timing::default(),
             |options| options.together = 0.0,
             |options| options.batch_max = 64,
@@ -150,7 +150,11 @@ impl Shrinker {
         }
         while self.best.clients > 1 && self.attempt(|options| options.clients -= 1) {}
         while self.best.watchers > 1 && self.attempt(|options| options.watchers -= 1) {}
-        while self.best.nodes > 1 && self.attempt(|options| options.nodes -= 1) {}
+        let fewer = |options: &mut Options| {
+            options.nodes -= 1;
+            options.founders = options.founders.min(options.nodes);
+        };
+        while self.best.nodes > 1 && self.attempt(fewer) {}
     }
 
     /// Shorter, and at rounder times.

@@ -618,7 +618,8 @@ impl World {
             | ResponseBody::LeaseList(_)
             | ResponseBody::LeaseUpdateTtl { .. }
             | ResponseBody::PutWithNewLease(_)
-            | ResponseBody::RangePage(_) => Fate::Unknown,
+            | ResponseBody::RangePage(_)
+            | ResponseBody::Snapshot(_) => Fate::Unknown,
         };
         this.remember(&fate);
         self.client_finishes(client, fate);

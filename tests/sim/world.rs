@@ -431,8 +431,9 @@ impl World {
         }
         machine.life += 1;
         machine.stalled_until = [0; 5];
-        let configuration = configuration(self.options.nodes);
-        let members = members(self.options.nodes);
+        let configuration = self.base_configuration(node);
+        let members = members(self.options.founders);
+        let machine = &mut self.machines[node];
         let applied = kv::progress(&machine.disk.store).expect("memory does not fail");
         machine.disk.finish_installation(applied.applied.index);
         let progress = kv::progress(&machine.disk.store).expect("memory does not fail");
@@ -561,10 +562,11 @@ pub(crate) fn place(id: NodeId) -> usize {
     id.0 as usize - 1
 }
 
-/// Membership is fixed.
-pub(crate) fn configuration(nodes: usize) -> Configuration {
+/// What the cluster begins with.
+pub(crate) fn founding(options: &Options) -> Configuration {
+    let founders = members(options.founders);
     Configuration {
-        voters: members(nodes).iter().map(|member| member.id).collect(),
+        voters: founders.iter().map(|member| member.id).collect(),
         ..Configuration::default()
     }
 }

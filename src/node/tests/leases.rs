@@ -154,6 +154,51 @@ fn s6_t1_a_new_leader_begins_every_lease_anew() {
     world.replicas_agree();
 }
 
+/// T1: a leader that has not applied all it was elected with keeps no deadlines yet: it renews nothing
+/// and expires nothing, and every lease begins when it has.
+#[test]
+fn t1_deadlines_begin_when_all_is_applied_that_the_leader_was_elected_with() {
+    let mut world = World::new(3);
+    let first = world.leader();
+    let followers = world.nodes.keys().copied().filter(|id| *id != first);
+    // Whoever leads next has the grant in its log, and has not applied it.
+    world.stalled = followers.collect();
+    let lease = world.grant(first, 1_000).id;
+    world.advance(100);
+    world.cut = vec![first];
+    world.advance(2_500);
+    let leads = |replica: &Replica| replica.node.status().role == Role::Leader;
+    let others = world.nodes.iter().filter(|(id, _)| **id != first);
+    let mut leading = others.filter(|(_, replica)| leads(replica));
+    let (&second, replica) = leading.next().expect("one of them leads");
+    assert_eq!(replica.node.lease_tracker().promoted_in(), None);
+    let early = world.renew_all(second, &[lease]);
+    assert!(
+        !world.answers.contains_key(&early),
+        "it may know too little"
+    );
+    // Longer than the lease lasts, and all of it in this term.
+    world.advance(900);
+    assert!(!world.answers.contains_key(&early));
+    world.stalled.clear();
+    world.settle();
+    assert!(
+        world.nodes[&second]
+            .node
+            .lease_tracker()
+            .promoted_in()
+            .is_some()
+    );
+    assert_eq!(world.kept(early), [Renewed { ttl_ms: 1_000 }]);
+    let other = world.grant(second, 1_000).id;
+    world.advance(990);
+    assert!(world.has(second, lease), "it has all its time");
+    assert!(world.has(second, other));
+    world.advance(110 + LATE_MAX);
+    assert!(!world.has(second, lease));
+    assert!(!world.has(second, other));
+}
+
 /// S7: deadlines are the leader's alone.
 #[test]
 fn s7_who_does_not_lead_any_more_proposes_no_expiry() {
@@ -457,6 +502,66 @@ fn t5_a_grant_that_is_not_applied_yet_is_not_denied() {
     assert_eq!(world.renew(leader, 77), Renewed { ttl_ms: 1_000 });
 }
 
+/// T17: slow apply makes no lease end. What is known lives, whatever is still to be applied.
+#[test]
+fn t17_a_lease_that_is_known_is_renewed_while_apply_lags() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 1_000).id;
+    world.stalled = vec![leader];
+    let late = LeaseGrantRequest {
+        id: 77,
+        ..for_ms(5_000)
+    };
+    world.grant_with(leader, late);
+    for _ in 0..4 {
+        world.advance(400);
+        assert_eq!(world.renew(leader, lease), Renewed { ttl_ms: 1_000 });
+    }
+    assert!(!world.has(leader, 77), "it is not applied");
+    assert!(world.has(leader, lease));
+}
+
+/// T8: the members are set differently, and what holds is what whoever proposed it was set to.
+#[test]
+fn t8_times_to_live_and_limits_are_those_of_the_proposer_on_every_replica() {
+    let mut world = World::with(3, |options| {
+        options.leases.ttl_min = ms(options.id.0 * 60_000);
+        options.leases.leases_max = 2 * options.id.0;
+    });
+    let first = world.leader();
+    let mut held = 0;
+    let mut fill = |world: &mut World, leader: NodeId| {
+        while held < 2 * leader.0 {
+            assert_eq!(world.grant(leader, 1).ttl_ms, leader.0 * 60_000);
+            held += 1;
+        }
+        let refused = world.grant_with(leader, for_ms(600_000));
+        let limit = ErrorKind::LeaseLimit {
+            limit: 2 * leader.0,
+        };
+        assert_eq!(world.answer(refused).error().kind, limit);
+        world.advance(100);
+    };
+    fill(&mut world, first);
+    world.replicas_agree();
+    let update = Request::LeaseUpdateTtl {
+        lease: LeaseRef::id(world.terms(first).lease.id),
+        ttl_ms: 1,
+    };
+    world.ask(first, update, Consistency::default());
+    world.advance(100);
+    for node in world.nodes.keys() {
+        assert_eq!(world.terms(*node).ttl_ms, first.0 * 60_000, "{node}");
+    }
+    world.cut = vec![first];
+    let second = world.leader();
+    fill(&mut world, second);
+    world.cut.clear();
+    world.advance(1_000);
+    world.replicas_agree();
+}
+
 /// T15, A2: the leader stood still for so long that its clients could not reach it; they get all
 /// their time again, before anything is found to be due.
 #[test]
@@ -671,6 +776,127 @@ fn t10_t11_a_great_many_leases_end_in_bounded_steps() {
     }
     assert!(tracker.is_empty());
     assert_eq!(tracker.expiring(), 0);
+}
+
+/// A lease may be renewed while it waits for its turn to be proposed, and then it has all its time.
+#[test]
+fn t4_a_lease_that_is_renewed_while_it_waits_to_be_proposed_lives() {
+    let many: Vec<(i64, u64)> = (1..=3 * LEASE_BATCH_MAX as i64)
+        .map(|id| (id, 1_000))
+        .collect();
+    let mut tracker = tracker_with(&many);
+    let now = START + ms(1_010);
+    tracker.tick(now);
+    let mut flights = Vec::new();
+    for index in [9, 10] {
+        let batch = tracker.take_due(now);
+        tracker.proposed(LogIndex(index), batch.clone());
+        flights.extend(batch);
+    }
+    assert_eq!(tracker.take_due(now), [], "enough is under way");
+    let waiting = many.iter().map(|(id, _)| *id);
+    let waiting: Vec<i64> = waiting
+        .filter(|id| flights.iter().all(|lease| lease.id != *id))
+        .collect();
+    assert_eq!(waiting.len(), LEASE_BATCH_MAX);
+    let renewed = LeaseRef::id(waiting[0]);
+    let kept = tracker.renew(now, renewed, true);
+    assert_eq!(kept, Renewed { ttl_ms: 1_000 });
+    for lease in flights {
+        tracker.apply(now, kv::LeaseChange::Ended(lease, kv::LeaseEnd::Expired));
+    }
+    tracker.landed(LogIndex(9));
+    let batch = tracker.take_due(now);
+    assert_eq!(batch.len(), LEASE_BATCH_MAX - 1);
+    assert!(batch.iter().all(|lease| lease.id != renewed.id));
+    tracker.proposed(LogIndex(11), batch);
+    tracker.landed(LogIndex(10));
+    let later = now + ms(1_010);
+    tracker.tick(later);
+    let due: Vec<i64> = tracker
+        .take_due(later)
+        .iter()
+        .map(|lease| lease.id)
+        .collect();
+    assert_eq!(due, [renewed.id], "and it ends when that is over");
+}
+
+/// T11: a promotion touches no lease, however many there are. They are looked at when they are due.
+#[test]
+fn t11_a_promotion_touches_no_lease() {
+    let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
+    tracker.restore(held((1..=1_000).map(|id| living(id, 60_000))));
+    for term in 1..=3 {
+        let now = START + ms(1_000 * term);
+        tracker.promote(now, Term(term), LogIndex(1_000));
+        assert_eq!(tracker.touched(), 0);
+        tracker.renew(now, LeaseRef::id(7), true);
+        assert_eq!(tracker.touched(), 1);
+        tracker.demote();
+    }
+}
+
+/// A14: of each lease one mark is under way at most, and a renewal is not acknowledged while one is,
+/// nor before one that stands is cleared; whether it stands in the state or only in the log.
+#[test]
+fn a14_of_a_lease_one_mark_is_under_way_and_renewals_wait_for_it() {
+    let ttl_ms = 600_000;
+    let mut tracker = tracker_with(&[(5, ttl_ms)]);
+    let lease = LeaseRef::id(5);
+    let now = START + ms(120_000);
+    let marks = tracker.take_marks(now);
+    let kinds = |marks: &[kv::LeaseMark]| marks.iter().map(|mark| mark.kind).collect::<Vec<_>>();
+    // The larger view of the two clocks, rounded up, and a millisecond.
+    assert_eq!(kinds(&marks), [kv::LeaseMarkKind::Remaining(480_001)]);
+    tracker.marked(LogIndex(9), marks);
+    assert_eq!(tracker.renew(now, lease, true), Undecided);
+    let later = now + ms(300_000);
+    assert_eq!(tracker.take_marks(later), [], "the first is under way");
+    let with = |restart_ms, is_checkpointed| kv::LeaseTerms {
+        restart_ms,
+        is_checkpointed,
+        ..living(5, ttl_ms)
+    };
+    tracker.apply(later, kv::LeaseChange::Changed(with(480_001, true)));
+    tracker.landed(LogIndex(9));
+    // Several renewals ask for it, and it is cleared once.
+    for _ in 0..3 {
+        assert_eq!(tracker.renew(later, lease, true), Undecided);
+    }
+    let marks = tracker.take_marks(later);
+    assert_eq!(kinds(&marks), [kv::LeaseMarkKind::Clear]);
+    tracker.marked(LogIndex(10), marks);
+    assert_eq!(tracker.renew(later, lease, true), Undecided);
+    assert_eq!(tracker.take_marks(later), []);
+    tracker.apply(later, kv::LeaseChange::Changed(with(ttl_ms, false)));
+    tracker.landed(LogIndex(10));
+    assert_eq!(tracker.renew(later, lease, true), Renewed { ttl_ms });
+}
+
+/// A14: a mark that could not be proposed is asked for again, and one that is applied to a lease that
+/// is over acknowledges nothing.
+#[test]
+fn a14_a_clear_that_was_refused_is_asked_for_again_and_one_for_an_ended_lease_renews_nothing() {
+    let mut tracker = tracker_with(&[(5, 600_000)]);
+    let lease = living(5, 600_000).lease;
+    let checkpointed = kv::LeaseTerms {
+        restart_ms: 300_000,
+        is_checkpointed: true,
+        ..living(5, 600_000)
+    };
+    let now = START + ms(100);
+    tracker.apply(now, kv::LeaseChange::Changed(checkpointed));
+    for _ in 0..2 {
+        assert_eq!(tracker.renew(now, lease, true), Undecided);
+        assert_eq!(tracker.take_marks(now).len(), 1, "and it was not proposed");
+    }
+    assert_eq!(tracker.renew(now, lease, true), Undecided);
+    let marks = tracker.take_marks(now);
+    tracker.marked(LogIndex(9), marks);
+    tracker.apply(now, kv::LeaseChange::Ended(lease, kv::LeaseEnd::Revoked));
+    tracker.landed(LogIndex(9));
+    assert_eq!(tracker.renew(now, lease, true), Revoked);
+    assert_eq!(tracker.take_marks(now), []);
 }
 
 /// An entry that ended only some of its leases, because they had so many keys: the others are

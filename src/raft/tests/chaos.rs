@@ -40,6 +40,7 @@ struct Sums {
     elections: u64,
     committed: usize,
     recovered: u64,
+    changes: u64,
 }
 
 #[test]
@@ -52,6 +53,7 @@ fn random_worlds_keep_every_claim_and_recover() {
         elections: 0,
         committed: 0,
         recovered: 0,
+        changes: 0,
     };
     let from = std::env::var("RAFT_SEED_FROM").ok();
     let from = from.and_then(|seed| seed.parse().ok()).unwrap_or(0);
@@ -65,6 +67,7 @@ fn random_worlds_keep_every_claim_and_recover() {
         sums.elections += world.elections;
         sums.committed += world.committed();
         sums.recovered += world.recovered;
+        sums.changes += world.changes;
     }
     // The claims must not hold because nothing happened.
     assert!(sums.leased > seeds() * 50, "{} leased reads", sums.leased);
@@ -76,6 +79,7 @@ fn random_worlds_keep_every_claim_and_recover() {
     );
     assert!(sums.ages > seeds() * 100, "{} ages", sums.ages);
     assert!(sums.elections > seeds() * 2, "{} elections", sums.elections);
+    assert!(sums.changes > seeds() / 2, "{} changes", sums.changes);
     assert!(sums.recovered > seeds() / 5, "{} recovered", sums.recovered);
     let entries = sums.committed as u64;
     assert!(entries > seeds() * 15, "{entries} entries");
@@ -238,6 +242,7 @@ fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, habits: Habits) 
         57..=60 if runs && !world.sites[&one].paused => {
             world.reads_together(one, 2, ReadMode::ALL[rng.usize(0..3)]);
         }
+        61..=64 if habits.moves => change_members(world, rng, nodes),
         _ => {
             for id in leaders(world) {
                 if rng.u64(0..100) < habits.busy && !world.sites[&id].paused {
@@ -317,31 +322,55 @@ fn nemesis(world: &mut World, rng: &mut fastrand::Rng, nodes: u64) {
     world.cuts.clear();
 }
 
-/// Joint consensus, by the rule: one change at a time, after an entry of this term is committed.
+/// Members change: one at a time, as an operator would; or many at once, which only a joint
+/// configuration makes safe.
 fn change_members(world: &mut World, rng: &mut fastrand::Rng, nodes: u64) {
     for id in leaders(world) {
-        let node = world.site(id).node();
-        let status = node.status();
-        let settled = node.log.configuration_index() <= status.commit;
-        let own = node.log.term_at(status.commit) == Some(status.term);
-        if !settled || !own {
-            continue;
-        }
-        let mut next = node.configuration().clone();
-        if next.outgoing.take().is_none() {
-            let chosen: BTreeSet<_> = (1..=nodes).filter(|_| rng.bool()).map(NodeId).collect();
-            if chosen.is_empty() {
+        let mut someone = || NodeId(rng.u64(1..=nodes));
+        let (member, other) = (someone(), someone());
+        let details = Bytes::from_static(b"somewhere");
+        let change = match rng.u8(0..8) {
+            0 => Change::Add {
+                member,
+                details,
+                role: Joining::Learner,
+            },
+            1..=2 => Change::Add {
+                member,
+                details,
+                role: Joining::Voter,
+            },
+            3 => Change::Add {
+                member,
+                details,
+                role: Joining::InPlaceOf(other),
+            },
+            4 => Change::Promote(member),
+            5 => Change::Remove(member),
+            6 => Change::Update { member, details },
+            _ => {
+                replace_all(world, rng, id, nodes);
                 continue;
             }
-            next.outgoing = Some(std::mem::replace(&mut next.voters, chosen));
-            next.learners.clear();
-        } else {
-            let all = (1..=nodes).map(NodeId);
-            next.learners = all.filter(|id| !next.voters.contains(id)).collect();
-        }
-        node.append_configuration(next);
-        world.after(id);
+        };
+        world.changes += u64::from(world.change(id, &change).is_ok());
     }
+}
+
+/// Any set of voters in the place of another, by the rules.
+fn replace_all(world: &mut World, rng: &mut fastrand::Rng, id: u64, nodes: u64) {
+    let node = world.site(id).node();
+    let mut next = node.configuration().clone();
+    let chosen: BTreeSet<_> = (1..=nodes).filter(|_| rng.bool()).map(NodeId).collect();
+    if node.may_change().is_err() || next.is_joint() || chosen.is_empty() {
+        return;
+    }
+    next.outgoing = Some(std::mem::replace(&mut next.voters, chosen));
+    next.learners.clear();
+    next.joining.clear();
+    node.append_configuration(next);
+    world.changes += 1;
+    world.after(id);
 }
 
 /// Everything is mended; then the cluster must be one again, and serve.
@@ -556,7 +585,7 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
                 Entry {
                     id: LogId::new(LogIndex(at), Term(absurd(rng).min(term.0))),
                     payload: match rng.u8(0..4) {
-                        0 => Payload::Configuration(configuration),
+                        0 => Payload::Configuration(Box::new(configuration)),
                         _ => Payload::Command(Bytes::from_static(b"y")),
                     },
                 }

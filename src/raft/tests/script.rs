@@ -18,6 +18,7 @@
 //! propose 1 x [count] | read 1 | read 1 any|quorum|lease [count] | age 1 | campaign 2 | transfer 1 2 | retire 1 | clear 1
 //! timing promise=250ms         how nodes are set that start from here on
 //! configure 1 voters=1,2 outgoing=1,2,3 learners=4
+//! change 1 add 4 [learner|for=2] | change 1 promote|remove|update 4 | members 1
 //! status | log 1 | lease 1 | counters 1
 //! forge 2->1 t3 heartbeat round=5 promise=500ms commit=7     a message out of nowhere
 //! ```
@@ -408,6 +409,41 @@ impl Stage {
                     .append_configuration(configuration);
                 world.after(node());
             }
+            ("change", [_, what, member, how @ ..]) => {
+                let member = NodeId(number(member));
+                let details = Bytes::from(format!("of {member}"));
+                let change = match (*what, how) {
+                    ("promote", []) => Change::Promote(member),
+                    ("remove", []) => Change::Remove(member),
+                    ("update", [text]) => Change::Update {
+                        member,
+                        details: Bytes::from((*text).to_owned()),
+                    },
+                    ("add", how) => Change::Add {
+                        member,
+                        details,
+                        role: match how {
+                            ["learner"] => Joining::Learner,
+                            [] => Joining::Voter,
+                            [place] => {
+                                let voter = place.strip_prefix("for=").expect("for=voter");
+                                Joining::InPlaceOf(NodeId(number(voter)))
+                            }
+                            _ => panic!("add {how:?}?"),
+                        },
+                    },
+                    _ => panic!("change {what} {how:?}?"),
+                };
+                let line = match world.change(node(), &change) {
+                    Ok(id) => format!("n{} appends {id}", node()),
+                    Err(refused) => format!("n{} refuses: {refused:?}", node()),
+                };
+                world.say(line);
+            }
+            ("members", [_]) => {
+                let line = members(world.site(node()).node());
+                world.say(format!("n{} has {line}", node()));
+            }
             ("timing", settings) => world.timing = timing(settings),
             ("status", chosen) => {
                 let mut ids: Vec<_> = world.sites.keys().copied().collect();
@@ -518,6 +554,38 @@ impl Stage {
             _ => panic!("clock {change:?}?"),
         }
     }
+}
+
+/// The configuration in force.
+fn members(node: &Consensus) -> String {
+    let list = |set: &BTreeSet<NodeId>| {
+        let names: Vec<_> = set.iter().map(NodeId::to_string).collect();
+        names.join(",")
+    };
+    let configuration = node.configuration();
+    let mut line = format!("voters {}", list(&configuration.voters));
+    if let Some(outgoing) = &configuration.outgoing {
+        line += &format!(" and before {}", list(outgoing));
+    }
+    if !configuration.learners.is_empty() {
+        line += &format!(" learners {}", list(&configuration.learners));
+    }
+    for (member, place) in &configuration.joining {
+        line += &format!(" joining {member}");
+        if let Some(voter) = place {
+            line += &format!(" for {voter}");
+        }
+    }
+    for (member, details) in &configuration.details {
+        line += &format!(" {member}={:?}", String::from_utf8_lossy(details));
+    }
+    if !node.is_configuration_committed() {
+        line += ", uncommitted";
+    }
+    if node.is_removed() {
+        line += ", and is none of them";
+    }
+    line
 }
 
 fn percent(rate: &str) -> i64 {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::raft::Change;
 use crate::raft::Configuration;
 use crate::raft::Consensus;
 use crate::raft::Entry;
@@ -23,6 +24,7 @@ use crate::raft::LogBase;
 use crate::raft::Output;
 use crate::raft::ReadId;
 use crate::raft::ReadMode;
+use crate::raft::Refused;
 use crate::raft::Restored;
 use crate::raft::StaleBound;
 use crate::raft::Ticket;
@@ -195,6 +197,7 @@ pub(super) struct World {
     pub(super) follower_reads: u64,
     pub(super) elections: u64,
     pub(super) recovered: u64,
+    pub(super) changes: u64,
     /// Where a rule is broken by the schedule itself (a clock that lies), only this is noted.
     pub(super) lies: bool,
 
@@ -237,6 +240,7 @@ impl World {
             follower_reads: 0,
             elections: 0,
             recovered: 0,
+            changes: 0,
             lies: false,
             leaders: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -371,6 +375,15 @@ impl World {
         let result = site.node().propose(now, command);
         self.after(id);
         result.map_err(|refused| format!("{refused:?}"))
+    }
+
+    pub(super) fn change(&mut self, id: u64, change: &Change) -> Result<LogId, Refused> {
+        let real = self.real;
+        let site = self.site(id);
+        let now = site.clock(real);
+        let result = site.node().change(now, change);
+        self.after(id);
+        result
     }
 
     /// A session's leased read: capture, snapshot, then the check.

@@ -81,12 +81,24 @@ pub(super) const CASES: &[Case] = &[
     witness(&[VotesArePromises]),
     seeds(&[PromiseShortened], Aim::PlayRetimed(21), 500, &["L5"]),
     seeds(&[PromiseOwnLength], Aim::PlayRetimed(0), 100, &["L5"]),
-    // Who counts: until members change in the simulator, too.
+    // Who counts.
     witness(&[KeepExpiry]),
-    witness(&[JointHalf]),
-    witness(&[LearnersCount]),
+    seeds(&[JointHalf], Aim::Moved, 40, &["R7", "R10", "L4"]),
+    seeds(&[LearnersCount], Aim::Moved, 40, &["R7", "L4"]),
     witness(&[AckFromEntry]),
     witness(&[LoneLeaseForever]),
+    seeds(&[LeaseHalf], Aim::Moved, 100, &["L4"]),
+    seeds(&[ConfigurationAtCommit], Aim::Moved, 40, &["R7"]),
+    seeds(&[NoJoint], Aim::Moved, 40, &["R10"]),
+    seeds(
+        &[ChangesOverlap],
+        Aim::Moved,
+        100,
+        &["liveness", "R10", "R7"],
+    ),
+    witness(&[ChangeBeforeOwnCommit]),
+    seeds(&[DeposedKeepsLease], Aim::Moved, 40, &["L1", "P9"]),
+    witness(&[PromotedUnready]),
     // Clocks.
     seeds(&[RawClockOnly], Aim::PlaySlewed(5), 300, &["L1", "L4"]),
     seeds(&[BootClockOnly], Aim::PlaySlewed(1), 2_600, &["L1", "L4"]),

@@ -1,9 +1,11 @@
 //! R2 log matching, R3 leader completeness, R4 state-machine safety, R5 the committed prefix
-//! stays, R7 committed is durable on a quorum, R8 applied lies within committed.
+//! stays, R7 committed is durable on a quorum, R8 applied lies within committed, R10 quorums of
+//! successive configurations meet.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use leasehold::raft::Configuration;
 use leasehold::raft::Entry;
 use leasehold::raft::Payload;
 use leasehold::raft::Status;
@@ -23,6 +25,9 @@ use crate::disk::SimDisk;
 use crate::machine::Machine;
 use crate::marks::Mark;
 use crate::marks::Marks;
+use crate::options::Options;
+use crate::world::founding;
+use crate::world::place;
 
 /// What an entry is to the checkers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +40,17 @@ pub(crate) struct Seen {
 pub(crate) struct Logs {
     pub(crate) marks: Marks,
     mirrors: Vec<Vec<Seen>>,
+    /// The configurations in them, by place.
+    configurations: Vec<Vec<(usize, Configuration)>>,
+    /// What the cluster began with.
+    founding: Configuration,
+    /// Who begins with nothing: they know of no configuration before they hear of one.
+    strangers: Vec<bool>,
     /// Every entry ever seen.
     entries: BTreeMap<LogId, Known>,
     committed: Vec<Committed>,
+    /// The last configuration among them.
+    in_force: Configuration,
 }
 
 /// An entry as it was first seen.
@@ -46,21 +59,47 @@ struct Known {
     before: Term,
     hash: u64,
     command: Option<Bytes>,
+    configuration: Option<Configuration>,
 }
 
 impl Logs {
-    pub(crate) fn new(nodes: usize) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
+        let nodes = options.nodes;
         Self {
             marks: Marks::default(),
             mirrors: vec![Vec::new(); nodes],
+            configurations: vec![Vec::new(); nodes],
+            founding: founding(options),
+            strangers: (0..nodes).map(|node| node >= options.founders).collect(),
             entries: BTreeMap::new(),
             committed: Vec::new(),
+            in_force: founding(options),
         }
     }
 
     /// One node's log, durable or not.
     pub(crate) fn of(&self, node: usize) -> &[Seen] {
         &self.mirrors[node]
+    }
+
+    /// The configuration in force on `node`.
+    pub(crate) fn configuration(&self, node: usize) -> &Configuration {
+        self.configuration_through(node, usize::MAX)
+    }
+
+    /// The configuration that was in force on `node` when its log was so long.
+    fn configuration_through(&self, node: usize, length: usize) -> &Configuration {
+        let all = self.configurations[node].iter().rev();
+        let mut known = all.filter(|(place, _)| *place < length);
+        known.next().map_or(&self.founding, |(_, latest)| latest)
+    }
+
+    /// The sets of voters that `node` counts, each of which must have a majority.
+    pub(crate) fn voters_known_to(&self, node: usize) -> Vec<Vec<usize>> {
+        if self.strangers[node] && self.configurations[node].is_empty() {
+            return Vec::new();
+        }
+        halves(self.configuration(node))
     }
 
     /// What was committed, in order.
@@ -71,6 +110,11 @@ impl Logs {
     /// A process has what its disk has.
     pub(crate) fn started(&mut self, node: usize, disk: &SimDisk) {
         self.mirrors[node] = disk.entries().iter().map(seen).collect();
+        let configurations = disk.entries().iter().enumerate();
+        let configurations = configurations.filter_map(|(place, entry)| {
+            configuration_in(entry).map(|configuration| (place, configuration))
+        });
+        self.configurations[node] = configurations.collect();
     }
 
     /// R2 and R5.
@@ -105,9 +149,13 @@ impl Logs {
             self.marks.hit(Mark::ConflictCutJudged);
         }
         mirror.truncate(place);
+        self.configurations[node].retain(|(at, _)| *at < place);
         for entry in &unsaved.entries {
             let before = mirror.last().map_or(Term(0), |last| last.term);
             let now = seen(entry);
+            if let Some(configuration) = configuration_in(entry) {
+                self.configurations[node].push((mirror.len(), configuration));
+            }
             mirror.push(now);
             let first = self.entries.entry(entry.id).or_insert_with(|| Known {
                 before,
@@ -116,6 +164,7 @@ impl Logs {
                     Payload::Command(bytes) => Some(bytes.clone()),
                     Payload::Noop | Payload::Configuration(_) => None,
                 },
+                configuration: configuration_in(entry),
             });
             if (first.before, first.hash) != (before, now.hash) {
                 let what = format!("{} has another {} than others", id(node), entry.id);
@@ -142,6 +191,12 @@ impl Logs {
                 term: committed.id.term,
                 hash: committed.hash,
             }));
+            let before = self.committed[..through].iter().enumerate();
+            let before = before.filter_map(|(place, committed)| {
+                let known = self.entries.get(&committed.id)?;
+                Some((place, known.configuration.clone()?))
+            });
+            self.configurations[node] = before.collect();
         }
         Ok(())
     }
@@ -173,13 +228,14 @@ impl Logs {
         Ok(())
     }
 
-    /// R4 for what a leader commits, and R7; gives how many entries are new.
+    /// R4 for what a leader commits, R7, and R10; gives how many entries are new. `before` is how it
+    /// stood: what it appended since was not in force when it counted.
     pub(crate) fn commits(
         &mut self,
         node: usize,
+        before: &Status,
         status: &Status,
         machines: &[Machine],
-        nodes: usize,
         marks: &mut Marks,
     ) -> Result<u64, Violation> {
         let known = self.committed.len();
@@ -197,28 +253,35 @@ impl Logs {
                 command: (self.entries.get(&entry_id)).and_then(|known| known.command.clone()),
                 state: None,
             });
+            let known = self.entries.get(&entry_id);
+            if let Some(next) = known.and_then(|known| known.configuration.as_ref()) {
+                follows(&self.in_force, next, marks)?;
+                self.in_force = next.clone();
+            }
         }
         let last = self.mirrors[node][through - 1].term;
-        let on_disks = machines
-            .iter()
-            // A damaged replica may have acknowledged what its disk has lost since. It has no vote,
-            // so no quorum of the others can do without one of those who have it.
-            .filter(|machine| {
-                machine.disk.term_at(status.commit) == Some(last) || machine.disk.is_damaged()
-            })
-            .count();
+        // A damaged replica may have acknowledged what its disk has lost since. It has no vote,
+        // so no quorum of the others can do without one of those who have it.
+        let holds = |voter: &&usize| {
+            let disk = &machines[**voter].disk;
+            disk.term_at(status.commit) == Some(last) || disk.is_damaged()
+        };
+        let length = usize::try_from(before.last.index.0).expect("logs fit in memory");
         marks.hit(Mark::QuorumOnDiskJudged);
-        if on_disks < majority(nodes) {
-            let what = format!(
-                "{} commits {}@{} which is on {on_disks} of {nodes} disks",
-                id(node),
-                status.commit,
-                last.0
-            );
-            return Err(Violation {
-                rule: "R7 committed is durable on a quorum",
-                what,
-            });
+        for half in halves(self.configuration_through(node, length)) {
+            let on_disks = half.iter().filter(holds).count();
+            if on_disks < majority(half.len()) {
+                let what = format!(
+                    "{} commits {}@{} which is on {on_disks} disks of {half:?}",
+                    id(node),
+                    status.commit,
+                    last.0
+                );
+                return Err(Violation {
+                    rule: "R7 committed is durable on a quorum",
+                    what,
+                });
+            }
         }
         Ok((through - known) as u64)
     }
@@ -260,6 +323,51 @@ impl Logs {
             return violation("R4 state-machine safety", what);
         }
         Ok(())
+    }
+}
+
+/// R10: whoever decides by a configuration meets whoever decides by the one before. Gone through by
+/// hand: each set of members against all others.
+fn follows(
+    before: &Configuration,
+    next: &Configuration,
+    marks: &mut Marks,
+) -> Result<(), Violation> {
+    if before.voters != next.voters || before.outgoing != next.outgoing {
+        marks.hit(Mark::VotersChanged);
+    }
+    if next.is_joint() {
+        marks.hit(Mark::JointCommitted);
+    }
+    let (before, next) = (halves(before), halves(next));
+    let decides = |halves: &[Vec<usize>], set: u32| {
+        halves.iter().all(|half| {
+            let agree = half.iter().filter(|voter| set >> **voter & 1 == 1).count();
+            agree >= majority(half.len())
+        })
+    };
+    let most = before.iter().chain(&next).flatten().max();
+    for set in 0..1u32 << (most.map_or(0, |most| most + 1)) {
+        if decides(&before, set) && decides(&next, !set) {
+            let what = format!("{before:?} is followed by {next:?}");
+            return violation("R10 quorums of successive configurations meet", what);
+        }
+    }
+    marks.hit(Mark::AdjacentQuorumsJudged);
+    Ok(())
+}
+
+/// The sets of voters each of which must have a majority.
+pub(crate) fn halves(configuration: &Configuration) -> Vec<Vec<usize>> {
+    let sets = std::iter::once(&configuration.voters).chain(&configuration.outgoing);
+    sets.map(|set| set.iter().map(|voter| place(*voter)).collect())
+        .collect()
+}
+
+fn configuration_in(entry: &Entry) -> Option<Configuration> {
+    match &entry.payload {
+        Payload::Configuration(configuration) => Some(Configuration::clone(configuration)),
+        Payload::Noop | Payload::Command(_) => None,
     }
 }
 

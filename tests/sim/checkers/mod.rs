@@ -34,6 +34,7 @@ use leasehold::kv::ContentHash;
 use leasehold::kv::MemStore;
 use leasehold::node;
 use leasehold::node::Input;
+use leasehold::raft::Configuration;
 use leasehold::raft::Entry;
 use leasehold::raft::Envelope;
 use leasehold::raft::HardState;
@@ -182,7 +183,7 @@ impl Judge {
             frozen: options.profile == Profile::Frozen,
             nodes: options.nodes,
             elections: Elections::default(),
-            logs: Logs::new(options.nodes),
+            logs: Logs::new(options),
             lease: Lease::default(),
             outlast: Outlast::new(options.nodes),
             promises: Promises::new(options.nodes),
@@ -294,19 +295,24 @@ impl Judge {
             let broken = (self.lease).exclusive(real, node, after.term, machines, marks);
             self.lease_broken(broken);
         }
-        if leads {
+        // A leader whose removal that commits may be none any more.
+        let led = before.role == Role::Leader && before.term == after.term;
+        if leads || led {
             let marks = &mut self.marks;
-            let commits = (self.logs).commits(node, after, machines, self.nodes, marks);
+            let commits = (self.logs).commits(node, before, after, machines, marks);
             self.counts.commits += commits.as_ref().copied().unwrap_or_default();
             self.check(commits.map(|_| ()));
             let marks = &mut self.marks;
             let kept = (self.client_leases).committed(real, self.logs.committed(), marks);
             self.lease_broken(kept);
+        }
+        if leads {
             let marks = &mut self.marks;
             let broken = (self.lease).silent(real, node, after.term, &machines[node], marks);
             self.lease_broken(broken);
             let (promises, marks) = (&self.promises, &mut self.marks);
-            let broken = (self.outlast).judge(real, node, now, machines, promises, marks);
+            let voters = self.logs.configuration(node);
+            let broken = (self.outlast).judge(real, node, now, machines, voters, promises, marks);
             self.lease_broken(broken);
         }
     }
@@ -571,6 +577,16 @@ impl Judge {
         marks.add(&self.promises.marks);
         marks.add(&self.logs.marks);
         marks
+    }
+
+    /// The configuration in force on `node`.
+    pub(crate) fn configuration(&self, node: usize) -> &Configuration {
+        self.logs.configuration(node)
+    }
+
+    /// The sets of voters that `node` counts, each of which must have a majority.
+    pub(crate) fn voters_known_to(&self, node: usize) -> Vec<Vec<usize>> {
+        self.logs.voters_known_to(node)
     }
 
     /// Everything that has been committed, in order.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::raft::Ballot;
+use leasehold::raft::Configuration;
 use leasehold::raft::Envelope;
 use leasehold::raft::Message;
 use leasehold::raft::RoundId;
@@ -20,6 +21,7 @@ use leasehold::types::Term;
 
 use super::Violation;
 use super::id;
+use super::logs::halves;
 use super::majority;
 use super::promises::Promises;
 use super::violation;
@@ -125,6 +127,7 @@ impl Outlast {
         node: usize,
         now: Instant,
         machines: &[Machine],
+        configuration: &Configuration,
         promises: &Promises,
         marks: &mut Marks,
     ) -> Result<(), Violation> {
@@ -140,10 +143,13 @@ impl Outlast {
         if until == Instant::ZERO {
             return Ok(());
         }
-        let round = leadership.held(node);
-        let created = match machines.len() {
-            1 => Some(now),
-            _ => round.and_then(|round| leadership.named.get(&round).copied()),
+        let halves = halves(configuration);
+        let held = halves.iter().map(|half| leadership.held(node, half));
+        let round = held.min().flatten();
+        let alone = halves.iter().all(|half| half[..] == [node]);
+        let created = match alone {
+            true => Some(now),
+            false => round.and_then(|round| leadership.named.get(&round).copied()),
         };
         let bound = created.map(|created| created + leadership.trusted);
         if bound.is_none_or(|bound| until.boot > bound.boot || until.raw > bound.raw) {
@@ -171,8 +177,11 @@ impl Outlast {
             let is_lost = machines[other].process.is_none() || machines[other].disk.unproven;
             other == node || is_lost || free >= over
         };
-        let bound = (0..machines.len()).filter(|other| bound_by(*other)).count();
-        if bound < majority(machines.len()) {
+        for half in &halves {
+            let bound = half.iter().filter(|other| bound_by(**other)).count();
+            if bound >= majority(half.len()) {
+                continue;
+            }
             let all: Vec<_> = (0..machines.len())
                 .map(|other| {
                     let (promise, silence) = promises.bound_until(other);
@@ -185,8 +194,8 @@ impl Outlast {
                 })
                 .collect();
             let what = format!(
-                "{} may trust its lease until {over} ns of real time, and only {bound} are bound \
-                 until then, now {real}: {all:?}",
+                "{} may trust its lease until {over} ns of real time, and only {bound} of {half:?} \
+                 are bound until then, now {real}: {all:?}",
                 id(node)
             );
             return violation("L4 promises outlast the lease", what);
@@ -219,10 +228,14 @@ impl Leadership {
         self.read = now;
     }
 
-    /// The newest round that a majority has promised on; `node` counts itself.
-    fn held(&self, node: usize) -> Option<RoundId> {
-        let mut promised = self.promised.clone();
-        promised[node] = Some(self.newest);
+    /// The newest round that a majority of `voters` has promised on; `node` counts itself, if it is
+    /// one of them.
+    fn held(&self, node: usize, voters: &[usize]) -> Option<RoundId> {
+        let promised = |voter: &usize| match *voter == node {
+            true => Some(self.newest),
+            false => self.promised[*voter],
+        };
+        let mut promised: Vec<_> = voters.iter().map(promised).collect();
         promised.sort_unstable_by(|a, b| b.cmp(a));
         promised[promised.len() / 2]
     }
