@@ -1,6 +1,6 @@
 //! A log and a vote file whose bytes were changed behind everybody's back.
 //!
-//! The input makes a log (which records, in which batches, with which marks), then changes files:
+//! The input makes a log (which records, in which batches, with which marks and cuts at its beginning), then changes files:
 //! flips, overwrites, blanks, moves sectors, cuts and loses whole files, and, if it likes, puts the
 //! checksum of a sector right again. Without that last liberty the log has to notice, or give
 //! exactly what was written; with it, it has to come to some end without a panic. Either way it can
@@ -8,7 +8,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use leasehold::log::Base;
 use leasehold::log::Disk;
+use leasehold::log::Item;
 use leasehold::log::Log;
 use leasehold::log::LogError;
 use leasehold::log::LogOptions;
@@ -42,6 +45,10 @@ const BLOCK: usize = 4096;
 /// Steps that make the log, and changes that damage it.
 const STEPS_MAX: usize = 24;
 const CHANGES_MAX: usize = 8;
+/// The log begins later.
+const BEGIN: u8 = 248;
+/// What that makes free is deleted.
+const DELETE: u8 = 249;
 
 const OPTIONS: LogOptions = LogOptions {
     cluster: ClusterId(0x1234_5678_9abc),
@@ -88,7 +95,10 @@ pub fn log_files(data: &[u8]) {
 
 /// What was written and acknowledged.
 struct Truth {
+    base: LogId,
     records: Vec<Record>,
+    /// Every record that there ever was.
+    written: Vec<Record>,
     vote: Vote,
     /// The first record of the last batch that nothing names as synced; none after a mark.
     unnamed: Option<LogIndex>,
@@ -107,13 +117,18 @@ impl Truth {
         };
         log.save_vote(vote).expect("the disk is sound");
         let mut truth = Self {
+            base: LogId::default(),
             records: Vec::new(),
+            written: Vec::new(),
             vote,
             unnamed: None,
         };
         let mut term = 1;
         for _ in 0..STEPS_MAX {
-            match draw.byte() % 8 {
+            let step = draw.byte();
+            match step % 8 {
+                _ if step == BEGIN => truth.begin(draw, &mut log, term),
+                _ if step == DELETE => while log.delete_old().expect("the disk is sound") {},
                 0 => break,
                 1 => {
                     log.mark().expect("the disk is sound");
@@ -147,26 +162,60 @@ impl Truth {
         let length = self.records.len() as u64;
         // Some of what is there may be replaced.
         let cut = u64::from(draw.byte() % 8).saturating_sub(5).min(length);
-        let first = length - cut + 1;
+        let first = self.base.index.0 + length - cut + 1;
         let bytes = [0, 3, 40, 500, 2_000, 6_000][draw.below(6)];
         let count = 1 + u64::from(draw.byte() % 3);
         let records = (first..first + count).map(|index| record(index, term, bytes));
         let records: Vec<Record> = records.collect();
         log.append(&records).expect("the disk is sound");
-        self.records.truncate(first as usize - 1);
+        self.records.truncate((length - cut) as usize);
         // An append larger than a batch is several, and only the last of them is unnamed.
         self.unnamed = Some(LogIndex(first));
+        self.written.extend(records.iter().cloned());
         self.records.extend(records);
+    }
+
+    /// The log begins after one of its entries, or after one that it has not.
+    fn begin(&mut self, draw: &mut Draw<'_>, log: &mut Log<SimDisk>, term: u64) {
+        let place = usize::from(draw.byte() % 16);
+        let (id, kept) = match self.records.get(place) {
+            Some(record) => (record.id, place + 1),
+            None => {
+                let index = self.base.index.0 + self.records.len() as u64 + 1;
+                (LogId::new(LogIndex(index), Term(term)), self.records.len())
+            }
+        };
+        let note = note(id);
+        let base = Base { id, note };
+        log.write(&[Item::Base(base)]).expect("the disk is sound");
+        self.records.drain(..kept);
+        self.base = id;
+        self.unnamed = Some(id.index.next());
     }
 
     /// What was found is what was written, or the log says that something is wrong.
     fn judge(&self, found: &Recovery, damage: &Changes) {
         let damaged = matches!(found.verdict, Verdict::Damaged(_));
-        // Whose oldest segments are gone looks like one whose oldest segments were deleted, and the
-        // state has to reach what is left.
-        assert!(damaged || damage.lost || found.base == LogId::default());
-        let gone = (found.base.index.0 as usize).min(self.records.len());
-        let expected = &self.records[gone..];
+        if found.base != self.base {
+            // It began earlier once, or nothing of it is left.
+            assert!(damaged || self.lost_a_cut(found, damage));
+            for record in &found.records {
+                assert!(
+                    self.written.contains(record),
+                    "never written: {:?}",
+                    record.id
+                );
+            }
+            return;
+        }
+        if self.base != LogId::default() {
+            assert_eq!(
+                found.base_note,
+                note(self.base),
+                "what was noted of the base"
+            );
+        }
+        let expected = &self.records[..];
         for (one, other) in found.records.iter().zip(expected) {
             if one == other {
                 continue;
@@ -190,9 +239,10 @@ impl Truth {
                 found.verdict
             );
             if !all {
-                let kept = self.unnamed.map_or(0, |first| first.0 as usize - 1);
+                let first = self.unnamed.map_or(0, |first| first.0);
+                let kept = first.saturating_sub(self.base.index.0 + 1) as usize;
                 assert!(
-                    gone + found.records.len() >= kept.min(self.records.len()),
+                    found.records.len() >= kept.min(self.records.len()),
                     "more than the last batch is gone"
                 );
             }
@@ -208,6 +258,11 @@ impl Truth {
         let may_lack = matches!(found.verdict, Verdict::TornTailCut { .. } | Verdict::Clean);
         may_lack && damage.blanked && self.unnamed.is_some()
     }
+}
+
+/// What is noted of where the log begins.
+fn note(id: LogId) -> Bytes {
+    Bytes::from(format!("before {id}"))
 }
 
 /// A record whose payload says which one it is, all the way through.

@@ -24,6 +24,7 @@ pub mod raft;
 pub mod ranges;
 #[cfg(feature = "cli")]
 pub mod scratch;
+pub mod state;
 pub mod wire;
 
 /// A target by its name: that of its binary and of its folder of seeds.
@@ -69,6 +70,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "log_files",
         run: log::log_files,
+    },
+    Target {
+        name: "state_stream",
+        run: state::state_stream,
     },
     #[cfg(feature = "cli")]
     Target {

@@ -338,7 +338,7 @@ fn length(draw: &mut Draw<'_>) -> Duration {
 fn payload(draw: &mut Draw<'_>) -> Payload {
     match draw.below(8) {
         0 | 1 => Payload::Noop,
-        2 => Payload::Configuration(configuration(draw)),
+        2 => Payload::Configuration(Box::new(configuration(draw))),
         _ => Payload::Command(Bytes::copy_from_slice(draw.bytes(8))),
     }
 }
@@ -352,9 +352,14 @@ fn configuration(draw: &mut Draw<'_>) -> Configuration {
             .collect()
     };
     let (voters, learners, outgoing) = (set(), set(), set());
+    let outgoing = draw.bool().then_some(outgoing);
+    let member = NodeId(u64::from(draw.byte() % 8));
+    let replaced = draw.bool().then_some(NodeId(1));
     Configuration {
         voters,
-        outgoing: draw.bool().then_some(outgoing),
+        outgoing,
         learners,
+        joining: [(member, replaced)].into(),
+        details: [(member, Bytes::copy_from_slice(draw.bytes(8)))].into(),
     }
 }

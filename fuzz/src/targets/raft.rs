@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::raft::Ballot;
+use leasehold::raft::Change;
 use leasehold::raft::Consensus;
 use leasehold::raft::Entry;
 use leasehold::raft::Envelope;
 use leasehold::raft::Input;
+use leasehold::raft::Joining;
 use leasehold::raft::Message;
 use leasehold::raft::Output;
 use leasehold::raft::ReadId;
@@ -171,6 +173,9 @@ impl World {
             28 => self.restart(draw),
             29 => self.node.clear_lease_tripwire(),
             30 if draw.one_in(8) => self.node.retire(self.now),
+            31 => {
+                let _ = self.node.change(self.now, &change(draw));
+            }
             _ => {}
         }
         let _ = self.node.poll_timeout();
@@ -341,5 +346,27 @@ fn strange(draw: &mut Draw<'_>, now: Instant) -> Instant {
         2 => other,
         3 => Instant::ZERO,
         _ => Instant::from_nanos(u64::MAX - step),
+    }
+}
+
+fn change(draw: &mut Draw<'_>) -> Change {
+    let member = NodeId(u64::from(draw.byte() % 6));
+    let details = Bytes::copy_from_slice(draw.bytes(8));
+    match draw.below(5) {
+        0 => {
+            let roles = [
+                Joining::Learner,
+                Joining::Voter,
+                Joining::InPlaceOf(NodeId(2)),
+            ];
+            Change::Add {
+                member,
+                details,
+                role: draw.of(&roles),
+            }
+        }
+        1 => Change::Promote(member),
+        2 => Change::Update { member, details },
+        _ => Change::Remove(member),
     }
 }

@@ -28,6 +28,8 @@ use leasehold::wire::encode;
 use leasehold::wire::peer::PeerClock;
 use leasehold::wire::peer::PeerHello;
 use leasehold::wire::peer::Raft;
+use leasehold::wire::peer::StateChunk;
+use leasehold::wire::peer::Transfer;
 
 use super::draw::Draw;
 use super::meter;
@@ -127,7 +129,9 @@ fn message<T: Body + PartialEq + Debug>(body: &[u8], memory_max: usize) -> Optio
     let door = match T::KIND {
         Kind::ClientHello | Kind::Call => Door::Server,
         Kind::ServerHello | Kind::Reply | Kind::Watch => Door::Client,
-        Kind::PeerHello | Kind::Raft | Kind::PeerClock => Door::Peer,
+        Kind::PeerHello | Kind::Raft | Kind::PeerClock | Kind::Transfer | Kind::StateChunk => {
+            Door::Peer
+        }
     };
     let (frames, end) = read_all(door, &written, 7);
     assert_eq!(end, Ok(()), "what we write we can read");
@@ -176,6 +180,8 @@ fn decode_any(frame: &Frame) {
         Kind::PeerHello => drop(frame.decode::<PeerHello>()),
         Kind::Raft => drop(frame.decode::<Raft>()),
         Kind::PeerClock => drop(frame.decode::<PeerClock>()),
+        Kind::Transfer => drop(frame.decode::<Transfer>()),
+        Kind::StateChunk => drop(frame.decode::<StateChunk>()),
     }
 }
 
