@@ -43,6 +43,7 @@ use crate::types::Term;
 mod course;
 mod fence;
 mod nested;
+mod snapshot;
 mod txn;
 mod watch;
 
@@ -50,6 +51,8 @@ pub use course::WatchCourse;
 pub use course::WatchEnd;
 pub use course::WatchStep;
 pub use fence::Fence;
+pub use snapshot::SnapshotCall;
+pub use snapshot::SnapshotReply;
 pub use txn::CasResult;
 pub use txn::Compare;
 pub use txn::CompareOp;
@@ -221,6 +224,8 @@ pub enum Request {
         /// Which.
         watch_id: u64,
     },
+    /// A snapshot of the whole state, chunk by chunk.
+    Snapshot(SnapshotCall),
 }
 
 impl Request {
@@ -246,7 +251,8 @@ impl Request {
             | Self::LeaseKeepAlive(_)
             | Self::LeaseTimeToLive { .. }
             | Self::LeaseList(_)
-            | Self::RangePage(_) => false,
+            | Self::RangePage(_)
+            | Self::Snapshot(_) => false,
         }
     }
 
@@ -256,7 +262,8 @@ impl Request {
             Self::Range(_)
             | Self::RangePage(_)
             | Self::LeaseTimeToLive { .. }
-            | Self::LeaseList(_) => true,
+            | Self::LeaseList(_)
+            | Self::Snapshot(_) => true,
             Self::Txn(txn) => txn.is_read_only(),
             Self::Put(_)
             | Self::DeleteRange(_)
@@ -307,6 +314,7 @@ impl Request {
             Self::LeaseUpdateTtl { .. } => "lease_update_ttl",
             Self::PutWithNewLease(..) => "put_with_new_lease",
             Self::RangePage(_) => "range_page",
+            Self::Snapshot(_) => "snapshot",
         }
     }
 }
@@ -650,6 +658,8 @@ pub enum ResponseBody {
     WatchCancel,
     /// To [`Request::WatchProgress`]: the watch will be told.
     WatchProgress,
+    /// To [`Request::Snapshot`].
+    Snapshot(SnapshotReply),
 }
 
 /// A part of a range.
@@ -889,6 +899,8 @@ pub enum ErrorKind {
         /// The revision that the key of the fence is from now; 0 if it is gone.
         current: i64,
     },
+    /// The node does not have that snapshot (any more).
+    SnapshotGone,
 }
 
 impl ErrorKind {
@@ -931,6 +943,7 @@ impl ErrorKind {
             Self::TtlOutOfRange { .. } => "LH-TTL-OUT-OF-RANGE",
             Self::LeaseLimit { .. } => "LH-LEASE-LIMIT",
             Self::ResponseTooLarge { .. } => "LH-RESPONSE-TOO-LARGE",
+            Self::SnapshotGone => "LH-SNAPSHOT-GONE",
         }
     }
 }
@@ -1061,7 +1074,8 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         | Request::MoveLeader { .. }
         | Request::LeaderLeaseReport
         | Request::WatchCancel { .. }
-        | Request::WatchProgress { .. } => Ok(()),
+        | Request::WatchProgress { .. }
+        | Request::Snapshot(_) => Ok(()),
         Request::Watch { watch, .. } => watch.validate(limits),
     }
 }

@@ -3,6 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "main/offline.rs"]
+mod offline;
+
 use std::io;
 use std::io::Write;
 use std::path::Path;
@@ -19,13 +22,14 @@ use leasehold::cli::failure::Failure;
 use leasehold::cli::logging::{self, Look, Place};
 use leasehold::cli::panics::{self, Ends};
 use leasehold::cli::remote::Sdk;
+use leasehold::cli::signals::Hangups;
 use leasehold::cli::signals::Stop;
 #[cfg(feature = "bench-etcd")]
 use leasehold::etcd::Etcd as Peers;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
 use leasehold::server::disk::store::contains_panic;
 use leasehold::server::supervisor::Supervisor;
-use leasehold::server::{Pulse, Server, ServerOptions};
+use leasehold::server::{CertificateReload, Pulse, Server, ServerOptions};
 
 /// A store's memory is made of small pieces that one thread makes and another gives back; the
 /// system's allocator holds up the first while the second does.
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Command::Verify { command } => {
             printing(|out| bench::verify::run(command, &parsed.global, out))
         }
+        Command::Offline { command } => printing(|out| offline::run(&command, &parsed.global, out)),
         other => cli::run(other, &parsed.global, &settings, &Sdk),
     }
 }
@@ -84,11 +89,13 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
     panics::install(Ends::Process, contains_panic);
     runtime()?.block_on(async {
         let mut stop = Stop::listen()?;
+        let mut hangups = Hangups::listen()?;
         let mut node = tokio::select! {
             started = RunningNode::start(config, ServerOptions { exit_on_fatal: true }) => started.map_err(Failure::refused)?,
             () = stop.asked() => return Ok(()),
         };
         let pulse = node.server.pulse();
+        let reload = node.server.certificate_reload();
         let supervisor = supervisor();
         if let Some(supervisor) = &supervisor {
             supervisor.ready();
@@ -97,6 +104,7 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
             reason = node.ended() => Some(reason),
             () = stop.asked() => None,
             () = show_pulse(supervisor.as_ref(), &pulse) => None,
+            () = reload_when_asked(&reload, &mut hangups) => None,
         };
         if let Some(supervisor) = &supervisor {
             supervisor.stopping();
@@ -104,6 +112,14 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
         node.shutdown().await;
         reason.map_or(Ok(()), |reason| Err(Failure::refused(reason)))
     })
+}
+
+/// Has the certificates loaded anew at every SIGHUP. Never returns.
+async fn reload_when_asked(reload: &CertificateReload, hangups: &mut Hangups) {
+    loop {
+        hangups.next().await;
+        reload.ask();
+    }
 }
 
 /// The service manager that started this process, if it wants to be told how the node is.
@@ -115,16 +131,11 @@ fn supervisor() -> Option<Supervisor> {
     })
 }
 
-/// Sends the supervisor signs of life for as long as there are any. Never returns.
+/// Sends the supervisor, if there is one, signs of life for as long as there are any. Never returns.
 async fn show_pulse(supervisor: Option<&Supervisor>, pulse: &Pulse) {
-    let wanted = supervisor.and_then(|it| Some((it, it.watchdog_interval()?)));
-    let Some((supervisor, interval)) = wanted else {
-        return std::future::pending().await;
-    };
-    loop {
-        pulse.beat().await;
-        supervisor.alive();
-        tokio::time::sleep(interval).await;
+    match supervisor {
+        Some(supervisor) => supervisor.show_life(async || pulse.beat().await).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -262,12 +262,31 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::WatchNotFound, "21"),
         (ErrorKind::WatchExists, "22"),
         (ErrorKind::Fenced { current: 1 }, "2302"),
+        (ErrorKind::SnapshotGone, "24"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),
         (Outcome::Applied, "01"),
         (Outcome::Unknown, "02"),
     ]);
+}
+
+#[test]
+fn the_bytes_of_snapshots_are_pinned() {
+    let chunk = SnapshotCall::Chunk { id: 300, number: 2 };
+    check(&[
+        (Request::Snapshot(SnapshotCall::Begin), "14 00"),
+        (Request::Snapshot(chunk), "14 01 ac02 02"),
+        (
+            Request::Snapshot(SnapshotCall::End { id: 300 }),
+            "14 02 ac02",
+        ),
+    ]);
+    let reply = SnapshotReply {
+        id: 300,
+        chunk: text("c"),
+    };
+    check(&[(ResponseBody::Snapshot(reply), "14 ac02 0163")]);
 }
 
 #[test]

@@ -6,14 +6,17 @@
 //! from when lateness counts, and which way it may be wrong). Meanwhile the leader is asked whether it
 //! may still answer alone ([`probe`]).
 //!
-//! While leases are kept, leaders may be killed: then it is told how long nobody answered with so many
-//! leases, and no lease may be lost.
+//! While leases are kept, some may be let go: how late those end is told by itself, for then the cluster
+//! has little else to do. And leaders may be killed: then it is told how long nobody answered with so
+//! many leases, how long the next leader took from its election until it served ([`succession`]), and
+//! no lease may be lost.
 
 pub mod book;
 pub mod leasehold;
 pub mod probe;
 pub mod report;
 pub mod store;
+pub mod succession;
 
 use std::cell::Cell;
 use std::cell::RefCell;
@@ -25,11 +28,13 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use self::book::Book;
+use self::book::Count;
 use self::leasehold::LeaseholdLeases;
 use self::report::ExpiryReport;
 use self::report::ExpiryRun;
 use self::report::KillReport;
 use self::report::LeadershipReport;
+use self::report::LetGoReport;
 use self::report::MemoryReport;
 use self::report::Spread;
 use self::report::millis;
@@ -78,6 +83,7 @@ struct Plan {
     ttl: Duration,
     connections: usize,
     keep: Option<Duration>,
+    let_go: usize,
     kills: u32,
 }
 
@@ -103,11 +109,23 @@ pub fn run(
             "leaders are killed while leases are kept: give --keep as well, for example --keep 10s",
         ));
     }
+    if arguments.peer.is_some() && arguments.kills > 0 {
+        return Err(Failure::usage(
+            "leaders of another store are killed by `leasehold bench gap`: leave --kills or --peer \
+             away",
+        ));
+    }
+    if arguments.peer.is_some() && arguments.ttl.subsec_nanos() > 0 {
+        return Err(Failure::usage(
+            "the other store counts in whole seconds: give both the same, for example --ttl 5s",
+        ));
+    }
     let plan = Plan {
         leases: usize::try_from(arguments.leases).unwrap_or(usize::MAX),
         ttl: arguments.ttl,
         connections: usize::try_from(arguments.connections.min(arguments.leases)).unwrap_or(1),
         keep: arguments.keep,
+        let_go: usize::try_from(arguments.let_go.min(arguments.leases)).unwrap_or(0),
         kills: arguments.kills,
     };
     let progress = Progress::new(arguments.quiet);
@@ -232,10 +250,16 @@ async fn turn<S: LeaseStore>(
     let took = shared.now().saturating_sub(granting);
     let mut kills = Vec::new();
     let mut after = Vec::new();
+    let mut renewals_per_second = None;
     if let Some(for_so_long) = plan.keep {
         tokio::time::sleep(REST).await;
         after = memory(&store.pids());
         tokio::time::sleep(for_so_long).await;
+        if plan.let_go > 0 {
+            shared.book.let_go(plan.let_go);
+            let of = |count: &Count| (count.let_go_ended, plan.let_go);
+            until_ended(&shared, Book::last_let_go_due, of).await?;
+        }
         for _ in 0..plan.kills {
             kills.push(kill(store, &shared, progress).await?);
         }
@@ -243,14 +267,19 @@ async fn turn<S: LeaseStore>(
         while keeping.join_next().await.is_some() {}
         watched = Some(watch_leader(store).await?);
         let mut last = JoinSet::new();
+        let (before, renewing) = (shared.renewals.get(), shared.now());
         for (first, holder) in holders.iter().enumerate() {
             last.spawn_local(renew_all(holder.clone(), shared.clone(), first));
         }
         while last.join_next().await.is_some() {}
+        let took = shared.now().saturating_sub(renewing);
+        let renewed = shared.renewals.get() - before;
+        renewals_per_second = Some(renewed as f64 / took.as_secs_f64().max(1e-9));
     } else {
         after.extend(memory(&store.pids()));
     }
-    until_all_ended(&shared).await?;
+    let all = |count: &Count| (count.ended, count.granted);
+    until_ended(&shared, Book::last_due, all).await?;
     let leadership = match watched {
         Some(watched) => watched.end(store).await?,
         None => LeadershipReport::default(),
@@ -259,7 +288,14 @@ async fn turn<S: LeaseStore>(
         holder.close().await;
     }
     let count = shared.book.count();
-    let lateness = shared.book.lateness();
+    let lateness = shared.book.lateness(false);
+    let of_let_go = shared.book.lateness(true);
+    let let_go = (plan.let_go > 0).then(|| LetGoReport {
+        leases: plan.let_go,
+        ended: count.let_go_ended,
+        late: Spread::of(&of_let_go.from_answer),
+        late_at_most: Spread::of(&of_let_go.from_send),
+    });
     Ok(ExpiryRun {
         store: store.name(),
         leases: count.granted,
@@ -267,10 +303,12 @@ async fn turn<S: LeaseStore>(
         due_together: plan.keep.is_some(),
         grants_per_second: count.granted as f64 / took.as_secs_f64().max(1e-9),
         renewals: shared.renewals.get(),
+        renewals_per_second,
         failed_requests: shared.failed.get(),
         lost: count.lost,
-        early: lateness.early,
+        early: lateness.early + of_let_go.early,
         ended: count.ended,
+        let_go,
         late: Spread::of(&lateness.from_answer),
         late_at_most: Spread::of(&lateness.from_send),
         span_ms: millis(lateness.span),
@@ -399,18 +437,24 @@ async fn renew_all<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usi
     }
 }
 
-async fn until_all_ended(shared: &Shared) -> Result<(), Failure> {
-    let mut progress_at = shared.book.last_due();
+/// Waits until as many have ended as `of` says that are to, or none has for a long time after all were
+/// `due`.
+async fn until_ended(
+    shared: &Shared,
+    due: impl Fn(&Book) -> Duration,
+    of: impl Fn(&Count) -> (usize, usize),
+) -> Result<(), Failure> {
+    let mut progress_at = due(&shared.book);
     let mut ended = 0;
     loop {
         tokio::time::sleep(LOOK).await;
         shared.check()?;
-        let count = shared.book.count();
-        if count.ended == count.granted {
+        let (now_ended, all) = of(&shared.book.count());
+        if now_ended >= all {
             return Ok(());
         }
-        if count.ended > ended {
-            ended = count.ended;
+        if now_ended > ended {
+            ended = now_ended;
             progress_at = progress_at.max(shared.now());
         }
         if shared.now() > progress_at + PATIENCE {
@@ -426,10 +470,12 @@ async fn kill<S: LeaseStore>(
     progress: Progress,
 ) -> Result<KillReport, Failure> {
     let name = store.name();
+    let succession = store.succession(&store.leadership().await?)?;
     let Some(cluster) = store.cluster() else {
         return Err(Failure::usage(format!("{name} was not started here")));
     };
     let round = gap::round(cluster, GapCase::Kill, progress).await?;
+    let serving = succession.map(succession::Succession::stop).transpose()?;
     let mut gaps = GapReport::begin();
     gaps.add(name, GapCase::Kill, &[round]);
     shared.check()?;
@@ -440,6 +486,7 @@ async fn kill<S: LeaseStore>(
         leases: count.granted - count.ended,
         read_gap_ms: gap("read"),
         write_gap_ms: gap("write"),
+        election_to_serving_ms: serving.flatten().map(millis),
         noise_ms: found("read").map_or(0.0, |gap| gap.noise_ms),
     })
 }

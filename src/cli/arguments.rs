@@ -3,6 +3,8 @@
 pub mod bench;
 pub mod lease;
 pub mod lock;
+pub mod offline;
+pub mod snapshot;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +18,8 @@ use self::bench::VerifyCommand;
 use self::lease::LeaseCommand;
 use self::lock::ElectArgs;
 use self::lock::LockArgs;
+use self::offline::OfflineCommand;
+use self::snapshot::SnapshotCommand;
 use crate::api::Consistency;
 use crate::api::Fence;
 use crate::types::ClusterId;
@@ -168,12 +172,31 @@ pub enum Command {
     },
     /// Hand leadership to another node
     MoveLeader(MoveLeaderArgs),
+    /// Back everything up, and look at backups
+    Snapshot {
+        /// What to do.
+        #[command(subcommand)]
+        command: SnapshotCommand,
+    },
+    /// Look at the data of a node that does not run
+    Offline {
+        /// What to do.
+        #[command(subcommand)]
+        command: OfflineCommand,
+    },
     /// Put load on a cluster and measure how it bears it
     Bench {
         /// What to measure.
         #[command(subcommand)]
         command: BenchCommand,
     },
+    /// Find out what is wrong with a cluster, or with this machine, and what to do about it
+    #[command(after_help = "Examples:
+  leasehold doctor --endpoints n1:7400,n2:7400,n3:7400
+  leasehold doctor --data-dir /var/lib/leasehold -o table
+
+Ends with 1 if something does not work.")]
+    Doctor(DoctorArgs),
     /// Find out whether this hardware keeps what a cluster relies on
     Verify {
         /// What to verify.
@@ -490,6 +513,14 @@ pub struct StatusArgs {
 pub struct MoveLeaderArgs {
     /// The node to lead next, by name or id
     pub target: Option<String>,
+}
+
+/// Looks for what is wrong.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// A folder on this machine whose disk is to be tried: a small file is written there and removed
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
 }
 
 /// Make and check certificates.

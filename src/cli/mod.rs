@@ -5,12 +5,14 @@
 //! knows nothing of connections; `connection` decides whom to talk to and how.
 //!
 //! Verbs that need a server in this process (`serve`, `dev`) end in a seam here: this module knows
-//! the client side only, and `main` puts the server in; so it does `bench` and `verify`, which stand beside.
+//! the client side only, and `main` puts the server in; so it does for `offline`, and `bench` and `verify`,
+//! which stand beside.
 
 pub mod arguments;
 pub mod cert;
 pub mod connection;
 pub mod dev;
+mod doctor;
 pub mod failure;
 mod lease;
 mod lease_top;
@@ -22,6 +24,7 @@ pub mod print;
 pub mod remote;
 pub mod runtime;
 pub mod signals;
+mod snapshot;
 pub mod txn;
 pub mod verbs;
 mod watch;
@@ -77,7 +80,7 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
     let mut command = Cli::command().mut_subcommand("serve", |serve| serve.args(flags));
     // Verbs without a connection take its flags, as every verb does, but need not explain them.
     command.build();
-    for verb in ["serve", "dev", "cert", "completion"] {
+    for verb in ["serve", "dev", "offline", "cert", "completion"] {
         command = command.mut_subcommand(verb, without_connection);
     }
     command
@@ -122,7 +125,7 @@ fn parse_from(
 }
 
 /// Runs a verb that needs no server in this process, and says how it ended. The others (`serve`,
-/// `dev`, `bench`, `verify`) are `main`'s, and refused here.
+/// `dev`, `bench`, `verify`, `offline`) are `main`'s, and refused here.
 pub fn run(
     command: Command,
     global: &GlobalArgs,
@@ -163,7 +166,11 @@ fn dispatch(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let verb = match command {
-        Command::Serve(_) | Command::Dev(_) | Command::Bench { .. } | Command::Verify { .. } => {
+        Command::Serve(_)
+        | Command::Dev(_)
+        | Command::Bench { .. }
+        | Command::Verify { .. }
+        | Command::Offline { .. } => {
             return Err(Failure::usage("this verb is carried out by `main`"));
         }
         Command::Cert { command } => return cert::run(command, out),
@@ -179,6 +186,13 @@ fn dispatch(
             return Ok(out.write_all(&script)?);
         }
         Command::Version => return Ok(print_version(global.output, out)?),
+        Command::Doctor(arguments) => {
+            let surroundings = Surroundings::of_process()?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            return runtime.block_on(doctor::run(&arguments, global, &surroundings, out));
+        }
         Command::Put(arguments) => Verb::Put(arguments),
         Command::Get(arguments) => Verb::Get(arguments),
         Command::Del(arguments) => Verb::Del(arguments),
@@ -192,6 +206,10 @@ fn dispatch(
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),
         Command::MoveLeader(arguments) => Verb::MoveLeader(arguments),
+        Command::Snapshot { command } => match snapshot::look(&command, global.output, out) {
+            Some(done) => return done,
+            None => Verb::Snapshot(command),
+        },
     };
     let target = Target::find(global, &Surroundings::of_process()?)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -24,17 +24,22 @@ pub struct SdkConnection {
     client: Client,
 }
 
+/// Whom every client of the command line trusts, who it is, and how long it waits.
+pub(super) fn options(target: &Target) -> ConnectOptions {
+    let tls = TlsOptions::new()
+        .ca_pem_file(&target.cacert)
+        .identity_pem_files(&target.cert, &target.key);
+    ConnectOptions::new()
+        .with_tls(tls)
+        .with_timeout(target.timeout)
+        .with_connect_timeout(target.timeout)
+}
+
 impl Connector for Sdk {
     type Connection = SdkConnection;
 
     async fn connect(&self, target: &Target) -> Result<SdkConnection, Error> {
-        let tls = TlsOptions::new()
-            .ca_pem_file(&target.cacert)
-            .identity_pem_files(&target.cert, &target.key);
-        let options = ConnectOptions::new()
-            .with_tls(tls)
-            .with_timeout(target.timeout)
-            .with_connect_timeout(target.timeout)
+        let options = options(target)
             .with_client_name("leasehold-cli")
             // A session for one write costs a second one, and outlives the process by an hour. Who
             // has not asked for it sees an unknown outcome as exit code 4.

@@ -92,6 +92,30 @@ impl Signals {
     }
 }
 
+/// Waits for every SIGHUP, which asks a service to read its files again. Needs a tokio runtime.
+#[derive(Debug)]
+pub struct Hangups(Signal);
+
+impl Hangups {
+    /// Listens from now on: SIGHUP does not end the process any more.
+    ///
+    /// # Errors
+    /// The system does not let us listen.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self(signal(SignalKind::hangup())?))
+    }
+
+    /// Waits for the next one.
+    ///
+    /// # Cancel safety
+    /// Safe: none is lost, though several may be one.
+    pub async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending().await
+        }
+    }
+}
+
 async fn either(interrupt: &mut Signal, terminate: &mut Signal) {
     tokio::select! {
         _ = interrupt.recv() => {}

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::arguments::lease::LeaseCommand;
 use super::arguments::lock::{ElectArgs, LockArgs};
+use super::arguments::snapshot::SnapshotCommand;
 use super::arguments::{
     CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
     SortBy, StatusArgs, TxnArgs, WatchArgs,
@@ -19,6 +20,7 @@ use super::failure::{Exit, Failure};
 use super::lease;
 use super::lock;
 use super::print::{self, EndpointStatus, Parts, View};
+use super::snapshot;
 use super::txn::Script;
 use crate::api;
 use crate::api::CompactionRequest;
@@ -67,6 +69,8 @@ pub enum Verb {
     Status(StatusArgs),
     /// Hand leadership to another node.
     MoveLeader(MoveLeaderArgs),
+    /// Back everything up.
+    Snapshot(SnapshotCommand),
 }
 
 /// How often a new leader is looked for.
@@ -106,6 +110,7 @@ pub async fn run(
         Verb::Elect(arguments) => lock::elect(arguments, connection, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
+        Verb::Snapshot(command) => snapshot::run(&command, connection, global, out).await,
     }
 }
 

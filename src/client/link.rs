@@ -298,7 +298,7 @@ fn is_large(request: &Request) -> bool {
         Request::Range(range) => range.range != KeyRange::Single && !range.count_only,
         Request::DeleteRange(delete) => delete.range != KeyRange::Single,
         Request::Txn(txn) => txn_weight(txn).is_none_or(|bytes| bytes >= LARGE_BYTES),
-        Request::RangePage(_) => true,
+        Request::RangePage(_) | Request::Snapshot(_) => true,
         Request::OpenSession
         | Request::Status
         | Request::MoveLeader { .. }

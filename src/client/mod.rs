@@ -35,6 +35,7 @@
 //! sent stays sent: a write whose future was dropped may take effect, as one with outcome
 //! *unknown* may.
 
+mod credentials;
 mod fence;
 mod lease;
 mod lease_keeper;
@@ -46,6 +47,7 @@ pub mod recipes;
 mod response;
 mod route;
 mod session;
+mod snapshot;
 mod txn;
 mod watch;
 
@@ -105,10 +107,13 @@ pub use response::GetResponse;
 pub use response::PutResponse;
 pub use response::StatusResponse;
 pub use response::TxnResponse;
+pub use snapshot::SnapshotOptions;
+pub use snapshot::SnapshotStream;
 pub use watch::WatchEvent;
 pub use watch::WatchOptions;
 pub use watch::Watcher;
 
+use self::credentials::Credentials;
 use self::pool::Pool;
 use self::route::Errand;
 use self::route::Failed;
@@ -195,6 +200,7 @@ impl Client {
             .map_err(|error| Error::not_applied(ErrorKind::InvalidArgument, error.to_string()))?;
         let pool = Pool::new(
             endpoint,
+            Credentials::new(options.tls.clone().unwrap_or_default()),
             tls.cluster_id(),
             options.client_name.clone(),
             limits,
@@ -484,14 +490,15 @@ impl Client {
             Request::OpenSession
             | Request::Status
             | Request::LeaderLeaseReport
+            | Request::Snapshot(_)
             | Request::Watch { .. }
             | Request::WatchCancel { .. }
             | Request::WatchProgress { .. } => {
                 return Err(Error::not_applied(
                     ErrorKind::Unsupported,
                     format!(
-                        "`{}` is not asked of a cluster: see Client::status and \
-                         Client::leader_lease_report",
+                        "`{}` is not asked of a cluster: see Client::status, \
+                         Client::leader_lease_report and Client::snapshot",
                         request.method()
                     ),
                 ));
@@ -763,6 +770,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::Watch => "watch",
         ResponseBody::WatchCancel => "watch-cancel",
         ResponseBody::WatchProgress => "watch-progress",
+        ResponseBody::Snapshot(_) => "snapshot",
     };
     Error {
         kind: ErrorKind::Internal,

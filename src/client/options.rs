@@ -183,6 +183,20 @@ impl TlsOptions {
         self
     }
 
+    /// The files, if all of it comes from files, which may change.
+    pub(super) fn paths(&self) -> Option<TlsPaths> {
+        match (&self.ca, &self.identity) {
+            (Some(Source::File(ca)), Some((Source::File(certificate), Source::File(key)))) => {
+                Some(TlsPaths {
+                    ca: ca.clone(),
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                })
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn load(&self) -> Result<Tls, Error> {
         let (Some(ca), Some((certificate, key))) = (&self.ca, &self.identity) else {
             return Err(Error::not_applied(
@@ -191,18 +205,12 @@ impl TlsOptions {
                  key: give TlsOptions both",
             ));
         };
-        let loaded = if let (Source::File(ca), Source::File(certificate), Source::File(key)) =
-            (ca, certificate, key)
-        {
-            Tls::load(&TlsPaths {
-                ca: ca.clone(),
-                certificate: certificate.clone(),
-                key: key.clone(),
-            })
-        } else {
+        let loaded = match self.paths() {
+            Some(paths) => Tls::load(&paths),
             // A mixture: the bytes are the same, only the names in messages are less telling.
-            ca.bytes()
-                .and_then(|ca| Tls::from_pem(&ca, &certificate.bytes()?, &key.bytes()?))
+            None => ca
+                .bytes()
+                .and_then(|ca| Tls::from_pem(&ca, &certificate.bytes()?, &key.bytes()?)),
         };
         loaded.map_err(|error| Error::not_applied(ErrorKind::InvalidArgument, error.to_string()))
     }

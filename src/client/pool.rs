@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::client::credentials::Credentials;
 use crate::client::link::Link;
 use crate::transport::CloseCode;
 use crate::transport::ConnectError;
@@ -46,6 +47,7 @@ type Dialled = Option<Result<Arc<Link>, Error>>;
 #[derive(Debug)]
 pub(super) struct Pool {
     endpoint: Endpoint,
+    credentials: Credentials,
     cluster_id: ClusterId,
     client_name: String,
     limits: FrameLimits,
@@ -64,6 +66,7 @@ struct Entry {
 impl Pool {
     pub(super) fn new(
         endpoint: Endpoint,
+        credentials: Credentials,
         cluster_id: ClusterId,
         client_name: String,
         limits: FrameLimits,
@@ -71,6 +74,7 @@ impl Pool {
     ) -> Arc<Self> {
         Arc::new(Self {
             endpoint,
+            credentials,
             cluster_id,
             client_name,
             limits,
@@ -218,6 +222,7 @@ impl Pool {
 
     async fn dial(&self, address: &str) -> Result<Arc<Link>, Error> {
         let attempt = async {
+            self.credentials.renew(&self.endpoint);
             let addresses = resolve(address)
                 .await
                 .map_err(|error| connect_error(address, &error))?;

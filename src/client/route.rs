@@ -635,6 +635,7 @@ impl Safety {
         match request {
             Request::Range(_)
             | Request::RangePage(_)
+            | Request::Snapshot(_)
             | Request::Status
             | Request::LeaderLeaseReport
             | Request::OpenSession

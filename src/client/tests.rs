@@ -1,4 +1,5 @@
 mod leases;
+mod queues;
 mod watch;
 
 use std::collections::VecDeque;
@@ -32,6 +33,7 @@ use crate::api::MemberInfo;
 use crate::api::Outcome;
 use crate::api::PutRequest;
 use crate::api::PutResponse;
+use crate::api::PutWithNewLeaseResponse;
 use crate::api::RangeResponse;
 use crate::api::Request;
 use crate::api::Response;
@@ -244,6 +246,21 @@ async fn serve_stream(
     }
 }
 
+impl Gate {
+    /// Holds answers back.
+    fn shut(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets those go that it held back.
+    fn open(&self) {
+        self.shut.store(false, Ordering::SeqCst);
+        self.opened.notify_waiters();
+        // Whoever looked just before it was opened comes to wait just after.
+        self.opened.notify_one();
+    }
+}
+
 impl Fake {
     fn calls(&self) -> Vec<ClientFrame> {
         self.calls.lock().unwrap().clone()
@@ -329,10 +346,15 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::LeaseUpdateTtl { .. } => ResponseBody::LeaseUpdateTtl { ttl_ms: TTL_MS },
         Request::LeaseTimeToLive { .. } => ResponseBody::LeaseTimeToLive(Box::default()),
         Request::LeaseList(_) => ResponseBody::LeaseList(LeaseListResponse::default()),
-        Request::PutWithNewLease(..) => ResponseBody::PutWithNewLease(Box::default()),
+        Request::PutWithNewLease(..) => {
+            let mut both = PutWithNewLeaseResponse::default();
+            (both.grant.id, both.grant.ttl_ms) = (9, TTL_MS);
+            ResponseBody::PutWithNewLease(Box::new(both))
+        }
         Request::Watch { .. } => ResponseBody::Watch,
         Request::WatchCancel { .. } => ResponseBody::WatchCancel,
         Request::WatchProgress { .. } => ResponseBody::WatchProgress,
+        Request::Snapshot(_) => ResponseBody::Snapshot(Default::default()),
     };
     Ok(Response {
         header: ResponseHeader {
@@ -462,7 +484,7 @@ fn a_thousand_requests_share_one_connection_and_few_writes() {
         let node = fake(&authority, "n1", healthy("n1"));
         let client = connect(&authority, &[&node]).await;
         client.get("warm", None).await.unwrap();
-        node.gate.shut.store(true, Ordering::SeqCst);
+        node.gate.shut();
         let before = node.writes.load(Ordering::SeqCst);
         let tasks: Vec<_> = (0..1000)
             .map(|n| {
@@ -475,9 +497,7 @@ fn a_thousand_requests_share_one_connection_and_few_writes() {
             })
             .collect();
         tokio::task::yield_now().await;
-        node.gate.shut.store(false, Ordering::SeqCst);
-        node.gate.opened.notify_waiters();
-        node.gate.opened.notify_one();
+        node.gate.open();
         for task in tasks {
             task.await.unwrap();
         }

@@ -46,11 +46,26 @@ pub struct EtcdRenewals {
 /// A connection with its leases.
 #[derive(Debug)]
 pub struct EtcdHolder {
-    connection: Arc<EtcdConnection>,
+    renewer: Renewer,
     leases: Vec<i64>,
     batch: usize,
     next: Cell<usize>,
+}
+
+/// Renews leases on one stream of a connection.
+#[derive(Debug)]
+pub(super) struct Renewer {
+    pub(super) connection: Arc<EtcdConnection>,
     stream: RefCell<Option<Stream>>,
+}
+
+/// What came of one question.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Renewed {
+    /// The store's, when the last of them was renewed.
+    pub(super) revision: i64,
+    /// Of each lease, in the order in which they were asked: whether it was there.
+    pub(super) kept: Vec<bool>,
 }
 
 #[derive(Debug)]
@@ -69,11 +84,10 @@ struct Questions {
 
 #[derive(Debug)]
 struct Question {
-    /// Answers until all of it is answered.
-    left: usize,
-    /// The first that went wrong.
-    trouble: Option<Trouble>,
-    answer: oneshot::Sender<Result<Answer, Trouble>>,
+    /// Of how many leases.
+    count: usize,
+    renewed: Renewed,
+    answer: oneshot::Sender<Result<Renewed, Trouble>>,
 }
 
 impl EtcdRenewals {
@@ -111,16 +125,15 @@ impl Connector for EtcdRenewals {
                 leases.push(granted.map_err(|trouble| Failure::refused(trouble.detail))?);
             }
         }
-        let holder = EtcdHolder {
-            connection,
+        let renewer = Renewer::new(connection);
+        let opened = renewer.open().await;
+        opened.map_err(|trouble| Failure::refused(trouble.detail))?;
+        Ok(EtcdHolder {
+            renewer,
             leases,
             batch: self.batch,
             next: Cell::new(0),
-            stream: RefCell::new(None),
-        };
-        let opened = holder.open().await;
-        opened.map_err(|trouble| Failure::refused(trouble.detail))?;
-        Ok(holder)
+        })
     }
 }
 
@@ -130,11 +143,19 @@ impl EtcdConnection {
     /// # Errors
     /// It is refused, or nobody answers.
     pub async fn grant(&self, seconds: u64) -> Result<i64, Trouble> {
-        let request = LeaseGrantRequest {
-            ttl: i64::try_from(seconds).unwrap_or(i64::MAX),
-            id: 0,
-        };
+        let asked = i64::try_from(seconds).unwrap_or(i64::MAX);
+        let request = LeaseGrantRequest { ttl: asked, id: 0 };
         let granted: LeaseGrantResponse = self.channel.call(Rpc::LeaseGrant, &request).await?;
+        // Whoever counts from what was asked would take a lease that etcd made longer for late.
+        if granted.ttl != asked {
+            return Err(Trouble {
+                code: "other-ttl",
+                detail: format!(
+                    "etcd makes a lease of {asked}s one of {}s: ask for a longer one",
+                    granted.ttl
+                ),
+            });
+        }
         Ok(granted.id)
     }
 
@@ -151,11 +172,40 @@ impl EtcdConnection {
 
 impl EtcdHolder {
     /// The next leases in turn.
-    fn in_turn(&self) -> impl Iterator<Item = i64> {
+    fn in_turn(&self) -> Vec<i64> {
         let count = self.leases.len();
         let first = self.next.get();
         self.next.set((first + self.batch) % count);
-        (first..first + self.batch).map(move |place| self.leases[place % count])
+        let places = first..first + self.batch;
+        places.map(|place| self.leases[place % count]).collect()
+    }
+}
+
+impl Renewer {
+    /// Opens its stream when it is needed.
+    pub(super) fn new(connection: Arc<EtcdConnection>) -> Self {
+        Self {
+            connection,
+            stream: RefCell::new(None),
+        }
+    }
+
+    /// Renews these leases, and waits for all the answers.
+    pub(super) async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
+        if leases.is_empty() {
+            return Ok(Renewed::default());
+        }
+        self.open().await?;
+        let answered = self.ask(leases)?;
+        let timeout = self.connection.channel.timeout();
+        match tokio::time::timeout(timeout, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(ended()),
+            Err(_) => Err(Trouble {
+                code: "DEADLINE_EXCEEDED",
+                detail: format!("a renewal was not answered within {timeout:?}"),
+            }),
+        }
     }
 
     fn is_open(&self) -> bool {
@@ -186,7 +236,7 @@ impl EtcdHolder {
         Ok(())
     }
 
-    fn ask(&self) -> Result<oneshot::Receiver<Result<Answer, Trouble>>, Trouble> {
+    fn ask(&self, leases: &[i64]) -> Result<oneshot::Receiver<Result<Renewed, Trouble>>, Trouble> {
         let mut stream = self.stream.borrow_mut();
         let Some(stream) = stream.as_mut() else {
             return Err(ended());
@@ -199,12 +249,12 @@ impl EtcdHolder {
             }
             // Before it is asked: the answer may be quick.
             questions.asked.push_back(Question {
-                left: self.batch,
-                trouble: None,
+                count: leases.len(),
+                renewed: Renewed::default(),
                 answer,
             });
         }
-        for id in self.in_turn() {
+        for &id in leases {
             stream.outgoing.say(&LeaseKeepAliveRequest { id })?;
         }
         Ok(answered)
@@ -243,26 +293,15 @@ impl Questions {
         let Some(first) = self.asked.front_mut() else {
             return;
         };
-        if renewed.ttl <= 0 {
-            first.trouble.get_or_insert_with(|| Trouble {
-                code: "lease-not-found",
-                detail: format!("there is no lease {:x}", renewed.id),
-            });
-        }
-        first.left = first.left.saturating_sub(1);
-        if first.left > 0 {
+        first.renewed.kept.push(renewed.ttl > 0);
+        if first.renewed.kept.len() < first.count {
             return;
         }
-        if let Some(question) = self.asked.pop_front() {
-            let answer = match question.trouble {
-                Some(trouble) => Err(trouble),
-                None => Ok(Answer {
-                    revision: renewed.header.as_ref().map_or(0, |header| header.revision),
-                    path: None,
-                    found: true,
-                }),
-            };
-            let _ = question.answer.send(answer);
+        if let Some(mut question) = self.asked.pop_front() {
+            let header = renewed.header.as_ref();
+            question.renewed.revision = header.map_or(0, |header| header.revision);
+            // Whoever waited no longer is not told.
+            let _ = question.answer.send(Ok(question.renewed));
         }
     }
 }
@@ -276,15 +315,17 @@ impl Store for EtcdHolder {
     }
 
     async fn put(&self, _: &Bytes, _: &Bytes) -> Result<Answer, Trouble> {
-        self.open().await?;
-        let answered = self.ask()?;
-        let timeout = self.connection.channel.timeout();
-        match tokio::time::timeout(timeout, answered).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(ended()),
-            Err(_) => Err(Trouble {
-                code: "DEADLINE_EXCEEDED",
-                detail: format!("a renewal was not answered within {timeout:?}"),
+        let leases = self.in_turn();
+        let renewed = self.renewer.renew(&leases).await?;
+        match leases.iter().zip(&renewed.kept).find(|(_, kept)| !**kept) {
+            Some((id, _)) => Err(Trouble {
+                code: "lease-not-found",
+                detail: format!("there is no lease {id:x}"),
+            }),
+            None => Ok(Answer {
+                revision: renewed.revision,
+                path: None,
+                found: true,
             }),
         }
     }
@@ -292,11 +333,11 @@ impl Store for EtcdHolder {
     async fn close(&self) {
         for lease in &self.leases {
             // What is left ends by itself.
-            if self.connection.revoke(*lease).await.is_err() {
+            if self.renewer.connection.revoke(*lease).await.is_err() {
                 break;
             }
         }
-        self.connection.close().await;
+        self.renewer.connection.close().await;
     }
 }
 
@@ -316,25 +357,24 @@ mod tests {
     fn a_question_is_answered_once_all_its_leases_are_and_says_which_was_not_there() {
         let mut questions = Questions::default();
         let mut answers = Vec::new();
-        for left in [2, 1, 2] {
+        for count in [2, 1, 2] {
             let (answer, answered) = oneshot::channel();
             answers.push(answered);
             questions.asked.push_back(Question {
-                left,
-                trouble: None,
+                count,
+                renewed: Renewed::default(),
                 answer,
             });
         }
         questions.answered(&renewed(1, 9));
         assert!(answers[0].try_recv().is_err(), "half of it is not all");
         questions.answered(&renewed(2, 9));
-        assert!(answers[0].try_recv().unwrap().is_ok());
+        assert_eq!(answers[0].try_recv().unwrap().unwrap().kept, [true, true]);
         questions.answered(&renewed(3, 9));
-        assert!(answers[1].try_recv().unwrap().is_ok());
+        assert_eq!(answers[1].try_recv().unwrap().unwrap().kept, [true]);
         questions.answered(&renewed(4, 0));
         questions.answered(&renewed(5, 9));
-        let trouble = answers[2].try_recv().unwrap().unwrap_err();
-        assert_eq!(trouble.code, "lease-not-found");
+        assert_eq!(answers[2].try_recv().unwrap().unwrap().kept, [false, true]);
         questions.answered(&renewed(6, 9));
         assert!(questions.asked.is_empty(), "nobody asked");
     }

@@ -50,6 +50,8 @@ pub(super) struct StatusResponse {
     pub(super) version: String,
     #[prost(uint64, tag = "4")]
     pub(super) leader: u64,
+    #[prost(uint64, tag = "6")]
+    pub(super) raft_term: u64,
 }
 
 /// Asked of `etcdserverpb.Maintenance/MoveLeader`, at the leader.
@@ -132,6 +134,9 @@ pub(super) struct WatchCreateRequest {
     pub(super) range_end: Bytes,
     #[prost(int64, tag = "3")]
     pub(super) start_revision: i64,
+    /// Kinds of events that are left out; 0: puts, 1: deletes.
+    #[prost(int32, repeated, tag = "5")]
+    pub(super) filters: Vec<i32>,
     /// Chosen by the client.
     #[prost(int64, tag = "7")]
     pub(super) watch_id: i64,
@@ -213,6 +218,13 @@ mod tests {
             watch.encode_to_vec(),
             [0x0a, 7, 0x0a, 1, b'k', 0x18, 9, 0x38, 2]
         );
+        let deletes = WatchCreateRequest {
+            filters: vec![0],
+            ..WatchCreateRequest::default()
+        };
+        assert_eq!(deletes.encode_to_vec(), [0x2a, 1, 0]);
+        let status = StatusResponse::decode(&[0x20, 5, 0x28, 9, 0x30, 3][..]).unwrap();
+        assert_eq!((status.leader, status.raft_term), (5, 3));
         let target = MoveLeaderRequest { target: 3 };
         assert_eq!(target.encode_to_vec(), [0x08, 3]);
         // As etcd 3.5 answered: cluster 1, member 2, revision 7, term 3; one key; count 1.

@@ -8,6 +8,7 @@
 //! Left out: TLS, authentication, and everything else of the API.
 
 mod cluster;
+mod expiry;
 mod leases;
 mod messages;
 mod rpc;
@@ -16,6 +17,9 @@ mod watches;
 
 pub use self::cluster::EtcdCluster;
 pub use self::cluster::EtcdProber;
+pub use self::expiry::EtcdEndings;
+pub use self::expiry::EtcdKeeper;
+pub use self::expiry::EtcdLeases;
 pub use self::leases::EtcdHolder;
 pub use self::leases::EtcdRenewals;
 pub use self::store::Etcd;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::cluster::EtcdCluster;
+use super::expiry::EtcdLeases;
 use super::leases::EtcdRenewals;
 use super::messages::MoveLeaderRequest;
 use super::messages::MoveLeaderResponse;
@@ -20,7 +21,6 @@ use super::rpc::Channel;
 use super::rpc::Rpc;
 use crate::api::Consistency;
 use crate::bench::command::Peers;
-use crate::bench::expiry::leasehold::LeaseholdLeases;
 use crate::bench::store::Answer;
 use crate::bench::store::Connector;
 use crate::bench::store::Store;
@@ -55,6 +55,8 @@ pub struct EtcdStatus {
     pub member: u64,
     /// Who leads, by its account; 0 for nobody.
     pub leader: u64,
+    /// In which term.
+    pub term: u64,
     /// Its version.
     pub version: String,
 }
@@ -64,8 +66,7 @@ impl Peers for Etcd {
     type Holders = EtcdRenewals;
     type Watched = EtcdConnector;
     type Subject = EtcdCluster;
-    // Of etcd none are looked at: its watches and renewals are streams, which are not spoken here.
-    type Leases = LeaseholdLeases;
+    type Leases = EtcdLeases;
 
     fn holders(&self, connector: EtcdConnector, leases: u32, batch: u32) -> EtcdRenewals {
         EtcdRenewals::new(connector, leases, batch)
@@ -88,13 +89,12 @@ impl Peers for Etcd {
     async fn start_leases(
         &self,
         kind: PeerKind,
-        _: &Path,
-        _: &[(String, String)],
-    ) -> Result<LeaseholdLeases, Failure> {
+        parent: &Path,
+        flags: &[(String, String)],
+    ) -> Result<EtcdLeases, Failure> {
         let PeerKind::Etcd = kind;
-        Err(Failure::usage(
-            "how leases end is measured of leasehold alone: leave --peer away",
-        ))
+        let cluster = EtcdCluster::start(parent, flags).await?;
+        Ok(EtcdLeases::new(cluster))
     }
 
     async fn find(
@@ -197,6 +197,7 @@ impl EtcdConnection {
         Ok(EtcdStatus {
             member: status.header.unwrap_or_default().member_id,
             leader: status.leader,
+            term: status.raft_term,
             version: status.version,
         })
     }

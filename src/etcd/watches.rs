@@ -35,8 +35,8 @@ use crate::cli::failure::Failure;
 /// What waits for one watcher. One that does not read holds up the stream, as it does to etcd's own
 /// client once its memory is gone.
 const HEARD_MAX: usize = 1024;
-/// etcd's number of a put among kinds of events.
-const PUT: i32 = 0;
+/// etcd's number of a put among kinds of events, and among those that a watch leaves out.
+pub(super) const PUT: i32 = 0;
 
 /// A connection with one stream of watches.
 #[derive(Clone, Debug)]
@@ -123,6 +123,7 @@ impl WatchedConnection for EtcdWatches {
                 key,
                 range_end: Bytes::new(),
                 start_revision: start,
+                filters: Vec::new(),
                 watch_id,
             };
             let request = WatchRequest {
@@ -173,16 +174,23 @@ async fn hear(mut incoming: Incoming, watchers: Watchers) {
     }
 }
 
+/// Why etcd ended the watch, if it says so.
+pub(super) fn cancelled(response: &WatchResponse) -> Option<Failure> {
+    if !response.canceled {
+        return None;
+    }
+    let reason = match response.compact_revision {
+        0 => response.cancel_reason.clone(),
+        compacted => format!("revisions below {compacted} are compacted"),
+    };
+    let told = format!("etcd cancelled a watch: {reason}");
+    Some(Failure::refused(told))
+}
+
 /// What a watcher is told of this.
 fn told(response: WatchResponse) -> Option<Result<Heard, Failure>> {
-    if response.canceled {
-        let reason = match (response.compact_revision, response.cancel_reason) {
-            (0, reason) => reason,
-            (compacted, _) => format!("revisions below {compacted} are compacted"),
-        };
-        return Some(Err(Failure::refused(format!(
-            "etcd cancelled a watch: {reason}"
-        ))));
+    if let Some(failure) = cancelled(&response) {
+        return Some(Err(failure));
     }
     let mut revision = 0;
     let mut changes = Vec::with_capacity(response.events.len());

@@ -183,6 +183,15 @@ impl Command {
     }
 }
 
+/// Whether `bytes` are a command that may end very many leases: one that takes as long to apply as some
+/// hundred writes do. Asked without decoding it, by the number of its variant, which never changes.
+pub fn ends_many_leases(bytes: &[u8]) -> bool {
+    matches!(bytes, [VERSION, EXPIRE_LEASES | CONTINUE_LEASE_ENDS, ..])
+}
+
+const EXPIRE_LEASES: u8 = 4;
+const CONTINUE_LEASE_ENDS: u8 = 6;
+
 /// Why bytes are not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {

@@ -16,6 +16,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::compaction;
@@ -29,7 +30,7 @@ use super::store::Store;
 use super::store::View;
 
 /// The hash of a whole state.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ContentHash(pub u128);
 
 impl fmt::Display for ContentHash {
@@ -164,10 +165,15 @@ impl<'a, S: Store> Hashed<'a, S> {
     pub(super) fn take(&mut self, space: Space, key: &Bytes) -> Result<Option<Bytes>, S::Error> {
         let old = self.store.get(space, key)?;
         if let Some(old) = &old {
-            self.subtract(space, key, old);
-            self.store.delete(space, key.clone());
+            self.remove(space, key.clone(), old);
         }
         Ok(old)
+    }
+
+    /// Takes `key` away, whose record `old` the caller has just read.
+    pub(super) fn remove(&mut self, space: Space, key: Bytes, old: &[u8]) {
+        self.subtract(space, &key, old);
+        self.store.delete(space, key);
     }
 
     /// Writes the hash into the store. Without this the changes are not accounted for.
@@ -249,6 +255,8 @@ mod tests {
                 Some(bytes("x"))
             );
             assert_eq!(hashed.take(space, &bytes("never")).unwrap(), None);
+            hashed.insert(space, bytes("known"), bytes("y"));
+            hashed.remove(space, bytes("known"), b"y");
             hashed.replace(space, bytes("ab"), b"", bytes("c"));
         }
         hashed.finish();

@@ -145,6 +145,21 @@ impl Lease {
         Self::read(view, id).expect("memory does not fail")
     }
 
+    #[cfg(test)]
+    pub(super) fn for_test(grant_index: u64, keys: u64) -> Self {
+        Self {
+            state: LeaseState::Live,
+            ttl_ms: 1_000,
+            promised_ms: 0,
+            checkpoint_ms: None,
+            grant_index,
+            granted_at_ms: 0,
+            keys,
+            name: String::new(),
+            owner: String::new(),
+        }
+    }
+
     pub(super) fn terms(&self, id: i64) -> LeaseTerms {
         let promised = self.ttl_ms.max(self.promised_ms);
         LeaseTerms {
@@ -438,14 +453,14 @@ pub(super) fn ending(id: i64) -> Error {
     )
 }
 
-const ID_BYTES: usize = 8;
+pub(super) const ID_BYTES: usize = 8;
 
 /// The key of the lease `id`; ids are never negative, so their order is that of their bytes.
 pub(super) fn lease_key(id: i64) -> Bytes {
     Bytes::copy_from_slice(&id.to_be_bytes())
 }
 
-fn lease_id(key: &[u8]) -> Result<i64, Fault> {
+pub(super) fn lease_id(key: &[u8]) -> Result<i64, Fault> {
     let bytes = <[u8; ID_BYTES]>::try_from(key).map_err(|_| damaged("an id that does not read"))?;
     Ok(i64::from_be_bytes(bytes))
 }

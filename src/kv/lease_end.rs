@@ -23,9 +23,12 @@ use super::lease::Lease;
 use super::lease::LeaseChange;
 use super::lease::LeaseEnd;
 use super::lease::LeaseState;
+use super::lease_walk;
+use super::lease_walk::Doomed;
 use super::meta::Progress;
 use super::mvcc;
 use super::mvcc::Write;
+use super::record::Record;
 use super::store::Space;
 use super::store::Store;
 use super::store::View;
@@ -33,9 +36,10 @@ use super::store::View;
 /// The most keys that one step deletes of one lease.
 pub const END_KEYS_MAX: usize = 1_000;
 /// From so many bytes of deleted records on, a step ends.
-const END_BYTES_MAX: usize = 8 << 20;
-/// From so many deleted keys on, an entry ends no further lease: the rest is tried again.
-pub(super) const ENTRY_KEYS_MAX: u64 = 64 << 10;
+pub(super) const END_BYTES_MAX: usize = 8 << 20;
+/// From so many deleted keys on, an entry ends no further lease, and so it is with the bytes of a
+/// step: the rest is tried again. What is read and written meanwhile waits for all of an entry.
+pub(super) const ENTRY_KEYS_MAX: usize = 4 << 10;
 
 /// Ends a lease because a client asks for it.
 pub(super) fn revoke<S: Store>(
@@ -51,7 +55,9 @@ pub(super) fn revoke<S: Store>(
         return Ok(Err(lease::ending(lease.id)));
     }
     let deleted = found.keys;
-    let step = end(store, progress, lease.id, found, LeaseEnd::Revoked, changes)?;
+    let attached = lease::attached(store, lease.id, END_KEYS_MAX)?;
+    let cause = LeaseEnd::Revoked;
+    let step = end(store, progress, lease.id, found, attached, cause, changes)?;
     Ok(Ok(LeaseRevokeResponse {
         deleted,
         is_partial: !step.is_gone,
@@ -70,17 +76,32 @@ pub(super) fn expire<S: Store>(
     if term != progress.applied.term && !planted!(ExpiryOfAnyTerm) {
         return Ok(());
     }
-    let mut keys = 0;
+    let mut cost = Step::default();
+    let mut doomed = lease_walk::doomed(store, &leases)?;
     for lease in leases {
-        let Some(found) = Lease::find(store, lease)? else {
+        let meant =
+            |found: &Doomed| lease.means(found.lease.grant_index) || planted!(LeaseIdReused);
+        if !doomed.get(&lease.id).is_some_and(meant) {
+            continue;
+        }
+        // A lease that an entry names twice ends once.
+        let Some(Doomed {
+            lease: found,
+            keys: attached,
+        }) = doomed.remove(&lease.id)
+        else {
             continue;
         };
         if found.state != LeaseState::Live {
             continue;
         }
-        keys += found.keys.min(END_KEYS_MAX as u64);
-        end(store, progress, lease.id, found, LeaseEnd::Expired, changes)?;
-        if keys >= ENTRY_KEYS_MAX {
+        let attached = match attached {
+            Some(attached) => attached,
+            None => lease::attached(store, lease.id, END_KEYS_MAX)?,
+        };
+        let cause = LeaseEnd::Expired;
+        let step = end(store, progress, lease.id, found, attached, cause, changes)?;
+        if cost.adds_too_much(step) {
             break;
         }
     }
@@ -94,12 +115,17 @@ pub(super) fn go_on<S: Store>(
     leases: Vec<LeaseRef>,
     changes: &mut Vec<LeaseChange>,
 ) -> Result<(), S::Error> {
+    let mut cost = Step::default();
     for lease in leases {
         let Some(found) = Lease::find(store, lease)? else {
             continue;
         };
         if let LeaseState::Revoking(cause) = found.state {
-            end(store, progress, lease.id, found, cause, changes)?;
+            let attached = lease::attached(store, lease.id, END_KEYS_MAX)?;
+            let step = end(store, progress, lease.id, found, attached, cause, changes)?;
+            if cost.adds_too_much(step) {
+                break;
+            }
         }
     }
     Ok(())
@@ -138,28 +164,44 @@ pub(super) fn mark<S: Store>(
 }
 
 /// What a step came to.
+#[derive(Default)]
 struct Step {
     is_gone: bool,
+    /// Keys that were deleted, and their bytes.
+    keys: usize,
+    bytes: usize,
 }
 
-/// One step of the end of a lease: its keys, or a thousand of them, and itself if none is left.
+impl Step {
+    /// Whether an entry that has cost this should do no more after another step.
+    fn adds_too_much(&mut self, step: Self) -> bool {
+        self.keys += step.keys;
+        self.bytes += step.bytes;
+        self.keys >= ENTRY_KEYS_MAX || self.bytes >= END_BYTES_MAX
+    }
+}
+
+/// One step of the end of the lease `found`: the keys `attached`, which are all it has or the first
+/// thousand, and itself if none is left.
 fn end<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
     id: i64,
     mut found: Lease,
+    attached: Vec<Bytes>,
     cause: LeaseEnd,
     changes: &mut Vec<LeaseChange>,
 ) -> Result<Step, S::Error> {
     let main = progress.revision + 1;
     let mut write = Write::new(main);
-    let mut bytes = 0;
-    let attached = lease::attached(store, id, END_KEYS_MAX)?;
+    let (mut keys, mut bytes) = (0, 0);
+    let before = found.encode();
     #[cfg(leasehold_bugs)]
     let attached = planted_left(attached, cause, &mut found);
     for key in attached {
         bytes += delete(store, &mut write, id, key)?;
         found.keys = found.keys.saturating_sub(1);
+        keys += 1;
         if bytes >= END_BYTES_MAX {
             break;
         }
@@ -171,40 +213,47 @@ fn end<S: Store>(
         found.state = LeaseState::Revoking(cause);
         found.write(store, id)?;
         changes.push(LeaseChange::Changed(found.terms(id)));
-        return Ok(Step { is_gone: false });
+        return Ok(Step {
+            is_gone: false,
+            keys,
+            bytes,
+        });
     }
     if !found.name.is_empty() {
         let name = Bytes::copy_from_slice(found.name.as_bytes());
         store.take(Space::LeaseNames, &name)?;
     }
-    store.take(Space::Leases, &lease::lease_key(id))?;
+    store.remove(Space::Leases, lease::lease_key(id), &before);
     progress.leases = progress.leases.saturating_sub(1);
     let lease = LeaseRef {
         id,
         grant_index: found.grant_index,
     };
     changes.push(LeaseChange::Ended(lease, cause));
-    Ok(Step { is_gone: true })
+    Ok(Step {
+        is_gone: true,
+        keys,
+        bytes,
+    })
 }
 
-/// Deletes a key with the lease that it is attached to; says how many bytes that were.
+/// Deletes a key that hangs on the lease `id`; says how many bytes that were.
 fn delete<S: Store>(
     store: &mut Hashed<'_, S>,
     write: &mut Write,
     id: i64,
     key: Bytes,
 ) -> Result<usize, S::Error> {
-    store.take(Space::LeaseKeys, &lease::attachment(id, &key))?;
+    store.remove(Space::LeaseKeys, lease::attachment(id, &key), b"");
     let Some(record) = store.get(Space::Current, &key)? else {
         return Err(lease::damaged("an attached key that does not exist").into());
     };
-    let bytes = key.len() + record.len();
-    let held = super::record::key_value(key.clone(), record)?;
+    let held = Record::decode(record.clone())?;
     if held.lease != id && !planted!(KeyNotDetached) {
         return Err(lease::damaged("a key attached to two leases").into());
     }
-    mvcc::delete_key(store, write, &key)?;
-    Ok(bytes)
+    mvcc::delete_found(store, write, &key, &record, held.mod_revision);
+    Ok(key.len() + record.len())
 }
 
 #[cfg(leasehold_bugs)]

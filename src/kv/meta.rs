@@ -66,6 +66,11 @@ pub fn cluster_info<V: View>(view: &V) -> Result<Option<ClusterInfo>, V::Error> 
     Ok(Some(info))
 }
 
+/// The key of the cluster's identity.
+pub(super) fn cluster_key() -> Bytes {
+    Bytes::from_static(CLUSTER)
+}
+
 /// Key and record of the cluster's identity.
 pub(super) fn cluster_record(info: &ClusterInfo) -> (Bytes, Bytes) {
     let record = postcard::to_extend(info, Vec::new())

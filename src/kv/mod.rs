@@ -13,11 +13,13 @@
 //! every change keeps a hash of the whole state up to date, by which replicas and restarts check
 //! themselves (`hash.rs`).
 //!
-//! Keys may hang on a client lease (`lease.rs`), and go when it ends (`lease_end.rs`).
+//! Keys may hang on a client lease (`lease.rs`), and go when it ends (`lease_end.rs`), many together if they are
+//! due together (`lease_walk.rs`).
 //!
 //! Nothing in here knows terms beyond recording them, nodes beyond naming them, or disks at all:
 //! the store is a trait ([`View`], [`Store`]).
 
+mod anew;
 mod apply;
 mod clients;
 mod command;
@@ -27,6 +29,7 @@ mod hash;
 mod keys;
 mod lease;
 mod lease_end;
+mod lease_walk;
 mod meta;
 mod mvcc;
 mod page;
@@ -35,14 +38,16 @@ mod record;
 mod replies;
 mod scan;
 mod store;
+mod sum;
 #[cfg(test)]
 pub(crate) mod tests;
 mod txn;
 
+pub use anew::begin_anew;
 pub use apply::apply;
 pub use clients::{OUTSTANDING_MAX, idle_sessions};
 pub use command::{Command, CommandError, LeaseGrant, LeaseMark, LeaseMarkKind};
-pub use command::{Operation, Reply};
+pub use command::{Operation, Reply, ends_many_leases};
 pub use compaction::Compacted;
 pub use compaction::CompactionBudget;
 pub use compaction::CompactionStep;
@@ -61,6 +66,7 @@ pub use read::{RangeReply, range};
 pub use record::{key_value, record_of};
 pub use scan::{Chunk, Scan, ScanBudget};
 pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View, overlaid};
+pub use sum::{StateReport, StateSum};
 pub use txn::read_txn;
 
 /// The format of everything that is stored: keyspaces, keys and records. Raised whenever what an older

@@ -250,18 +250,30 @@ pub(super) fn delete_key<S: Store>(
     write: &mut Write,
     key: &Bytes,
 ) -> Result<Option<Record>, S::Error> {
-    let Some(old) = store.take(Space::Current, key)? else {
+    let Some(old) = store.get(Space::Current, key)? else {
         return Ok(None);
     };
-    let old = Record::decode(old)?;
+    let record = Record::decode(old.clone())?;
+    delete_found(store, write, key, &old, record.mod_revision);
+    Ok(Some(record))
+}
+
+/// Deletes a key whose record `old`, of the revision `previous`, the caller has just read.
+pub(super) fn delete_found<S: Store>(
+    store: &mut Hashed<'_, S>,
+    write: &mut Write,
+    key: &Bytes,
+    old: &[u8],
+    previous: i64,
+) {
+    store.remove(Space::Current, key.clone(), old);
     let place = write.take_place();
     store.insert(Space::History, keys::history_key(key, place), TOMBSTONE);
     store.insert(
         Space::Events,
         keys::event_key(place),
-        EventRecord::encode(EventKind::Delete, old.mod_revision, key),
+        EventRecord::encode(EventKind::Delete, previous, key),
     );
-    Ok(Some(old))
 }
 
 /// The keys that `request` deletes, or why it may not. Nothing is changed yet, so a refusal

@@ -13,7 +13,10 @@
 //! - the vote file repeats the last synced batch with every vote (`vote.rs`), and so does the
 //!   opening of each segment;
 //! - records form a chain of hashes (`record.rs`), and a conflicting tail is cut by a record, so
-//!   nothing is ever overwritten.
+//!   nothing is ever overwritten;
+//! - that the log begins later than it did is a record, too, with what its owner has to know of what
+//!   was before. Only then are segments deleted, whole and oldest first: so a log whose beginning is
+//!   lost does not pass for one that was cut.
 //!
 //! Recovery (`recover.rs`) reads everything and gives one of three verdicts: clean, a torn tail
 //! cut, or damaged. The one fault it cannot see (A24), besides a disk that lies about syncs: a
@@ -38,6 +41,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use bytes::Bytes;
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -47,7 +51,7 @@ use crate::types::LogId;
 use crate::types::NodeId;
 
 pub use disk::{Disk, DiskError, DiskFile};
-pub use record::Record;
+pub use record::{Base, Item, Record};
 pub use vote::Vote;
 pub use writer::Log;
 
@@ -87,9 +91,11 @@ pub struct Recovery {
     pub verdict: Verdict,
     /// The vote file's content.
     pub vote: Vote,
-    /// The last entry that the log no longer holds; 0@0 for a whole log. The state must reach at
-    /// least this far.
+    /// The last entry before the log; 0@0 for a whole log. A state that does not reach so far has to
+    /// come from elsewhere.
     pub base: LogId,
+    /// What its owner noted with it; empty for a whole log.
+    pub base_note: Bytes,
     /// Everything after `base`, contiguous. When damaged: what could still be trusted.
     pub records: Vec<Record>,
     /// The log did not exist and has been made. If this member ever ran before, its data is gone:
@@ -211,6 +217,14 @@ pub enum LogError {
         /// The entry before it.
         last: LogId,
         /// The entry.
+        given: LogId,
+    },
+    /// A log that would begin earlier than it does.
+    #[error("the log begins after {base}, so it cannot begin after {given}")]
+    BaseGoesBack {
+        /// Where it begins.
+        base: LogId,
+        /// Where it should.
         given: LogId,
     },
     /// A record that does not fit into a segment.

@@ -1,4 +1,4 @@
-//! One record: an entry of the log, or the cut of a conflicting tail.
+//! One record: an entry of the log, the cut of a conflicting tail, or where the log begins.
 //!
 //! ```text
 //! checksum u32 | length u32 | index u64 | term u64 | record before u128 | kind u8 | payload
@@ -18,6 +18,10 @@ use crate::types::Term;
 /// Kinds from here on belong to the log itself.
 pub(super) const KINDS_MAX: u8 = 128;
 const CUT: u8 = 255;
+/// The log begins after this entry, which it holds: what follows it stays.
+const BEGINS: u8 = 254;
+/// The log begins after this entry, which it does not hold: nothing before this record counts.
+const BEGINS_ANEW: u8 = 253;
 
 /// Bytes in front of each payload.
 pub(super) const HEADER: usize = 4 + 4 + 8 + 8 + 16 + 1;
@@ -33,6 +37,41 @@ pub struct Record {
     pub payload: Bytes,
 }
 
+/// Where a log begins: everything up to here is in the state, durably, and need not be in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Base {
+    /// The last entry before the log.
+    pub id: LogId,
+    /// What its owner has to know of what was before: opaque here.
+    pub note: Bytes,
+}
+
+/// One thing to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// An entry.
+    Entry(Record),
+    /// The log begins after this one. If it holds that very entry, what follows it stays; if not,
+    /// everything so far goes.
+    Base(Base),
+}
+
+impl Item {
+    pub(super) fn view(&self) -> View<'_> {
+        match self {
+            Self::Entry(record) => View::Entry(record),
+            Self::Base(base) => View::Base(base),
+        }
+    }
+}
+
+/// An item, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum View<'a> {
+    Entry(&'a Record),
+    Base(&'a Base),
+}
+
 /// What a record says, once read back.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
@@ -40,6 +79,13 @@ pub(super) enum Said {
     Entry(Record),
     /// Everything after this entry is void: the leader's log differs from there on (A22).
     KeepUpTo(LogId),
+    /// The log begins here; `anew` if nothing before this record counts.
+    BeginsAfter {
+        /// Where.
+        base: Base,
+        /// See [`BEGINS_ANEW`].
+        anew: bool,
+    },
 }
 
 /// Appends the record's bytes to `out`, and gives the hash that the next record has to carry.
@@ -50,6 +96,12 @@ pub(super) fn encode(record: &Record, before: u128, out: &mut Vec<u8>) -> u128 {
 /// Appends a cut: everything after `keep` is void.
 pub(super) fn encode_cut(keep: LogId, before: u128, out: &mut Vec<u8>) -> u128 {
     encode_parts(keep, CUT, &[], before, out)
+}
+
+/// Appends where the log begins.
+pub(super) fn encode_base(base: &Base, anew: bool, before: u128, out: &mut Vec<u8>) -> u128 {
+    let kind = if anew { BEGINS_ANEW } else { BEGINS };
+    encode_parts(base.id, kind, &base.note, before, out)
 }
 
 fn encode_parts(id: LogId, kind: u8, payload: &[u8], before: u128, out: &mut Vec<u8>) -> u128 {
@@ -99,6 +151,13 @@ pub(super) fn decode(
     let id = LogId::new(index, term);
     let said = match kind {
         CUT => Said::KeepUpTo(id),
+        BEGINS | BEGINS_ANEW => Said::BeginsAfter {
+            base: Base {
+                id,
+                note: batch.slice(at + HEADER..at + end),
+            },
+            anew: kind == BEGINS_ANEW,
+        },
         kind if kind < KINDS_MAX => Said::Entry(Record {
             id,
             kind,
@@ -135,15 +194,27 @@ mod tests {
         let after_first = encode(&first, 5, &mut bytes);
         let after_second = encode(&second, after_first, &mut bytes);
         let keep = LogId::new(LogIndex(1), Term(3));
-        encode_cut(keep, after_second, &mut bytes);
+        let after_cut = encode_cut(keep, after_second, &mut bytes);
+        let base = Base {
+            id: keep,
+            note: Bytes::from_static(b"who votes"),
+        };
+        let after_base = encode_base(&base, false, after_cut, &mut bytes);
+        encode_base(&base, true, after_base, &mut bytes);
         let bytes = Bytes::from(bytes);
 
         let (said, chain, at) = decode(&bytes, 0, 5).unwrap();
         assert_eq!((said, chain), (Said::Entry(first), after_first));
         let (said, chain, at) = decode(&bytes, at, chain).unwrap();
         assert_eq!((said, chain), (Said::Entry(second), after_second));
-        let (said, _, at) = decode(&bytes, at, chain).unwrap();
+        let (said, mut chain, mut at) = decode(&bytes, at, chain).unwrap();
         assert_eq!(said, Said::KeepUpTo(keep));
+        for anew in [false, true] {
+            let base = base.clone();
+            let (said, after, next) = decode(&bytes, at, chain).unwrap();
+            assert_eq!(said, Said::BeginsAfter { base, anew });
+            (chain, at) = (after, next);
+        }
         assert_eq!(at, bytes.len());
     }
 

@@ -31,6 +31,7 @@ use crate::log::Disk;
 use crate::log::DiskFile;
 use crate::log::LogError;
 use crate::log::LogOptions;
+use crate::log::record::Base;
 use crate::log::record::Record;
 use crate::log::record::Said;
 use crate::log::record::decode;
@@ -38,6 +39,7 @@ use crate::log::sector::BLOCK;
 use crate::log::sector::SECTOR;
 use crate::log::sector::block_align;
 use crate::log::sector::is_blank;
+use crate::log::segment::COUNT_MAX;
 use crate::log::segment::DATA_AT;
 use crate::log::segment::FOLDER;
 use crate::log::segment::Header;
@@ -47,6 +49,7 @@ use crate::log::segment::Opening;
 use crate::log::segment::Piece;
 use crate::log::segment::PieceRead;
 use crate::log::segment::Seed;
+use crate::log::segment::TERM_MAX;
 use crate::log::segment::file_name;
 use crate::log::segment::number_of;
 use crate::log::segment::segment_bytes_are_sound;
@@ -68,8 +71,6 @@ pub(super) struct Facts {
     pub(super) bytes: u64,
     /// Where the log stood when it was opened.
     pub(super) opening: Opening,
-    /// The cut in it that reached furthest back.
-    pub(super) lowest_cut: Option<LogId>,
 }
 
 impl Facts {
@@ -78,14 +79,8 @@ impl Facts {
             number: header.number,
             bytes: header.bytes,
             opening,
-            lowest_cut: None,
         }
     }
-}
-
-/// The one of two cuts that reaches further back.
-pub(super) fn lower_cut(one: Option<LogId>, other: Option<LogId>) -> Option<LogId> {
-    one.into_iter().chain(other).min_by_key(|keep| keep.index)
 }
 
 /// A segment that is prepared and not yet in use.
@@ -117,6 +112,13 @@ pub(super) struct Found<F> {
     /// The last whole batch.
     pub(super) synced: u64,
     pub(super) tip: Tip,
+    /// The newest record of where the log begins.
+    pub(super) base: Base,
+    /// The number of the segment that it stands in; 0 for none.
+    pub(super) base_segment: u64,
+    /// The log is damaged, and what was read of it does not reach back to where it is said to
+    /// begin: nothing of it is of use, and it goes on as if it had never held anything.
+    pub(super) is_void: bool,
     /// Where the next batch goes, in the last used segment.
     pub(super) position: u64,
     /// Where the sectors of the last batch end: from there to `position` nothing is ever written.
@@ -213,6 +215,9 @@ impl<'a, F: DiskFile> Reader<'a, F> {
                 others: Vec::new(),
                 synced: 0,
                 tip: Tip::new(options.genesis(), LogId::default()),
+                base: Base::default(),
+                base_segment: 0,
+                is_void: false,
                 position: DATA_AT,
                 gap_at: DATA_AT,
                 tail: None,
@@ -476,22 +481,29 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         let found = &mut self.found;
         let mut chain = found.tip.chain;
         let mut last = found.tip.last.index;
+        let mut begins = found.base.id;
         let mut all = Vec::new();
         let mut at = 0;
         while at < batch.len() {
             let (said, after, next) = decode(batch, at, chain).map_err(damaged)?;
             match &said {
                 Said::Entry(record) if record.id.index == last.next() => last = record.id.index,
-                Said::KeepUpTo(keep) if keep.index < last => last = keep.index,
+                Said::KeepUpTo(keep) if keep.index < last && keep.index >= begins.index => {
+                    last = keep.index;
+                }
+                Said::BeginsAfter { base, anew } if is_possible(base.id) => {
+                    begins = base.id;
+                    if *anew {
+                        last = begins.index;
+                    } else if begins.index > last {
+                        return Err(damaged("it begins after an entry that is not there"));
+                    }
+                }
                 _ => return Err(damaged("a record does not fit the entries before it")),
             }
             all.push(said);
             (chain, at) = (after, next);
         }
-        let used = found
-            .used
-            .last_mut()
-            .expect("a batch is whole only with its segment's opening");
         for said in all {
             match said {
                 Said::Entry(record) => {
@@ -499,10 +511,13 @@ impl<'a, F: DiskFile> Reader<'a, F> {
                     found.records.push(record);
                 }
                 Said::KeepUpTo(keep) => {
-                    used.facts.lowest_cut = lower_cut(used.facts.lowest_cut, Some(keep));
                     found.tip.cut(keep);
                     let kept = keep.index.0 - found.tip.base.index.0;
                     found.records.truncate(kept as usize);
+                }
+                Said::BeginsAfter { base, anew } => {
+                    found.begin_after(base, anew);
+                    found.base_segment = extent.segment;
                 }
             }
         }
@@ -514,6 +529,13 @@ impl<'a, F: DiskFile> Reader<'a, F> {
     fn finish(mut self) -> Found<F> {
         if self.found.damage.is_none() {
             self.found.damage = self.missing().err();
+        }
+        let found = &mut self.found;
+        if found.damage.is_some() && found.tip.base != found.base.id {
+            // Where it begins, and what its owner had noted of that, stood in what is lost.
+            found.is_void = true;
+            found.base = Base::default();
+            found.records.clear();
         }
         self.found
     }
@@ -533,6 +555,17 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         let Some(last) = found.used.last() else {
             return Ok(());
         };
+        // Segments are deleted only once it is written, behind them, that the log begins later.
+        if found.tip.base != found.base.id {
+            return Err(Damage {
+                what: format!(
+                    "the log begins after entry {}, and what is there only after entry {}: \
+                     segments are missing",
+                    found.base.id, found.tip.base
+                ),
+                place: FOLDER.to_owned(),
+            });
+        }
         // A segment is opened only when the one after it is ready (A22). A torn batch in a spare
         // was written when that one, too, had a successor.
         let torn_in_spare = found
@@ -549,6 +582,27 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         }
         Ok(())
     }
+}
+
+impl<F> Found<F> {
+    /// Takes in where the log begins. What is said of entries that were deleted with their segment
+    /// since is of use only for its note, until a later one says more.
+    fn begin_after(&mut self, base: Base, anew: bool) {
+        if anew {
+            self.tip.begin_anew(base.id);
+            self.records.clear();
+        } else if base.id.index >= self.tip.base.index {
+            let gone = base.id.index.0 - self.tip.base.index.0;
+            self.records.drain(..gone as usize);
+            self.tip.rebase(base.id);
+        }
+        self.base = base;
+    }
+}
+
+/// Whether an entry may have this name at all.
+fn is_possible(id: LogId) -> bool {
+    id.index.0 < COUNT_MAX && id.term < TERM_MAX
 }
 
 /// The first byte after the header's block that was ever written.

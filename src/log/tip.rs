@@ -62,7 +62,38 @@ impl Tip {
         self.last = keep;
     }
 
-    /// The segments with the entries up to `base` are gone.
+    /// Takes in an entry, after a cut if one of its index is there.
+    pub(super) fn take_in(&mut self, id: LogId) {
+        if id.index <= self.last.index
+            && let Some(keep) = self.id_at(id.index.previous())
+        {
+            self.cut(keep);
+        }
+        self.push(id);
+    }
+
+    /// The log begins after `base`; what follows it stays if it is held.
+    pub(super) fn begin_after(&mut self, base: LogId) {
+        if self.holds(base) {
+            self.rebase(base);
+        } else {
+            self.begin_anew(base);
+        }
+    }
+
+    /// Whether this very entry is here, or the last one before.
+    pub(super) fn holds(&self, id: LogId) -> bool {
+        self.id_at(id.index) == Some(id)
+    }
+
+    /// The log begins after `base`, and nothing that was here counts.
+    pub(super) fn begin_anew(&mut self, base: LogId) {
+        self.terms.clear();
+        self.base = base;
+        self.last = base;
+    }
+
+    /// The entries up to `base`, which is held, count no more.
     pub(super) fn rebase(&mut self, base: LogId) {
         let first = base.index.next();
         let term = self.id_at(first).map(|id| id.term);
@@ -102,5 +133,9 @@ mod tests {
         assert_eq!((tip.base, tip.last), (id(1, 1), id(1, 1)));
         tip.push(id(2, 6));
         assert_eq!(tip.id_at(LogIndex(2)), Some(id(2, 6)));
+        tip.begin_anew(id(9, 7));
+        assert_eq!((tip.base, tip.last), (id(9, 7), id(9, 7)));
+        assert!(tip.holds(id(9, 7)) && !tip.holds(id(9, 6)));
+        assert_eq!(tip.id_at(LogIndex(2)), None);
     }
 }

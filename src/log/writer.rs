@@ -17,13 +17,15 @@ use crate::log::Preparation;
 use crate::log::Recovery;
 use crate::log::Verdict;
 use crate::log::record;
+use crate::log::record::Base;
+use crate::log::record::Item;
 use crate::log::record::Record;
+use crate::log::record::View;
 use crate::log::recover;
 use crate::log::recover::Extent;
 use crate::log::recover::Facts;
 use crate::log::recover::Found;
 use crate::log::recover::Spare;
-use crate::log::recover::lower_cut;
 use crate::log::sector::block_align;
 use crate::log::segment::DATA_AT;
 use crate::log::segment::FOLDER;
@@ -44,7 +46,6 @@ use crate::log::vote::SyncedBatch;
 use crate::log::vote::Vote;
 use crate::log::vote::VoteRead;
 use crate::types::LogId;
-use crate::types::LogIndex;
 
 /// A batch is closed at this payload, so that one write is never unbounded. A larger record
 /// travels alone.
@@ -91,8 +92,10 @@ struct Tail<F> {
     synced: Opening,
     /// Something names the last batch as synced.
     marked: bool,
-    /// The furthest cut in the open batch, whose segment is not yet decided.
-    lowest_cut: Option<LogId>,
+    /// The number of the segment in which it stands where the log begins; 0 if that stands nowhere.
+    base_segment: u64,
+    /// The open batch says so anew.
+    has_base: bool,
     /// The open batch, and its sectors: kept to be used again.
     payload: Vec<u8>,
     sectors: Vec<u8>,
@@ -148,17 +151,37 @@ impl<D: Disk> Log<D> {
         Ok((log, recovery))
     }
 
+    /// Reads what [`Log::open`] would find, and writes nothing.
+    pub fn inspect(mut disk: D, options: LogOptions) -> Result<Recovery, LogError> {
+        options.check()?;
+        Look::take(&mut disk, &options).map(|look| look.recovery)
+    }
+
     /// Appends records and returns when they are durable. Each index is the one after the record
     /// before it, or lower: then everything from there on is cut first. An entry that was deleted
     /// with its segment can not be cut.
     pub fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
+        self.write_all(records.iter().map(View::Entry))
+    }
+
+    /// As [`Log::append`], with word of where the log begins among the records: an entry at or below
+    /// that can not be cut any more. The newest such word is what the next start goes by; so it is
+    /// written again, with what is to be known by then, whenever the log is to begin later.
+    pub fn write(&mut self, items: &[Item]) -> Result<(), LogError> {
+        self.write_all(items.iter().map(Item::view))
+    }
+
+    fn write_all<'a>(
+        &mut self,
+        items: impl Iterator<Item = View<'a>> + Clone,
+    ) -> Result<(), LogError> {
         self.check_usable()?;
         let options = self.options;
         let Body::Sound(tail) = &mut self.body else {
             return Err(self.refusal());
         };
-        tail.check(records, &options)?;
-        let done = tail.append(&mut self.disk, &options, records);
+        tail.check(items.clone(), &options)?;
+        let done = tail.append(&mut self.disk, &options, items);
         self.poison_on_error(done)
     }
 
@@ -217,15 +240,38 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Deletes old segments that hold nothing at or above `index`. Only for entries that are
-    /// committed, and durable in the state.
-    pub fn cut_before(&mut self, index: LogIndex) -> Result<(), LogError> {
+    /// Deletes the oldest segment, if nothing in it lies behind the base. Whether it did: then there
+    /// may be more.
+    pub fn delete_old(&mut self) -> Result<bool, LogError> {
         self.check_usable()?;
         let Body::Sound(tail) = &mut self.body else {
-            return Err(self.refusal());
+            return Ok(false);
         };
-        let done = tail.cut_before(&mut self.disk, index);
-        self.poison_on_error(done)
+        if tail.old_segments() == 0 {
+            return Ok(false);
+        }
+        let done = tail.delete_oldest(&mut self.disk);
+        self.poison_on_error(done).map(|()| true)
+    }
+
+    /// How many segments [`Log::delete_old`] would delete.
+    pub fn old_segments(&self) -> usize {
+        match &self.body {
+            Body::Sound(tail) => tail.old_segments(),
+            Body::Damaged { .. } => 0,
+        }
+    }
+
+    /// How many segments there are, and their size in bytes: those in use, and those prepared.
+    pub fn size(&self) -> (usize, u64) {
+        let Body::Sound(tail) = &self.body else {
+            return (0, 0);
+        };
+        let used = tail.segments.iter().map(|facts| facts.bytes);
+        let spares = tail.spares.iter().map(|spare| spare.header.bytes);
+        let filling = tail.filling.iter().map(|filling| filling.header.bytes);
+        let all = used.chain(spares).chain(filling);
+        (all.clone().count(), all.sum())
     }
 
     /// Writes the last mark. Dropping the log without it loses nothing that was acknowledged.
@@ -260,7 +306,11 @@ impl<D: Disk> Log<D> {
             let Body::Damaged { found } = &mut self.body else {
                 return Ok(());
             };
-            let tail = Tail::repair(&mut self.disk, &self.options, found)?;
+            let mut tail = Tail::repair(&mut self.disk, &self.options, found)?;
+            if found.is_void && !tail.is_new() {
+                // Else the next start would miss again what is missing now.
+                tail.begin_anew(&mut self.disk, &self.options)?;
+            }
             self.body = Body::Sound(Box::new(tail));
             Ok(())
         });
@@ -394,7 +444,11 @@ impl<F: DiskFile> Look<F> {
         let recovery = Recovery {
             verdict,
             vote: slot.vote,
-            base: found.tip.base,
+            base: match found.is_void {
+                true => LogId::default(),
+                false => found.tip.base,
+            },
+            base_note: found.base.note.clone(),
             records: std::mem::take(&mut found.records),
             created,
             quarantined: slot.quarantined || found.damage.is_some(),
@@ -451,7 +505,8 @@ impl<F: DiskFile> Tail<F> {
             tip: Tip::new(opening.chain, opening.last),
             synced: opening,
             marked: true,
-            lowest_cut: None,
+            base_segment: 0,
+            has_base: false,
             payload: Vec::new(),
             sectors: Vec::new(),
         }
@@ -519,7 +574,8 @@ impl<F: DiskFile> Tail<F> {
             tip: found.tip,
             // The vote file is about to name it.
             marked: true,
-            lowest_cut: None,
+            base_segment: found.base_segment,
+            has_base: false,
             payload: Vec::new(),
             sectors: Vec::new(),
         };
@@ -562,6 +618,9 @@ impl<F: DiskFile> Tail<F> {
             others: Vec::new(),
             synced: found.synced,
             tip: found.tip.clone(),
+            base: found.base.clone(),
+            base_segment: found.base_segment,
+            is_void: found.is_void,
             position: found.position,
             gap_at: found.gap_at,
             tail: found.tail,
@@ -573,26 +632,51 @@ impl<F: DiskFile> Tail<F> {
     }
 
     /// Refuses what could not be read back, before anything of it is written.
-    fn check(&self, records: &[Record], options: &LogOptions) -> Result<(), LogError> {
+    fn check<'a>(
+        &self,
+        items: impl Iterator<Item = View<'a>> + Clone,
+        options: &LogOptions,
+    ) -> Result<(), LogError> {
         let bytes_max = self.payload_max(options) - 2 * record::HEADER;
-        let mut last = self.tip.last;
-        for record in records {
-            let id = record.id;
-            let follows = id.index == last.index.next() && id.term >= last.term;
-            let cuts = id.index > self.tip.base.index && id.index <= last.index;
-            if !follows && !cuts {
-                return Err(LogError::OutOfOrder { last, given: id });
+        let fits = |bytes: usize| match bytes <= bytes_max {
+            true => Ok(()),
+            false => Err(LogError::RecordTooLarge { bytes, bytes_max }),
+        };
+        let (mut base, mut last) = (self.tip.base, self.tip.last);
+        // Which entries there will be is needed only to tell a base that is among them.
+        let is_base = |view: View<'_>| matches!(view, View::Base(_));
+        let mut tip = items.clone().any(is_base).then(|| self.tip.clone());
+        for item in items {
+            match item {
+                View::Entry(record) => {
+                    let id = record.id;
+                    let follows = id.index == last.index.next() && id.term >= last.term;
+                    let cuts = id.index > base.index && id.index <= last.index;
+                    if !follows && !cuts {
+                        return Err(LogError::OutOfOrder { last, given: id });
+                    }
+                    if record.kind >= record::KINDS_MAX {
+                        return Err(LogError::BadKind { kind: record.kind });
+                    }
+                    fits(record.payload.len())?;
+                    if let Some(tip) = &mut tip {
+                        tip.take_in(id);
+                    }
+                    last = id;
+                }
+                View::Base(begins) => {
+                    let given = begins.id;
+                    if given.index < base.index {
+                        return Err(LogError::BaseGoesBack { base, given });
+                    }
+                    fits(begins.note.len())?;
+                    base = given;
+                    if let Some(tip) = &mut tip {
+                        tip.begin_after(given);
+                        last = tip.last;
+                    }
+                }
             }
-            if record.kind >= record::KINDS_MAX {
-                return Err(LogError::BadKind { kind: record.kind });
-            }
-            if record.payload.len() > bytes_max {
-                return Err(LogError::RecordTooLarge {
-                    bytes: record.payload.len(),
-                    bytes_max,
-                });
-            }
-            last = id;
         }
         Ok(())
     }
@@ -604,21 +688,27 @@ impl<F: DiskFile> Tail<F> {
         payload_max(smallest.unwrap_or(options.segment_bytes))
     }
 
-    fn append<D: Disk<File = F>>(
+    fn append<'a, D: Disk<File = F>>(
         &mut self,
         disk: &mut D,
         options: &LogOptions,
-        records: &[Record],
+        items: impl Iterator<Item = View<'a>>,
     ) -> Result<(), DiskError> {
         let payload_max = self.payload_max(options);
         self.payload.clear();
-        for record in records {
-            let bytes = 2 * record::HEADER + record.payload.len();
+        for item in items {
+            let bytes = match item {
+                View::Entry(record) => 2 * record::HEADER + record.payload.len(),
+                View::Base(base) => record::HEADER + base.note.len(),
+            };
             let full = payload_max.min(BATCH_PAYLOAD_MAX);
             if !self.payload.is_empty() && self.payload.len() + bytes > full {
                 self.write_batch(disk, options)?;
             }
-            self.encode(record);
+            match item {
+                View::Entry(record) => self.encode(record),
+                View::Base(base) => self.encode_base(base),
+            }
         }
         if !self.payload.is_empty() {
             self.write_batch(disk, options)?;
@@ -633,11 +723,37 @@ impl<F: DiskFile> Tail<F> {
                 .id_at(record.id.index.previous())
                 .expect("a cut behind the base was refused");
             tip.chain = record::encode_cut(keep, tip.chain, &mut self.payload);
-            tip.cut(keep);
-            self.lowest_cut = lower_cut(self.lowest_cut, Some(keep));
         }
         tip.chain = record::encode(record, tip.chain, &mut self.payload);
-        tip.push(record.id);
+        tip.take_in(record.id);
+    }
+
+    fn encode_base(&mut self, base: &Base) {
+        let tip = &mut self.tip;
+        let anew = !tip.holds(base.id);
+        tip.chain = record::encode_base(base, anew, tip.chain, &mut self.payload);
+        tip.begin_after(base.id);
+        self.has_base = true;
+    }
+
+    /// Whether nothing was ever written to it.
+    fn is_new(&self) -> bool {
+        self.synced.batch == 0
+    }
+
+    /// Begins as if nothing had ever been written, but behind it.
+    fn begin_anew<D: Disk<File = F>>(
+        &mut self,
+        disk: &mut D,
+        options: &LogOptions,
+    ) -> Result<(), DiskError> {
+        self.payload.clear();
+        let nothing = Base::default();
+        let tip = &mut self.tip;
+        tip.chain = record::encode_base(&nothing, true, tip.chain, &mut self.payload);
+        tip.begin_anew(nothing.id);
+        self.has_base = true;
+        self.write_batch(disk, options)
     }
 
     /// Seals what was encoded, writes it and syncs it; with nothing encoded, a mark.
@@ -664,9 +780,8 @@ impl<F: DiskFile> Tail<F> {
         }
         self.position += bytes;
         self.marked = self.payload.is_empty();
-        let cut = self.lowest_cut.take();
-        if let Some(in_use) = self.segments.back_mut() {
-            in_use.lowest_cut = lower_cut(in_use.lowest_cut, cut);
+        if std::mem::take(&mut self.has_base) {
+            self.base_segment = self.in_use().number;
         }
         self.synced = Opening {
             batch,
@@ -757,30 +872,24 @@ impl<F: DiskFile> Tail<F> {
         }
     }
 
-    fn cut_before<D: Disk<File = F>>(
-        &mut self,
-        disk: &mut D,
-        index: LogIndex,
-    ) -> Result<(), DiskError> {
-        // What a segment holds ends where the next one opened. Oldest first, each made sure of
-        // before the next: a gap would be damage.
-        while self.segments.len() > 1 && self.segments[1].opening.last.index < index {
-            remove_all(disk, [self.segments[0].number])?;
-            self.segments.pop_front();
-            self.tip.rebase(self.base());
-        }
-        Ok(())
+    /// How many of the oldest segments hold nothing that counts. What a segment holds ends where the
+    /// next one was opened; and one says where the log begins.
+    fn old_segments(&self) -> usize {
+        let base = self.tip.base.index;
+        let following = self.segments.iter().skip(1);
+        let pairs = self.segments.iter().zip(following);
+        pairs
+            .take_while(|(segment, next)| {
+                next.opening.last.index <= base && segment.number < self.base_segment
+            })
+            .count()
     }
 
-    /// Where the log begins, as recovery would find it.
-    fn base(&self) -> LogId {
-        let mut base = self.segments[0].opening.last;
-        for cut in self.segments.iter().filter_map(|facts| facts.lowest_cut) {
-            if cut.index < base.index {
-                base = cut;
-            }
-        }
-        base
+    /// The oldest goes first, made sure of before the next: a gap would be damage.
+    fn delete_oldest<D: Disk<File = F>>(&mut self, disk: &mut D) -> Result<(), DiskError> {
+        remove_all(disk, [self.segments[0].number])?;
+        self.segments.pop_front();
+        Ok(())
     }
 }
 

@@ -21,6 +21,7 @@ use crate::node::Input;
 use crate::node::LeaseCounts;
 use crate::node::Node;
 use crate::node::Output;
+use crate::raft::Configuration;
 use crate::raft::Entry;
 use crate::raft::Envelope;
 use crate::raft::Status;
@@ -28,7 +29,9 @@ use crate::raft::Ticket;
 use crate::raft::Unsaved;
 use crate::time::Clock;
 use crate::time::Instant;
+use crate::types::LogId;
 use crate::types::LogIndex;
+use crate::types::NodeId;
 use crate::types::RequestId;
 
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
@@ -51,6 +54,9 @@ pub(crate) enum Mail {
         outbox: Arc<Outbox>,
         frame: u64,
     },
+    /// Whoever holds the other end wants to know the configuration in force at this entry; `None` if
+    /// the log does not hold it any more.
+    ConfigurationAt(LogIndex, oneshot::Sender<Option<Configuration>>),
     /// Whoever holds the other end wants to know whether the thread turns.
     Pulse(oneshot::Sender<()>),
     /// End the thread.
@@ -68,6 +74,12 @@ pub(crate) trait Sinks: Send {
     fn send(&mut self, envelope: Envelope);
     /// To the state thread.
     fn apply(&mut self, entries: Vec<Entry>);
+    /// To the state thread, in order with what is to be applied.
+    fn install(&mut self, id: LogId);
+    /// The state that was received and ends with `id` is not needed.
+    fn discard_snapshot(&mut self, id: LogId);
+    /// This member is to be sent the whole state; to be reported when that has ended.
+    fn send_snapshot(&mut self, peer: NodeId);
     /// To the state thread.
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// Consensus stands differently than before.
@@ -178,6 +190,10 @@ impl<S: Sinks> Driver<S> {
                         self.pending.insert(id, (outbox, frame));
                         self.node.handle(now, Input::Request(id, call));
                     }
+                    Mail::ConfigurationAt(index, answer) => {
+                        let found = self.node.consensus().configuration_at(index);
+                        drop(answer.send(found));
+                    }
                     // Nobody listens any more: then nobody needs to know.
                     Mail::Pulse(answer) => drop(answer.send(())),
                     Mail::Stop => return,
@@ -219,18 +235,9 @@ impl<S: Sinks> Driver<S> {
                     self.answer(id, Delivery::Leases(permit, asked));
                 }
                 Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
-                // Logs are whole here, so nobody needs a state who is sound.
-                Output::SendSnapshot(peer) => {
-                    tracing::warn!(
-                        %peer,
-                        "a member asks for a whole state, which this version does not send: it takes \
-                         everything from the log once its data directory is emptied"
-                    );
-                    self.mailbox.send(Mail::Input(Input::SnapshotSent(peer)));
-                }
-                Output::Install(_) | Output::DiscardSnapshot(_) => {
-                    unreachable!("no state was received")
-                }
+                Output::SendSnapshot(peer) => self.sinks.send_snapshot(peer),
+                Output::Install(id) => self.sinks.install(id),
+                Output::DiscardSnapshot(id) => self.sinks.discard_snapshot(id),
             }
         }
     }
@@ -333,7 +340,7 @@ mod tests {
     fn options() -> crate::node::NodeOptions {
         crate::node::NodeOptions {
             cluster_id: crate::types::ClusterId(1),
-            id: crate::types::NodeId(1),
+            id: NodeId(1),
             members: Vec::new(),
             timing: crate::raft::Timing::default(),
             limits: crate::api::Limits::DEFAULT,
@@ -372,6 +379,9 @@ mod tests {
                 .collect();
             self.mailbox.send(Mail::Input(Input::Applied(replies)));
         }
+        fn install(&mut self, _: LogId) {}
+        fn discard_snapshot(&mut self, _: LogId) {}
+        fn send_snapshot(&mut self, _: NodeId) {}
         fn find_idle_sessions(&mut self, _: LogIndex) {}
         fn status_changed(&mut self, _: &Status, _: &Status) {}
         fn lease_renewed(&mut self, _: Option<Duration>, _: Duration) {}
@@ -399,6 +409,9 @@ mod tests {
         }
         fn send(&mut self, _: Envelope) {}
         fn apply(&mut self, _: Vec<Entry>) {}
+        fn install(&mut self, _: LogId) {}
+        fn discard_snapshot(&mut self, _: LogId) {}
+        fn send_snapshot(&mut self, _: NodeId) {}
         fn find_idle_sessions(&mut self, _: LogIndex) {}
         fn status_changed(&mut self, _: &Status, _: &Status) {}
         fn clock_went_back(&mut self, _: u64) {}
@@ -414,14 +427,14 @@ mod tests {
     /// mark, and the member would take them for the rest of a lost log.
     #[test]
     fn a_member_is_proven_before_its_first_entries_are_written() {
-        let ids = [1, 2, 3].map(crate::types::NodeId);
+        let ids = [1, 2, 3].map(NodeId);
         let clock = Arc::new(Stepping::default());
         let mailbox = Arc::new(Mailbox::default());
         let told = Arc::default();
         let restored = crate::raft::Restored {
-            base_configuration: crate::raft::Configuration {
+            base_configuration: Configuration {
                 voters: ids.into(),
-                ..crate::raft::Configuration::default()
+                ..Configuration::default()
             },
             unproven: true,
             ..crate::raft::Restored::default()
@@ -438,12 +451,12 @@ mod tests {
             fresh: None,
         };
         let first = Entry {
-            id: crate::types::LogId::new(LogIndex(1), crate::types::Term(1)),
+            id: LogId::new(LogIndex(1), crate::types::Term(1)),
             payload: crate::raft::Payload::Noop,
         };
         let append = crate::raft::Append {
             heartbeat,
-            base: crate::types::LogId::default(),
+            base: LogId::default(),
             entries: vec![first],
         };
         mailbox.send(Mail::Input(Input::Message(Envelope {
@@ -467,9 +480,9 @@ mod tests {
         let mailbox = Arc::new(Mailbox::default());
         let heard = Arc::new(AtomicU64::new(0));
         let restored = crate::raft::Restored {
-            base_configuration: crate::raft::Configuration {
-                voters: [crate::types::NodeId(1)].into(),
-                ..crate::raft::Configuration::default()
+            base_configuration: Configuration {
+                voters: [NodeId(1)].into(),
+                ..Configuration::default()
             },
             ..crate::raft::Restored::default()
         };

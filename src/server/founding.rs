@@ -114,6 +114,13 @@ impl Founding {
     }
 }
 
+/// Has `directory` remember that its cluster began with these members, and that this one has forgotten
+/// nothing: it begins with all that they begin with.
+pub(crate) fn write_members(mut names: Vec<String>, directory: &Path) -> io::Result<()> {
+    names.sort();
+    write(&directory.join("founding"), &render(&names))
+}
+
 /// Removes the mark: this member remembers all that it ever acknowledged.
 pub(crate) fn remove_mark(mark: &Path) -> io::Result<()> {
     std::fs::remove_file(mark)?;

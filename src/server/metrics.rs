@@ -72,6 +72,8 @@ pub struct Metrics {
     pub storage: StorageMetrics,
     /// Past revisions, and how they leave.
     pub history: HistoryMetrics,
+    /// Backups that the node writes by itself.
+    pub backup: BackupMetrics,
     /// Watches.
     pub watch: WatchMetrics,
     /// Connections of clients and peers.
@@ -221,7 +223,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 21] = [
+const METHODS: [&str; 22] = [
     "range",
     "put",
     "delete_range",
@@ -242,6 +244,7 @@ const METHODS: [&str; 21] = [
     "watch",
     "watch_cancel",
     "watch_progress",
+    "snapshot",
     "other",
 ];
 
@@ -291,7 +294,66 @@ pub struct RaftMetrics {
     pub messages_refused: Counter,
     /// 1 while this node takes everything anew and neither votes nor serves.
     pub quarantined: Gauge,
+    /// 1 while this node has no state, and waits for one from a peer.
+    pub without_state: Gauge,
+    /// The first entry that the log may hold.
+    pub log_first_index: Gauge,
+    /// Bytes of the log's files.
+    pub log_bytes: Gauge,
+    /// The log's files.
+    pub log_segments: Gauge,
+    /// Times the log was cut at its beginning.
+    pub log_compactions: Counter,
+    /// How long it took to make the state durable before that, in seconds.
+    pub log_compaction_seconds: Histogram,
+    snapshots_sent: [Counter; TransferEnd::ALL.len()],
+    snapshots_received: [Counter; TransferEnd::ALL.len()],
+    /// Bytes of states sent to peers.
+    pub snapshot_sent_bytes: Counter,
+    /// Bytes of states received from peers.
+    pub snapshot_received_bytes: Counter,
+    /// How long it took to send a state, in seconds.
+    pub snapshot_send_seconds: Histogram,
+    /// How long it took to receive a state, in seconds.
+    pub snapshot_receive_seconds: Histogram,
+    /// How long it took to put a received state to work, in seconds.
+    pub snapshot_install_seconds: Histogram,
     messages_sent: [Counter; MessageKind::ALL.len()],
+}
+
+/// How the transfer of a state has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferEnd {
+    /// All of it is there.
+    Ok,
+    /// The connection broke, or one side was stopped: it may go on where it was.
+    Broken,
+    /// The receiver had its hands full.
+    Busy,
+    /// What came was damaged.
+    Corrupt,
+    /// The receiver could not store it, or the sender not read it.
+    Failed,
+}
+
+impl TransferEnd {
+    const ALL: [Self; 5] = [
+        Self::Ok,
+        Self::Broken,
+        Self::Busy,
+        Self::Corrupt,
+        Self::Failed,
+    ];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Broken => "broken",
+            Self::Busy => "busy",
+            Self::Corrupt => "corrupt",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// What a message to a peer is for.
@@ -330,6 +392,16 @@ impl MessageKind {
 }
 
 impl RaftMetrics {
+    /// States that were sent to peers, or not to the end.
+    pub fn snapshots_sent(&self, end: TransferEnd) -> &Counter {
+        &self.snapshots_sent[end as usize]
+    }
+
+    /// States that peers have sent, or not to the end.
+    pub fn snapshots_received(&self, end: TransferEnd) -> &Counter {
+        &self.snapshots_received[end as usize]
+    }
+
     /// Messages handed to the transport for peers.
     pub fn messages_sent(&self, kind: MessageKind) -> &Counter {
         &self.messages_sent[kind as usize]
@@ -368,6 +440,16 @@ pub struct HistoryMetrics {
     pub removed_records: Counter,
     /// How long a step of the removal took, in seconds.
     pub step_seconds: Histogram,
+}
+
+/// Backups that the node writes by itself.
+pub struct BackupMetrics {
+    /// How often one is due, in seconds; 0 where none is.
+    pub interval_seconds: Gauge,
+    /// When the last one was written and read back, in seconds since 1970; 0 for never.
+    pub last_success_seconds: Gauge,
+    /// Backups that could not be written.
+    pub failures: Counter,
 }
 
 /// Watches of clients.
@@ -444,6 +526,10 @@ pub struct PortMetrics {
     pub malformed_frames: Counter,
     /// When the certificate that this node shows there ends, in seconds since 1970.
     pub certificate_expiry_seconds: Gauge,
+    /// Certificates that were taken into use while the node ran.
+    pub certificate_reloads_ok: Counter,
+    /// Certificates that had changed and could not be used.
+    pub certificate_reloads_failed: Counter,
     handshakes: [Counter; HANDSHAKE_RESULTS.len()],
 }
 
@@ -487,6 +573,7 @@ impl Metrics {
         );
         let leases = LeaseMetrics::new(register);
         let history = HistoryMetrics::new(register);
+        let backup = BackupMetrics::new(register);
         let watch = WatchMetrics::new(register);
         let process = ProcessMetrics::new(register);
         register
@@ -516,6 +603,7 @@ impl Metrics {
             leases,
             storage,
             history,
+            backup,
             watch,
             transport,
         })
@@ -622,9 +710,9 @@ fn recorder() -> PrometheusRecorder {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a start time is shown to people; nothing decides by it"
+    reason = "shown to people; nothing but the time of a backup is decided by it"
 )]
-fn seconds_since_1970() -> f64 {
+pub(crate) fn seconds_since_1970() -> f64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
@@ -854,6 +942,59 @@ impl RaftMetrics {
                 "leasehold_raft_quarantined",
                 "1 while this node takes everything anew and neither votes nor serves.",
             ),
+            without_state: register.gauge(
+                "leasehold_raft_without_state",
+                "1 while this node has no state, and waits for one from a peer.",
+            ),
+            log_first_index: register.gauge(
+                "leasehold_raft_log_first_index",
+                "First entry that the log may hold: what was before it has been cut.",
+            ),
+            log_bytes: register.gauge("leasehold_wal_size_bytes", "Bytes of the log's files."),
+            log_segments: register.gauge(
+                "leasehold_wal_segments",
+                "Files of the log, with those that lie ready.",
+            ),
+            log_compactions: register.counter(
+                "leasehold_raft_log_compactions_total",
+                "Times the log was cut at its beginning.",
+            ),
+            log_compaction_seconds: register.histogram(
+                "leasehold_raft_log_compaction_duration_seconds",
+                "How long it took to make the state durable before the log was cut.",
+            ),
+            snapshots_sent: TransferEnd::ALL.map(|end| {
+                register.labelled(&[("result", end.label())]).counter(
+                    "leasehold_raft_snapshot_sent_total",
+                    "States sent to peers whose log lacks what was cut, by how it ended.",
+                )
+            }),
+            snapshots_received: TransferEnd::ALL.map(|end| {
+                register.labelled(&[("result", end.label())]).counter(
+                    "leasehold_raft_snapshot_received_total",
+                    "States that came from peers, by how it ended.",
+                )
+            }),
+            snapshot_sent_bytes: register.counter(
+                "leasehold_raft_snapshot_sent_bytes_total",
+                "Bytes of states sent to peers.",
+            ),
+            snapshot_received_bytes: register.counter(
+                "leasehold_raft_snapshot_received_bytes_total",
+                "Bytes of states received from peers.",
+            ),
+            snapshot_send_seconds: register.histogram(
+                "leasehold_raft_snapshot_send_duration_seconds",
+                "How long it took to send a state, all of it or the rest.",
+            ),
+            snapshot_receive_seconds: register.histogram(
+                "leasehold_raft_snapshot_receive_duration_seconds",
+                "How long it took to receive a state, all of it or the rest.",
+            ),
+            snapshot_install_seconds: register.histogram(
+                "leasehold_raft_snapshot_install_duration_seconds",
+                "How long it took to put a received state to work.",
+            ),
             messages_sent: MessageKind::ALL.map(|kind| {
                 register.labelled(&[("kind", kind.label())]).counter(
                     "leasehold_raft_messages_sent_total",
@@ -922,6 +1063,25 @@ impl HistoryMetrics {
     }
 }
 
+impl BackupMetrics {
+    fn new(register: Register<'_>) -> Self {
+        Self {
+            interval_seconds: register.gauge(
+                "leasehold_backup_interval_seconds",
+                "How often this node writes a backup; 0 where it writes none.",
+            ),
+            last_success_seconds: register.gauge(
+                "leasehold_backup_last_success_timestamp_seconds",
+                "When this node last wrote a backup and read it back, in seconds since 1970.",
+            ),
+            failures: register.counter(
+                "leasehold_backup_failures_total",
+                "Backups that this node could not write.",
+            ),
+        }
+    }
+}
+
 impl TransportMetrics {
     fn new(register: Register<'_>) -> Self {
         Self {
@@ -942,6 +1102,14 @@ impl TransportMetrics {
 impl PortMetrics {
     fn new(register: Register<'_>, kind: &'static str) -> Self {
         let labelled = || register.labelled(&[("kind", kind)]);
+        let reloads = |result| {
+            register
+                .labelled(&[("role", kind), ("result", result)])
+                .counter(
+                    "leasehold_tls_reloads_total",
+                    "Certificates that changed while the node ran, by whether they could be used.",
+                )
+        };
         Self {
             connections: labelled().gauge("leasehold_quic_connections", "Connections open now."),
             malformed_frames: labelled().counter(
@@ -952,6 +1120,8 @@ impl PortMetrics {
                 "leasehold_tls_certificate_expiry_timestamp_seconds",
                 "When the certificate that this node shows on a port ends, in seconds since 1970.",
             ),
+            certificate_reloads_ok: reloads("ok"),
+            certificate_reloads_failed: reloads("failed"),
             handshakes: HANDSHAKE_RESULTS.map(|result| {
                 register
                     .labelled(&[("kind", kind), ("result", result)])
@@ -1024,8 +1194,10 @@ mod tests {
     use crate::api::PutRequest;
     use crate::api::RangeRequest;
     use crate::api::Request;
+    use crate::api::SnapshotCall;
     use crate::api::TxnRequest;
     use crate::api::WatchRequest;
+    use crate::node::LeaseCounts;
 
     /// The type of every metric in a rendered text, by name.
     fn types(text: &str) -> BTreeMap<&str, &str> {
@@ -1058,6 +1230,76 @@ mod tests {
                 let unit = units.iter().any(|unit| name.ends_with(unit));
                 assert!(unit, "{name} does not end in its unit");
             }
+        }
+    }
+
+    /// Each outcome of a renewal is counted as what it is and nothing else, and a whole request that is
+    /// refused only where nobody could prove to lead.
+    #[test]
+    fn renewals_are_counted_by_what_became_of_them() {
+        use crate::api::ErrorKind;
+        use crate::api::LeaseKept;
+        let metrics = Metrics::new();
+        let renewed = LeaseKept::Renewed { ttl_ms: 1 };
+        let outcomes = [
+            (renewed, 5),
+            (LeaseKept::NotFound, 4),
+            (LeaseKept::Expired, 3),
+            (LeaseKept::Revoked, 2),
+            (LeaseKept::Undecided, 1),
+        ];
+        let kept = outcomes.map(|(kept, count)| vec![kept; count]).concat();
+        metrics.leases.kept(&kept);
+        for doubt in [
+            ErrorKind::LeaderChanged,
+            ErrorKind::LeaseInvalid,
+            ErrorKind::NoLeader,
+            ErrorKind::DeadlineExceeded,
+        ] {
+            metrics.leases.refused(10, &doubt);
+        }
+        let elsewhere = ErrorKind::NotLeader {
+            leader: None,
+            address: None,
+        };
+        metrics.leases.refused(10, &elsewhere);
+        metrics.leases.changed(&LeaseCounts {
+            granted_ttl_ms: vec![500, 1_500],
+            expired: 7,
+            revoked: 8,
+            late: vec![Duration::from_millis(250); 3],
+            left_at_renewal: vec![400, 600],
+            checkpoints: 9,
+            ..LeaseCounts::default()
+        });
+        let text = metrics.render(|_| {});
+        for (series, expected) in [
+            ("leasehold_lease_renewed_total", 5.0),
+            (
+                "leasehold_lease_renew_rejected_total{reason=\"not_found\"}",
+                4.0,
+            ),
+            (
+                "leasehold_lease_renew_rejected_total{reason=\"expired\"}",
+                5.0,
+            ),
+            (
+                "leasehold_lease_renew_rejected_total{reason=\"undecided\"}",
+                1.0,
+            ),
+            (
+                "leasehold_lease_renew_rejected_total{reason=\"leader_lease_invalid\"}",
+                40.0,
+            ),
+            ("leasehold_lease_granted_total", 2.0),
+            ("leasehold_lease_ttl_seconds_sum", 2.0),
+            ("leasehold_lease_revoked_total{reason=\"expired\"}", 7.0),
+            ("leasehold_lease_revoked_total{reason=\"client\"}", 8.0),
+            ("leasehold_lease_expiry_error_seconds_sum", 0.75),
+            ("leasehold_lease_remaining_ratio_at_renew_sum", 1.0),
+            ("leasehold_lease_checkpoints_total", 9.0),
+        ] {
+            assert_eq!(value(&text, series), expected, "{series}");
         }
     }
 
@@ -1191,6 +1433,7 @@ mod tests {
             },
             Request::WatchCancel { watch_id: 1 },
             Request::WatchProgress { watch_id: 1 },
+            Request::Snapshot(SnapshotCall::Begin),
         ];
         let indexes = requests
             .each_ref()

@@ -2,11 +2,14 @@
 
 pub mod admin;
 mod attempt;
+mod backups;
 mod budget;
+mod certificates;
 pub mod config;
 mod directory;
 pub mod disk;
 mod driver;
+mod exports;
 mod fatal;
 mod founding;
 mod gather;
@@ -14,7 +17,9 @@ mod instruments;
 mod integrity;
 mod journal_thread;
 mod lease_log;
+mod log_cutter;
 pub mod metrics;
+pub mod offline;
 mod outbox;
 pub mod peers;
 mod sessions;
@@ -23,10 +28,12 @@ mod start;
 mod state_thread;
 pub mod supervisor;
 mod sweep_thread;
+mod transfer;
 mod vitals;
 mod watches;
 
 pub use founding::FoundingError;
+pub use start::CertificateReload;
 pub use start::Pulse;
 pub use start::Server;
 pub use start::ServerOptions;

@@ -32,9 +32,11 @@ use super::budget::ByteBudget;
 use super::budget::InFlight;
 use super::budget::SCANS_PER_CONNECTION_MAX;
 use super::directory::Directory;
+use super::disk::store::Origin;
 use super::disk::store::StateReader;
 use super::disk::store::StoreError;
 use super::driver::Mailbox;
+use super::exports::Exports;
 use super::integrity::Integrity;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
@@ -92,6 +94,10 @@ pub(crate) struct Sessions {
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
+    /// Snapshots that clients are fetching.
+    pub(crate) exports: Arc<Exports>,
+    /// Whose state they are.
+    pub(crate) origin: Origin,
     /// What the lease rests on.
     pub(crate) timing: Timing,
     /// How well the lease is kept alive.

@@ -8,6 +8,7 @@ use super::directory::Directory;
 use super::disk::data_dir::DataDir;
 use super::disk::log_thread::GroupCommit;
 use super::disk::log_thread::LogEvents;
+use super::disk::log_thread::LogSize;
 use super::disk::log_thread::LogThread;
 use super::driver::LeasesHeld;
 use super::driver::Mail;
@@ -24,6 +25,8 @@ use super::peers::PeerHandler;
 use super::peers::PeerInfo;
 use super::peers::Peers;
 use super::state_thread::Work;
+use super::transfer::Incoming;
+use super::transfer::Outgoing;
 use super::vitals::Vitals;
 use super::watches::Watches;
 use crate::log::LogError;
@@ -36,7 +39,10 @@ use crate::raft::Message;
 use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
+use crate::transport::FrameStream;
+use crate::types::LogId;
 use crate::types::LogIndex;
+use crate::types::NodeId;
 use crate::types::Role;
 
 /// Carries the driver's outputs to the threads that do them.
@@ -44,6 +50,8 @@ pub(crate) struct Hands {
     pub(crate) log: Arc<LogThread>,
     pub(crate) state: Arc<Gather<Work>>,
     pub(crate) peers: Arc<Peers>,
+    pub(crate) outgoing: Arc<Outgoing>,
+    pub(crate) incoming: Arc<Incoming>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) name: String,
@@ -76,6 +84,18 @@ impl Sinks for Hands {
 
     fn apply(&mut self, entries: Vec<Entry>) {
         self.state.send(Work::Apply(entries));
+    }
+
+    fn install(&mut self, id: LogId) {
+        self.state.send(Work::Install(id));
+    }
+
+    fn discard_snapshot(&mut self, id: LogId) {
+        self.incoming.discard(id);
+    }
+
+    fn send_snapshot(&mut self, peer: NodeId) {
+        self.outgoing.send(peer);
     }
 
     fn find_idle_sessions(&mut self, unused_since: LogIndex) {
@@ -204,6 +224,7 @@ impl Sinks for Hands {
 pub(crate) struct Post {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) incoming: Arc<Incoming>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -216,6 +237,10 @@ impl PeerHandler for Post {
         tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
         self.directory
             .learn_client_address(peer.id, &peer.client_address);
+    }
+
+    fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {
+        tokio::spawn(Arc::clone(&self.incoming).receive(peer.id, stream));
     }
 
     fn on_drift(&self, peer: &PeerInfo, ratio: f64) {
@@ -240,6 +265,13 @@ impl LogEvents for LogReports {
 
     fn fatal(&mut self, error: LogError) {
         (self.on_fatal)(error);
+    }
+
+    fn measured(&mut self, size: LogSize) {
+        let metrics = &self.metrics.raft;
+        metrics.log_first_index.set(size.first.0 as f64);
+        metrics.log_segments.set(size.segments as f64);
+        metrics.log_bytes.set(size.bytes as f64);
     }
 
     fn committed(&mut self, group: &GroupCommit) {

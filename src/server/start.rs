@@ -14,21 +14,28 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::admin::AdminError;
 use super::admin::AdminServer;
 use super::attempt;
 use super::attempt::Attempt;
+use super::backups::Backups;
 use super::budget::ByteBudget;
+use super::certificates::Certificates;
+use super::certificates::Shown;
 use super::config::Config;
 use super::config::TlsFiles;
 use super::directory::Directory;
@@ -38,12 +45,16 @@ use super::disk::data_dir::Identity;
 use super::disk::log_thread::LogThread;
 use super::disk::log_thread::RestoreError;
 use super::disk::log_thread::restore;
+use super::disk::places::Places;
+use super::disk::store::Origin;
 use super::disk::store::StateStore;
 use super::disk::store::StoreError;
 use super::disk::store::StoreOptions;
 use super::driver::Driver;
 use super::driver::Mail;
 use super::driver::Mailbox;
+use super::exports;
+use super::exports::Exports;
 use super::fatal::Fatal;
 use super::fatal::damage_mark;
 use super::founding::Founding;
@@ -54,6 +65,9 @@ use super::integrity::Integrity;
 use super::journal_thread::JournalThread;
 use super::journal_thread::StopJournal;
 use super::lease_log::LeaseLog;
+use super::log_cutter::LogCutter;
+use super::log_cutter::LogUse;
+use super::log_cutter::StopCutting;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::metrics::UPKEEP_INTERVAL;
@@ -74,6 +88,9 @@ use super::sweep_thread::Pace;
 use super::sweep_thread::Removed;
 use super::sweep_thread::SweepThread;
 use super::sweep_thread::SweepWork;
+use super::transfer::Incoming;
+use super::transfer::Outgoing;
+use super::transfer::SendRate;
 use super::vitals::Vitals;
 use super::watches::WatchThread;
 use super::watches::Watches;
@@ -103,7 +120,6 @@ use crate::transport::CloseCode;
 use crate::transport::ListenerConfig;
 use crate::transport::Tls;
 use crate::transport::TlsError;
-use crate::transport::TlsPaths;
 use crate::transport::TransportStats;
 use crate::types::ClusterId;
 use crate::types::Incarnation;
@@ -155,6 +171,19 @@ pub enum StartError {
         /// Who this node is.
         name: String,
     },
+    /// The new certificate is of another cluster than the one before.
+    #[error(
+        "[tls.{section}] the certificate is of cluster {found}, and this node is of {cluster}: issue \
+         it with this cluster's authorities"
+    )]
+    CertificateOfAnotherCluster {
+        /// `client` or `peer`.
+        section: &'static str,
+        /// The certificate's.
+        found: ClusterId,
+        /// The node's.
+        cluster: ClusterId,
+    },
     /// The two certificates belong to different clusters.
     #[error(
         "the certificates of [tls.client] and [tls.peer] belong to different clusters ({client} \
@@ -178,6 +207,17 @@ pub enum StartError {
     /// The log holds what this version cannot read.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// The state was lost, the log has been cut, and there are no peers to take it from.
+    #[error(
+        "the state has applied entry {applied}, and the log begins after {base}: the state was lost, \
+         and this node has no peers to take it from; restore a backup of the data directory"
+    )]
+    StateLost {
+        /// How far the state goes.
+        applied: LogIndex,
+        /// Where the log begins.
+        base: LogIndex,
+    },
     /// The state cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -216,6 +256,8 @@ pub struct Server {
     sessions: Arc<Sessions>,
     listener: Arc<ClientListener>,
     accepting: tokio::task::JoinHandle<()>,
+    certificates: AbortOnDrop,
+    reload: Arc<Notify>,
     peers: Arc<Peers>,
     mailbox: Arc<Mailbox>,
     status: Arc<ArcSwap<Status>>,
@@ -227,9 +269,34 @@ pub struct Server {
     sweep_thread: JoinHandle<()>,
     journal_work: Arc<Gather<StopJournal>>,
     journal_thread: JoinHandle<()>,
+    cutter_work: Arc<Gather<StopCutting>>,
+    cutter_thread: JoinHandle<()>,
     watch_thread: JoinHandle<()>,
     failed: watch::Receiver<Option<String>>,
     _ends: Ends,
+}
+
+/// Asks a node to load its certificates anew.
+#[derive(Clone, Debug)]
+pub struct CertificateReload {
+    asked: Arc<Notify>,
+}
+
+impl CertificateReload {
+    /// Has the files loaded now, changed or not; when they change the node does it by itself. Returns
+    /// at once: the node's log and metrics tell what came of it.
+    pub fn ask(&self) {
+        self.asked.notify_one();
+    }
+}
+
+/// A task that ends with whoever started it.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Feels whether a node turns.
@@ -261,8 +328,11 @@ struct Ends {
     state_work: Arc<Gather<Work>>,
     sweep_work: Arc<Gather<SweepWork>>,
     journal_work: Arc<Gather<StopJournal>>,
+    cutter_work: Arc<Gather<StopCutting>>,
     watches: Arc<Watches>,
     listener: Arc<ClientListener>,
+    backups_end: Arc<AtomicBool>,
+    _backing_up: JoinSet<()>,
 }
 
 impl Drop for Ends {
@@ -272,7 +342,9 @@ impl Drop for Ends {
         self.state_work.send(Work::Stop);
         self.sweep_work.send(SweepWork::Stop);
         self.journal_work.send(StopJournal);
+        self.cutter_work.send(StopCutting);
         self.watches.stop();
+        self.backups_end.store(true, Ordering::Relaxed);
     }
 }
 
@@ -389,9 +461,21 @@ impl Server {
             admission: Admission::DEFAULT,
             seed: seed(started, member_id),
         };
+        let store_options = store_options(config.storage.cache_bytes);
+        let incoming = Arc::new(Incoming {
+            cluster: cluster_id,
+            places: found.places,
+            data_dir: data_dir.clone(),
+            options: store_options,
+            mailbox: mailbox.clone(),
+            metrics: metrics.clone(),
+            limits: frame_limits,
+            slot: Mutex::default(),
+        });
         let post = Arc::new(Post {
             mailbox: mailbox.clone(),
             directory: directory.clone(),
+            incoming: incoming.clone(),
             metrics: metrics.clone(),
         });
         let stats = transport_stats.clone();
@@ -406,7 +490,27 @@ impl Server {
         let peers = Arc::new(peers);
         let peer_address = peers.local_address();
 
+        let log_use = Arc::new(LogUse::new(found.log.base().index));
+        let outgoing = Arc::new(Outgoing {
+            cluster: cluster_id,
+            member: member_id,
+            peers: Arc::downgrade(&peers),
+            store: store_reader.clone(),
+            log_use: log_use.clone(),
+            mailbox: mailbox.clone(),
+            metrics: metrics.clone(),
+            limits: frame_limits,
+            rate: SendRate::new(config.snapshots.send_bytes_per_second),
+            broken: Mutex::default(),
+            exports: AtomicU64::new(0),
+        });
         let removed = Arc::new(Removed::default());
+        let exports = Arc::new(Exports::default());
+        let origin = Origin {
+            cluster: cluster_id,
+            member: member_id,
+            configuration: first_configuration(&config, cluster_id),
+        };
         let integrity = Arc::new(Integrity::default());
         let watches = Arc::new(Watches::default());
         let sessions = Arc::new(Sessions {
@@ -432,6 +536,8 @@ impl Server {
             watches: watches.clone(),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
+            exports: exports.clone(),
+            origin,
             timing: config.timing,
             vitals: vitals.clone(),
             lease_duration: config.timing.lease_duration,
@@ -497,6 +603,20 @@ impl Server {
         }
         .spawn(&config.node.name)
         .map_err(io_error("starting the journal thread"))?;
+        let cutter_work = Arc::new(Gather::default());
+        let cutter_thread = LogCutter {
+            options: config.snapshots,
+            log_use: log_use.clone(),
+            keeper: found.store.keeper(),
+            work: cutter_work.clone(),
+            mailbox: mailbox.clone(),
+            metrics: metrics.clone(),
+            on_fatal: fatal.for_state(data_dir.state_path()),
+            data_dir: data_dir.clone(),
+            watch: fatal.watch("cutter"),
+        }
+        .spawn(&config.node.name)
+        .map_err(io_error("starting the thread that cuts the log"))?;
         let watch_thread = WatchThread {
             options: config.watch,
             cluster_id,
@@ -520,6 +640,10 @@ impl Server {
             metrics: metrics.clone(),
             watches: watches.clone(),
             readable,
+            lacks_state: found.lacks_state,
+            incoming: incoming.clone(),
+            options: store_options,
+            log_use,
             on_fatal: fatal.for_state(data_dir.state_path()),
             data_dir: data_dir.clone(),
             watch: fatal.watch("state"),
@@ -534,6 +658,8 @@ impl Server {
                 log: log_thread.clone(),
                 state: state_work.clone(),
                 peers: peers.clone(),
+                outgoing,
+                incoming,
                 metrics: metrics.clone(),
                 directory: directory.clone(),
                 name: config.node.name.clone(),
@@ -559,6 +685,34 @@ impl Server {
             .map_err(io_error("starting the driver thread"))?;
         let listener = Arc::new(listener);
         let accepting = tokio::spawn(sessions.clone().accept(listener.clone()));
+        tokio::spawn(exports::tend(exports));
+        // Ends with the server.
+        let mut backing_up = JoinSet::new();
+        let backups_end = Arc::new(AtomicBool::new(false));
+        if let Some(config) = config.backup.clone() {
+            let backups = Backups {
+                config,
+                store: sessions.store.clone(),
+                origin: sessions.origin.clone(),
+                readable: sessions.readable.clone(),
+                integrity: sessions.integrity.clone(),
+                metrics: metrics.clone(),
+                stopping: backups_end.clone(),
+                on_fatal: fatal.for_store(),
+            };
+            backing_up.spawn(backups.run());
+        }
+        let reload = Arc::new(Notify::new());
+        let certificates = Certificates {
+            name: config.node.name.clone(),
+            cluster_id,
+            client: Shown::new("client", &config.tls_client, listener.endpoint().clone()),
+            peer: Shown::new("peer", &config.tls_peer, peers.endpoint().clone()),
+            interval: config.tls_reload_interval,
+            asked: reload.clone(),
+            metrics: metrics.clone(),
+        };
+        let certificates = AbortOnDrop(tokio::spawn(certificates.look_after()));
 
         tracing::info!(
             node = %config.node.name,
@@ -578,8 +732,11 @@ impl Server {
                 state_work: state_work.clone(),
                 sweep_work: sweep_work.clone(),
                 journal_work: journal_work.clone(),
+                cutter_work: cutter_work.clone(),
                 watches,
                 listener: listener.clone(),
+                backups_end,
+                _backing_up: backing_up,
             },
             name: config.node.name,
             member_id,
@@ -590,6 +747,8 @@ impl Server {
             sessions,
             listener,
             accepting,
+            certificates,
+            reload,
             peers,
             mailbox,
             status,
@@ -601,6 +760,8 @@ impl Server {
             sweep_thread,
             journal_work,
             journal_thread,
+            cutter_work,
+            cutter_thread,
             watch_thread,
             failed,
         })
@@ -657,6 +818,13 @@ impl Server {
         }
     }
 
+    /// Asks for the certificates to be loaded anew.
+    pub fn certificate_reload(&self) -> CertificateReload {
+        CertificateReload {
+            asked: self.reload.clone(),
+        }
+    }
+
     /// Waits until the node cannot go on, and says why.
     ///
     /// # Cancel safety
@@ -689,6 +857,8 @@ impl Server {
         self.mailbox.send(Mail::Input(Input::Retire));
         // The release of promises must leave before the peers' connections close.
         tokio::time::sleep(Duration::from_millis(50)).await;
+        // It holds the ports.
+        self.certificates.0.abort();
         self.listener.close(CloseCode::Stopping);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.listener.wait_idle()).await;
         self.accepting.abort();
@@ -757,10 +927,12 @@ impl Server {
         // It may be in the middle of merging tables: what cannot wait is done meanwhile.
         self.sweep_work.send(SweepWork::Stop);
         self.journal_work.send(StopJournal);
+        self.cutter_work.send(StopCutting);
         self.state_work.send(Work::Stop);
         panicked |= self.state_thread.join().is_err();
         panicked |= self.sweep_thread.join().is_err();
         panicked |= self.journal_thread.join().is_err();
+        panicked |= self.cutter_thread.join().is_err();
         self.sessions.watches.stop();
         panicked |= self.watch_thread.join().is_err();
         drop(self.peers);
@@ -776,7 +948,10 @@ impl Server {
 /// What the disks held.
 struct Found {
     log: Log<super::disk::file::RealDisk>,
+    places: Places,
     store: StateStore,
+    /// It ends before the log begins.
+    lacks_state: bool,
     restored: crate::raft::Restored,
     founded: bool,
     leases: HeldLeases,
@@ -817,51 +992,104 @@ impl Found {
                  acknowledged is lost"
             ),
             Verdict::Damaged(damage) => {
-                let warning = format!(
-                    "the log of this node is damaged ({damage}): it is quarantined, neither votes \
-                     nor serves, and takes everything anew from its peers"
-                );
+                let warning = quarantine_sentence(&damage.to_string(), config);
                 tracing::error!("{warning}");
                 quarantine_warning = Some(warning);
                 log.repair()?;
             }
         }
-        let state_path = data_dir.state_path();
+        let places = Places::new(data_dir.path());
+        places
+            .settle()
+            .map_err(io_error("putting the state in its place"))?;
+        let state_path = places.state();
         let store_options = store_options(config.storage.cache_bytes);
-        let whole = recovery.base.index == LogIndex(0);
+        // What is lost can be had from the log, or from peers.
+        let can_be_lost = recovery.base.index == LogIndex(0) || config.initial_members.len() > 1;
         let mark = damage_mark(&state_path);
-        if whole && let Ok(why) = std::fs::read_to_string(&mark) {
+        if can_be_lost && let Ok(why) = std::fs::read_to_string(&mark) {
             warnings.push(set_aside(&state_path, why.trim())?);
             std::fs::remove_file(&mark).map_err(io_error("removing the mark of damage"))?;
         }
         let marking = || io_error("marking the opening of the state");
         let (attempt, lost) = Attempt::begin(&state_path).map_err(marking())?;
-        if whole && lost >= attempt::PROOF {
+        if can_be_lost && lost >= attempt::PROOF {
             let why = format!("opening it ended this process {lost} times in a row");
             warnings.push(set_aside(&state_path, &why)?);
         }
         let opened = StateStore::open(&state_path, &store_options);
         attempt.end().map_err(marking())?;
-        let store = match opened {
-            Err(error) if error.is_damage() && whole => {
+        let mut store = match opened {
+            Err(error) if error.is_damage() && can_be_lost => {
                 warnings.push(set_aside(&state_path, &error.to_string())?);
                 StateStore::open(&state_path, &store_options)?
             }
             opened => opened?,
         };
+        let looking = || io_error("looking for a state that came from a peer");
+        if store.reader().applied() < recovery.base.index
+            && let Some(received) = places.accepted(recovery.base).map_err(looking())?
+        {
+            drop(store);
+            places
+                .adopt(&received)
+                .and_then(|()| places.settle())
+                .map_err(io_error("putting a state from a peer in its place"))?;
+            store = StateStore::open(&state_path, &store_options)?;
+            tracing::info!(base = %recovery.base, "a state that came from a peer is in use");
+        }
+        places.clear().map_err(looking())?;
+        let lacks_state = store.reader().applied() < recovery.base.index;
+        if lacks_state && config.initial_members.len() == 1 {
+            return Err(StartError::StateLost {
+                applied: store.reader().applied(),
+                base: recovery.base.index,
+            });
+        }
+        if lacks_state {
+            tracing::warn!(
+                applied = %store.reader().applied(),
+                base = %recovery.base,
+                "this node has no state: it serves nothing until a peer has sent its own, which it \
+                 asks the leader for"
+            );
+        }
         let snapshot = store.reader().snapshot()?;
         let founded = kv::cluster_info(&snapshot)?.is_some();
         let leases = kv::held_leases(&snapshot)?;
         drop(snapshot);
-        let configuration = Configuration {
-            voters: config
-                .initial_members
-                .iter()
-                .map(|member| NodeId::derive(cluster, &member.name, Incarnation(0)))
-                .collect(),
-            ..Configuration::default()
+        let configuration = first_configuration(config, cluster);
+        let applied = store.reader().applied();
+        let was_quarantined = recovery.quarantined;
+        let mut restored = restore(recovery, configuration, applied)?;
+        let last = restored
+            .entries
+            .last()
+            .map_or(restored.base, |entry| entry.id);
+        let doubt = if was_quarantined {
+            Some("it was so before the last stop, and was not whole again by then".to_owned())
+        } else if applied > last.index {
+            Some(format!(
+                "it ends with entry {}, and the state holds entry {applied}: its end is lost",
+                last.index
+            ))
+        } else if restored.hard_state.term < last.term {
+            // Consensus draws the same conclusion.
+            Some(format!(
+                "it holds entries of term {}, and the vote file knows of none after {}: that file is \
+                 an older one, and votes may be forgotten",
+                last.term, restored.hard_state.term
+            ))
+        } else {
+            None
         };
-        let mut restored = restore(recovery, configuration, store.reader().applied())?;
+        if quarantine_warning.is_none()
+            && let Some(why) = doubt
+        {
+            let warning = quarantine_sentence(&why, config);
+            tracing::error!("{warning}");
+            quarantine_warning = Some(warning);
+        }
         if restored.quarantined {
             // A state ahead of the log proves a loss, too; only this remembers it after a crash.
             log.begin_quarantine()?;
@@ -873,7 +1101,9 @@ impl Found {
         }
         Ok(Self {
             log,
+            places,
             store,
+            lacks_state,
             restored,
             founded,
             leases,
@@ -907,7 +1137,18 @@ fn store_options(cache_bytes: u64) -> StoreOptions {
     }
 }
 
-/// Puts a state that cannot be used out of the way; the log, which is whole, rebuilds it.
+/// What is said of a log that cannot be trusted.
+fn quarantine_sentence(why: &str, config: &Config) -> String {
+    let then = match config.initial_members.len() {
+        1 => "it has no peers to take everything anew from: restore its data directory from a copy",
+        _ => "it takes everything anew from its peers",
+    };
+    format!(
+        "the log of this node is damaged ({why}): it is quarantined, neither votes nor serves; {then}"
+    )
+}
+
+/// Puts a state that cannot be used out of the way: the log, if it is whole, or a peer makes up for it.
 fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
     let mut number = 1;
     let aside = loop {
@@ -924,20 +1165,20 @@ fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
     }
     let warning = format!(
         "the state of this node cannot be used ({why}): it was moved to {} and is rebuilt from the \
-         log; delete that folder when you have looked at it",
+         log, or from a peer where the log was cut; delete that folder when you have looked at it",
         aside.display()
     );
     tracing::warn!("{warning}");
     Ok(warning)
 }
 
-fn load_tls(section: &'static str, files: &TlsFiles, name: &str) -> Result<Tls, StartError> {
-    let paths = TlsPaths {
-        ca: files.trusted_ca_file.clone(),
-        certificate: files.cert_file.clone(),
-        key: files.key_file.clone(),
-    };
-    let tls = Tls::load(&paths).map_err(|error| StartError::Tls { section, error })?;
+/// What is in the files of one port, if it is this node's.
+pub(super) fn load_tls(
+    section: &'static str,
+    files: &TlsFiles,
+    name: &str,
+) -> Result<Tls, StartError> {
+    let tls = Tls::load(&files.paths()).map_err(|error| StartError::Tls { section, error })?;
     let identity = tls.identity();
     if !identity.is_node() || identity.name() != name {
         return Err(StartError::CertificateName {
@@ -961,6 +1202,17 @@ fn first_members(config: &Config, cluster: ClusterId) -> Vec<MemberInfo> {
             client_address: String::new(),
         })
         .collect()
+}
+
+/// The cluster's first configuration.
+fn first_configuration(config: &Config, cluster: ClusterId) -> Configuration {
+    let members = config.initial_members.iter();
+    Configuration {
+        voters: members
+            .map(|member| NodeId::derive(cluster, &member.name, Incarnation(0)))
+            .collect(),
+        ..Configuration::default()
+    }
 }
 
 /// The other members' names and addresses.

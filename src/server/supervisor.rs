@@ -90,6 +90,22 @@ impl Supervisor {
         self.tell("WATCHDOG=1\n");
     }
 
+    /// Sends signs of life, as many as are wanted, each after another `beat` of the node and none without.
+    /// Never returns.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn show_life(&self, mut beat: impl AsyncFnMut()) {
+        let Some(interval) = self.watchdog_interval() else {
+            return std::future::pending().await;
+        };
+        loop {
+            beat().await;
+            self.alive();
+            tokio::time::sleep(interval).await;
+        }
+    }
+
     fn tell(&self, state: &str) {
         if let Err(error) = self.socket.send_to_addr(state.as_bytes(), &self.address) {
             tracing::warn!(%error, "the service manager could not be told {state:?}");
@@ -163,6 +179,41 @@ mod tests {
         let gone = [("NOTIFY_SOCKET", "/nowhere/to/be/found")];
         let found = Supervisor::of_environment(environment(&gone), 1).unwrap();
         found.expect("it is tried").ready();
+    }
+
+    /// A process may run while its node stands still, and then it is to be killed.
+    #[tokio::test]
+    async fn a_node_whose_heart_stands_still_shows_no_life() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let variables = [
+            ("NOTIFY_SOCKET", path.to_str().unwrap()),
+            ("WATCHDOG_USEC", "2000"),
+        ];
+        let found = Supervisor::of_environment(environment(&variables), 1);
+        let supervisor = found.unwrap().expect("there is one");
+        let (mut beats, (stopped, stands_still)) = (0, tokio::sync::oneshot::channel());
+        let mut stopped = Some(stopped);
+        let beat = async || {
+            beats += 1;
+            if beats > 3 {
+                let _ = stopped.take().map(|stopped| stopped.send(()));
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = supervisor.show_life(beat) => unreachable!("it never returns"),
+            _ = async {
+                let _ = stands_still.await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            } => {}
+        }
+        socket.set_nonblocking(true).unwrap();
+        for _ in 0..3 {
+            assert_eq!(heard(&socket), "WATCHDOG=1\n");
+        }
+        assert!(socket.recv(&mut [0; 20]).is_err(), "more signs than beats");
     }
 
     #[test]

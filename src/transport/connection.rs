@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::Weak;
 use std::time::Duration;
+
+use rustls_pki_types::CertificateDer;
 
 use crate::transport::FrameReceiver;
 use crate::transport::FrameSender;
@@ -45,6 +48,9 @@ pub enum CloseCode {
     Hello = 8,
     /// A newer incarnation of the same member is known.
     Outdated = 9,
+    /// The certificate that was shown has ended, or its authority is not trusted any more. Whoever
+    /// has a new one may connect anew.
+    Untrusted = 10,
 }
 
 impl CloseCode {
@@ -60,6 +66,7 @@ impl CloseCode {
             7 => Self::Stopping,
             8 => Self::Hello,
             9 => Self::Outdated,
+            10 => Self::Untrusted,
             _ => return None,
         })
     }
@@ -76,12 +83,13 @@ impl CloseCode {
             Self::Stopping => "stopping",
             Self::Hello => "hello missing or senseless",
             Self::Outdated => "a newer incarnation is known",
+            Self::Untrusted => "the certificate is not trusted any more: connect anew",
         }
     }
 
     fn failure(self) -> HandshakeFailure {
         match self {
-            Self::Identity | Self::Outdated => HandshakeFailure::Identity,
+            Self::Identity | Self::Outdated | Self::Untrusted => HandshakeFailure::Identity,
             Self::Cluster => HandshakeFailure::Cluster,
             Self::Version => HandshakeFailure::Version,
             Self::Busy => HandshakeFailure::Limit,
@@ -372,6 +380,16 @@ impl Connection {
         })
     }
 
+    /// For whoever looks after connections without keeping them open.
+    pub(crate) fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.inner))
+    }
+
+    /// The certificates that the other end has shown, its own first.
+    pub(crate) fn certificates(&self) -> Vec<CertificateDer<'static>> {
+        certificates_of(&self.inner.quic).unwrap_or_default()
+    }
+
     /// Who is at the other end, by certificate.
     pub fn identity(&self) -> &PeerIdentity {
         &self.inner.identity
@@ -410,6 +428,20 @@ impl Connection {
     /// Safe.
     pub async fn open_stream(&self) -> Result<FrameStream, Lost> {
         let (send, receive) = self.inner.quic.open_bi().await.map_err(|e| Lost::of(&e))?;
+        Ok(self.framed(send, receive))
+    }
+
+    /// As [`Connection::open_stream`]; what is written has this priority. Higher is sent first.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn open_stream_of(&self, priority: i32) -> Result<FrameStream, Lost> {
+        let (send, receive) = self.inner.quic.open_bi().await.map_err(|e| Lost::of(&e))?;
+        // Fails only for a stream that is already closed, and writing will say so.
+        let _ = send.set_priority(priority);
         Ok(self.framed(send, receive))
     }
 
@@ -524,14 +556,24 @@ fn close(quic: &quinn::Connection, code: CloseCode) {
     );
 }
 
+/// A connection that may be gone.
+#[derive(Debug)]
+pub(crate) struct WeakConnection(Weak<Inner>);
+
+impl WeakConnection {
+    /// The connection, if anybody still holds it.
+    pub(crate) fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(|inner| Connection { inner })
+    }
+}
+
+fn certificates_of(quic: &quinn::Connection) -> Option<Vec<CertificateDer<'static>>> {
+    let certificates = quic.peer_identity()?.downcast().ok()?;
+    Some(*certificates)
+}
+
 fn identity_of(quic: &quinn::Connection) -> Result<PeerIdentity, IdentityError> {
-    let certificates = quic
-        .peer_identity()
-        .and_then(|any| {
-            any.downcast::<Vec<rustls_pki_types::CertificateDer<'static>>>()
-                .ok()
-        })
-        .ok_or(IdentityError::Missing)?;
+    let certificates = certificates_of(quic).ok_or(IdentityError::Missing)?;
     let leaf = certificates.first().ok_or(IdentityError::Missing)?;
     PeerIdentity::of_certificate(leaf)
 }
@@ -667,10 +709,10 @@ mod tests {
 
     #[test]
     fn close_codes_keep_their_numbers() {
-        for number in 0..10 {
+        for number in 0..11 {
             let code = CloseCode::from_number(number).unwrap();
             assert_eq!(code as u64, number);
         }
-        assert_eq!(CloseCode::from_number(10), None);
+        assert_eq!(CloseCode::from_number(11), None);
     }
 }

@@ -9,11 +9,14 @@ use std::net::Ipv6Addr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::Once;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use rustls_pki_types::UnixTime;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::task::JoinSet;
 
@@ -29,9 +32,11 @@ use crate::transport::connection::AddressSeats;
 use crate::transport::connection::Established;
 use crate::transport::connection::Seat;
 use crate::transport::connection::Seats;
+use crate::transport::connection::WeakConnection;
 use crate::transport::settings::client_config;
 use crate::transport::settings::endpoint_config;
 use crate::transport::settings::server_config;
+use crate::transport::settings::server_crypto;
 use crate::transport::stats::is_worth_saying;
 use crate::types::ClusterId;
 use crate::wire::FrameLimits;
@@ -129,7 +134,13 @@ pub struct Endpoint {
 #[derive(Debug)]
 struct Shared {
     quic: quinn::Endpoint,
-    call: quinn::ClientConfig,
+    call: ArcSwap<quinn::ClientConfig>,
+    /// How it is called, if it is.
+    answer: Mutex<Option<quinn::ServerConfig>>,
+    /// The certificates in use.
+    tls: ArcSwap<Tls>,
+    /// Connections that were made, and may be over.
+    live: Mutex<Vec<WeakConnection>>,
     server_name: String,
     cluster_id: ClusterId,
     port: Port,
@@ -210,7 +221,7 @@ impl Endpoint {
         let call = client_config(tls, port).map_err(OpenError::Tls)?;
         let quic = quinn::Endpoint::new(
             endpoint_config(tls, server.is_some()),
-            server,
+            server.clone(),
             socket,
             Arc::new(quinn::TokioRuntime),
         )
@@ -218,7 +229,10 @@ impl Endpoint {
         Ok(Self {
             shared: Arc::new(Shared {
                 quic,
-                call,
+                call: ArcSwap::from_pointee(call),
+                answer: Mutex::new(server),
+                tls: ArcSwap::from_pointee(tls.clone()),
+                live: Mutex::default(),
                 server_name: tls.server_name(),
                 cluster_id: tls.cluster_id(),
                 port,
@@ -360,14 +374,20 @@ impl Endpoint {
         let shared = &self.shared;
         let connecting = shared
             .quic
-            .connect_with(shared.call.clone(), address, &shared.server_name)
+            .connect_with(
+                quinn::ClientConfig::clone(&shared.call.load()),
+                address,
+                &shared.server_name,
+            )
             .map_err(|error| ConnectError::Address {
                 address: address.to_string(),
                 reason: error.to_string(),
             })?;
         let quic = within_handshake_time(address, connecting).await?;
-        Connection::identify(self.established(quic, true, Vec::new()), None)
-            .map_err(|(_, error)| error)
+        let connection = Connection::identify(self.established(quic, true, Vec::new()), None)
+            .map_err(|(_, error)| error)?;
+        shared.look_after(&connection);
+        Ok(connection)
     }
 
     fn established(&self, quic: quinn::Connection, dialled: bool, seats: Vec<Seat>) -> Established {
@@ -381,6 +401,52 @@ impl Endpoint {
             stats: Arc::clone(&shared.stats),
             seats,
         }
+    }
+
+    /// Shows these certificates, and trusts their authorities, from the next connection on. What is
+    /// connected stays so; see [`Endpoint::close_untrusted`].
+    ///
+    /// # Errors
+    /// They are not of the same name in the same cluster, or cannot be used. Then nothing changes.
+    pub fn renew(&self, tls: &Tls) -> Result<(), BindError> {
+        let shared = &self.shared;
+        let before = shared.tls.load();
+        if tls.identity() != before.identity() {
+            return Err(BindError::Tls(format!(
+                "the new certificate is for {}, and the present one for {}",
+                tls.identity(),
+                before.identity()
+            )));
+        }
+        let call = client_config(tls, shared.port).map_err(BindError::Tls)?;
+        let mut answer = shared.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = &mut *answer {
+            // Nothing but the certificates: the key of the tokens, for one, stays good.
+            config.crypto = server_crypto(tls, shared.port).map_err(BindError::Tls)?;
+            shared.quic.set_server_config(Some(config.clone()));
+        }
+        shared.call.store(Arc::new(call));
+        shared.tls.store(Arc::new(tls.clone()));
+        Ok(())
+    }
+
+    /// Closes connections whose other side would not be let in any more: its certificate has ended, or
+    /// nobody who signed it is trusted. Who has better ones connects anew. Says how many they were.
+    pub fn close_untrusted(&self, now: UnixTime) -> usize {
+        let shared = &self.shared;
+        let tls = shared.tls.load_full();
+        let open: Vec<Connection> = {
+            let mut live = shared.live();
+            live.retain(|connection| connection.upgrade().is_some());
+            live.iter().filter_map(WeakConnection::upgrade).collect()
+        };
+        let distrusted = open.iter().filter(|connection| {
+            let chain = connection.certificates();
+            tls.still_trusts(&chain, connection.dialled(), now).is_err()
+        });
+        distrusted
+            .inspect(|connection| connection.close(CloseCode::Untrusted))
+            .count()
     }
 
     /// Moves to a new local port: what to do when a middlebox has forgotten the old one.
@@ -420,6 +486,21 @@ impl Endpoint {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         rates.count(now, network_of(address)) > self.shared.admission.per_network_per_second_max
+    }
+}
+
+impl Shared {
+    fn live(&self) -> MutexGuard<'_, Vec<WeakConnection>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a connection that was made, and forgets those that are over once there are many.
+    fn look_after(&self, connection: &Connection) {
+        let mut live = self.live();
+        if live.len() == live.capacity() {
+            live.retain(|connection| connection.upgrade().is_some());
+        }
+        live.push(connection.downgrade());
     }
 }
 
@@ -472,6 +553,7 @@ impl Accepting {
         drop(pending);
         match identified {
             Ok(connection) => {
+                shared.look_after(&connection);
                 shared.stats.count_ok(shared.port);
                 Ok(connection)
             }

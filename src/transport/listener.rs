@@ -114,6 +114,11 @@ impl ClientListener {
         self.endpoint.local_address()
     }
 
+    /// The port, for those who look after its certificates.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// Closes every connection for this reason and takes no more.
     pub fn close(&self, code: CloseCode) {
         self.endpoint.close(code);

@@ -59,3 +59,4 @@ pub use stats::is_worth_saying;
 pub use tls::Tls;
 pub use tls::TlsError;
 pub use tls::TlsPaths;
+pub(crate) use tls::TlsStamps;

@@ -16,11 +16,16 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(50);
 const RETRY_TOKEN_LIFETIME: Duration = Duration::from_secs(15);
 
-/// How a node listens at this port.
-pub(super) fn server_config(tls: &Tls, port: Port) -> Result<quinn::ServerConfig, String> {
+/// The certificates that a node shows at this port, and those that it trusts.
+pub(super) fn server_crypto(tls: &Tls, port: Port) -> Result<Arc<QuicServerConfig>, String> {
     let config = tls.server_config(port)?;
     let crypto = QuicServerConfig::try_from(config).map_err(|error| error.to_string())?;
-    let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    Ok(Arc::new(crypto))
+}
+
+/// How a node listens at this port.
+pub(super) fn server_config(tls: &Tls, port: Port) -> Result<quinn::ServerConfig, String> {
+    let mut config = quinn::ServerConfig::with_crypto(server_crypto(tls, port)?);
     let mut tokens = quinn::ValidationTokenConfig::default();
     tokens.sent(0);
     config

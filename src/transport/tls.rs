@@ -8,14 +8,20 @@ use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::RootCertStore;
 use rustls::client::Resumption;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
+use rustls::server::VerifierBuilderError;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::ServerName;
+use rustls_pki_types::UnixTime;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::FromDer;
 use x509_parser::prelude::X509Certificate;
@@ -38,6 +44,22 @@ pub struct TlsPaths {
     /// PEM file of its private key.
     pub key: PathBuf,
 }
+
+impl TlsPaths {
+    /// The files as they are; nothing if one of them is not there.
+    pub(crate) fn stamps(&self) -> Option<TlsStamps> {
+        let stamp = |path: &Path| {
+            let metadata = std::fs::metadata(path).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        };
+        let (ca, certificate) = (stamp(&self.ca)?, stamp(&self.certificate)?);
+        Some(TlsStamps([ca, certificate, stamp(&self.key)?]))
+    }
+}
+
+/// When the files were written and how long they are: enough to see that they are others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TlsStamps([(SystemTime, u64); 3]);
 
 /// An identity with its key, and the authorities it trusts. Cheap to clone; its `Debug` shows no
 /// key.
@@ -264,7 +286,33 @@ impl Tls {
         Ok(config)
     }
 
-    /// The name by which this cluster's nodes are called.
+    /// Whether the other side of a connection that was made earlier would be let in today: by the
+    /// authorities that are trusted now, and at this time. `dialled` tells who called.
+    pub(crate) fn still_trusts(
+        &self,
+        chain: &[CertificateDer<'_>],
+        dialled: bool,
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let Some((leaf, intermediates)) = chain.split_first() else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        let unusable = |error: VerifierBuilderError| rustls::Error::General(error.to_string());
+        let roots = Arc::clone(&self.inner.roots);
+        if dialled {
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider());
+            let verifier = verifier.build().map_err(unusable)?;
+            let name = ServerName::try_from(self.server_name())
+                .map_err(|error| rustls::Error::General(error.to_string()))?;
+            verifier.verify_server_cert(leaf, intermediates, &name, &[], now)?;
+        } else {
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+            let verifier = verifier.build().map_err(unusable)?;
+            verifier.verify_client_cert(leaf, intermediates, now)?;
+        }
+        Ok(())
+    }
+
     /// A key for `purpose`, the same in every process that holds this private key, and of no use for
     /// finding it.
     pub(crate) fn derived_key(&self, purpose: &[u8]) -> ring::hmac::Key {
@@ -273,6 +321,7 @@ impl Tls {
         ring::hmac::Key::new(ring::hmac::HMAC_SHA256, derived.as_ref())
     }
 
+    /// The name by which this cluster's nodes are called.
     pub(crate) fn server_name(&self) -> String {
         server_name(self.cluster_id())
     }
@@ -355,7 +404,7 @@ fn check_validity(name: &str, der: &[u8]) -> Result<i64, TlsError> {
         clippy::disallowed_methods,
         reason = "certificates are valid by the wall clock"
     )]
-    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since_1970 = SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = since_1970.map_or(0, |elapsed| {
         i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
     });

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Limits;
+use crate::wire::state::CHUNK_BYTES_MAX;
 
 /// Bytes before the body: length, kind, version, checksum.
 pub const HEADER_BYTES: usize = 4 + 1 + 2 + 4;
@@ -26,6 +27,10 @@ const HELLO_VERSION: u16 = 1;
 const HELLO_BYTES_MAX: usize = 4 << 10;
 /// Two readings, each at its longest.
 const CLOCK_BYTES_MAX: usize = 20;
+/// A few numbers.
+const TRANSFER_BYTES_MAX: usize = 64;
+/// A chunk of a state with its length.
+const STATE_CHUNK_BYTES_MAX: usize = (256 << 10) + 8;
 /// What a call or reply may have around the request or reply that `api::Limits` counts.
 const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 /// Room set aside for a frame that has only begun to arrive; more is taken as more arrives, so a
@@ -84,6 +89,10 @@ pub enum Kind {
     Raft = 17,
     /// The clocks of a peer.
     PeerClock = 18,
+    /// What two peers say of a whole state that one sends.
+    Transfer = 19,
+    /// A piece of it.
+    StateChunk = 20,
 }
 
 impl Kind {
@@ -97,6 +106,8 @@ impl Kind {
             16 => Self::PeerHello,
             17 => Self::Raft,
             18 => Self::PeerClock,
+            19 => Self::Transfer,
+            20 => Self::StateChunk,
             _ => return None,
         })
     }
@@ -129,6 +140,8 @@ impl Kind {
         match self {
             Self::ClientHello | Self::ServerHello | Self::PeerHello => HELLO_BYTES_MAX,
             Self::PeerClock => CLOCK_BYTES_MAX,
+            Self::Transfer => TRANSFER_BYTES_MAX,
+            Self::StateChunk => STATE_CHUNK_BYTES_MAX,
             Self::Call => limits.call_bytes_max,
             Self::Reply => limits.reply_bytes_max,
             Self::Watch => limits.watch_bytes_max,
@@ -159,11 +172,12 @@ impl FrameLimits {
         raft_bytes_max: 2 << 20,
     };
 
-    /// What follows from the limits of requests: a Raft frame must hold any one request.
+    /// What follows from the limits of requests: a Raft frame must hold any one request, and a reply a
+    /// chunk of a snapshot.
     pub fn of(limits: &Limits) -> Self {
         Self {
             call_bytes_max: limits.request_bytes_max + ENVELOPE_BYTES_MAX,
-            reply_bytes_max: limits.reply_bytes_max + ENVELOPE_BYTES_MAX,
+            reply_bytes_max: limits.reply_bytes_max.max(CHUNK_BYTES_MAX) + ENVELOPE_BYTES_MAX,
             watch_bytes_max: watch_bytes_max(limits),
             raft_bytes_max: Self::DEFAULT
                 .raft_bytes_max
@@ -200,7 +214,10 @@ impl Door {
         match self {
             Self::Server => matches!(kind, Kind::ClientHello | Kind::Call),
             Self::Client => matches!(kind, Kind::ServerHello | Kind::Reply | Kind::Watch),
-            Self::Peer => matches!(kind, Kind::PeerHello | Kind::Raft | Kind::PeerClock),
+            Self::Peer => matches!(
+                kind,
+                Kind::PeerHello | Kind::Raft | Kind::PeerClock | Kind::Transfer | Kind::StateChunk
+            ),
         }
     }
 }

@@ -19,6 +19,7 @@ mod codec;
 pub mod client;
 pub mod peer;
 pub mod point;
+pub mod state;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 //! with its own; then each opens one-way streams and fills them with [`Raft`] frames. Streams
 //! have no order between them, and consensus asks for none (lease-protocol P31).
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::raft::APPEND_WEIGHT_MAX;
@@ -11,6 +12,7 @@ use crate::raft::Envelope;
 use crate::raft::bounded;
 use crate::types::ClusterId;
 use crate::types::Incarnation;
+use crate::types::LogId;
 use crate::types::NodeId;
 use crate::wire::Body;
 use crate::wire::Kind;
@@ -64,6 +66,46 @@ pub struct Raft {
     pub envelopes: Vec<Envelope>,
 }
 
+/// What two peers say of a whole state that one sends to the other, on a two-way stream of its own:
+/// an offer, how far it is there already, chunks, and how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transfer {
+    /// The sender has a state for the receiver.
+    Offer {
+        /// Names this state at this sender: one of which the receiver has a part goes on there.
+        export: u64,
+        /// The entry that it ends with.
+        base: LogId,
+    },
+    /// The receiver wants it, from this chunk on.
+    Want {
+        /// The number of the chunk.
+        from: u64,
+    },
+    /// The receiver has its hands full with another one.
+    Busy,
+    /// The receiver has it, whole and durable.
+    Done,
+    /// The receiver cannot use what came, and has thrown it away.
+    Failed {
+        /// It was damaged; otherwise it could not be stored.
+        corrupt: bool,
+    },
+}
+
+/// A chunk of a state ([`crate::wire::state`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateChunk {
+    /// The chunk.
+    pub bytes: Bytes,
+}
+
+impl Body for Transfer {
+    const KIND: Kind = Kind::Transfer;
+}
+impl Body for StateChunk {
+    const KIND: Kind = Kind::StateChunk;
+}
 impl Body for PeerHello {
     const KIND: Kind = Kind::PeerHello;
 }

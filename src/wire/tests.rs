@@ -58,6 +58,9 @@ use crate::wire::peer::FRAME_WEIGHT_MAX;
 use crate::wire::peer::PeerClock;
 use crate::wire::peer::PeerHello;
 use crate::wire::peer::Raft;
+use crate::wire::peer::StateChunk;
+use crate::wire::peer::Transfer;
+use crate::wire::state::CHUNK_BYTES_MAX;
 
 const LIMITS: FrameLimits = FrameLimits::DEFAULT;
 
@@ -238,6 +241,29 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (
             encoded(&PeerClock { boot: 1, raw: 300 }),
             "03000000120100aba1bd9601ac02",
+        ),
+        (
+            encoded(&Transfer::Offer {
+                export: 300,
+                base: LogId::new(LogIndex(5), Term(2)),
+            }),
+            "05000000130100dd6850f100ac020205",
+        ),
+        (
+            encoded(&Transfer::Want { from: 300 }),
+            "030000001301000e72e15d01ac02",
+        ),
+        (encoded(&Transfer::Busy), "010000001301009d2ce80402"),
+        (encoded(&Transfer::Done), "010000001301000b1cef7303"),
+        (
+            encoded(&Transfer::Failed { corrupt: true }),
+            "020000001301008d4368440401",
+        ),
+        (
+            encoded(&StateChunk {
+                bytes: Bytes::from_static(b"ab"),
+            }),
+            "03000000140100b4344471026162",
         ),
     ];
     let found: Vec<String> = golden.iter().map(|(bytes, _)| hex(bytes)).collect();
@@ -484,10 +510,10 @@ fn append(count: usize, payload: impl Fn() -> Payload) -> Message {
 }
 
 fn configuration(voters: u64) -> Payload {
-    Payload::Configuration(Configuration {
+    Payload::Configuration(Box::new(Configuration {
         voters: (1..=voters).map(NodeId).collect(),
         ..Configuration::default()
-    })
+    }))
 }
 
 /// What is short on the wire and long in memory is bounded by count, at n and n + 1.
@@ -531,6 +557,12 @@ fn the_largest_request_that_is_allowed_fits_its_frames() {
     };
     let frames = FrameLimits::of(&raised);
     assert!(frames.raft_bytes_max > frames.call_bytes_max);
+    // A chunk of a snapshot fits, whatever requests may cost.
+    let lowered = Limits {
+        reply_bytes_max: 4 << 10,
+        ..limits
+    };
+    assert!(FrameLimits::of(&lowered).reply_bytes_max > CHUNK_BYTES_MAX);
 }
 
 proptest! {
@@ -556,6 +588,8 @@ proptest! {
         let _ = frame(Kind::PeerHello).decode::<PeerHello>();
         let _ = frame(Kind::Raft).decode::<Raft>();
         let _ = frame(Kind::PeerClock).decode::<PeerClock>();
+        let _ = frame(Kind::Transfer).decode::<Transfer>();
+        let _ = frame(Kind::StateChunk).decode::<StateChunk>();
     }
 
     #[test]

@@ -18,6 +18,7 @@ use leasehold::types::Role;
 
 use crate::harness::Cluster;
 use crate::harness::Pki;
+use crate::harness::copy_folder;
 use crate::harness::run;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -328,6 +329,40 @@ async fn a_damaged_log_puts_one_replica_in_quarantine_and_its_peers_heal_it() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     client.put("after", "v", None).await.unwrap();
+}
+
+/// A log and a vote file from an earlier day fit together, and say nothing of what came later: only the
+/// state knows that acknowledged entries are missing.
+#[test]
+fn a_log_that_lost_its_end_puts_the_node_in_quarantine_with_a_sentence() {
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.cli(&["put", "k", "old"]).0, 0);
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    let data_dir = cluster.nodes[0].data_dir.clone();
+    let earlier = cluster.folder.path().join("earlier");
+    copy_folder(&data_dir, &earlier);
+    cluster.start_and_settle();
+    assert_eq!(cluster.cli(&["put", "k", "new"]).0, 0);
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    fs::remove_dir_all(data_dir.join("log")).unwrap();
+    copy_folder(&earlier.join("log"), &data_dir.join("log"));
+    fs::copy(earlier.join("vote"), data_dir.join("vote")).unwrap();
+    cluster.nodes[0].start();
+    crate::harness::eventually("a sentence about the damage", || {
+        let said = cluster.nodes[0].log_text();
+        (said.contains("its end is lost") && said.contains("restore")).then_some(())
+    });
+    let flags = ["--timeout=1s", "get", "k", "--consistency", "l"];
+    let (code, shown, _) = cluster.cli(&flags);
+    assert!(code != 0 && shown.is_empty(), "it serves {shown}");
+    // After another start it is still so.
+    cluster.nodes[0].kill();
+    fs::remove_file(&cluster.nodes[0].log).unwrap();
+    cluster.nodes[0].start();
+    crate::harness::eventually("the sentence again", || {
+        let said = cluster.nodes[0].log_text();
+        said.contains("it is quarantined").then_some(())
+    });
 }
 
 /// Flips one bit inside an early record of the newest segment.

@@ -281,7 +281,8 @@ fn leases_that_end_are_measured_and_none_is_early_or_left_over() {
         let report: Value = serde_json::from_str(&stdout).unwrap();
         report["runs"][0].clone()
     };
-    for (more, together) in [(&[][..], false), (&["--keep", "1s"][..], true)] {
+    let kept = ["--keep", "1s", "--let-go", "10"];
+    for (more, together) in [(&[][..], false), (&kept[..], true)] {
         let found = run(more);
         assert_eq!(found["store"], "leasehold");
         assert_eq!(found["due_together"], together);
@@ -296,6 +297,11 @@ fn leases_that_end_are_measured_and_none_is_early_or_left_over() {
         assert!(found["leadership"]["probe"]["asked"].as_u64().unwrap() > 0);
         let renewals = found["renewals"].as_u64().unwrap();
         assert_eq!(renewals >= 100, together, "{renewals}");
+        assert_eq!(found["renewals_per_second"].is_number(), together);
+        match together {
+            true => assert_eq!(found["let_go"]["ended"], 10, "{found}"),
+            false => assert!(found["let_go"].is_null(), "{found}"),
+        }
     }
     for (more, says) in [
         (&["--kills", "1"][..], "is neither ended nor configured"),
@@ -304,6 +310,8 @@ fn leases_that_end_are_measured_and_none_is_early_or_left_over() {
             "is neither ended nor configured",
         ),
         (&["--ttl", "1"], "30s"),
+        (&["--let-go", "5"], "--keep"),
+        (&["--peer", "etcd", "--ttl", "1500ms"], "whole seconds"),
     ] {
         let mut all = vec!["bench", "lease-expiry"];
         all.extend(more);

@@ -98,8 +98,7 @@ async fn a_physical_compaction_gives_the_space_back_on_every_node() {
 async fn history_older_than_the_retention_goes_by_itself_whoever_leads() {
     let mut cluster = Cluster::prepare(3);
     cluster.write_configs("[compaction]\nmode = \"periodic\"\nretention = \"2s\"\n");
-    cluster.start_all();
-    let leader = cluster.wait_for_lease();
+    let leader = cluster.start_and_settle();
     let client = cluster.client().await;
     let first = client.put("k", "1", None).await.unwrap().header.revision;
     let second = client.put("k", "2", None).await.unwrap().header.revision;
@@ -130,8 +129,7 @@ async fn history_older_than_the_retention_goes_by_itself_whoever_leads() {
 async fn only_as_many_revisions_are_kept_as_the_configuration_says() {
     let mut cluster = Cluster::prepare(1);
     cluster.write_configs("[compaction]\nmode = \"revision\"\nretention = \"5\"\n");
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let client = cluster.client().await;
     let mut last = 0;
     for number in 0..20 {

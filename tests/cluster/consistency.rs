@@ -46,8 +46,7 @@ async fn read_at(client: &Client, node: &Node, consistency: Consistency) -> Resu
 async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_anew() {
     let mut cluster = Cluster::prepare(3);
     cluster.check_states_every_second();
-    cluster.start_all();
-    let leader = cluster.wait_for_lease();
+    let leader = cluster.start_and_settle();
     let client = cluster.client().await;
     client.put("k", "1", None).await.unwrap();
     agrees_once_more(&cluster.nodes);

@@ -194,8 +194,7 @@ async fn all_nodes_killed_at_once_come_back_with_everything_acknowledged() {
     for node in &mut cluster.nodes {
         node.kill();
     }
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let client = cluster.client().await;
     for (key, revision) in writes {
         let get = client.get(key.clone(), None).await.unwrap();

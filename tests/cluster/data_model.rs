@@ -234,8 +234,7 @@ async fn watches_that_are_not_there_or_are_there_already_are_errors_of_their_own
 async fn one_watch_more_than_a_connection_may_have_is_refused_until_another_ends() {
     let mut cluster = Cluster::prepare(1);
     cluster.write_configs("[watch]\nmax_per_connection = 3\n");
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let client = cluster.client().await;
     let mut watchers = Vec::new();
     for _ in 0..3 {

@@ -36,6 +36,16 @@ use leasehold::types::Role;
 /// never came. Far beyond what a slow machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long or how much, as the environment says; `default` if it says nothing.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is no number")),
+        Err(_) => default,
+    }
+}
+
 /// The binary under test.
 pub(crate) fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_leasehold")
@@ -335,12 +345,32 @@ impl Cluster {
         cluster
     }
 
-    /// Prepares and starts `count` nodes and waits until a leader serves leased reads.
+    /// Prepares and starts `count` nodes, as [`Cluster::start_and_settle`] does.
     pub(crate) fn start(count: usize) -> Self {
         let mut cluster = Self::prepare(count);
-        cluster.start_all();
-        cluster.wait_for_lease();
+        cluster.start_and_settle();
         cluster
+    }
+
+    /// Starts all nodes and waits until a leader serves leased reads and all of them may vote.
+    /// Returns the leader.
+    pub(crate) fn start_and_settle(&mut self) -> usize {
+        self.start_all();
+        self.wait_until_settled()
+    }
+
+    /// Waits until a leader serves leased reads and all nodes may vote. Returns the leader.
+    pub(crate) fn wait_until_settled(&mut self) -> usize {
+        self.wait_for_lease();
+        // A node that comes late, when the others have founded the cluster without it, cannot know
+        // that its disk was always empty: until it holds all that they do it votes for nobody, and
+        // one of the others must not be stopped.
+        for node in &self.nodes {
+            eventually("a member that may vote", || {
+                (node.metric("leasehold_raft_quarantined") == 0.0).then_some(())
+            });
+        }
+        self.wait_for_lease()
     }
 
     /// Writes every node's configuration; `more` is appended to each.

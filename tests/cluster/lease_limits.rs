@@ -142,8 +142,7 @@ async fn an_unknown_and_an_expired_id_are_told_apart_where_that_is_known() {
 async fn one_lease_more_than_the_most_is_refused_until_another_is_gone() {
     let mut cluster = Cluster::prepare(1);
     cluster.write_configs("[lease]\nmax_leases = 3\n");
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let client = cluster.client().await;
     let lease = client.lease();
     let first = lease.grant(TTL, None).await.unwrap();

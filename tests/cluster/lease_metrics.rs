@@ -42,8 +42,7 @@ async fn every_metric_of_client_leases_is_there_from_the_start_and_moves() {
     let mut cluster = Cluster::prepare(3);
     // So that a checkpoint is made while somebody watches.
     cluster.write_configs("[lease]\ncheckpoint_min_ttl = \"5m\"\ncheckpoint_interval = \"1s\"\n");
-    cluster.start_all();
-    let leader = cluster.wait_for_lease();
+    let leader = cluster.start_and_settle();
     let node = &cluster.nodes[leader];
     for series in SERIES {
         assert_eq!(node.metric(&format!("{series} ")), 0.0, "{series}");
@@ -158,8 +157,7 @@ async fn s20_renewals_write_no_lines_to_the_log() {
     let text = std::fs::read_to_string(&cluster.nodes[0].config).unwrap();
     let text = text.replace("[log]\n", "[log]\nfilter = \"info,leasehold=debug\"\n");
     std::fs::write(&cluster.nodes[0].config, text).unwrap();
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let client = cluster.client().await;
     let held = client.lease().grant(TTL, None).await.unwrap().lease();
     let before = cluster.nodes[0].log_text().lines().count();

@@ -28,6 +28,7 @@ use leasehold::client::LeaseKeeper;
 use tokio::task::JoinSet;
 
 use crate::harness::Cluster;
+use crate::harness::setting;
 
 /// Between the deaths of two leaders.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -43,6 +44,8 @@ const LOOK: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 struct Tally {
     kills: u64,
+    /// By how much the latest of them came later than it was due.
+    latest: Duration,
     looks: u64,
     /// Leases that a holder counted on while it was looked.
     checked: u64,
@@ -52,15 +55,6 @@ struct Tally {
     retried: u64,
     at_risk: u64,
     lost: Vec<String>,
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} is no number")),
-        Err(_) => default,
-    }
 }
 
 fn key(number: usize) -> String {
@@ -83,11 +77,12 @@ async fn a_storm_of_dying_leaders_loses_no_lease_that_is_kept_and_ends_none_earl
         if Instant::now() < kill_at {
             continue;
         }
-        kill_at += PERIOD;
-        // While nobody leads there is nobody to kill.
+        // While nobody leads there is nobody to kill: the next one dies as soon as there is one.
         let Some(leader) = cluster.leader() else {
             continue;
         };
+        tally.latest = tally.latest.max(kill_at.elapsed());
+        kill_at += PERIOD;
         cluster.nodes[leader].kill();
         cluster.nodes[leader].start();
         tally.kills += 1;

@@ -356,8 +356,7 @@ async fn x8_leases_outlive_a_restart_of_every_node() {
     for node in &mut cluster.nodes {
         node.kill();
     }
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let client = cluster.client().await;
     let options = TimeToLiveOptions::new().with_keys();
     let info = client

@@ -109,8 +109,7 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
     for node in &mut cluster.nodes {
         assert_eq!(node.stop(), 0, "{}:\n{}", node.name, node.log_text());
     }
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let client = cluster.client().await;
     let get = client.get("color", None).await.unwrap();
     assert_eq!(get.kvs[0].value.as_ref(), b"blue");
@@ -344,8 +343,7 @@ async fn three_nodes_in_one_process_elect_a_leader_that_hands_over_when_it_stops
 async fn a_stream_without_room_goes_on_when_another_one_of_its_connection_leaves_some() {
     let mut cluster = Cluster::prepare(1);
     cluster.write_configs("[limits]\nmax_inflight = 2\n");
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let client = cluster.client().await;
     // Large values travel on a stream of their own, and small ones take all the room there is.
     for round in 0..20 {

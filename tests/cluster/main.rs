@@ -7,12 +7,15 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
+mod backup;
 mod bad_input;
 mod bench;
+mod certificates;
 mod compaction;
 mod consistency;
 mod crashes;
 mod data_model;
+mod doctor;
 mod embedded;
 mod examples;
 mod harness;
@@ -26,6 +29,7 @@ mod locks;
 mod once;
 mod reads;
 mod recipes;
+mod snapshots;
 mod streams;
 mod supervised;
 mod transactions;

@@ -322,11 +322,12 @@ async fn no_more_hold_a_semaphore_than_it_has_permits() {
         users.push(tokio::spawn(async move {
             let session = session(&client).await;
             let semaphore = Semaphore::new(&session, "s", 3);
-            for _ in 0..4 {
-                let permit = semaphore.acquire().await.unwrap();
-                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            for count in [1, 2, 1, 3] {
+                let permit = semaphore.acquire(count).await.unwrap();
+                let before = now.fetch_add(count, Ordering::SeqCst);
+                most.fetch_max(before + count, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                now.fetch_sub(1, Ordering::SeqCst);
+                now.fetch_sub(count, Ordering::SeqCst);
                 permit.release().await.unwrap();
             }
         }));
@@ -334,19 +335,33 @@ async fn no_more_hold_a_semaphore_than_it_has_permits() {
     for user in users {
         soon("the users of the semaphore", user).await.unwrap();
     }
-    assert!((2..=3).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+    assert_eq!(most.load(Ordering::SeqCst), 3);
 
     let session = session(&client).await;
-    let semaphore = Semaphore::new(&session, "s", 2);
-    let held = [
-        semaphore.acquire().await.unwrap(),
-        semaphore.try_acquire().await.unwrap().unwrap(),
-    ];
-    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let semaphore = Semaphore::new(&session, "s", 3);
+    let first = semaphore.acquire(2).await.unwrap();
+    assert!(semaphore.try_acquire(2).await.unwrap().is_none());
+    let second = semaphore.try_acquire(1).await.unwrap().unwrap();
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
     let other = Semaphore::new(&session, "s", 5);
-    let error = other.acquire().await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::InvalidArgument);
-    drop(held);
+    for refused in [
+        other.acquire(1).await,
+        semaphore.acquire(0).await,
+        semaphore.acquire(4).await,
+    ] {
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::InvalidArgument);
+    }
+    // Who wants all of them is not passed by who wants one and asks later.
+    let many = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire(3).await.unwrap() }
+    });
+    until_keys_below(&client, "s/", 3).await;
+    second.release().await.unwrap();
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(!many.is_finished());
+    first.release().await.unwrap();
+    drop(soon("who wants all", many).await.unwrap());
     until_keys_below(&client, "s/", 0).await;
 }
 

@@ -341,8 +341,7 @@ async fn a_watch_at_a_node_that_is_cut_off_from_its_leader_goes_on_at_another() 
         }
         std::fs::write(&node.config, text).unwrap();
     }
-    cluster.start_all();
-    let leader = cluster.wait_for_lease();
+    let leader = cluster.start_and_settle();
     let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
     let address = |node: usize| cluster.nodes[node].client.to_string();
     let connect = |nodes: &[usize]| {

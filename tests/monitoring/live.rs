@@ -77,8 +77,7 @@ async fn dashboards_have_data_and_alerts_fire_when_they_should() {
     }
     let mut cluster = Cluster::prepare(3);
     cluster.check_states_every_second();
-    cluster.start_all();
-    cluster.wait_for_lease();
+    cluster.start_and_settle();
     let load = Load::start(&cluster).await;
     let prometheus = watch_over(&cluster);
     let started = Instant::now();

@@ -29,6 +29,8 @@ struct Lease {
     ended: Option<Duration>,
     /// Whoever renewed it was told that it is gone.
     is_lost: bool,
+    /// It is not renewed any more, while others are.
+    is_let_go: bool,
 }
 
 /// How many of the leases are where.
@@ -40,6 +42,8 @@ pub struct Count {
     pub ended: usize,
     /// Refused to their holders as gone, though they were kept.
     pub lost: usize,
+    /// Of those that were let go while the others were kept: seen to end.
+    pub let_go_ended: usize,
 }
 
 /// What came of it.
@@ -79,7 +83,25 @@ impl Book {
     /// The id of lease `number`, while it is there to be renewed.
     pub fn id(&self, number: usize) -> Option<i64> {
         let lease = self.leases.borrow()[number];
-        (lease.id != 0 && lease.ended.is_none() && !lease.is_lost).then_some(lease.id)
+        let is_over = lease.ended.is_some() || lease.is_lost || lease.is_let_go;
+        (lease.id != 0 && !is_over).then_some(lease.id)
+    }
+
+    /// Lets `count` leases go, evenly among all: they are not renewed from here on.
+    pub fn let_go(&self, count: usize) {
+        let mut leases = self.leases.borrow_mut();
+        let all = leases.len();
+        for number in 0..count.min(all) {
+            leases[number * all / count].is_let_go = true;
+        }
+    }
+
+    /// When the last of those that were let go is due, by the latest account.
+    pub fn last_let_go_due(&self) -> Duration {
+        let leases = self.leases.borrow();
+        let let_go = leases.iter().filter(|lease| lease.is_let_go);
+        let last = let_go.map(|lease| lease.answered).max();
+        last.unwrap_or_default() + self.ttl
     }
 
     /// Lease `number` was renewed.
@@ -108,6 +130,7 @@ impl Book {
             granted: of(|lease| lease.id != 0),
             ended: of(|lease| lease.ended.is_some()),
             lost: of(|lease| lease.is_lost),
+            let_go_ended: of(|lease| lease.is_let_go && lease.ended.is_some()),
         }
     }
 
@@ -118,11 +141,14 @@ impl Book {
         last.unwrap_or_default() + self.ttl
     }
 
-    /// How late those were that ended.
-    pub fn lateness(&self) -> Lateness {
+    /// How late those were that ended: of all that were kept to the last, or of those that were let go
+    /// before.
+    pub fn lateness(&self, let_go: bool) -> Lateness {
         let mut found = Lateness::default();
         let (mut first, mut last) = (Duration::MAX, Duration::ZERO);
-        for lease in self.leases.borrow().iter().filter(|lease| lease.id != 0) {
+        let leases = self.leases.borrow();
+        let meant = |lease: &&Lease| lease.id != 0 && lease.is_let_go == let_go;
+        for lease in leases.iter().filter(meant) {
             let Some(ended) = lease.ended else { continue };
             let (soonest, latest) = (lease.sent + self.ttl, lease.answered + self.ttl);
             found.early += usize::from(ended < soonest);
@@ -152,7 +178,7 @@ mod tests {
         book.ended(0, 123 * MS);
         book.ended(1, 149 * MS);
         book.ended(1, 190 * MS);
-        let found = book.lateness();
+        let found = book.lateness(false);
         assert_eq!(found.early, 1, "the second had at least until 150");
         assert_eq!(found.from_answer.count(), 2);
         let about = |latencies: &Latencies| latencies.max().as_millis();
@@ -163,7 +189,7 @@ mod tests {
         let count = Count {
             granted: 3,
             ended: 2,
-            lost: 0,
+            ..Count::default()
         };
         assert_eq!(book.count(), count);
     }
@@ -185,11 +211,32 @@ mod tests {
     }
 
     #[test]
+    fn those_that_are_let_go_are_not_renewed_and_counted_by_themselves() {
+        let book = Book::new(10, 10 * MS);
+        for number in 0..10 {
+            book.granted(number, 5, MS, 2 * MS);
+        }
+        book.let_go(3);
+        let let_go: Vec<usize> = (0..10)
+            .filter(|number| book.id(*number).is_none())
+            .collect();
+        assert_eq!(let_go, [0, 3, 6], "evenly among all");
+        assert_eq!(book.last_let_go_due(), 12 * MS);
+        book.renewed(1, 50 * MS, 51 * MS);
+        book.ended(3, 15 * MS);
+        book.ended(1, 70 * MS);
+        assert_eq!((book.count().ended, book.count().let_go_ended), (2, 1));
+        let late = |let_go| book.lateness(let_go).from_answer.max().as_millis();
+        assert_eq!((late(true), late(false)), (3, 9));
+        assert_eq!(book.lateness(true).from_answer.count(), 1);
+    }
+
+    #[test]
     fn an_end_that_is_seen_before_the_answer_to_the_grant_counts() {
         let book = Book::new(1, 10 * MS);
         book.ended(0, 15 * MS);
         book.granted(0, 5, MS, 30 * MS);
-        let found = book.lateness();
+        let found = book.lateness(false);
         assert_eq!((found.early, found.from_answer.count()), (0, 1));
     }
 }

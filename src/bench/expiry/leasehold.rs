@@ -10,6 +10,7 @@ use super::store::Leadership;
 use super::store::LeaseHolder;
 use super::store::LeaseStore;
 use super::store::Renewals;
+use super::succession::Succession;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -123,6 +124,10 @@ impl LeaseStore for LeaseholdLeases {
 
     fn probe(&self, leadership: &Leadership) -> Result<Option<Probe>, Failure> {
         Probe::start(&self.target, leadership.endpoint.clone()).map(Some)
+    }
+
+    fn succession(&self, leadership: &Leadership) -> Result<Option<Succession>, Failure> {
+        Succession::start(&self.target, &leadership.endpoint).map(Some)
     }
 
     fn pids(&self) -> Vec<u32> {

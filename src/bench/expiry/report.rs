@@ -43,6 +43,8 @@ pub struct ExpiryRun {
     pub grants_per_second: f64,
     /// Renewals that were acknowledged.
     pub renewals: u64,
+    /// Renewals a second while all were renewed once more, as fast as that went.
+    pub renewals_per_second: Option<f64>,
     /// Requests of holders that failed.
     pub failed_requests: u64,
     /// Leases that their holders were told to be gone while they kept them. Must be 0.
@@ -51,6 +53,8 @@ pub struct ExpiryRun {
     pub early: usize,
     /// Leases whose end was seen.
     pub ended: usize,
+    /// Those that were let go while the others were kept.
+    pub let_go: Option<LetGoReport>,
     /// How late, counted from the answer to the last renewal: never more than the truth.
     pub late: Spread,
     /// How late, counted from its sending: never less.
@@ -74,6 +78,19 @@ pub struct Spread {
     pub p99_ms: f64,
     /// The worst.
     pub max_ms: f64,
+}
+
+/// Leases that ended while the others were kept.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LetGoReport {
+    /// How many were let go.
+    pub leases: usize,
+    /// How many of them were seen to end.
+    pub ended: usize,
+    /// How late, as of the others.
+    pub late: Spread,
+    /// As of the others.
+    pub late_at_most: Spread,
 }
 
 /// How leadership went while leases ended.
@@ -111,6 +128,8 @@ pub struct KillReport {
     pub read_gap_ms: f64,
     /// How long no node took a write.
     pub write_gap_ms: f64,
+    /// From the moment at which a member was seen to lead until it answered a read by its lease.
+    pub election_to_serving_ms: Option<f64>,
     /// The longest gap of reads while all was well.
     pub noise_ms: f64,
 }
@@ -202,6 +221,23 @@ impl ExpiryRun {
             number_text(self.renewals as f64),
             self.failed_requests
         )?;
+        if let Some(rate) = self.renewals_per_second {
+            writeln!(
+                out,
+                "  renewed    all once more, {} a second",
+                number_text(rate)
+            )?;
+        }
+        if let Some(let_go) = &self.let_go {
+            writeln!(
+                out,
+                "  let go     {} of {} that ended while the others were kept: late {}; at most {}",
+                number_text(let_go.ended as f64),
+                number_text(let_go.leases as f64),
+                let_go.late.text(),
+                let_go.late_at_most.text()
+            )?;
+        }
         self.leadership.print(out)?;
         for memory in &self.memory {
             writeln!(
@@ -215,7 +251,7 @@ impl ExpiryRun {
             )?;
         }
         for kill in &self.kills {
-            writeln!(
+            write!(
                 out,
                 "  kill       with {} leases: no read for {}, no write for {} (noise {})",
                 number_text(kill.leases as f64),
@@ -223,6 +259,10 @@ impl ExpiryRun {
                 text(kill.write_gap_ms),
                 text(kill.noise_ms)
             )?;
+            match kill.election_to_serving_ms {
+                Some(took) => writeln!(out, "; from election to serving {}", text(took))?,
+                None => writeln!(out)?,
+            }
         }
         Ok(())
     }

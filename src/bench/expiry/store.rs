@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::probe::Probe;
+use super::succession::Succession;
 use crate::bench::gap::Subject;
 use crate::bench::store::Trouble;
 use crate::cli::failure::Failure;
@@ -38,6 +39,13 @@ pub trait LeaseStore {
     /// # Errors
     /// The system gives us no thread.
     fn probe(&self, leadership: &Leadership) -> Result<Option<Probe>, Failure>;
+
+    /// Looks out for who leads after the leader of `leadership`; nothing if the store has no lease by
+    /// which a leader serves.
+    ///
+    /// # Errors
+    /// The system gives us no thread.
+    fn succession(&self, leadership: &Leadership) -> Result<Option<Succession>, Failure>;
 
     /// Its processes on this machine, as far as they are known.
     fn pids(&self) -> Vec<u32>;

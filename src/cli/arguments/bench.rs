@@ -40,11 +40,12 @@ renewed on one stream a connection, each by a message of its own.")]
     #[command(after_help = "Examples:
   leasehold bench lease-expiry --leases 1000 --ttl 5s
   leasehold bench lease-expiry --leases 50000 --ttl 60s --keep 5s
-  leasehold bench lease-expiry --leases 1000000 --ttl 60s --keep 10s --kills 1
+  leasehold bench lease-expiry --leases 1000000 --ttl 120s --keep 10s --let-go 1000 --kills 1
   leasehold bench lease-expiry --leases 1000 --ttl 5s --peer etcd --rounds 3
 
 Each lease has a key, and a watch sees the keys go. With --keep all leases are due together; without, \
-each as it was granted.
+each as it was granted. With --let-go some of those that are kept end first, while the cluster has \
+little else to do.
 
 Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards.")]
     LeaseExpiry(ExpiryArgs),
@@ -99,6 +100,9 @@ pub struct ExpiryArgs {
     /// Keep them alive until all are granted and so long after that, renew all once more, and stop
     #[arg(long, value_name = "DURATION", value_parser = parse_pause)]
     pub keep: Option<Duration>,
+    /// Keep all but so many, and measure first how late those end
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "keep")]
+    pub let_go: u32,
     /// Kill the leader so often while they are kept; only of processes started here
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub kills: u32,

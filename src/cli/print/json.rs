@@ -134,6 +134,14 @@ struct Whole<T> {
 #[derive(Serialize)]
 struct Nothing {}
 
+/// A key with what it holds, as a document on a line of its own.
+///
+/// # Errors
+/// Those of `out`.
+pub fn key_value_line(out: &mut impl Write, kv: &KeyValue) -> io::Result<()> {
+    line(out, &pair(kv))
+}
+
 fn found(range: &RangeResponse) -> Found {
     Found {
         kvs: range.kvs.iter().map(pair).collect(),

@@ -7,14 +7,15 @@
 pub mod held;
 mod json;
 pub mod leases;
+pub mod snapshot;
 mod status;
 mod table;
 
 use std::io;
 use std::io::Write;
 
-pub use self::json::{fields, line};
-pub use self::status::{EndpointStatus, moved, status};
+pub use self::json::{fields, key_value_line, line};
+pub use self::status::{EndpointStatus, moved, size, status};
 pub use self::table::{Align, table};
 
 use super::arguments::Format;

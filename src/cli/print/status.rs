@@ -269,8 +269,8 @@ fn short(duration: Duration) -> String {
         .replace(' ', "")
 }
 
-/// As etcdctl shows sizes: `25 kB`.
-fn size(bytes: u64) -> String {
+/// A number of bytes, as etcdctl shows sizes: `25 kB`.
+pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut scaled = bytes as f64;
     let mut unit = 0;

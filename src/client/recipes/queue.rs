@@ -1,6 +1,10 @@
 //! Queues: what is put in is taken out in order, each by exactly one taker.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use super::entry::Place;
 use super::entry::changed;
@@ -14,16 +18,29 @@ use crate::api::TxnOp;
 use crate::api::TxnRequest;
 use crate::client::Client;
 use crate::client::GetOptions;
+use crate::client::TxnOptions;
 use crate::client::WatchOptions;
 
 /// How many of the first items a taker looks at, to find one that nobody was quicker to take.
 const LOOK_AT: u64 = 16;
+/// However long it takes to be told, an item that may have been taken is asked about until that is
+/// known.
+const UNTIL_KNOWN: Duration = Duration::MAX;
 
 /// A queue. What was put before something else was begun to be put comes out before it.
 ///
 /// Keys have the form *name*`/`*revision*`-`*number*, where the revision is one that the putter saw
 /// right before: so the order of keys is that of putting, and the first item is found at once, however
 /// many there are. Items hang on no session, and stay until they are taken.
+///
+/// An item is taken once, and not lost on the way: the deletion that takes it has its number in the
+/// client's session, and is repeated under it until the cluster has said what became of it, whatever
+/// the client's own time limit; and an item that was taken for a future that was dropped meanwhile is
+/// put back where it was. What cannot be helped: a program that dies takes with it what it had in its
+/// hands; a client without exactly-once writes
+/// ([`ConnectOptions::with_exactly_once`](crate::client::ConnectOptions::with_exactly_once)) is told
+/// *unknown* at the first doubt; and so is one whose session the cluster forgot in between, which takes
+/// an hour of silence.
 #[derive(Clone, Debug)]
 pub struct Queue {
     client: Client,
@@ -65,11 +82,16 @@ impl Queue {
 
     /// Takes the first item, if there is one. Of those who take at the same time each gets another.
     ///
+    /// While nobody leads the cluster it goes on trying to learn what became of an item: give it a time
+    /// limit of your own.
+    ///
     /// # Errors
-    /// As [`Client::delete`]: with outcome *unknown* an item may be gone that nobody was given.
+    /// As [`Client::get`], while it looks for an item. With outcome *unknown*, which a client with
+    /// exactly-once writes meets only if its session was forgotten, an item may be gone that nobody was
+    /// given.
     ///
     /// # Cancel safety
-    /// As [`Client::delete`]: if the future is dropped, an item may be gone that nobody was given.
+    /// Safe: an item that was taken for nobody is put back where it was.
     pub async fn try_take(&self) -> Result<Option<Bytes>, Error> {
         self.take_or_revision().await.map(Result::ok)
     }
@@ -81,7 +103,7 @@ impl Queue {
     /// As [`Queue::try_take`], of the taking itself.
     ///
     /// # Cancel safety
-    /// As [`Queue::try_take`]. While it waits for an item it is safe.
+    /// As [`Queue::try_take`].
     pub async fn take(&self) -> Result<Bytes, Error> {
         loop {
             let revision = match self.take_or_revision().await? {
@@ -109,23 +131,67 @@ impl Queue {
                 if self.place.entry_of(&kv.key).is_none() {
                     return Err(not_ours(kv));
                 }
-                if self.take_it(kv).await? {
-                    return Ok(Ok(kv.value.clone()));
+                if let Some(taken) = self.take_it(kv).await? {
+                    return Ok(Ok(taken.keep()));
                 }
             }
         }
     }
 
-    /// Whether nobody was quicker.
-    async fn take_it(&self, kv: &KeyValue) -> Result<bool, Error> {
-        let txn = TxnRequest::new()
-            .when([Compare::create_revision(
-                kv.key.clone(),
-                CompareOp::Equal,
-                kv.create_revision,
-            )])
-            .and_then([TxnOp::delete(kv.key.clone())]);
-        Ok(self.client.txn(txn, None).await?.succeeded)
+    /// The item, if nobody was quicker. By a task of its own, which goes on if this is dropped.
+    async fn take_it(&self, kv: &KeyValue) -> Result<Option<Taken>, Error> {
+        let mut taken = Taken {
+            client: self.client.clone(),
+            kv: None,
+        };
+        let (kv, (told, answer)) = (kv.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            let is_there =
+                Compare::create_revision(kv.key.clone(), CompareOp::Equal, kv.create_revision);
+            let delete = TxnOp::delete(kv.key.clone());
+            let txn = TxnRequest::new().when([is_there]).and_then([delete]);
+            let options = TxnOptions::new().with_timeout(UNTIL_KNOWN);
+            let done = taken.client.txn(txn, Some(options)).await;
+            let result = done.map(|done| {
+                taken.kv = done.succeeded.then_some(kv);
+                taken.kv.is_some().then_some(taken)
+            });
+            // Whoever waits no longer drops what was taken, and so it is put back.
+            let _ = told.send(result);
+        });
+        let ended = || Error::not_applied(ErrorKind::Unavailable, "the runtime is being shut down");
+        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+/// An item that was taken, until it is in somebody's hands.
+#[derive(Debug)]
+struct Taken {
+    client: Client,
+    kv: Option<KeyValue>,
+}
+
+impl Taken {
+    fn keep(mut self) -> Bytes {
+        self.kv.take().map_or_else(Bytes::new, |kv| kv.value)
+    }
+}
+
+impl Drop for Taken {
+    /// Puts back what nobody was given, under the key that it had, so that it is in its place.
+    fn drop(&mut self) {
+        let (Some(kv), Ok(runtime)) = (self.kv.take(), Handle::try_current()) else {
+            return;
+        };
+        let client = self.client.clone();
+        runtime.spawn(async move {
+            let is_free = Compare::create_revision(kv.key.clone(), CompareOp::Equal, 0);
+            let put = TxnOp::put(kv.key, kv.value);
+            let txn = TxnRequest::new().when([is_free]).and_then([put]);
+            let options = TxnOptions::new().with_timeout(UNTIL_KNOWN);
+            // If this is refused there is nobody left to be told.
+            let _ = client.txn(txn, Some(options)).await;
+        });
     }
 }
 

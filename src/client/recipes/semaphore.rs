@@ -1,4 +1,4 @@
-//! Semaphores: so many holders at a time, in the order of asking.
+//! Semaphores: so many permits, each with one holder at a time, in the order of asking.
 
 use bytes::Bytes;
 
@@ -31,21 +31,22 @@ impl Semaphore {
         }
     }
 
-    /// Waits for a permit.
+    /// Waits for `count` permits, which one guard holds. Who asks for many is not passed by those who
+    /// ask later for fewer.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](super::Lock::acquire). [`ErrorKind::InvalidArgument`] if others count with
-    /// another number of permits.
+    /// As [`Lock::acquire`](super::Lock::acquire). [`ErrorKind::InvalidArgument`] if `count` is zero or
+    /// more than there are, or if others count with another number of permits in all.
     ///
     /// # Cancel safety
     /// Safe: the place in the queue is given back.
-    pub async fn acquire(&self) -> Result<Guard, Error> {
-        let entry = self.enter(Patience::Insists).await?;
+    pub async fn acquire(&self, count: u32) -> Result<Guard, Error> {
+        let entry = self.enter(count, Patience::Insists).await?;
         let places = [self.place.clone()];
         loop {
             let limit = u64::from(self.permits);
             let looked = entry.ahead(&places, limit, Patience::Insists).await?;
-            if self.has_room(&looked.entries[0])? {
+            if self.has_room(count, &looked.entries[0])? {
                 return Ok(Guard::new(entry));
             }
             let client = self.session.client();
@@ -54,44 +55,94 @@ impl Semaphore {
         }
     }
 
-    /// Takes a permit if one is left; `None` if not.
+    /// Takes `count` permits if as many are left, and nobody waits for more than are; `None` if not.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`]; also what keeps a single request from succeeding.
     ///
     /// # Cancel safety
     /// Safe: nothing is held.
-    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        let entry = self.enter(Patience::Tries).await?;
+    pub async fn try_acquire(&self, count: u32) -> Result<Option<Guard>, Error> {
+        let entry = self.enter(count, Patience::Tries).await?;
         let places = [self.place.clone()];
         let limit = u64::from(self.permits);
         let looked = entry.ahead(&places, limit, Patience::Tries).await?;
-        if self.has_room(&looked.entries[0])? {
+        if self.has_room(count, &looked.entries[0])? {
             return Ok(Some(Guard::new(entry)));
         }
         entry.remove().await?;
         Ok(None)
     }
 
-    /// An entry says how many permits its holder counts with.
-    async fn enter(&self, patience: Patience) -> Result<Entry, Error> {
-        let permits = Bytes::from(self.permits.to_string());
-        Entry::put(&self.session, &self.place, permits, patience).await
-    }
-
-    /// Whether so many are ahead that a permit is left.
-    fn has_room(&self, ahead: &[KeyValue]) -> Result<bool, Error> {
-        let own = self.permits.to_string();
-        if let Some(other) = ahead.iter().find(|kv| kv.value != own.as_bytes()) {
+    /// An entry says how many permits it stands for, and how many its holder counts with in all.
+    async fn enter(&self, count: u32, patience: Patience) -> Result<Entry, Error> {
+        if count == 0 || count > self.permits {
             return Err(Error::not_applied(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "the semaphore has {} permits for its other users, and {own} here: give the \
-                     same number everywhere",
-                    String::from_utf8_lossy(&other.value)
+                    "{count} permits are asked for of a semaphore that has {}: ask for one at least, \
+                     and for no more than there are",
+                    self.permits
                 ),
             ));
         }
-        Ok(ahead.len() < self.permits as usize)
+        let value = Bytes::from(format!("{count}/{}", self.permits));
+        Entry::put(&self.session, &self.place, value, patience).await
+    }
+
+    /// Whether those who are ahead, whether they hold or wait, leave `count` permits: then all of them
+    /// hold, too.
+    fn has_room(&self, count: u32, ahead: &[KeyValue]) -> Result<bool, Error> {
+        let mut taken = u64::from(count);
+        for kv in ahead {
+            let Some((theirs, all)) = read(&kv.value) else {
+                return Err(self.mismatch(kv));
+            };
+            if all != self.permits {
+                return Err(self.mismatch(kv));
+            }
+            taken += u64::from(theirs);
+        }
+        Ok(taken <= u64::from(self.permits))
+    }
+
+    fn mismatch(&self, other: &KeyValue) -> Error {
+        Error::not_applied(
+            ErrorKind::InvalidArgument,
+            format!(
+                "the semaphore has {} permits here, and others entered {:?} (theirs, and all that there \
+                 are): give the same number everywhere",
+                self.permits,
+                String::from_utf8_lossy(&other.value)
+            ),
+        )
+    }
+}
+
+/// The two numbers of an entry.
+fn read(value: &[u8]) -> Option<(u32, u32)> {
+    let (count, all) = std::str::from_utf8(value).ok()?.split_once('/')?;
+    Some((count.parse().ok()?, all.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_holds_two_numbers_and_whatever_else_lies_there_is_none() {
+        assert_eq!(read(b"2/3"), Some((2, 3)));
+        for other in [
+            &b""[..],
+            b"3",
+            b"2/",
+            b"/3",
+            b"2/3/4",
+            b"-1/3",
+            b"2/x",
+            b"\xff/1",
+        ] {
+            assert_eq!(read(other), None, "{other:?}");
+        }
     }
 }

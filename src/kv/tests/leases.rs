@@ -323,29 +323,68 @@ fn t10_a_lease_with_very_many_keys_ends_in_steps() {
     assert_eq!(machine.run(&go_on).leases, [], "it is over");
 }
 
-/// An entry ends no further lease once it has deleted very many keys: what it leaves out is proposed
-/// again (T10).
+/// An entry ends no further lease once it has deleted very many keys or bytes: what it leaves out is
+/// proposed again, and what is left of those that it began is continued in entries that are bounded
+/// alike (T10).
 #[test]
 fn t10_an_entry_that_has_deleted_very_many_keys_leaves_the_rest_of_its_leases_alone() {
+    use crate::api::{TxnOp, TxnRequest};
     let mut machine = Machine::default();
-    let leases = lease_end::ENTRY_KEYS_MAX / END_KEYS_MAX as u64 + 3;
-    for id in 1..=leases {
-        let id = 1 << 40 | id as i64;
-        machine.grant(id, "");
-        // Many puts would take seconds: the record says how many keys there are.
-        let mut lease = Lease::read_for_test(&machine.store, id).unwrap();
-        lease.keys = END_KEYS_MAX as u64;
-        let mut hashed = hash::Hashed::begin(&mut machine.store).unwrap();
-        lease.write(&mut hashed, id).unwrap();
-        hashed.finish();
-    }
-    let all: Vec<LeaseRef> = (1..=leases)
-        .map(|id| LeaseRef::id(1 << 40 | id as i64))
+    let each = END_KEYS_MAX + 1;
+    let fitting = lease_end::ENTRY_KEYS_MAX.div_ceil(END_KEYS_MAX);
+    let all: Vec<LeaseRef> = (1..=fitting as i64 + 2)
+        .map(|id| LeaseRef::id(1 << 40 | id))
         .collect();
-    let reply = machine.expire(&all);
-    let begun = reply.leases.len() as u64;
-    assert_eq!(begun, leases - 2, "{begun} of {leases}");
+    for lease in &all {
+        machine.grant(lease.id, "");
+        let put = |number: usize| {
+            TxnOp::Put(PutRequest {
+                key: text(&format!("{}/{number}", lease.id)),
+                lease: LeaseTarget::Lease(*lease),
+                ..PutRequest::default()
+            })
+        };
+        for some in (0..each).collect::<Vec<_>>().chunks(120) {
+            let puts = some.iter().map(|number| put(*number));
+            machine.write(Operation::Txn(TxnRequest::new().and_then(puts)));
+        }
+    }
+    let mut left = all.len() * each;
+    let mut deleted = |machine: &Machine| {
+        let before = left;
+        left = usize::try_from(machine.range("", KeyRange::Prefix).count).unwrap();
+        before - left
+    };
+    assert_eq!(machine.expire(&all).leases.len(), fitting);
+    assert_eq!(deleted(&machine), fitting * END_KEYS_MAX);
     assert_eq!(machine.expire(&all).leases.len(), 2);
+    assert_eq!(deleted(&machine), 2 * END_KEYS_MAX);
+    machine.is_sound();
+    let go_on = Command::ContinueLeaseEnds { leases: all };
+    assert_eq!(machine.run(&go_on).leases.len(), fitting + 2);
+    assert_eq!(deleted(&machine), fitting + 2);
+    machine.is_sound();
+}
+
+#[test]
+fn t10_an_entry_that_has_deleted_very_many_bytes_leaves_the_rest_of_its_leases_alone() {
+    let mut machine = Machine::default();
+    let all: Vec<LeaseRef> = (1..=12).map(LeaseRef::id).collect();
+    for lease in &all {
+        machine.grant(lease.id, "");
+        let put = PutRequest {
+            key: text(&format!("{:02}", lease.id)),
+            value: vec![0; 1 << 20].into(),
+            lease: LeaseTarget::Lease(*lease),
+            ..PutRequest::default()
+        };
+        machine.write(Operation::Put(put));
+    }
+    let fitting = lease_end::END_BYTES_MAX >> 20;
+    assert_eq!(machine.expire(&all).leases.len(), fitting);
+    assert_eq!(machine.expire(&all).leases.len(), all.len() - fitting);
+    assert_eq!(machine.range("", KeyRange::Prefix).count, 0);
+    machine.is_sound();
 }
 
 /// Neither does one step delete very many bytes at once.

@@ -30,6 +30,7 @@ use crate::raft::Timing;
 use crate::raft::TimingError;
 use crate::raft::TimingOptions;
 use crate::server::watches::WatchOptions;
+use crate::transport::TlsPaths;
 use crate::types::is_name;
 
 /// One setting.
@@ -110,6 +111,26 @@ pub const SETTINGS: &[Setting] = &[
         "raft.step_down_after",
         "750ms",
         "A leader that hears no quorum for so long gives up",
+    ),
+    setting(
+        "raft.snapshot_entries",
+        "10000",
+        "The log is cut when it holds so many entries more than snapshot_catchup_entries",
+    ),
+    setting(
+        "raft.snapshot_catchup_entries",
+        "5000",
+        "Entries that are kept when the log is cut, for nodes that are behind",
+    ),
+    setting(
+        "raft.snapshot_bytes",
+        "256MiB",
+        "The log is cut when its entries have so many bytes, however few they are; half are kept",
+    ),
+    setting(
+        "raft.snapshot_send_rate",
+        "64MiB",
+        "Bytes a second at most at which a node sends its state to nodes that are too far behind",
     ),
     setting(
         "leader_lease.enabled",
@@ -240,6 +261,18 @@ pub const SETTINGS: &[Setting] = &[
         "The private key of tls.peer.cert_file (PEM)",
     ),
     setting("tls.peer.trusted_ca_file", "", "Who signs nodes (PEM)"),
+    setting(
+        "tls.reload_interval",
+        "10s",
+        "How often the certificates' files are looked at; 0s for when SIGHUP asks",
+    ),
+    setting(
+        "backup.schedule",
+        "",
+        "How often this node writes a backup, for example 1h; never when empty",
+    ),
+    setting("backup.dir", "", "Where it writes them"),
+    setting("backup.keep", "24", "How many of them it keeps"),
     setting("log.format", "json", "How log lines look: json or text"),
     setting(
         "log.filter",
@@ -279,6 +312,8 @@ pub struct Config {
     pub timing: Timing,
     /// What a request may cost.
     pub limits: Limits,
+    /// When the log is cut, and how a state is sent.
+    pub snapshots: SnapshotConfig,
     /// What client leases may be.
     pub leases: LeaseOptions,
     /// Most requests of one connection under way at a time.
@@ -291,8 +326,12 @@ pub struct Config {
     pub storage: StorageConfig,
     /// Certificates of the client port.
     pub tls_client: TlsFiles,
+    /// How often the files of both ports are looked at; `None` for when somebody asks.
+    pub tls_reload_interval: Option<Duration>,
     /// Certificates of the peer port.
     pub tls_peer: TlsFiles,
+    /// What backups this node writes by itself, if any.
+    pub backup: Option<BackupConfig>,
     /// What is logged, and how.
     pub log: LogConfig,
 }
@@ -338,6 +377,19 @@ pub struct InitialMember {
     pub address: Option<String>,
 }
 
+/// When the log is cut, and how a state is sent to a node that needs what was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotConfig {
+    /// The log is cut when it holds so many applied entries beyond those that are kept.
+    pub entries: u64,
+    /// So many are kept.
+    pub catchup_entries: u64,
+    /// The log is also cut when its applied entries have so many bytes; half of that is kept.
+    pub log_bytes: u64,
+    /// Bytes a second that are sent at most, to all nodes together.
+    pub send_bytes_per_second: u64,
+}
+
 /// How history is given up and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionConfig {
@@ -369,6 +421,28 @@ pub struct TlsFiles {
     pub key_file: PathBuf,
     /// Who signs the other side.
     pub trusted_ca_file: PathBuf,
+}
+
+impl TlsFiles {
+    /// The same, for whoever loads them.
+    pub(crate) fn paths(&self) -> TlsPaths {
+        TlsPaths {
+            ca: self.trusted_ca_file.clone(),
+            certificate: self.cert_file.clone(),
+            key: self.key_file.clone(),
+        }
+    }
+}
+
+/// What backups a node writes by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupConfig {
+    /// How often.
+    pub interval: Duration,
+    /// Where to.
+    pub dir: PathBuf,
+    /// How many are kept.
+    pub keep: usize,
 }
 
 /// What is logged, and how.
@@ -420,13 +494,16 @@ impl Config {
             initial_members,
             timing: timing(&values)?,
             limits,
+            snapshots: snapshots(&values)?,
             leases: leases(&values)?,
             inflight_max: values.integer("limits.max_inflight", 1, 65_536)? as usize,
             compaction: compaction(&values)?,
             watch: watch(&values)?,
             storage: storage(&values, &limits)?,
             tls_client: tls(&values, "client")?,
+            tls_reload_interval: tls_reload_interval(&values)?,
             tls_peer: tls(&values, "peer")?,
+            backup: backup(&values)?,
             log: log(&values)?,
         })
     }
@@ -714,6 +791,16 @@ fn limits(values: &Values) -> Result<Limits, ConfigError> {
     })
 }
 
+fn snapshots(values: &Values) -> Result<SnapshotConfig, ConfigError> {
+    const ENTRIES_MAX: u64 = 1_000_000_000;
+    Ok(SnapshotConfig {
+        entries: values.integer("raft.snapshot_entries", 1, ENTRIES_MAX)?,
+        catchup_entries: values.integer("raft.snapshot_catchup_entries", 0, ENTRIES_MAX)?,
+        log_bytes: values.bytes("raft.snapshot_bytes", 4 << 20, 1 << 40)?,
+        send_bytes_per_second: values.bytes("raft.snapshot_send_rate", 64 << 10, 1 << 40)?,
+    })
+}
+
 fn leases(values: &Values) -> Result<LeaseOptions, ConfigError> {
     let at_least = |key: &'static str, least: Duration| {
         let duration = values.duration(key)?;
@@ -793,6 +880,12 @@ fn storage(values: &Values, limits: &Limits) -> Result<StorageConfig, ConfigErro
     })
 }
 
+fn tls_reload_interval(values: &Values) -> Result<Option<Duration>, ConfigError> {
+    let most = Duration::from_secs(24 * 3_600);
+    let interval = values.duration_between("tls.reload_interval", Duration::ZERO, most)?;
+    Ok(Some(interval).filter(|interval| !interval.is_zero()))
+}
+
 fn tls(values: &Values, port: &str) -> Result<TlsFiles, ConfigError> {
     let file = |name: &str| values.path(&format!("tls.{port}.{name}"));
     Ok(TlsFiles {
@@ -800,6 +893,30 @@ fn tls(values: &Values, port: &str) -> Result<TlsFiles, ConfigError> {
         key_file: file("key_file")?,
         trusted_ca_file: file("trusted_ca_file")?,
     })
+}
+
+/// The longest time between two backups: what is rarer needs no server.
+const BACKUP_INTERVAL_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+fn backup(values: &Values) -> Result<Option<BackupConfig>, ConfigError> {
+    const SCHEDULE: &str = "backup.schedule";
+    if values.optional(SCHEDULE)?.is_none() {
+        return match values.optional("backup.dir")? {
+            None => Ok(None),
+            Some(_) => Err(ConfigError::Relation {
+                at: values.at("backup.dir"),
+                problem: "backup.dir says where backups go, and nothing says when: set \
+                          backup.schedule, for example to \"1h\""
+                    .to_owned(),
+            }),
+        };
+    }
+    let second = Duration::from_secs(1);
+    Ok(Some(BackupConfig {
+        interval: values.duration_between(SCHEDULE, second, BACKUP_INTERVAL_MAX)?,
+        dir: values.path("backup.dir")?,
+        keep: values.integer("backup.keep", 1, 1_000_000)? as usize,
+    }))
 }
 
 fn log(values: &Values) -> Result<LogConfig, ConfigError> {

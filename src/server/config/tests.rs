@@ -116,6 +116,10 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
         Duration::from_millis(1_000)
     );
     assert_eq!(config.timing.step_down_after, Duration::from_millis(750));
+    assert_eq!(config.snapshots.entries, 10_000);
+    assert_eq!(config.snapshots.catchup_entries, 5_000);
+    assert_eq!(config.snapshots.log_bytes, 256 << 20);
+    assert_eq!(config.snapshots.send_bytes_per_second, 64 << 20);
     assert_eq!(config.timing.max_drift_ppm, 20_000);
     assert!(config.timing.lease_enabled);
     assert_eq!(config.limits, Limits::DEFAULT);
@@ -173,6 +177,10 @@ fn every_key_can_be_given_without_a_file() {
         ("raft.election_timeout_min", "1100ms"),
         ("raft.election_timeout_max", "2s"),
         ("raft.step_down_after", "1500ms"),
+        ("raft.snapshot_entries", "20"),
+        ("raft.snapshot_catchup_entries", "10"),
+        ("raft.snapshot_bytes", "8MiB"),
+        ("raft.snapshot_send_rate", "1MiB"),
         ("leader_lease.enabled", "false"),
         ("leader_lease.duration", "1s"),
         ("leader_lease.max_clock_skew", "100ms"),
@@ -204,9 +212,13 @@ fn every_key_can_be_given_without_a_file() {
         ("tls.client.cert_file", "a"),
         ("tls.client.key_file", "b"),
         ("tls.client.trusted_ca_file", "c"),
+        ("tls.reload_interval", "1m"),
         ("tls.peer.cert_file", "d"),
         ("tls.peer.key_file", "e"),
         ("tls.peer.trusted_ca_file", "f"),
+        ("backup.schedule", "6h"),
+        ("backup.dir", "/backups"),
+        ("backup.keep", "3"),
         ("log.format", "text"),
         ("log.filter", "debug"),
     ]);
@@ -235,6 +247,21 @@ fn every_key_can_be_given_without_a_file() {
         Some("db.example.org:1")
     );
     assert_eq!(by_flags.log.format, LogFormat::Text);
+    let backup = by_flags.backup.unwrap();
+    assert_eq!(backup.interval, Duration::from_secs(6 * 3_600));
+    assert_eq!((backup.dir, backup.keep), (PathBuf::from("/backups"), 3));
+}
+
+#[test]
+fn backups_need_a_schedule_and_a_place() {
+    let plain = complete("");
+    assert_eq!(load(&plain).backup, None);
+    let nowhere = complaint(&complete("[backup]\nschedule = \"1h\"\n"));
+    assert!(nowhere.contains("backup.dir"), "{nowhere}");
+    let never = complaint(&complete("[backup]\ndir = \"b\"\n"));
+    assert!(never.contains("backup.schedule"), "{never}");
+    let too_often = complaint(&complete("[backup]\nschedule = \"1ms\"\ndir = \"b\"\n"));
+    assert!(too_often.contains("backup.schedule"), "{too_often}");
 }
 
 #[test]
@@ -259,9 +286,9 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
         )
     );
     assert_eq!(
-        complaint(&complete("[backup]\nschedule = \"daily\"\n")),
+        complaint(&complete("[quota]\nbytes = \"8GiB\"\n")),
         format!(
-            "leasehold.toml:{}: unknown key `backup.schedule`: `leasehold serve --help` lists the \
+            "leasehold.toml:{}: unknown key `quota.bytes`: `leasehold serve --help` lists the \
              keys there are",
             line - 1
         )

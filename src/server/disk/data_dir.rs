@@ -205,6 +205,47 @@ impl DataDir {
     }
 }
 
+/// A directory that is being filled, and is nobody's until that is done: no node starts on it.
+#[derive(Debug)]
+pub struct NewDataDir {
+    unfinished: DataDir,
+}
+
+impl NewDataDir {
+    /// Locks the directory, which must be empty or missing. Refuses anything else, and changes nothing
+    /// then.
+    pub fn begin(path: &Path, identity: &Identity) -> Result<Self, DataDirError> {
+        if !name_is_sound(&identity.node_name) {
+            return Err(DataDirError::BadNodeName {
+                name: identity.node_name.clone(),
+            });
+        }
+        make_directory(path)?;
+        refuse_anything(path)?;
+        let lock = take_lock(path)?;
+        refuse_anything(path)?;
+        Ok(Self {
+            unfinished: DataDir {
+                path: path.to_owned(),
+                identity: identity.clone(),
+                created: true,
+                _lock: lock,
+            },
+        })
+    }
+
+    /// Where to put what.
+    pub fn unfinished(&self) -> &DataDir {
+        &self.unfinished
+    }
+
+    /// All of it is there, durably: from here on the directory is its member's.
+    pub fn finish(self) -> Result<DataDir, DataDirError> {
+        write_identity(&self.unfinished.path, &self.unfinished.identity)?;
+        Ok(self.unfinished)
+    }
+}
+
 /// Why a directory cannot be used. Nothing in it has been changed.
 #[derive(Debug, Error)]
 pub enum DataDirError {
@@ -228,6 +269,17 @@ pub enum DataDirError {
         "{path} is not empty and is not leasehold's (it holds {found:?}); give an empty data_dir"
     )]
     NotLeasehold {
+        /// The directory.
+        path: PathBuf,
+        /// One thing that lies there.
+        found: String,
+    },
+    /// It should be empty.
+    #[error(
+        "{path} is not empty (it holds {found:?}); give a directory that is empty, or does not exist \
+         yet"
+    )]
+    NotEmpty {
         /// The directory.
         path: PathBuf,
         /// One thing that lies there.
@@ -371,8 +423,19 @@ fn make_directory(path: &Path) -> Result<(), DataDirError> {
     }
 }
 
-/// A directory without an identity must hold nothing that somebody could miss.
-fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
+/// The directory must hold nothing.
+fn refuse_anything(path: &Path) -> Result<(), DataDirError> {
+    match contents(path)?.into_iter().next() {
+        None => Ok(()),
+        Some(found) => Err(DataDirError::NotEmpty {
+            path: path.to_owned(),
+            found,
+        }),
+    }
+}
+
+/// What a directory holds besides what harms nobody, in name order.
+fn contents(path: &Path) -> Result<Vec<String>, DataDirError> {
     let sort = |error| DataDirError::sort(path, error);
     let mut names = Vec::new();
     for item in fs::read_dir(path).map_err(sort)? {
@@ -385,8 +448,14 @@ fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
     }
     names.retain(|name| !HARMLESS.contains(&name.as_str()));
     names.sort();
+    Ok(names)
+}
+
+/// A directory without an identity must hold nothing that somebody could miss.
+fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
+    let found = contents(path)?.into_iter().next();
     let path = path.to_owned();
-    match names.into_iter().next() {
+    match found {
         None => Ok(()),
         Some(found) if DATA.contains(&found.as_str()) => {
             Err(DataDirError::IdentityMissing { path, found })

@@ -230,7 +230,7 @@ mod tests {
                 log.append(&[record(index)]).unwrap();
                 all.push(record(index));
             }
-            log.cut_before(LogIndex(0)).unwrap();
+            assert_eq!(log.delete_old(), Ok(false));
             log.close().unwrap();
         }
         let segments = fs::read_dir(folder.path().join("log")).unwrap().count();

@@ -8,7 +8,8 @@
 //! then all entries as one batch. An entry is never durable before the term that it came in.
 //!
 //! When nothing came for 10 ms the log is marked, and the next segment is prepared slice by slice;
-//! both step back for the first work that arrives.
+//! both step back for the first work that arrives. Then, too, segments are deleted that hold nothing
+//! any more; under load that never rests, one goes after a group now and then.
 //!
 //! The first error ends the thread: a failed sync is never tried again.
 
@@ -27,7 +28,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use thiserror::Error;
 
+use crate::log::Base;
 use crate::log::Disk;
+use crate::log::Item;
 use crate::log::Log;
 use crate::log::LogError;
 use crate::log::Preparation;
@@ -37,6 +40,7 @@ use crate::log::Vote;
 use crate::raft::Configuration;
 use crate::raft::Entry;
 use crate::raft::HardState;
+use crate::raft::LogBase;
 use crate::raft::Payload;
 use crate::raft::Restored;
 use crate::raft::Ticket;
@@ -56,10 +60,25 @@ pub trait LogEvents: Send + 'static {
     fn persisted(&mut self, ticket: Ticket);
     /// The log is lost to this process, which must end. Called once, and nothing after it.
     fn fatal(&mut self, error: LogError);
+    /// The log takes up so much from here on; for metrics.
+    fn measured(&mut self, size: LogSize) {
+        let _ = size;
+    }
     /// One group was made durable; for metrics. After its [`LogEvents::persisted`].
     fn committed(&mut self, group: &GroupCommit) {
         let _ = group;
     }
+}
+
+/// What a log takes up on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogSize {
+    /// The first entry that it may hold.
+    pub first: LogIndex,
+    /// Its files, with those that are prepared.
+    pub segments: usize,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// What one group commit was.
@@ -113,7 +132,8 @@ impl LogThread {
             log,
             events,
             group: VecDeque::new(),
-            records: Vec::new(),
+            items: Vec::new(),
+            size: LogSize::default(),
         };
         let thread = thread::Builder::new()
             .name("log".to_owned())
@@ -174,6 +194,9 @@ impl Shared {
     }
 }
 
+/// So many segments with nothing in them are left to wait for a quiet moment.
+const OLD_SEGMENTS_MAX: usize = 2;
+
 /// What the thread does when there is no group to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
@@ -198,7 +221,9 @@ struct Owner<D: Disk, E> {
     events: E,
     /// The group being written and its records, kept to be used again.
     group: VecDeque<(Ticket, Unsaved)>,
-    records: Vec<Record>,
+    items: Vec<Item>,
+    /// What was last said of it.
+    size: LogSize,
 }
 
 impl<D: Disk, E: LogEvents> Owner<D, E> {
@@ -215,7 +240,22 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
         done
     }
 
+    /// Says what the log takes up, if that has changed.
+    fn measure(&mut self) {
+        let (segments, bytes) = self.log.size();
+        let size = LogSize {
+            first: self.log.base().index.next(),
+            segments,
+            bytes,
+        };
+        if size != self.size {
+            self.size = size;
+            self.events.measured(size);
+        }
+    }
+
     fn work(&mut self) -> Result<(), LogError> {
+        self.measure();
         let mut rest = Rest::Recent;
         loop {
             match self.wait(rest) {
@@ -226,6 +266,10 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
                     }
                     // Under steady load nothing is ever idle: keep in step with what fills up.
                     self.log.prepare_next(false)?;
+                    if self.log.old_segments() > OLD_SEGMENTS_MAX {
+                        self.log.delete_old()?;
+                    }
+                    self.measure();
                     rest = Rest::Recent;
                 }
                 Work::Nothing if rest == Rest::Recent => {
@@ -233,7 +277,11 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
                     rest = Rest::Preparing;
                 }
                 Work::Nothing => {
-                    rest = match self.log.prepare_next(true)? {
+                    let deleted = self.log.delete_old()?;
+                    let prepared = self.log.prepare_next(true)?;
+                    self.measure();
+                    rest = match prepared {
+                        _ if deleted => Rest::Preparing,
                         Preparation::More => Rest::Preparing,
                         // A full disk is tried again after the next batch.
                         Preparation::Done | Preparation::NoSpace => Rest::Asleep,
@@ -289,9 +337,11 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
         };
         let mut newest = None;
         for (_, unsaved) in self.group.drain(..) {
-            assert!(unsaved.base.is_none(), "nobody has cut the log");
             newest = unsaved.hard_state.or(newest);
-            self.records.extend(unsaved.entries.into_iter().map(encode));
+            self.items.extend(unsaved.base.map(encode_base));
+            group.entries += unsaved.entries.len() as u64;
+            let records = unsaved.entries.into_iter().map(encode);
+            self.items.extend(records.map(Item::Entry));
         }
         if let Some(hard_state) = newest {
             group.vote = true;
@@ -301,10 +351,13 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
                 promise_floor: hard_state.promise_floor,
             })?;
         }
-        group.entries = self.records.len() as u64;
-        group.bytes = self.records.iter().map(|r| r.payload.len() as u64).sum();
-        self.log.append(&self.records)?;
-        self.records.clear();
+        let bytes = self.items.iter().map(|item| match item {
+            Item::Entry(record) => record.payload.len() as u64,
+            Item::Base(_) => 0,
+        });
+        group.bytes = bytes.sum();
+        self.log.write(&self.items)?;
+        self.items.clear();
         group.took = begun.elapsed();
         self.events.persisted(last_ticket);
         self.events.committed(&group);
@@ -317,11 +370,7 @@ fn encode(entry: Entry) -> Record {
     let (kind, payload) = match entry.payload {
         Payload::Noop => (NOOP, Bytes::new()),
         Payload::Command(bytes) => (COMMAND, bytes),
-        Payload::Configuration(configuration) => {
-            let bytes = postcard::to_allocvec(&configuration)
-                .expect("a configuration is sets of numbers, and memory takes any length");
-            (CONFIGURATION, Bytes::from(bytes))
-        }
+        Payload::Configuration(configuration) => (CONFIGURATION, encoded(&configuration)),
     };
     Record {
         id: entry.id,
@@ -330,7 +379,21 @@ fn encode(entry: Entry) -> Record {
     }
 }
 
-fn decode(record: Record) -> Result<Entry, RestoreError> {
+fn encoded(configuration: &Configuration) -> Bytes {
+    let bytes = postcard::to_allocvec(configuration)
+        .expect("a configuration is sets of numbers, and memory takes any length");
+    Bytes::from(bytes)
+}
+
+/// Where the log begins, with the configuration in force there as the note.
+pub(crate) fn encode_base(base: LogBase) -> Item {
+    Item::Base(Base {
+        id: base.id,
+        note: encoded(&base.configuration),
+    })
+}
+
+pub(crate) fn decode(record: Record) -> Result<Entry, RestoreError> {
     let index = record.id.index;
     let payload = match record.kind {
         NOOP => Payload::Noop,
@@ -347,23 +410,25 @@ fn decode(record: Record) -> Result<Entry, RestoreError> {
     })
 }
 
-/// What consensus restarts from. `applied` is the state machine's, and `base_configuration` the
-/// membership in force at `recovery.base`.
+/// What consensus restarts from. `applied` is the state machine's, and `founders` the configuration
+/// that the cluster began with: what holds where the log begins with its first entry. Where it begins
+/// later, the log says itself which one is in force.
 ///
 /// A state ahead of the log is proof that the log lost its end (A11), so the replica is then in
-/// quarantine even though the log looks whole.
+/// quarantine even though the log looks whole. One that ends before the log begins is for consensus to
+/// know: such a replica has no state until it is sent one.
 pub fn restore(
     recovery: Recovery,
-    base_configuration: Configuration,
+    founders: Configuration,
     applied: LogIndex,
 ) -> Result<Restored, RestoreError> {
     let base = recovery.base;
-    if applied < base.index {
-        return Err(RestoreError::StateBehindLog {
-            applied,
-            base: base.index,
-        });
-    }
+    let index = base.index;
+    let base_configuration = match index {
+        LogIndex(0) => founders,
+        _ => postcard::from_bytes(&recovery.base_note)
+            .map_err(|_| RestoreError::BadConfiguration { index })?,
+    };
     let entries: Result<Vec<Entry>, _> = recovery.records.into_iter().map(decode).collect();
     let entries = entries?;
     let last = entries.last().map_or(base, |entry| entry.id);
@@ -403,18 +468,6 @@ pub enum RestoreError {
     BadConfiguration {
         /// Its place.
         index: LogIndex,
-    },
-    /// The entries that the state still needs were deleted.
-    #[error(
-        "the state has applied entry {applied}, but the log begins after {base}: the state was \
-         lost; in a cluster of several, empty the data directory: the replica then takes \
-         everything anew from its peers"
-    )]
-    StateBehindLog {
-        /// How far the state goes.
-        applied: LogIndex,
-        /// Where the log begins.
-        base: LogIndex,
     },
 }
 
@@ -491,15 +544,35 @@ mod tests {
         let payload = match index % 3 {
             0 => Payload::Noop,
             1 => Payload::Command(Bytes::from(vec![index as u8; 20])),
-            _ => Payload::Configuration(Configuration {
+            _ => Payload::Configuration(Box::new(Configuration {
                 voters: BTreeSet::from([NodeId(1), NodeId(index)]),
                 outgoing: index.is_multiple_of(2).then(|| BTreeSet::from([NodeId(9)])),
-                learners: BTreeSet::new(),
-            }),
+                details: [(NodeId(1), Bytes::from_static(b"where"))].into(),
+                ..Configuration::default()
+            })),
         };
         Entry {
             id: LogId::new(LogIndex(index), Term(term)),
             payload,
+        }
+    }
+
+    fn voters(last: u64) -> Configuration {
+        Configuration {
+            voters: [NodeId(last)].into(),
+            ..Configuration::default()
+        }
+    }
+
+    /// As consensus hands out where its log begins, with the entries behind that are new.
+    fn begins(index: u64, term: u64, entries: Vec<Entry>) -> Unsaved {
+        Unsaved {
+            hard_state: None,
+            base: Some(LogBase {
+                id: LogId::new(LogIndex(index), Term(term)),
+                configuration: voters(index),
+            }),
+            entries,
         }
     }
 
@@ -661,6 +734,41 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_begins_later_is_found_so_with_its_configuration_and_gives_its_space_back() {
+        let disk = SimDisk::new(5);
+        let (thread, seen) = start(&disk, None);
+        for index in 1..=60 {
+            let payload = Payload::Command(Bytes::from(vec![1; 6000]));
+            let id = LogId::new(LogIndex(index), Term(1));
+            thread.submit(Ticket(index), unsaved(None, vec![Entry { id, payload }]));
+        }
+        thread.submit(Ticket(61), begins(55, 1, vec![]));
+        while seen.recv_timeout(PATIENCE).unwrap() != Event::Persisted(Ticket(61)) {}
+        let segments = |disk: &SimDisk| disk.file_names().len();
+        let mut patience = 6_000;
+        while segments(&disk) > 6 {
+            thread::sleep(Duration::from_millis(10));
+            patience -= 1;
+            assert!(patience > 0, "{} segments stay", segments(&disk));
+        }
+        let found = durable(&disk);
+        assert_eq!(found.base.index, LogIndex(55));
+        assert_eq!(found.base_configuration, voters(55));
+        assert_eq!(found.entries.len(), 5);
+        // A state takes the place of all of it.
+        thread.submit(Ticket(62), begins(99, 4, vec![entry(100, 4)]));
+        thread.stop().unwrap();
+        let found = durable(&disk);
+        assert_eq!(found.base, LogId::new(LogIndex(99), Term(4)));
+        assert_eq!(found.base_configuration, voters(99));
+        assert_eq!(found.entries, [entry(100, 4)]);
+        assert!(
+            seen.iter()
+                .any(|event| event == Event::Persisted(Ticket(62)))
+        );
+    }
+
+    #[test]
     fn an_idle_log_is_marked() {
         let disk = SimDisk::new(5);
         let (thread, seen) = start(&disk, None);
@@ -699,11 +807,15 @@ mod tests {
     }
 
     #[test]
-    fn a_state_ahead_of_the_log_is_quarantined_and_one_behind_it_refused() {
+    fn a_state_ahead_of_the_log_is_quarantined_and_one_behind_it_is_told() {
         let recovery = |base: u64, count: u64| Recovery {
             verdict: Verdict::Clean,
             vote: Vote::default(),
             base: LogId::new(LogIndex(base), Term(1)),
+            base_note: match base {
+                0 => Bytes::new(),
+                _ => encoded(&voters(base)),
+            },
             records: (base + 1..=base + count)
                 .map(|i| encode(entry(i, 1)))
                 .collect(),
@@ -720,12 +832,14 @@ mod tests {
         assert!(!restored(0, 3, 3).unwrap().quarantined);
         assert!(restored(0, 3, 4).unwrap().quarantined);
         assert!(!restored(5, 0, 5).unwrap().quarantined);
+        let behind = restored(5, 3, 4).unwrap();
+        assert!(behind.applied < behind.base.index && !behind.quarantined);
+        assert_eq!(behind.base_configuration, voters(5));
+        let mut unreadable = recovery(5, 3);
+        unreadable.base_note = Bytes::from_static(&[0xff]);
         assert_eq!(
-            restored(5, 3, 4).unwrap_err(),
-            RestoreError::StateBehindLog {
-                applied: LogIndex(4),
-                base: LogIndex(5)
-            }
+            restore(unreadable, Configuration::default(), LogIndex(5)).unwrap_err(),
+            RestoreError::BadConfiguration { index: LogIndex(5) }
         );
         let mut unknown = recovery(0, 2);
         unknown.records[1].kind = 9;

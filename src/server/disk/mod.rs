@@ -3,4 +3,5 @@
 pub mod data_dir;
 pub mod file;
 pub mod log_thread;
+pub mod places;
 pub mod store;

@@ -23,6 +23,9 @@
 //! The order in which a batch is published is what makes this linearizable; it stands in
 //! `front.rs`. The applied index lives beside the database handle it belongs to (lease-protocol A9).
 //!
+//! A whole state goes out as chunks by an [`Export`], and comes in by an [`Import`] into a directory of
+//! its own. From there it takes the place of this one while all of these go on (`replace.rs`).
+//!
 //! Every error is fatal: the store is poisoned by it and answers nothing any more.
 //!
 //! On disk, under the directory given: `format` (which version wrote this), `lock` (held while
@@ -31,9 +34,13 @@
 mod boundary;
 mod cache;
 mod error;
+mod export;
 mod front;
+mod import;
 mod journal;
+mod keeper;
 mod marks;
+mod replace;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -74,10 +81,17 @@ use crate::wire::point::Record;
 use cache::Cached;
 use front::Front;
 use marks::Directory;
+use replace::Current;
 
 pub use boundary::contains_panic;
 pub use error::StoreError;
+pub use export::Export;
+pub use export::Origin;
+pub use import::Import;
+pub use import::ImportError;
 pub use journal::Journal;
+pub use keeper::Keeper;
+pub use replace::Retired;
 pub use sweep::Sweeper;
 pub use sweep::Swept;
 
@@ -105,6 +119,8 @@ impl Default for StoreOptions {
 /// The state, in the hands of the one thread that applies.
 pub struct StateStore {
     shared: Arc<Shared>,
+    /// The same, for all who read.
+    current: Current,
     needs_verification: bool,
 }
 
@@ -128,20 +144,8 @@ impl StateStore {
 
     fn open_unguarded(path: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
         let directory = Directory::claim(path)?;
-        let database = Database::builder(directory.database())
-            .cache_size(options.block_cache_bytes)
-            .max_journaling_size(JOURNAL_BYTES_MAX)
-            .worker_threads(worker_threads())
-            .open()
-            .map_err(|error| StoreError::from_fjall("opening the state", error))?;
-        let mut spaces = Vec::with_capacity(Space::ALL.len());
-        for space in Space::ALL {
-            let create = || create_options(space, options);
-            let keyspace = database
-                .keyspace(space.name(), create)
-                .map_err(|error| StoreError::from_fjall("opening a keyspace", error))?;
-            spaces.push(keyspace);
-        }
+        let mark = marks::take_clean_mark(directory.path())?;
+        let (database, spaces) = open_database(&directory, options)?;
         directory.finish_creation(|| {
             database
                 .persist(PersistMode::SyncAll)
@@ -156,15 +160,18 @@ impl StateStore {
             spaces,
             database,
             poisoned: AtomicBool::new(false),
-            path: directory.path().to_owned(),
+            farewell: Farewell {
+                path: directory.path().to_owned(),
+                mark: Mutex::default(),
+            },
             _lock: directory.into_lock(),
         });
         let snapshot = Snapshot::take(&shared)?;
         shared.front.publish(snapshot.progress);
 
-        let mark = marks::take_clean_mark(&shared.path)?;
         let is_clean = mark == Some(snapshot.mark()?);
         Ok(Self {
+            current: Current::new(Arc::clone(&shared)),
             shared,
             needs_verification: !is_clean && !is_new,
         })
@@ -179,7 +186,7 @@ impl StateStore {
     /// A handle for reading.
     pub fn reader(&self) -> StateReader {
         StateReader {
-            shared: Arc::clone(&self.shared),
+            current: self.current.clone(),
         }
     }
 
@@ -302,17 +309,25 @@ impl StateStore {
         self.shared.poison_on_error(result)
     }
 
-    /// Makes everything durable and notes that the stop was clean, so that the next start need not
-    /// verify. The directory stays locked until the last reader and snapshot are gone.
+    /// Makes everything durable and has it noted that the stop was clean, so that the next start need
+    /// not verify. It is noted, and the directory unlocked, when the last reader and snapshot are gone.
     ///
     /// # Errors
     /// As [`StateStore::persist`].
     pub fn close(mut self) -> Result<LogId, StoreError> {
+        self.persist_clean()
+    }
+
+    /// As [`StateStore::close`], but the store stays open. Nothing may be applied to it after this.
+    ///
+    /// # Errors
+    /// As [`StateStore::persist`].
+    pub fn persist_clean(&mut self) -> Result<LogId, StoreError> {
         let durable = self.persist()?;
         // A state that was not proved good must not look good to the next start.
         if !self.needs_verification {
             let mark = Snapshot::take(&self.shared)?.mark()?;
-            marks::write_clean_mark(&self.shared.path, &mark)?;
+            *self.shared.farewell.mark() = Some(mark);
         }
         Ok(durable)
     }
@@ -345,6 +360,29 @@ const WORKER_THREADS_MAX: usize = 4;
 /// journals of everyone.
 const META_MEMTABLE_BYTES: u64 = 2 << 20;
 
+/// Opens the database in `directory`, or makes an empty one, with all its keyspaces in the order of
+/// [`Space::ALL`].
+fn open_database(
+    directory: &Directory,
+    options: &StoreOptions,
+) -> Result<(Database, Vec<Keyspace>), StoreError> {
+    let database = Database::builder(directory.database())
+        .cache_size(options.block_cache_bytes)
+        .max_journaling_size(JOURNAL_BYTES_MAX)
+        .worker_threads(worker_threads())
+        .open()
+        .map_err(|error| StoreError::from_fjall("opening the state", error))?;
+    let mut spaces = Vec::with_capacity(Space::ALL.len());
+    for space in Space::ALL {
+        let create = || create_options(space, options);
+        let keyspace = database
+            .keyspace(space.name(), create)
+            .map_err(|error| StoreError::from_fjall("opening a keyspace", error))?;
+        spaces.push(keyspace);
+    }
+    Ok((database, spaces))
+}
+
 fn create_options(space: Space, options: &StoreOptions) -> KeyspaceCreateOptions {
     let memtable_bytes = match space {
         Space::Meta => options.memtable_bytes.min(META_MEMTABLE_BYTES),
@@ -353,10 +391,11 @@ fn create_options(space: Space, options: &StoreOptions) -> KeyspaceCreateOptions
     KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes)
 }
 
-/// Reads the state. Cheap to clone.
+/// Reads the state. Cheap to clone. Each call looks at one state, even where another one takes its
+/// place meanwhile, and later calls at no older one.
 #[derive(Clone)]
 pub struct StateReader {
-    shared: Arc<Shared>,
+    current: Current,
 }
 
 /// One key, read by itself.
@@ -381,17 +420,17 @@ impl Point {
 impl StateReader {
     /// The last index applied. Any read that begins later contains it.
     pub fn applied(&self) -> LogIndex {
-        self.shared.front.applied()
+        self.current.load().front.applied()
     }
 
     /// The store-wide revision.
     pub fn revision(&self) -> i64 {
-        self.shared.front.revision()
+        self.current.load().front.revision()
     }
 
     /// The oldest revision that can be read; 0 while nothing was ever compacted.
     pub fn compact_revision(&self) -> i64 {
-        self.shared.front.compact_revision()
+        self.current.load().front.compact_revision()
     }
 
     /// Reads one key: from the cache if it is there, else from disk. A key found in the cache
@@ -400,21 +439,22 @@ impl StateReader {
     /// # Errors
     /// Any is fatal.
     pub fn get(&self, key: &[u8]) -> Result<Point, StoreError> {
-        self.shared.check_poison()?;
-        let result = self.shared.front.get(key, || self.read_current(key));
-        self.shared.poison_on_error(result)
+        let shared = self.current.load();
+        shared.check_poison()?;
+        let result = shared.front.get(key, || Self::read_current(&shared, key));
+        shared.poison_on_error(result)
     }
 
-    fn read_current(&self, key: &[u8]) -> Result<Cached, StoreError> {
-        let look = self.shared.look();
-        match look.get(&self.shared, Space::Current, key)? {
+    fn read_current(shared: &Arc<Shared>, key: &[u8]) -> Result<Cached, StoreError> {
+        let look = shared.look();
+        match look.get(shared, Space::Current, key)? {
             // Encoded anew, which copies: what fjall hands out may keep a whole block in memory.
             Some(record) => {
                 let kv = kv::key_value(Bytes::copy_from_slice(key), record)?;
                 Ok(Cached::Present(Record::new(&kv)))
             }
             None => {
-                let snapshot = Snapshot::with(&self.shared, look)?;
+                let snapshot = Snapshot::with(shared, look)?;
                 Ok(Cached::Absent {
                     revision: snapshot.progress.revision,
                 })
@@ -428,9 +468,10 @@ impl StateReader {
     /// # Errors
     /// Any is fatal.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        self.shared.check_poison()?;
-        let result = Snapshot::take(&self.shared);
-        self.shared.poison_on_error(result)
+        let shared = self.current.load();
+        shared.check_poison()?;
+        let result = Snapshot::take(&shared);
+        shared.poison_on_error(result)
     }
 
     /// Bytes of state on disk.
@@ -438,10 +479,11 @@ impl StateReader {
     /// # Errors
     /// Any is fatal.
     pub fn storage_bytes(&self) -> Result<u64, StoreError> {
-        self.shared.check_poison()?;
-        let bytes = self.shared.database.disk_space();
+        let shared = self.current.load();
+        shared.check_poison()?;
+        let bytes = shared.database.disk_space();
         let result = bytes.map_err(|error| StoreError::from_fjall("measuring the state", error));
-        self.shared.poison_on_error(result)
+        shared.poison_on_error(result)
     }
 
     /// Reads everything and compares it with the content hash. Takes time by the size of the
@@ -450,16 +492,17 @@ impl StateReader {
     /// # Errors
     /// Any is fatal, and means the same as a report that is not sound: rebuild.
     pub fn verify(&self) -> Result<HashReport, StoreError> {
-        self.shared.check_poison()?;
+        let shared = self.current.get();
+        shared.check_poison()?;
         let result = boundary::contain(|| {
-            let snapshot = Snapshot::take(&self.shared)?;
+            let snapshot = Snapshot::take(&shared)?;
             Ok(HashReport {
                 progress: snapshot.progress,
                 kept: kv::content_hash(&snapshot)?,
                 scanned: kv::scan(&snapshot)?,
             })
         });
-        self.shared.poison_on_error(result)
+        shared.poison_on_error(result)
     }
 }
 
@@ -639,9 +682,36 @@ struct Shared {
     ahead: Mutex<Option<Arc<Ahead>>>,
     front: Front,
     poisoned: AtomicBool,
-    path: PathBuf,
-    /// Released last, when fjall has let go of its files.
+    /// When fjall has let go of its files.
+    farewell: Farewell,
+    /// Released last.
     _lock: File,
+}
+
+/// Notes that the stop was a clean one, if it was, once the database is closed and its files do not
+/// change any more.
+struct Farewell {
+    path: PathBuf,
+    mark: Mutex<Option<marks::CleanMark>>,
+}
+
+impl Farewell {
+    fn mark(&self) -> MutexGuard<'_, Option<marks::CleanMark>> {
+        // It is set or taken away in one step.
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let mark = self.mark().take();
+        if let Some(mark) = mark
+            && let Err(error) = marks::write_clean_mark(&self.path, &mark)
+        {
+            // Nothing is lost: the next start reads everything.
+            tracing::warn!(%error, "the clean stop of the state could not be noted");
+        }
+    }
 }
 
 impl Shared {
@@ -696,6 +766,7 @@ impl Shared {
     fn poison_on_error<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if result.is_err() {
             self.poisoned.store(true, Ordering::Release);
+            *self.farewell.mark() = None;
         }
         result
     }

@@ -29,6 +29,7 @@ use crate::server::peers::lane::Lane;
 use crate::server::peers::lane::Overflow;
 use crate::transport::CloseCode;
 use crate::transport::Connection;
+use crate::transport::FrameStream;
 use crate::types::Incarnation;
 use crate::types::NodeId;
 use crate::wire::FrameLimits;
@@ -184,6 +185,23 @@ impl Hub {
 
     pub(super) fn find(&self, id: NodeId) -> Option<PeerInfo> {
         self.known.load().get(&id).cloned()
+    }
+
+    /// The connection to a member that is at work.
+    pub(super) fn connection(&self, id: NodeId) -> Option<Connection> {
+        let links = self.lock();
+        let mut active = links
+            .by_name
+            .values()
+            .filter_map(|link| link.active.as_ref());
+        active
+            .find(|active| active.route.info.id == id)
+            .map(|active| active.connection.clone())
+    }
+
+    /// Hands on a stream that a member has opened for a transfer.
+    pub(super) fn stream(&self, peer: &PeerInfo, stream: FrameStream) {
+        self.handler.on_stream(peer, stream);
     }
 
     pub(super) fn stats(&self) -> &PeerStats {

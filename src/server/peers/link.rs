@@ -313,6 +313,11 @@ async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
         Arc::clone(&hub),
         Arc::clone(&route),
     ));
+    tasks.spawn(accept_transfers(
+        connection.clone(),
+        Arc::clone(&hub),
+        Arc::clone(&route),
+    ));
     let lost = tokio::select! {
         lost = connection.lost() => lost,
         () = route.retired.notified() => {
@@ -405,6 +410,14 @@ fn encode_together(envelopes: Vec<Envelope>, hub: &Hub, bytes: &mut BytesMut) {
 
 async fn write(sender: &mut FrameSender, bytes: &mut BytesMut) -> bool {
     sender.write(bytes.split().freeze()).await.is_ok()
+}
+
+/// Hands on the two-way streams that the other side opens: each is a transfer.
+async fn accept_transfers(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
+    // The transport bounds how many there are at one time.
+    while let Ok(stream) = connection.accept_stream().await {
+        hub.stream(&route.info, stream);
+    }
 }
 
 async fn receive_streams(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {

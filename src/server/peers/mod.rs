@@ -40,7 +40,9 @@ use crate::raft::Envelope;
 use crate::transport::Admission;
 use crate::transport::BindError;
 use crate::transport::CloseCode;
+use crate::transport::Connection;
 use crate::transport::Endpoint;
+use crate::transport::FrameStream;
 use crate::transport::Port;
 use crate::transport::Tls;
 use crate::transport::TransportStats;
@@ -95,6 +97,12 @@ pub trait PeerHandler: Send + Sync + 'static {
     /// The clocks of this member run faster than ours by `ratio`: 1e-6 is a microsecond a second.
     fn on_drift(&self, peer: &PeerInfo, ratio: f64) {
         let _ = (peer, ratio);
+    }
+
+    /// This member has opened a two-way stream, on which it wants to send something large. Called
+    /// inside the runtime of the peers, where tasks may be spawned for it.
+    fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {
+        let _ = (peer, stream);
     }
 
     /// There is no connection to this member any more.
@@ -188,9 +196,11 @@ impl PeerStats {
 #[derive(Debug)]
 pub struct Peers {
     hub: Arc<Hub>,
+    endpoint: Endpoint,
     transport: Arc<TransportStats>,
     local_address: SocketAddr,
     stop: watch::Sender<bool>,
+    runtime: tokio::runtime::Handle,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -226,8 +236,10 @@ impl Peers {
             }
         };
         let hub = Arc::new(Hub::new(config, local_address, handler));
+        let port = endpoint.clone();
         let (stop, stopped) = watch::channel(false);
         let (ready, started) = mpsc::channel();
+        let handle = runtime.handle().clone();
         let thread = {
             let hub = Arc::clone(&hub);
             thread::Builder::new()
@@ -242,9 +254,11 @@ impl Peers {
         let _ = started.recv();
         Ok(Self {
             hub,
+            endpoint: port,
             transport,
             local_address,
             stop,
+            runtime: handle,
             thread: Some(thread),
         })
     }
@@ -253,6 +267,21 @@ impl Peers {
     /// Never waits.
     pub fn send(&self, envelope: Envelope) {
         self.hub.send(envelope);
+    }
+
+    /// The connection to a member, if there is one: for what is too large for messages.
+    pub(crate) fn connection(&self, id: NodeId) -> Option<Connection> {
+        self.hub.connection(id)
+    }
+
+    /// Runs `task` beside the connections, until it ends or they do.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
+    /// The port, for those who look after its certificates.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     /// Where the peer port is bound.

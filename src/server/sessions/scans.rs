@@ -21,6 +21,7 @@ use crate::api::RangeRequest;
 use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
+use crate::api::SnapshotCall;
 use crate::api::TxnRequest;
 use crate::node::Source;
 use crate::raft::ReadPermit;
@@ -40,6 +41,9 @@ pub(super) enum Query {
     /// What a transaction finds that cannot change anything. It sees one state of the store, and on
     /// the same word as any other read.
     Txn(Arc<TxnRequest>),
+    /// A snapshot of everything, or a chunk of one. What is new about a snapshot is when it is taken;
+    /// its chunks are as old as it is, whoever leads meanwhile.
+    Snapshot(SnapshotCall),
 }
 
 impl Query {
@@ -49,6 +53,7 @@ impl Query {
             Request::Range(range) => Some(Self::Range(range.clone())),
             Request::RangePage(range) => Some(Self::Page(range.clone())),
             Request::Txn(txn) if txn.is_read_only() => Some(Self::Txn(Arc::new(txn.clone()))),
+            Request::Snapshot(call) => Some(Self::Snapshot(*call)),
             _ => None,
         }
     }
@@ -59,6 +64,7 @@ impl Query {
             Self::Range(_) => "range",
             Self::Page(_) => "range_page",
             Self::Txn(_) => "txn",
+            Self::Snapshot(_) => "snapshot",
         }
     }
 }
@@ -168,6 +174,10 @@ impl Scan {
                 crate::kv::page(&snapshot, range, &shared.limits)?.map(ResponseBody::RangePage)
             }
             Query::Txn(txn) => crate::kv::read_txn(&snapshot, txn)?.map(ResponseBody::Txn),
+            Query::Snapshot(call) => shared
+                .exports
+                .answer(*call, snapshot, &shared.origin)?
+                .map(ResponseBody::Snapshot),
         };
         Ok(Scanned::Done(found.map(|body| Response {
             header: shared.header_of(&answer),

@@ -148,6 +148,12 @@ impl World {
             watches: Arc::default(),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
+            exports: Arc::default(),
+            origin: Origin {
+                cluster: ClusterId(7),
+                member: NodeId(1),
+                configuration: Configuration::default(),
+            },
             timing: Timing::default(),
             vitals: Arc::default(),
             lease_duration: Duration::from_millis(500),

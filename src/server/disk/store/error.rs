@@ -109,7 +109,7 @@ impl StoreError {
         }
     }
 
-    pub(super) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, source }
     }
 

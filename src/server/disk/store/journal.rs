@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use super::StateStore;
 use super::error::StoreError;
+use super::replace::Current as State;
 
 /// Fewer new bytes than this are left to wait: they are written out in a few milliseconds whoever asks
 /// for it, and each sync is one more that the log's have to share the disk with.
@@ -26,11 +27,12 @@ const EXTENSION: &str = "jnl";
 
 /// The journal that is written at present.
 pub struct Journal {
-    folder: PathBuf,
+    state: State,
     current: Option<Current>,
 }
 
 struct Current {
+    folder: PathBuf,
     number: u64,
     file: File,
     synced: u64,
@@ -40,7 +42,7 @@ impl StateStore {
     /// The one that syncs the journal ahead.
     pub fn journal(&self) -> Journal {
         Journal {
-            folder: self.shared.path.join(super::marks::DATABASE),
+            state: self.current.clone(),
             current: None,
         }
     }
@@ -52,18 +54,32 @@ impl Journal {
     /// # Errors
     /// Any is fatal: what was written may be lost, and the database may not be told.
     pub fn write_back(&mut self) -> Result<u64, StoreError> {
+        self.sync(WORTH_BYTES)
+    }
+
+    /// As [`Journal::write_back`], however little it is.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn sync_all_new(&mut self) -> Result<u64, StoreError> {
+        self.sync(1)
+    }
+
+    fn sync(&mut self, worth: u64) -> Result<u64, StoreError> {
         let failed = |source| StoreError::io("syncing the journal of the state")(source);
-        let Some((number, path)) = newest(&self.folder).map_err(failed)? else {
+        let folder = self.state.load().farewell.path.join(super::marks::DATABASE);
+        let Some((number, path)) = newest(&folder).map_err(failed)? else {
             return Ok(0);
         };
         if self
             .current
             .as_ref()
-            .is_none_or(|current| current.number != number)
+            .is_none_or(|current| current.number != number || current.folder != folder)
         {
             // fjall has synced the one before when it began this one.
             self.current = match File::options().write(true).open(path) {
                 Ok(file) => Some(Current {
+                    folder,
                     number,
                     file,
                     synced: 0,
@@ -79,7 +95,7 @@ impl Journal {
         // The file is as long as it will ever be from the start; what is written takes up room in it.
         let written = current.file.metadata().map_err(failed)?.blocks() * BLOCK_BYTES;
         let new = written.saturating_sub(current.synced);
-        if new < WORTH_BYTES {
+        if new < worth {
             return Ok(0);
         }
         current.file.sync_data().map_err(failed)?;

@@ -7,9 +7,12 @@ use std::fs::File;
 use std::fs::OpenOptions;
 use std::fs::TryLockError;
 use std::io;
+use std::io::Read;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
+
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::kv::ContentHash;
 use crate::kv::STATE_FORMAT;
@@ -25,6 +28,8 @@ const LOCK: &str = "lock";
 const CREATING: &str = "creating";
 const CLEAN: &str = "clean";
 pub(super) const DATABASE: &str = "db";
+/// Where a keyspace has its tables.
+const TABLES: &str = "tables";
 /// A file that fjall writes when its own creation is complete.
 const DATABASE_VERSION: &str = "version";
 
@@ -192,19 +197,22 @@ pub(super) struct CleanMark {
     pub(super) hash: ContentHash,
 }
 
-/// Notes that the state which is now durable was left by a clean stop.
+/// Notes that the state which is now durable was left by a clean stop, and with which files. The
+/// database must be closed: nothing of it changes any more.
 pub(super) fn write_clean_mark(path: &Path, mark: &CleanMark) -> Result<(), StoreError> {
+    let files = fingerprint(&path.join(DATABASE)).map_err(StoreError::io(LOOKING_THROUGH))?;
     let text = format!(
-        "{} {} {}\n",
+        "{} {} {} {files:032x}\n",
         mark.applied.index.0, mark.applied.term.0, mark.hash
     );
     write_whole(path, CLEAN, text.as_bytes())
 }
 
 /// Reads the mark and removes it for good, so that no later crash can find it. The mark is a file of
-/// its own for that reason: in the database, a journal cut short would bring it back.
+/// its own for that reason: in the database, a journal cut short would bring it back. The database
+/// must not be open yet.
 ///
-/// A mark that does not read is no mark.
+/// A mark that does not read is no mark, nor is one of other files than those that are there.
 pub(super) fn take_clean_mark(path: &Path) -> Result<Option<CleanMark>, StoreError> {
     let file = path.join(CLEAN);
     let bytes = match fs::read(&file) {
@@ -214,21 +222,68 @@ pub(super) fn take_clean_mark(path: &Path) -> Result<Option<CleanMark>, StoreErr
     };
     remove_if_there(&file)?;
     sync_directory(path)?;
-    Ok(std::str::from_utf8(&bytes).ok().and_then(parse_mark))
+    let Some((mark, files)) = std::str::from_utf8(&bytes).ok().and_then(parse_mark) else {
+        return Ok(None);
+    };
+    let found = fingerprint(&path.join(DATABASE)).map_err(StoreError::io(LOOKING_THROUGH))?;
+    Ok((found == files).then_some(mark))
 }
 
-fn parse_mark(text: &str) -> Option<CleanMark> {
+fn parse_mark(text: &str) -> Option<(CleanMark, u128)> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let index = words.next()?.parse().ok()?;
     let term = words.next()?.parse().ok()?;
     let hash = u128::from_str_radix(words.next()?, 16).ok()?;
-    match words.next() {
-        Some(_) => None,
-        None => Some(CleanMark {
-            applied: LogId::new(LogIndex(index), Term(term)),
-            hash: ContentHash(hash),
-        }),
+    let files = u128::from_str_radix(words.next()?, 16).ok()?;
+    let mark = CleanMark {
+        applied: LogId::new(LogIndex(index), Term(term)),
+        hash: ContentHash(hash),
+    };
+    words.next().is_none().then_some((mark, files))
+}
+
+const LOOKING_THROUGH: &str = "looking through the files of the state";
+
+/// A hash over the names of all files of the database, their lengths, and what is in them; of tables
+/// the length alone, for they are large, never change, and check themselves as they are read.
+///
+/// The engine takes a keyspace without its first file for one that is not there yet, and a journal
+/// without its end for one that was cut off: both would pass for an older state, or an emptier one.
+/// After a stop that was not clean everything is read for that; this is what takes its place after a
+/// clean one.
+fn fingerprint(database: &Path) -> io::Result<u128> {
+    let mut files = Vec::new();
+    let mut folders = vec![database.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => folders.push(entry.path()),
+                false => files.push(entry.path()),
+            }
+        }
     }
+    files.sort();
+    let mut hasher = Xxh3Default::new();
+    for file in files {
+        let name = file.strip_prefix(database).unwrap_or(&file);
+        let name = name.as_os_str().as_encoded_bytes();
+        hasher.update(&(name.len() as u64).to_le_bytes());
+        hasher.update(name);
+        hasher.update(&fs::metadata(&file)?.len().to_le_bytes());
+        if file.parent().is_some_and(|folder| folder.ends_with(TABLES)) {
+            continue;
+        }
+        let mut reader = File::open(&file)?;
+        let mut block = vec![0; 64 << 10];
+        loop {
+            match reader.read(&mut block)? {
+                0 => break,
+                length => hasher.update(&block[..length]),
+            }
+        }
+    }
+    Ok(hasher.digest128())
 }
 
 /// The ending of files that are being written.

@@ -24,6 +24,7 @@ use super::Snapshot;
 use super::StateStore;
 use super::boundary;
 use super::error::StoreError;
+use super::replace::Current;
 use crate::kv;
 use crate::kv::CompactionBudget;
 use crate::kv::CompactionStep;
@@ -41,12 +42,17 @@ const FLUSH_POLL: Duration = Duration::from_millis(20);
 /// How often merged files are offered to be removed.
 const RELEASES: usize = 3;
 /// The record of [`Space::Local`] that counts bytes removed since tables were last merged for them.
-const GARBAGE: &[u8] = b"garbage";
+pub(super) const GARBAGE: &[u8] = b"garbage";
 /// The keyspaces that compaction removes from.
 const SWEPT: [Space; 2] = [Space::History, Space::Events];
 
 /// Removes what is compacted. One at most may be at work on a store.
 pub struct Sweeper {
+    current: Current,
+}
+
+/// What it works on, for one call.
+struct Work {
     shared: Arc<Shared>,
 }
 
@@ -63,7 +69,7 @@ impl StateStore {
     /// The one that removes compacted history. At most one may be at work at a time.
     pub fn sweeper(&self) -> Sweeper {
         Sweeper {
-            shared: Arc::clone(&self.shared),
+            current: self.current.clone(),
         }
     }
 }
@@ -75,12 +81,58 @@ impl Sweeper {
     /// # Errors
     /// Any is fatal.
     pub fn step(&mut self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
-        self.shared.check_poison()?;
-        let result = self.step_unguarded(budget);
-        self.shared.poison_on_error(result)
+        self.run(|work| work.step(budget))
     }
 
-    fn step_unguarded(&self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
+    /// Everything is removed that the compaction at this revision gave up.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn through(&self) -> Result<i64, StoreError> {
+        let compacted = self.run(|work| kv::compacted(&Snapshot::settled(&work.shared)?));
+        Ok(compacted?.through)
+    }
+
+    /// Whether so much was removed that [`Sweeper::reclaim`] is worth its work.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn is_reclaim_due(&self) -> Result<bool, StoreError> {
+        self.run(|work| {
+            let garbage = work.garbage()?;
+            let spaces = &work.shared.spaces;
+            let tables = SWEPT.iter().map(|space| spaces[space.slot()].disk_space());
+            let tables: u64 = tables.sum();
+            Ok(garbage >= RECLAIM_BYTES_MIN && garbage >= tables / RECLAIM_PART)
+        })
+    }
+
+    /// Merges the tables of history and events, so that what was removed leaves the disk. Blocks the
+    /// caller by the size of these tables; others may read and write meanwhile. What is removed
+    /// while it runs counts for the next time.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn reclaim(&mut self) -> Result<(), StoreError> {
+        self.run(|work| boundary::contain(|| work.reclaim()))
+    }
+
+    #[cfg(test)]
+    pub(super) fn garbage(&self) -> Result<u64, StoreError> {
+        self.run(Work::garbage)
+    }
+
+    fn run<T>(&self, work: impl FnOnce(&Work) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let shared = self.current.get();
+        shared.check_poison()?;
+        let this = Work { shared };
+        let result = work(&this);
+        this.shared.poison_on_error(result)
+    }
+}
+
+impl Work {
+    fn step(&self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
         let mut overlay = Overlay::new(Snapshot::settled(&self.shared)?);
         let step = kv::compact_step(&mut overlay, budget)?;
         let through = kv::compacted(&overlay)?.through;
@@ -94,49 +146,11 @@ impl Sweeper {
         Ok(Swept { step, through })
     }
 
-    /// Everything is removed that the compaction at this revision gave up.
-    ///
-    /// # Errors
-    /// Any is fatal.
-    pub fn through(&self) -> Result<i64, StoreError> {
-        self.shared.check_poison()?;
-        let result = Snapshot::settled(&self.shared).and_then(|snapshot| kv::compacted(&snapshot));
-        let compacted = self.shared.poison_on_error(result)?;
-        Ok(compacted.through)
-    }
-
-    /// Whether so much was removed that [`Sweeper::reclaim`] is worth its work.
-    ///
-    /// # Errors
-    /// Any is fatal.
-    pub fn is_reclaim_due(&self) -> Result<bool, StoreError> {
-        self.shared.check_poison()?;
-        let result = self.garbage();
-        let garbage = self.shared.poison_on_error(result)?;
-        let tables: u64 = SWEPT
-            .iter()
-            .map(|space| self.shared.spaces[space.slot()].disk_space())
-            .sum();
-        Ok(garbage >= RECLAIM_BYTES_MIN && garbage >= tables / RECLAIM_PART)
-    }
-
-    pub(super) fn garbage(&self) -> Result<u64, StoreError> {
+    fn garbage(&self) -> Result<u64, StoreError> {
         read_garbage(&Snapshot::settled(&self.shared)?)
     }
 
-    /// Merges the tables of history and events, so that what was removed leaves the disk. Blocks the
-    /// caller by the size of these tables; others may read and write meanwhile. What is removed
-    /// while it runs counts for the next time.
-    ///
-    /// # Errors
-    /// Any is fatal.
-    pub fn reclaim(&mut self) -> Result<(), StoreError> {
-        self.shared.check_poison()?;
-        let result = boundary::contain(|| self.reclaim_unguarded());
-        self.shared.poison_on_error(result)
-    }
-
-    fn reclaim_unguarded(&self) -> Result<(), StoreError> {
+    fn reclaim(&self) -> Result<(), StoreError> {
         let garbage = self.garbage()?;
         let merging = |error| StoreError::from_fjall("merging tables", error);
         for space in SWEPT {

@@ -1,6 +1,7 @@
 //! The store against the one in memory, against crashes and against damage.
 
 mod ahead;
+mod travel;
 
 use std::fs;
 use std::io;
@@ -446,10 +447,63 @@ fn a_mark_of_another_state_is_not_believed() {
     assert!(!mark.exists(), "taken at once");
     store.apply_batch(&[put(11, b"k", b"v")]).unwrap();
     drop(store);
-    for wrong in [old_mark.as_slice(), b"", b"11 1 zz\n", b"11 1", b"\xff\n"] {
+    for wrong in [old_mark.as_slice(), b"", b"11 1 zz 0\n", b"11 1", b"\xff\n"] {
         fs::write(&mark, wrong).unwrap();
         assert!(open(directory.path()).needs_verification(), "{wrong:?}");
     }
+}
+
+/// The engine makes up for files that are gone or cut without a word, with an earlier state or an
+/// emptier one. Then nothing may be served before everything was read.
+#[test]
+fn files_that_changed_while_the_state_was_closed_spare_it_no_verification() {
+    let original = directory();
+    let mut store = open(original.path());
+    store.apply_batch(&workload(300)).unwrap();
+    store.close().unwrap();
+    drop(open(original.path()));
+    let mut store = open(original.path());
+    let report = store.reader().verify().unwrap();
+    store.verified(&report);
+    store.apply_batch(&[put(301, b"k", b"v")]).unwrap();
+    store.close().unwrap();
+    let mut files = Vec::new();
+    let mut folders = vec![original.path().join("db")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => files.push(entry.path()),
+            }
+        }
+    }
+    let proceeds = |spoil: &dyn Fn(&Path)| {
+        for file in &files {
+            let target = directory();
+            copy(original.path(), target.path()).unwrap();
+            let file = file.strip_prefix(original.path()).unwrap();
+            spoil(&target.path().join(file));
+            if let Ok(store) = StateStore::open(target.path(), &StoreOptions::default()) {
+                let noticed = store.needs_verification();
+                assert!(noticed, "{} was spoiled unnoticed", file.display());
+            }
+        }
+    };
+    assert!(files.len() > 10, "{files:?}");
+    proceeds(&|file| fs::remove_file(file).unwrap());
+    proceeds(&|file| {
+        // An empty file has no end that could be cut off.
+        let length = fs::metadata(file).unwrap().len();
+        let file = File::options().write(true).open(file).unwrap();
+        file.set_len(if length == 0 { 1 } else { length - 1 })
+            .unwrap();
+    });
+    let target = directory();
+    copy(original.path(), target.path()).unwrap();
+    assert!(
+        !open(target.path()).needs_verification(),
+        "nothing was changed"
+    );
 }
 
 #[test]

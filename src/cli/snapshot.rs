@@ -1,0 +1,264 @@
+//! `leasehold snapshot`: backups are written, and looked at.
+//!
+//! A backup takes its name only when all of it is there, checked and synced; until then it is called
+//! FILE.part, and so is what a broken connection leaves behind.
+
+use std::fs::File;
+use std::io;
+use std::io::IsTerminal;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::arguments::Format;
+use super::arguments::GlobalArgs;
+use super::arguments::snapshot::SnapshotCommand;
+use super::arguments::snapshot::SnapshotSaveArgs;
+use super::connection::Connection;
+use super::failure::Failure;
+use super::print;
+use crate::client::SnapshotOptions;
+use crate::client::SnapshotStream;
+use crate::wire::state::Chunks;
+use crate::wire::state::ReadFault;
+use crate::wire::state::StateDecoder;
+use crate::wire::state::StateFault;
+use crate::wire::state::StateSummary;
+
+/// A chunk is given at least so long: a connection may have to be made anew.
+const CHUNK_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a terminal is told how far it is.
+const PROGRESS_BYTES: u64 = 4 << 20;
+
+/// Looks at a file. `None` if `command` needs a connection.
+pub(super) fn look(
+    command: &SnapshotCommand,
+    format: Format,
+    out: &mut impl Write,
+) -> Option<Result<(), Failure>> {
+    match command {
+        SnapshotCommand::Save(_) => None,
+        SnapshotCommand::Status(arguments) => Some(read(&arguments.file).and_then(|found| {
+            let (summary, bytes) = found;
+            Ok(print::snapshot::status(out, format, &summary, bytes)?)
+        })),
+        SnapshotCommand::Verify(arguments) => Some(read(&arguments.file).and_then(|found| {
+            let (summary, bytes) = found;
+            let file = arguments.file.display().to_string();
+            Ok(print::snapshot::verified(
+                out, format, &file, &summary, bytes,
+            )?)
+        })),
+    }
+}
+
+/// Reads all of a backup and checks all of it: what it is, and its length.
+fn read(file: &Path) -> Result<(StateSummary, u64), Failure> {
+    let refused = |fault: ReadFault| Failure::refused(format!("{}: {fault}", file.display()));
+    let opened = File::open(file).map_err(|error| refused(error.into()))?;
+    let mut chunks = Chunks::new(opened);
+    let mut decoder = StateDecoder::new();
+    let mut bytes = 0;
+    while let Some(chunk) = chunks.next_chunk().map_err(refused)? {
+        bytes += chunk.len() as u64;
+        decoder.take(chunk).map_err(|fault| refused(fault.into()))?;
+    }
+    let summary = decoder.finish();
+    let summary = summary.map_err(|fault: StateFault| refused(fault.into()))?;
+    Ok((summary, bytes))
+}
+
+/// Does what needs a connection.
+pub(super) async fn run(
+    command: &SnapshotCommand,
+    connection: &impl Connection,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    match command {
+        SnapshotCommand::Save(arguments) => save(arguments, connection, global, out).await,
+        file => look(file, global.output, out).expect("what is looked at is a file"),
+    }
+}
+
+/// Writes a backup.
+async fn save(
+    arguments: &SnapshotSaveArgs,
+    connection: &impl Connection,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let file = &arguments.file;
+    if !arguments.force && file.exists() {
+        return Err(Failure::refused(format!(
+            "{} is there already: choose another name, or replace it with --force",
+            file.display()
+        )));
+    }
+    let at =
+        |path: &Path, error: io::Error| Failure::refused(format!("{}: {error}", path.display()));
+    let part = part_of(file);
+    // Before anything is asked of the cluster: whether it can be written shows now.
+    let mut writing = File::create(&part).map_err(|error| at(&part, error))?;
+    let options = SnapshotOptions::new()
+        .with_consistency(global.consistency)
+        .with_timeout(global.timeout.max(CHUNK_PATIENCE));
+    let begun = connection.client()?.snapshot(Some(options)).await;
+    let mut stream = match begun {
+        Ok(stream) => stream,
+        Err(error) => {
+            // Nothing has come, so there is nothing to keep.
+            let _ = std::fs::remove_file(&part);
+            return Err(error.into());
+        }
+    };
+    let written = match fetch(&mut stream, &mut writing).await {
+        Ok(written) => written,
+        Err(failure) => {
+            let message = format!(
+                "{}; what came before is in {} and is no backup: delete it, and take another one",
+                failure.message,
+                part.display()
+            );
+            return Err(Failure::new(failure.exit, message));
+        }
+    };
+    writing.sync_all().map_err(|error| at(&part, error))?;
+    std::fs::rename(&part, file).map_err(|error| at(file, error))?;
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| at(folder, error))?;
+    let summary = stream.summary().expect("the last chunk has come");
+    let file = file.display().to_string();
+    Ok(print::snapshot::saved(
+        out,
+        global.output,
+        &file,
+        summary,
+        written,
+    )?)
+}
+
+/// Writes down what comes, and says how many bytes it was.
+async fn fetch(stream: &mut SnapshotStream, file: &mut File) -> Result<u64, Failure> {
+    let mut told = Progress::default();
+    let mut written = 0;
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk?;
+        file.write_all(&chunk)
+            .map_err(|error| Failure::refused(format!("it cannot be written: {error}")))?;
+        written += chunk.len() as u64;
+        told.show(written);
+    }
+    told.end();
+    Ok(written)
+}
+
+/// Where a backup is until it is one.
+fn part_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".part");
+    PathBuf::from(name)
+}
+
+/// How far it is, on a terminal.
+#[derive(Default)]
+struct Progress {
+    shown: u64,
+}
+
+impl Progress {
+    fn show(&mut self, written: u64) {
+        if written - self.shown >= PROGRESS_BYTES && io::stderr().is_terminal() {
+            self.shown = written;
+            // Whoever looks will not miss it.
+            let _ = write!(anstream::stderr(), "\r{} ", print::size(written));
+        }
+    }
+
+    fn end(&self) {
+        if self.shown > 0 {
+            let _ = writeln!(anstream::stderr());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::state::StateEncoder;
+    use crate::wire::state::StateHeader;
+
+    fn run(command: &SnapshotCommand, format: Format) -> Result<String, Failure> {
+        let mut out = Vec::new();
+        look(command, format, &mut out).expect("it needs no connection")?;
+        Ok(String::from_utf8(out).expect("it is text"))
+    }
+
+    /// A backup of nothing.
+    fn backup() -> Vec<u8> {
+        let header = StateHeader {
+            revision: 1,
+            ..StateHeader::default()
+        };
+        let (encoder, first) = StateEncoder::begin(&header);
+        [&[first][..], &encoder.finish()].concat().concat()
+    }
+
+    #[test]
+    fn a_backup_is_shown_in_every_format() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("backup.lhs");
+        std::fs::write(&file, backup()).unwrap();
+        let arguments = super::super::arguments::snapshot::SnapshotFileArgs { file };
+        let status = SnapshotCommand::Status(arguments.clone());
+        let size = backup().len();
+        let simple = run(&status, Format::Simple).unwrap();
+        assert_eq!(simple, format!("00000000, 1, 0, {size} B\n"));
+        let json = run(&status, Format::Json).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["revision"], 1);
+        assert_eq!(json["totalKey"], 0);
+        assert_eq!(json["totalSize"], size);
+        assert!(run(&status, Format::Table).unwrap().contains("TOTAL KEYS"));
+        assert!(
+            run(&status, Format::Fields)
+                .unwrap()
+                .contains("\"revision\" : 1")
+        );
+        let verify = SnapshotCommand::Verify(arguments);
+        assert!(run(&verify, Format::Simple).unwrap().contains("sound"));
+    }
+
+    #[test]
+    fn a_damaged_backup_is_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("backup.lhs");
+        let arguments = super::super::arguments::snapshot::SnapshotFileArgs { file: file.clone() };
+        let mut bytes = backup();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        for (bytes, expected) in [
+            (bytes, "chunk 1 is damaged"),
+            (backup()[..last].to_vec(), "cut short"),
+            (b"something else".to_vec(), "no state of leasehold"),
+        ] {
+            std::fs::write(&file, bytes).unwrap();
+            for command in [
+                SnapshotCommand::Status(arguments.clone()),
+                SnapshotCommand::Verify(arguments.clone()),
+            ] {
+                let failure = run(&command, Format::Simple).unwrap_err();
+                assert_eq!(failure.exit.code(), 1);
+                assert!(failure.message.contains(expected), "{failure}");
+            }
+        }
+        std::fs::remove_file(&file).unwrap();
+        let missing = run(&SnapshotCommand::Status(arguments), Format::Simple).unwrap_err();
+        assert!(missing.message.contains("cannot be read"), "{missing}");
+    }
+}

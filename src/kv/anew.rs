@@ -1,0 +1,164 @@
+//! A state begins a new life, in another cluster: what a backup becomes when it is restored.
+//!
+//! Keys, values, history and leases stay. What belonged to the old cluster goes:
+//!
+//! - its identity and members: the first leader of the new one sets others;
+//! - its sessions: a client of the old cluster has no certificate of the new one, so none of them can
+//!   ever be asked for again, and each would lie there until it is forgotten for its age;
+//! - what was left of leases at their last checkpoint. Nobody knows how much time has passed since, and
+//!   a lease that ends early is worse than one that ends late, so each has its full time again.
+//!
+//! The revision leaps ahead, and what was before it counts as compacted: whoever watched the old cluster
+//! is told so and reads anew, instead of taking revisions of the two for one history (the old cluster may
+//! have gone on after the backup). A fencing token that is given out from now on is larger than any of the
+//! old cluster, for the same reason.
+//!
+//! The last applied entry stays what it was. The new cluster's log begins after it, so that no index,
+//! which sessions and leases are named by, comes twice.
+
+use bytes::Bytes;
+
+use super::hash::Hashed;
+use super::lease;
+use super::lease::Lease;
+use super::meta;
+use super::meta::Progress;
+use super::store::Space;
+use super::store::Span;
+use super::store::Store;
+
+/// Makes of `store` the state that a new cluster begins with, its revision higher by `leap`. With a
+/// `leap` of 0 history stays, and nobody who watches is told. The same on every member that has the same
+/// state.
+///
+/// # Errors
+/// Those of the store. After an error `store` may hold half of it: discard it.
+pub fn begin_anew<S: Store>(store: &mut S, leap: i64) -> Result<Progress, S::Error> {
+    let mut progress = meta::progress(store)?;
+    let mut store = Hashed::begin(store)?;
+    store.take(Space::Meta, &meta::cluster_key())?;
+    for key in keys(&store, Space::Clients)? {
+        store.take(Space::Clients, &key)?;
+    }
+    progress.sessions = 0;
+    for key in keys(&store, Space::Leases)? {
+        let id = lease::lease_id(&key)?;
+        if let Some(mut found) = Lease::read(&store, id)?
+            && found.checkpoint_ms.take().is_some()
+        {
+            found.write(&mut store, id)?;
+        }
+    }
+    if leap > 0 {
+        progress.revision = progress.revision.saturating_add(leap);
+        progress.compact_revision = progress.revision;
+    }
+    let (key, record) = progress.record();
+    store.put(Space::Meta, key, record)?;
+    store.finish();
+    Ok(progress)
+}
+
+fn keys<S: Store>(store: &Hashed<'_, S>, space: Space) -> Result<Vec<Bytes>, S::Error> {
+    use super::store::View;
+    let pairs = store.range(space, &Span::all());
+    // A copy, because a key read from disk may hold on to the whole block it came from.
+    pairs
+        .map(|pair| pair.map(|(key, _)| Bytes::copy_from_slice(&key)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ErrorKind;
+    use crate::api::KeyRange;
+    use crate::api::Limits;
+    use crate::api::RangeRequest;
+    use crate::kv;
+    use crate::kv::MemStore;
+    use crate::kv::View;
+    use crate::kv::tests::everything;
+
+    const LEAP: i64 = 1_000;
+
+    fn current(store: &MemStore) -> Vec<kv::Pair> {
+        let pairs = store.range(Space::Current, &Span::all());
+        pairs.map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn keys_stay_and_what_belonged_to_the_old_cluster_goes() {
+        let before = everything();
+        let was = kv::progress(&before).unwrap();
+        let mut store = before.clone();
+        let progress = begin_anew(&mut store, LEAP).unwrap();
+        assert_eq!(kv::progress(&store), Ok(progress));
+        assert_eq!(kv::content_hash(&store), kv::scan(&store));
+        assert_eq!(current(&store), current(&before));
+        assert_eq!(kv::cluster_info(&store), Ok(None));
+        assert_eq!(store.count(Space::Clients, &Span::all()), Ok(0));
+        assert_eq!(progress.applied, was.applied);
+        assert_eq!((progress.sessions, progress.leases), (0, was.leases));
+        assert_eq!(progress.revision, was.revision + LEAP);
+        assert_eq!(progress.compact_revision, progress.revision);
+    }
+
+    #[test]
+    fn old_revisions_are_refused_and_history_is_removed_as_after_any_compaction() {
+        let mut store = everything();
+        let was = kv::progress(&store).unwrap().revision;
+        let progress = begin_anew(&mut store, LEAP).unwrap();
+        let read = |store: &MemStore, revision| {
+            let request = RangeRequest {
+                range: KeyRange::From,
+                revision,
+                ..RangeRequest::default()
+            };
+            kv::range(store, &request, &Limits::DEFAULT).unwrap()
+        };
+        let now = read(&store, 0).unwrap();
+        assert_eq!(read(&store, progress.revision).unwrap(), now);
+        let compact_revision = progress.revision;
+        let refused = read(&store, was).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Compacted { compact_revision });
+        let budget = kv::CompactionBudget {
+            events: 1000,
+            bytes: usize::MAX,
+        };
+        assert!(kv::compact_step(&mut store, &budget).unwrap().finished);
+        assert_eq!(kv::content_hash(&store), kv::scan(&store));
+        assert_eq!(read(&store, 0).unwrap(), now);
+        // One record of each key is left, and no event.
+        let keys = store.count(Space::Current, &Span::all());
+        assert_eq!(store.count(Space::History, &Span::all()), keys);
+        assert_eq!(store.count(Space::Events, &Span::all()), Ok(0));
+    }
+
+    #[test]
+    fn without_a_leap_history_stays() {
+        let before = everything();
+        let was = kv::progress(&before).unwrap();
+        let mut store = before.clone();
+        let progress = begin_anew(&mut store, 0).unwrap();
+        assert_eq!(progress.revision, was.revision);
+        assert_eq!(progress.compact_revision, was.compact_revision);
+        assert_eq!(kv::content_hash(&store), kv::scan(&store));
+    }
+
+    #[test]
+    fn leases_have_their_full_time_again() {
+        let mut store = everything();
+        let leases = kv::held_leases(&store).unwrap();
+        let id = 70;
+        let mut hashed = Hashed::begin(&mut store).unwrap();
+        let mut lease = Lease::read(&hashed, id).unwrap().unwrap();
+        lease.checkpoint_ms = Some(3);
+        lease.write(&mut hashed, id).unwrap();
+        hashed.finish();
+        assert_ne!(kv::held_leases(&store).unwrap(), leases);
+        begin_anew(&mut store, LEAP).unwrap();
+        assert_eq!(kv::held_leases(&store).unwrap(), leases);
+        assert_eq!(kv::content_hash(&store), kv::scan(&store));
+    }
+}

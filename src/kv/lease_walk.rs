@@ -1,0 +1,142 @@
+//! Leases that one entry ends, read in walks over what is stored.
+//!
+//! Leases that are due together were mostly granted together, and then their records and the keys
+//! that hang on them stand side by side. To look up each lease by itself, and its keys in a range of
+//! its own, costs more than to end it. So one walk over each of the two keyspaces reads those of a
+//! whole entry, and leaps where the leases of others lie between. It finds what single look-ups
+//! would find.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::api::LeaseRef;
+
+use super::lease;
+use super::lease::ID_BYTES;
+use super::lease::Lease;
+use super::store::Pair;
+use super::store::Space;
+use super::store::Span;
+use super::store::View;
+
+/// A lease that is to be ended.
+pub(super) struct Doomed {
+    pub(super) lease: Lease,
+    /// The keys that hang on it, in order; `None` if they are too many to be read along.
+    pub(super) keys: Option<Vec<Bytes>>,
+}
+
+/// The keys of leases with more of them are read by whoever ends the lease, so that a walk holds
+/// some thousand keys at most.
+const KEYS_MAX: u64 = 8;
+/// So many records of others are walked over before the walk leaps.
+const PASSED_MAX: usize = 16;
+
+/// Those of `leases` that are there, by their ids: whatever was granted under that id last.
+pub(super) fn doomed<V: View>(
+    view: &V,
+    leases: &[LeaseRef],
+) -> Result<BTreeMap<i64, Doomed>, V::Error> {
+    let mut ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
+    ids.retain(|id| *id >= 0);
+    ids.sort_unstable();
+    ids.dedup();
+    let mut found = BTreeMap::new();
+    walk(view, Space::Leases, &ids, |id, (_, record)| {
+        let lease = Lease::decode(&record)?;
+        let keys = (lease.keys <= KEYS_MAX).then(Vec::new);
+        found.insert(id, Doomed { lease, keys });
+        Ok(())
+    })?;
+    let with_keys = |id: &i64| {
+        let doomed = found.get(id);
+        doomed.is_some_and(|doomed| doomed.keys.is_some() && doomed.lease.keys > 0)
+    };
+    ids.retain(with_keys);
+    walk(view, Space::LeaseKeys, &ids, |id, (key, _)| {
+        if let Some(keys) = found.get_mut(&id).and_then(|doomed| doomed.keys.as_mut()) {
+            let key = key.get(ID_BYTES..).unwrap_or_default();
+            // A copy, because a key read from disk may hold on to the whole block it came from.
+            keys.push(Bytes::copy_from_slice(key));
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Tells `take` of every record in `space` whose key begins with one of `ids`, which are in order.
+fn walk<V: View>(
+    view: &V,
+    space: Space,
+    ids: &[i64],
+    mut take: impl FnMut(i64, Pair) -> Result<(), V::Error>,
+) -> Result<(), V::Error> {
+    let mut wanted = ids.iter().copied().peekable();
+    let end = ids.last().map_or(0, |last| last.saturating_add(1));
+    'leap: while let Some(&first) = wanted.peek() {
+        let span = Span::between(lease::lease_key(first), lease::lease_key(end));
+        let mut passed = 0;
+        for pair in view.range(space, &span) {
+            let pair = pair?;
+            let id = lease::lease_id(pair.0.get(..ID_BYTES).unwrap_or_default())?;
+            while wanted.next_if(|wanted| *wanted < id).is_some() {}
+            match wanted.peek() {
+                None => return Ok(()),
+                Some(&next) if next == id => {
+                    passed = 0;
+                    take(id, pair)?;
+                }
+                Some(_) => passed += 1,
+            }
+            if passed > PASSED_MAX {
+                continue 'leap;
+            }
+        }
+        return Ok(());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::store::MemStore;
+    use crate::kv::store::Store;
+    use proptest::prelude::*;
+
+    /// Leases with so many keys each, and what hangs on them.
+    fn stored(leases: &BTreeMap<i64, u64>) -> MemStore {
+        let mut store = MemStore::new();
+        for (&id, &keys) in leases {
+            let lease = Lease::for_test(id.unsigned_abs(), keys);
+            store.put(Space::Leases, lease::lease_key(id), lease.encode());
+            for number in 0..keys {
+                let key = lease::attachment(id, format!("k{number}").as_bytes());
+                store.put(Space::LeaseKeys, key, Bytes::new());
+            }
+        }
+        store
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn a_walk_finds_what_single_look_ups_do(
+            leases in prop::collection::btree_map(0i64..200, 0u64..2 * KEYS_MAX, 0..120),
+            asked in prop::collection::vec(prop_oneof![8 => 0i64..220, 1 => Just(-1), 1 => Just(i64::MAX)], 0..60),
+        ) {
+            let store = stored(&leases);
+            let refs: Vec<LeaseRef> = asked.iter().map(|id| LeaseRef::id(*id)).collect();
+            let found = doomed(&store, &refs).unwrap();
+            for id in asked {
+                let looked_up = Lease::read(&store, id).unwrap();
+                prop_assert_eq!(found.get(&id).map(|doomed| doomed.lease.clone()), looked_up.clone());
+                let Some(lease) = looked_up else { continue };
+                let keys = lease::attached(&store, id, usize::MAX).unwrap();
+                let read_along = (lease.keys <= KEYS_MAX).then_some(keys);
+                prop_assert_eq!(found[&id].keys.clone(), read_along);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A state told record by record, and what it comes to: for whoever receives one.
+//!
+//! A state that travels is checked by the hash that it carries (`hash.rs`). Whoever takes it in sees
+//! every record once and in order, so the hash is added up on the way, and nothing is read again.
+
+use bytes::Bytes;
+
+use crate::api::ClusterInfo;
+
+use super::compaction;
+use super::hash;
+use super::hash::ContentHash;
+use super::hash::RecordHasher;
+use super::meta;
+use super::meta::Progress;
+use super::store::Fault;
+use super::store::MemStore;
+use super::store::Space;
+use super::store::Store;
+
+/// What a state says of itself takes a few kilobytes; what says more is no state of ours.
+const TOLD_BYTES_MAX: usize = 1 << 20;
+
+/// Adds up the records of a state.
+#[derive(Default)]
+pub struct StateSum {
+    hasher: RecordHasher,
+    sum: u128,
+    /// What the state says of itself.
+    told: MemStore,
+    told_bytes: usize,
+}
+
+/// What a state holds, and whether it is what its changes made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateReport {
+    /// How far it is.
+    pub progress: Progress,
+    /// Whose it is; `None` before the cluster's first command.
+    pub cluster: Option<ClusterInfo>,
+    /// The hash that every change has kept.
+    pub kept: ContentHash,
+    /// The hash of what was told.
+    pub scanned: ContentHash,
+}
+
+impl StateReport {
+    /// The state is what was written.
+    pub fn is_sound(&self) -> bool {
+        self.kept == self.scanned
+    }
+}
+
+impl StateSum {
+    /// Takes one record. Each is to be told once.
+    ///
+    /// # Errors
+    /// [`Fault::Damaged`]: the state says more of itself than a state may.
+    pub fn add(&mut self, space: Space, key: &[u8], record: &[u8]) -> Result<(), Fault> {
+        if matches!(space, Space::Meta | Space::Local) {
+            self.told_bytes += key.len() + record.len();
+            if self.told_bytes > TOLD_BYTES_MAX {
+                return Err(Fault::Damaged {
+                    space,
+                    what: "more than a state says of itself",
+                });
+            }
+            let (key, record) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(record));
+            self.told.put(space, key, record);
+        }
+        let is_hash = space == Space::Meta && key == meta::HASH;
+        if space.is_replicated() && !is_hash {
+            let hash = self.hasher.hash(space, key, record);
+            self.sum = self.sum.wrapping_add(hash);
+        }
+        Ok(())
+    }
+
+    /// What all records together come to.
+    ///
+    /// # Errors
+    /// [`Fault::Damaged`]: what the state says of itself does not read.
+    pub fn report(&self) -> Result<StateReport, Fault> {
+        let ContentHash(removed) = compaction::removed(&self.told)?;
+        Ok(StateReport {
+            progress: meta::progress(&self.told)?,
+            cluster: meta::cluster_info(&self.told)?,
+            kept: hash::content_hash(&self.told)?,
+            scanned: ContentHash(self.sum.wrapping_add(removed)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::store::Span;
+    use crate::kv::store::View;
+    use crate::kv::tests::everything;
+
+    #[test]
+    fn a_state_told_record_by_record_comes_to_its_own_hash() {
+        let store = everything();
+        let mut sum = StateSum::default();
+        for space in Space::ALL {
+            for pair in store.range(space, &Span::all()) {
+                let (key, record) = pair.unwrap();
+                sum.add(space, &key, &record).unwrap();
+            }
+        }
+        let report = sum.report().unwrap();
+        assert!(report.is_sound());
+        assert_eq!(report.scanned, hash::scan(&store).unwrap());
+        assert_eq!(report.progress, meta::progress(&store).unwrap());
+        assert_eq!(report.cluster, meta::cluster_info(&store).unwrap());
+        sum.add(Space::Current, b"one", b"more").unwrap();
+        assert!(!sum.report().unwrap().is_sound());
+    }
+
+    #[test]
+    fn what_a_state_says_of_itself_is_bounded() {
+        let mut sum = StateSum::default();
+        sum.add(Space::Current, b"k", &vec![0; TOLD_BYTES_MAX])
+            .unwrap();
+        sum.add(Space::Local, b"k", &vec![0; TOLD_BYTES_MAX - 1])
+            .unwrap();
+        assert!(sum.add(Space::Meta, b"", b"x").is_err());
+    }
+}

@@ -1,0 +1,256 @@
+//! `leasehold offline`: what is done to the data of a node that does not run.
+
+use std::io;
+use std::io::Write;
+use std::path::Path;
+
+use leasehold::api::RangeResponse;
+use leasehold::api::ResponseHeader;
+use leasehold::cli::arguments::Format;
+use leasehold::cli::arguments::GlobalArgs;
+use leasehold::cli::arguments::offline::ForceNewClusterArgs;
+use leasehold::cli::arguments::offline::NewClusterArgs;
+use leasehold::cli::arguments::offline::OfflineCommand;
+use leasehold::cli::arguments::offline::OfflineSnapshotCommand;
+use leasehold::cli::arguments::offline::RestoreArgs;
+use leasehold::cli::failure::Failure;
+use leasehold::cli::panics;
+use leasehold::cli::panics::Ends;
+use leasehold::cli::print;
+use leasehold::cli::print::Parts;
+use leasehold::cli::print::View;
+use leasehold::server::disk::store::contains_panic;
+use leasehold::server::offline;
+use leasehold::server::offline::NewMember;
+use leasehold::server::offline::OfflineError;
+use leasehold::server::offline::Restored;
+use leasehold::server::offline::StoppedNode;
+
+/// Does it, and prints what came of it.
+pub(crate) fn run(
+    command: &OfflineCommand,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    // A damaged table may make the database panic: that is damage found, and no defect.
+    panics::install(Ends::Process, contains_panic);
+    match command {
+        OfflineCommand::Check(arguments) => check(&open(&arguments.data_dir)?, global.output, out),
+        OfflineCommand::Hashkv(arguments) => hash(&open(&arguments.data_dir)?, global.output, out),
+        OfflineCommand::DumpKv(arguments) => keys(&open(&arguments.data_dir)?, global, out),
+        OfflineCommand::DumpLog(arguments) => log(&open(&arguments.data_dir)?, global.output, out),
+        OfflineCommand::Snapshot {
+            command: OfflineSnapshotCommand::Restore(arguments),
+        } => restore(arguments, global.output, out),
+        OfflineCommand::ForceNewCluster(arguments) => force(arguments, global.output, out),
+    }
+}
+
+fn open(data_dir: &Path) -> Result<StoppedNode, Failure> {
+    StoppedNode::open(data_dir).map_err(refused)
+}
+
+fn refused(error: OfflineError) -> Failure {
+    Failure::refused(error.to_string())
+}
+
+fn check(node: &StoppedNode, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+    let findings = node.check();
+    for finding in &findings {
+        let verdict = match finding.is_damage {
+            true => "DAMAGED",
+            false => "ok",
+        };
+        match format {
+            Format::Json => writeln!(
+                out,
+                "{}",
+                serde_json::json!({ "damaged": finding.is_damage, "finding": finding.text })
+            )?,
+            _ => writeln!(out, "{verdict:<8} {}", finding.text)?,
+        }
+    }
+    let damaged = findings.iter().filter(|finding| finding.is_damage).count();
+    match damaged {
+        0 => Ok(()),
+        1 => Err(Failure::refused("something is damaged: see above")),
+        more => Err(Failure::refused(format!(
+            "{more} things are damaged: see above"
+        ))),
+    }
+}
+
+fn hash(node: &StoppedNode, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+    let found = node.hash().map_err(refused)?;
+    let document = serde_json::json!({
+        "hash": found.hash.to_string(),
+        "revision": found.revision,
+        "compact_revision": found.compact_revision,
+        "applied_index": found.applied.index.0,
+        "applied_term": found.applied.term.0,
+    });
+    match format {
+        Format::Json => writeln!(out, "{document}")?,
+        Format::Fields => print::fields(out, &document)?,
+        Format::Simple | Format::Table => {
+            writeln!(out, "{}, {}, {}", found.hash, found.revision, found.applied)?;
+        }
+    }
+    Ok(())
+}
+
+fn keys(node: &StoppedNode, global: &GlobalArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let view = View {
+        // A table holds all of it in memory.
+        format: match global.output {
+            Format::Table => Format::Simple,
+            format => format,
+        },
+        hex: global.hex,
+    };
+    let header = ResponseHeader::default();
+    let done = node.dump_keys(|kv| {
+        let range = RangeResponse {
+            kvs: vec![kv],
+            more: false,
+            count: 1,
+        };
+        match view.format {
+            Format::Json => print::key_value_line(out, &range.kvs[0]),
+            _ => print::get(out, view, Parts::All, &header, &range),
+        }
+    });
+    Ok(done.map_err(refused)??)
+}
+
+fn log(node: &StoppedNode, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+    for entry in node.dump_log().map_err(refused)? {
+        let (id, what, bytes) = (entry.id, entry.what, entry.bytes);
+        let written: io::Result<()> = match format {
+            Format::Json => writeln!(
+                out,
+                "{}",
+                serde_json::json!({
+                    "index": id.index.0, "term": id.term.0, "what": what, "bytes": bytes,
+                })
+            ),
+            _ => writeln!(out, "{id} {what} {bytes}"),
+        };
+        written?;
+    }
+    Ok(())
+}
+
+fn restore(arguments: &RestoreArgs, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+    let member = member(
+        &arguments.cluster,
+        &arguments.name,
+        &arguments.data_dir,
+        arguments.initial_cluster.clone(),
+    )?;
+    let restored = offline::restore(&arguments.file, &member).map_err(refused)?;
+    show(&member, &restored, None, format, out)
+}
+
+/// What has to be typed.
+const CONSENT: &str = "force";
+
+fn force(
+    arguments: &ForceNewClusterArgs,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let member = member(
+        &arguments.cluster,
+        &arguments.name,
+        &arguments.new_data_dir,
+        vec![arguments.name.clone()],
+    )?;
+    let survivor = open(&arguments.data_dir)?;
+    if !arguments.yes_lose_what_others_had {
+        // A failing terminal is no consent either.
+        let _ = write!(
+            anstream::stderr(),
+            "This makes a new cluster of what this one member has. Whatever only the others had is lost, \
+             though it was acknowledged. If a majority of the old cluster can still be started, start it \
+             instead.\nType {CONSENT} to go on: "
+        );
+        let mut typed = String::new();
+        io::stdin().read_line(&mut typed)?;
+        if typed.trim() != CONSENT {
+            return Err(Failure::refused("nothing was done"));
+        }
+    }
+    let (restored, entries) = offline::force_new_cluster(&survivor, &member).map_err(refused)?;
+    show(&member, &restored, Some(entries), format, out)
+}
+
+fn member(
+    cluster: &NewClusterArgs,
+    name: &str,
+    data_dir: &Path,
+    members: Vec<String>,
+) -> Result<NewMember, Failure> {
+    let id = match (&cluster.cluster_id, &cluster.node_cert) {
+        (Some(id), _) => *id,
+        (None, Some(certificate)) => {
+            offline::cluster_of_certificate(certificate, name).map_err(refused)?
+        }
+        (None, None) => return Err(Failure::usage("say what the new cluster is: --node-cert")),
+    };
+    Ok(NewMember {
+        data_dir: data_dir.to_owned(),
+        cluster: id,
+        name: name.to_owned(),
+        members,
+        leap: match cluster.no_bump_revision {
+            true => 0,
+            false => cluster.bump_revision,
+        },
+    })
+}
+
+/// What a member begins with; `entries` of it came from a log.
+fn show(
+    member: &NewMember,
+    restored: &Restored,
+    entries: Option<usize>,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut document = serde_json::json!({
+        "member_id": restored.member.0,
+        "cluster": member.cluster.to_string(),
+        "applied_index": restored.base.index.0,
+        "applied_term": restored.base.term.0,
+        "revision": restored.revision,
+        "keys": restored.keys,
+        "leases": restored.leases,
+        "hash": restored.hash.to_string(),
+    });
+    if let Some(entries) = entries {
+        document["entries_from_log"] = entries.into();
+    }
+    match format {
+        Format::Json => writeln!(out, "{document}")?,
+        Format::Fields => print::fields(out, &document)?,
+        Format::Simple | Format::Table => {
+            let of_log = match entries {
+                Some(entries) => format!(", {entries} entries taken from the log"),
+                None => " (the same on every member)".to_owned(),
+            };
+            writeln!(
+                out,
+                "{} of cluster {} made in {}: {} keys, {} leases, revision {}, content hash {}{of_log}",
+                member.name,
+                member.cluster,
+                member.data_dir.display(),
+                restored.keys,
+                restored.leases,
+                restored.revision,
+                restored.hash,
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! Certificates that change while a node runs.
+//!
+//! The files are looked at now and then, and at once when somebody asks. New ones are shown and
+//! trusted from the next connection on; what is connected stays connected, unless the other side
+//! would not be let in any more: its certificate has ended, or its authority is not trusted now.
+//! Such connections are closed, and whoever has better certificates connects anew.
+//!
+//! What cannot be used changes nothing: the certificates that were in use stay, it is said once, and
+//! the files are looked at again, for they may be in the middle of being written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls_pki_types::UnixTime;
+use tokio::sync::Notify;
+
+use super::config::TlsFiles;
+use super::metrics::Metrics;
+use super::metrics::PortMetrics;
+use super::start::StartError;
+use super::start::load_tls;
+use crate::transport::Endpoint;
+use crate::transport::TlsStamps;
+use crate::types::ClusterId;
+
+/// Between two looks at connections whose certificates may have ended.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// One port of a node.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    section: &'static str,
+    files: TlsFiles,
+    endpoint: Endpoint,
+    /// The files as they were when they were loaded last.
+    stamps: Option<TlsStamps>,
+    /// What was last said to be wrong with them.
+    complaint: Option<String>,
+}
+
+impl Shown {
+    /// The certificates of a port that was opened with what is in `files`.
+    pub(crate) fn new(section: &'static str, files: &TlsFiles, endpoint: Endpoint) -> Self {
+        Self {
+            section,
+            stamps: files.paths().stamps(),
+            files: files.clone(),
+            endpoint,
+            complaint: None,
+        }
+    }
+}
+
+/// Looks after the certificates of a node.
+pub(crate) struct Certificates {
+    pub(crate) name: String,
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) client: Shown,
+    pub(crate) peer: Shown,
+    /// How often the files are looked at; never, if it is nothing.
+    pub(crate) interval: Option<Duration>,
+    pub(crate) asked: Arc<Notify>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Certificates {
+    /// Looks after them until it is dropped.
+    pub(crate) async fn look_after(mut self) {
+        loop {
+            let pause = self.interval.unwrap_or(SWEEP_INTERVAL).min(SWEEP_INTERVAL);
+            let asked = tokio::time::timeout(pause, self.asked.notified()).await;
+            if asked.is_ok() || self.interval.is_some() {
+                let metrics = self.metrics.clone();
+                let (name, cluster) = (self.name.clone(), self.cluster_id);
+                for (shown, port) in [
+                    (&mut self.client, &metrics.transport.client),
+                    (&mut self.peer, &metrics.transport.peer),
+                ] {
+                    renew(shown, port, &name, cluster, asked.is_ok());
+                }
+            }
+            for shown in [&self.client, &self.peer] {
+                let closed = shown.endpoint.close_untrusted(UnixTime::now());
+                if closed > 0 {
+                    tracing::info!(
+                        port = shown.section,
+                        connections = closed,
+                        "closed connections whose certificates are not trusted any more"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Loads what has changed, or everything if `asked`.
+fn renew(shown: &mut Shown, port: &PortMetrics, name: &str, cluster: ClusterId, asked: bool) {
+    let found = shown.files.paths().stamps();
+    if found == shown.stamps && !asked {
+        return;
+    }
+    let renewed = load_tls(shown.section, &shown.files, name)
+        .and_then(|tls| {
+            if tls.cluster_id() != cluster {
+                return Err(StartError::CertificateOfAnotherCluster {
+                    section: shown.section,
+                    found: tls.cluster_id(),
+                    cluster,
+                });
+            }
+            Ok(tls)
+        })
+        .map_err(|error| error.to_string())
+        .and_then(|tls| match shown.endpoint.renew(&tls) {
+            Ok(()) => Ok(tls),
+            Err(error) => Err(format!("[tls.{}] {error}", shown.section)),
+        });
+    match renewed {
+        Ok(tls) => {
+            // What was written while it was loaded differs from what was seen before, and is loaded
+            // the next time.
+            shown.stamps = found;
+            shown.complaint = None;
+            let ends = tls.expires_at_unix_seconds() as f64;
+            port.certificate_expiry_seconds.set(ends);
+            port.certificate_reloads_ok.increment(1);
+            tracing::info!(port = shown.section, "new certificates are in use");
+        }
+        Err(complaint) => {
+            if shown.complaint.as_ref() != Some(&complaint) {
+                port.certificate_reloads_failed.increment(1);
+                tracing::error!(
+                    port = shown.section,
+                    "the certificates that have changed cannot be used, and those before stay in use: \
+                     {complaint}"
+                );
+            }
+            shown.complaint = Some(complaint);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Where the states of a member lie: the one in use, and one that comes in from a peer.
+//!
+//! The state in use lies in `state`. One that comes in lies in `state-1` (or another number): it is
+//! opened where it is, because the database in use may be read until long after; so a small file,
+//! `state.current`, says which one is in use. At the next start, with nothing open, that one is
+//! renamed to `state` and the file goes. Whatever the moment of a crash, the directory that is in use
+//! is whole, and the one it takes the place of is removed only afterwards.
+//!
+//! A state that is complete has a file `received` in it, which names the entry that it ends with.
+//! Whether it counts depends on the log: only if the log begins after that very entry has consensus
+//! accepted it, and anything else is removed ([`Places::accepted`]).
+
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::Term;
+
+const STATE: &str = "state";
+const PREFIX: &str = "state-";
+const CURRENT: &str = "state.current";
+const RECEIVED: &str = "received";
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Places {
+    root: PathBuf,
+}
+
+impl Places {
+    /// Those in a data directory.
+    pub fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// Where the state in use lies once [`Places::settle`] has run.
+    pub fn state(&self) -> PathBuf {
+        self.root.join(STATE)
+    }
+
+    /// Finishes what a process before this one has begun: the state that it used last lies in its
+    /// usual place afterwards. To be called before anything is opened.
+    ///
+    /// # Errors
+    /// A folder cannot be read, renamed or removed.
+    pub fn settle(&self) -> io::Result<()> {
+        let pointer = self.root.join(CURRENT);
+        let name = match fs::read_to_string(&pointer) {
+            Ok(name) => name,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let used = self.root.join(name.trim());
+        // If it is gone, it was renamed already.
+        if number_of(name.trim()).is_some() && used.try_exists()? {
+            remove(&self.state())?;
+            fs::rename(&used, self.state())?;
+            sync(&self.root)?;
+        }
+        fs::remove_file(&pointer)?;
+        sync(&self.root)
+    }
+
+    /// The state that was received whole and accepted, if the log begins after `base`: it is to be used
+    /// unless the state in use has come as far.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn accepted(&self, base: LogId) -> io::Result<Option<PathBuf>> {
+        for path in self.incoming()? {
+            if read_mark(&path)? == Some(base) {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes the state at `path` the one in use, for this process and every later one.
+    ///
+    /// # Errors
+    /// It cannot be written down; then it is as before.
+    pub fn adopt(&self, path: &Path) -> io::Result<()> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        write_whole(&self.root, CURRENT, &format!("{name}\n"))
+    }
+
+    /// Removes every state that is not in use. To be called before anything comes in.
+    ///
+    /// # Errors
+    /// A folder cannot be removed.
+    pub fn clear(&self) -> io::Result<()> {
+        for path in self.incoming()? {
+            remove(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Where the next state may come in: a folder that does not exist.
+    ///
+    /// # Errors
+    /// The data directory cannot be read.
+    pub fn next(&self) -> io::Result<PathBuf> {
+        let numbers = self.incoming()?;
+        let numbers = numbers.iter().filter_map(|path| number(path));
+        let next = numbers.max().unwrap_or(0) + 1;
+        Ok(self.root.join(format!("{PREFIX}{next}")))
+    }
+
+    /// Notes that the state at `path` is whole and durable, and ends with `id`.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn complete(&self, path: &Path, id: LogId) -> io::Result<()> {
+        // The folder's own name first.
+        sync(&self.root)?;
+        write_whole(path, RECEIVED, &format!("{} {}\n", id.index.0, id.term.0))
+    }
+
+    fn incoming(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.root)? {
+            let path = entry?.path();
+            if number(&path).is_some() {
+                found.push(path);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+/// Removes a folder, if it is there.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn number(path: &Path) -> Option<u64> {
+    number_of(path.file_name()?.to_str()?)
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+fn read_mark(path: &Path) -> io::Result<Option<LogId>> {
+    let text = match fs::read_to_string(path.join(RECEIVED)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let id = text.strip_suffix('\n').and_then(|text| {
+        let (index, term) = text.split_once(' ')?;
+        let index = LogIndex(index.parse().ok()?);
+        Some(LogId::new(index, Term(term.parse().ok()?)))
+    });
+    Ok(id)
+}
+
+/// Writes a file that is whole and durable, or not there.
+fn write_whole(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, folder.join(name))?;
+    sync(folder)
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(index: u64) -> LogId {
+        LogId::new(LogIndex(index), Term(3))
+    }
+
+    fn make(path: &Path, content: &str) {
+        fs::create_dir_all(path).unwrap();
+        fs::write(path.join("content"), content).unwrap();
+    }
+
+    fn content(places: &Places) -> String {
+        fs::read_to_string(places.state().join("content")).unwrap()
+    }
+
+    #[test]
+    fn a_state_that_is_complete_counts_if_the_log_begins_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::new(folder.path());
+        make(&places.state(), "old");
+        let half = places.next().unwrap();
+        make(&half, "half");
+        let whole = places.next().unwrap();
+        assert_ne!(half, whole);
+        make(&whole, "whole");
+        places.complete(&whole, id(9)).unwrap();
+        assert_eq!(places.accepted(id(8)).unwrap(), None);
+        assert_eq!(places.accepted(id(9)).unwrap(), Some(whole));
+        places.settle().unwrap();
+        assert_eq!(content(&places), "old", "nobody has adopted it");
+        places.clear().unwrap();
+        assert_eq!(places.accepted(id(9)).unwrap(), None);
+        assert_eq!(content(&places), "old");
+    }
+
+    #[test]
+    fn a_swap_is_finished_whatever_step_it_was_at() {
+        // What may lie there after a crash during the swap: the old state, whole, in part or gone;
+        // the new one in its own place or in the old one's.
+        for step in 0..4 {
+            let folder = tempfile::tempdir().unwrap();
+            let places = Places::new(folder.path());
+            make(&places.state(), "old");
+            let new = places.next().unwrap();
+            make(&new, "new");
+            places.complete(&new, id(9)).unwrap();
+            places.adopt(&new).unwrap();
+            match step {
+                0 => {}
+                1 => fs::remove_file(places.state().join("content")).unwrap(),
+                2 => remove(&places.state()).unwrap(),
+                _ => {
+                    remove(&places.state()).unwrap();
+                    fs::rename(&new, places.state()).unwrap();
+                }
+            }
+            for _ in 0..2 {
+                places.settle().unwrap();
+                assert_eq!(content(&places), "new", "step {step}");
+            }
+            places.clear().unwrap();
+            assert_eq!(content(&places), "new", "step {step}");
+        }
+    }
+
+    #[test]
+    fn a_state_that_was_adopted_and_went_on_is_still_the_one_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::new(folder.path());
+        make(&places.state(), "old");
+        let first = places.next().unwrap();
+        make(&first, "first");
+        places.adopt(&first).unwrap();
+        let second = places.next().unwrap();
+        make(&second, "second");
+        places.adopt(&second).unwrap();
+        places.settle().unwrap();
+        assert_eq!(content(&places), "second");
+        places.clear().unwrap();
+        assert!(!first.exists());
+    }
+}

@@ -1,0 +1,101 @@
+//! What a data directory holds, written out.
+
+use std::io;
+
+use super::OfflineError;
+use super::StoppedNode;
+use crate::api::KeyValue;
+use crate::kv;
+use crate::kv::Command;
+use crate::kv::Operation;
+use crate::kv::Space;
+use crate::kv::Span;
+use crate::kv::View;
+use crate::raft::Payload;
+use crate::server::disk::log_thread;
+use crate::types::LogId;
+
+/// One entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DumpedEntry {
+    /// Its place.
+    pub id: LogId,
+    /// What it is, in a word or two.
+    pub what: String,
+    /// How long it is.
+    pub bytes: usize,
+}
+
+impl StoppedNode {
+    /// Hands out every key with what it holds, in key order. `each` may end it with an error.
+    ///
+    /// # Errors
+    /// The state is damaged, or cannot be read; or what `each` says.
+    pub fn dump_keys(
+        &self,
+        mut each: impl FnMut(KeyValue) -> io::Result<()>,
+    ) -> Result<io::Result<()>, OfflineError> {
+        let store = self.open_state()?;
+        let snapshot = store.reader().snapshot()?;
+        let mut done = Ok(());
+        for pair in snapshot.range(Space::Current, &Span::all()) {
+            let (key, record) = pair?;
+            let kv = kv::key_value(key, record).map_err(super::StoreError::from)?;
+            done = each(kv);
+            if done.is_err() {
+                break;
+            }
+        }
+        drop(snapshot);
+        store.close()?;
+        Ok(done)
+    }
+
+    /// Every entry of the log that can be trusted, oldest first.
+    ///
+    /// # Errors
+    /// The log cannot be read. Of a damaged one, what is before the damage is handed out.
+    pub fn dump_log(&self) -> Result<Vec<DumpedEntry>, OfflineError> {
+        let records = self.read_log()?.records;
+        let dumped = records.into_iter().map(|record| {
+            let (id, bytes) = (record.id, record.payload.len());
+            let what = match log_thread::decode(record)?.payload {
+                Payload::Noop => "noop".to_owned(),
+                Payload::Configuration(configuration) => {
+                    let voters: Vec<_> = configuration.voters.iter().collect();
+                    format!("configuration {voters:?}")
+                }
+                Payload::Command(command) => named(&command),
+            };
+            Ok(DumpedEntry { id, what, bytes })
+        });
+        dumped.collect()
+    }
+}
+
+fn named(command: &[u8]) -> String {
+    let command = match Command::decode(command) {
+        Ok(command) => command,
+        Err(error) => return format!("unreadable: {error}"),
+    };
+    let name = match command {
+        Command::Write { operation, .. } => match operation {
+            Operation::Put(_) => "put",
+            Operation::DeleteRange(_) => "delete_range",
+            Operation::Compact(_) => "compact",
+            Operation::Txn(_) => "txn",
+            Operation::LeaseGrant(_) => "lease_grant",
+            Operation::LeaseRevoke(_) => "lease_revoke",
+            Operation::LeaseUpdateTtl { .. } => "lease_update_ttl",
+            Operation::PutWithNewLease { .. } => "put_with_new_lease",
+        },
+        Command::OpenSession { .. } => "open_session",
+        Command::Bootstrap(_) => "bootstrap",
+        Command::ForgetSessions { .. } => "forget_sessions",
+        Command::ExpireLeases { .. } => "expire_leases",
+        Command::MarkLeases { .. } => "mark_leases",
+        Command::ContinueLeaseEnds { .. } => "continue_lease_ends",
+        Command::CheckHash => "check_hash",
+    };
+    name.to_owned()
+}

@@ -1,0 +1,381 @@
+//! The side of the member that lacks a state: takes what comes, and keeps it apart until consensus has
+//! said what is to become of it.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::CHUNKS_AHEAD;
+use super::KEPT_FOR;
+use super::STALLED_AFTER;
+use super::hear;
+use super::say;
+use crate::node::Input;
+use crate::raft::LogBase;
+use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::places;
+use crate::server::disk::places::Places;
+use crate::server::disk::store::Import;
+use crate::server::disk::store::ImportError;
+use crate::server::disk::store::StoreError;
+use crate::server::disk::store::StoreOptions;
+use crate::server::driver::Mail;
+use crate::server::driver::Mailbox;
+use crate::server::metrics::Metrics;
+use crate::server::metrics::TransferEnd;
+use crate::server::metrics::stopwatch;
+use crate::transport::FrameReceiver;
+use crate::transport::FrameStream;
+use crate::types::ClusterId;
+use crate::types::LogId;
+use crate::types::NodeId;
+use crate::wire::FrameLimits;
+use crate::wire::peer::StateChunk;
+use crate::wire::peer::Transfer;
+
+/// See [`super`].
+pub(crate) struct Incoming {
+    pub(crate) cluster: ClusterId,
+    pub(crate) places: Places,
+    /// Nobody else may use the directory while something is written or removed there.
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) options: StoreOptions,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) limits: FrameLimits,
+    pub(crate) slot: Mutex<Slot>,
+}
+
+/// One state at a time.
+#[derive(Default)]
+pub(crate) enum Slot {
+    #[default]
+    Free,
+    /// One comes in, or what was left of one is being removed.
+    Busy,
+    /// The connection broke.
+    Kept(Box<Part>),
+    /// It is here; consensus has been told.
+    Whole { path: PathBuf, id: LogId },
+}
+
+/// A state that is not complete.
+pub(crate) struct Part {
+    from: NodeId,
+    export: u64,
+    path: PathBuf,
+    import: Import,
+}
+
+impl Part {
+    /// Closes and removes it. Never waits.
+    fn remove(self, data_dir: Arc<DataDir>) {
+        remove(Some(self.import), self.path, data_dir);
+    }
+}
+
+/// How the taking of chunks ended.
+enum Taken {
+    /// The last of them is there.
+    All(Import),
+    /// No more came.
+    Some(Import),
+}
+
+/// Why nothing becomes of a state that came.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("{0}")]
+    Import(#[from] ImportError),
+    #[error("it is of cluster {0}")]
+    Foreign(ClusterId),
+    #[error("it ends with {found}, and {offered} was offered")]
+    Other { offered: LogId, found: LogId },
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("the thread that stores it panicked")]
+    Panicked,
+}
+
+impl Unfit {
+    fn end(&self) -> TransferEnd {
+        match self {
+            Self::Import(ImportError::State(_)) | Self::Foreign(_) | Self::Other { .. } => {
+                TransferEnd::Corrupt
+            }
+            _ => TransferEnd::Failed,
+        }
+    }
+}
+
+impl Incoming {
+    /// Takes a state in that the member `from` offers on `stream`.
+    pub(crate) async fn receive(self: Arc<Self>, from: NodeId, stream: FrameStream) {
+        let (mut sender, mut receiver) = stream.split();
+        let Ok(Transfer::Offer { export, base }) = hear(&mut receiver, STALLED_AFTER).await else {
+            return;
+        };
+        let Ok(kept) = self.claim(from, export) else {
+            // Whoever offered it asks again.
+            let _ = say(&mut sender, &self.limits, Transfer::Busy).await;
+            sender.finish();
+            return;
+        };
+        let began = stopwatch();
+        let (end, word) = match self.begin(from, export, kept).await {
+            Ok(part) => {
+                let from = part.import.next_chunk();
+                tracing::info!(%base, from, "a peer sends its whole state");
+                match say(&mut sender, &self.limits, Transfer::Want { from }).await {
+                    Ok(()) => self.take(part, base, &mut receiver).await,
+                    Err(_) => self.keep(part),
+                }
+            }
+            Err(unfit) => self.give_up(&unfit),
+        };
+        let metrics = &self.metrics.raft;
+        metrics.snapshots_received(end).increment(1);
+        let took = began.elapsed();
+        metrics.snapshot_receive_seconds.record(took.as_secs_f64());
+        if let Some(word) = word {
+            // It is told again by what this member does next.
+            let _ = say(&mut sender, &self.limits, word).await;
+        }
+        sender.finish();
+    }
+
+    /// Takes the only place; what lies there if it is a part of this very state or of none that still
+    /// comes. An error: it is taken.
+    fn claim(&self, from: NodeId, export: u64) -> Result<Option<Part>, ()> {
+        let mut slot = self.slot();
+        match &*slot {
+            Slot::Busy | Slot::Whole { .. } => return Err(()),
+            Slot::Free | Slot::Kept(_) => {}
+        }
+        let before = std::mem::replace(&mut *slot, Slot::Busy);
+        drop(slot);
+        Ok(match before {
+            Slot::Kept(part) if part.from == from && part.export == export => Some(*part),
+            Slot::Kept(part) => {
+                part.remove(self.data_dir.clone());
+                None
+            }
+            _ => None,
+        })
+    }
+
+    async fn begin(&self, from: NodeId, export: u64, kept: Option<Part>) -> Result<Part, Unfit> {
+        if let Some(part) = kept {
+            return Ok(part);
+        }
+        let (places, options) = (self.places.clone(), self.options);
+        let begun = tokio::task::spawn_blocking(move || {
+            let path = places.next()?;
+            let import = Import::begin(&path, &options)?;
+            Ok::<_, Unfit>((path, import))
+        });
+        let (path, import) = begun.await.map_err(|_| Unfit::Panicked)??;
+        Ok(Part {
+            from,
+            export,
+            path,
+            import,
+        })
+    }
+
+    /// Takes chunks until all are there or none come any more.
+    async fn take(
+        self: &Arc<Self>,
+        part: Part,
+        base: LogId,
+        receiver: &mut FrameReceiver,
+    ) -> (TransferEnd, Option<Transfer>) {
+        let Part {
+            from,
+            export,
+            path,
+            import,
+        } = part;
+        let (chunks, mut storing) = store(import);
+        let stored = self.pass_on(receiver, chunks, &mut storing).await;
+        let stored = stored.map_err(|_| Unfit::Panicked).flatten();
+        let finished = match stored {
+            Ok(Taken::All(import)) => self.finish(import, &path, base).await,
+            Ok(Taken::Some(import)) => {
+                return self.keep(Part {
+                    from,
+                    export,
+                    path,
+                    import,
+                });
+            }
+            Err(unfit) => Err(unfit),
+        };
+        match finished {
+            Ok(base) => {
+                tracing::info!(base = %base.id, "a whole state is here");
+                *self.slot() = Slot::Whole { path, id: base.id };
+                self.mailbox
+                    .send(Mail::Input(Input::SnapshotReceived(base)));
+                (TransferEnd::Ok, Some(Transfer::Done))
+            }
+            Err(unfit) => {
+                remove(None, path, self.data_dir.clone());
+                self.give_up(&unfit)
+            }
+        }
+    }
+
+    /// Hands chunks to the one that stores them, for as long as both go on.
+    async fn pass_on(
+        &self,
+        receiver: &mut FrameReceiver,
+        chunks: mpsc::Sender<Bytes>,
+        storing: &mut Storing,
+    ) -> Result<Result<Taken, Unfit>, tokio::task::JoinError> {
+        let mut frames = Vec::new();
+        loop {
+            let reading = tokio::time::timeout(STALLED_AFTER, receiver.read_batch(&mut frames));
+            tokio::select! {
+                stored = &mut *storing => return stored,
+                read = reading => {
+                    if !matches!(read, Ok(Ok(()))) && frames.is_empty() {
+                        break;
+                    }
+                }
+            }
+            for frame in frames.drain(..) {
+                let Ok(StateChunk { bytes }) = receiver.decode(&frame) else {
+                    break;
+                };
+                let length = bytes.len();
+                // It fails when no more is wanted, and why is known in the next turn.
+                if chunks.send(bytes).await.is_ok() {
+                    let received = &self.metrics.raft.snapshot_received_bytes;
+                    received.increment(length as u64);
+                }
+            }
+        }
+        drop(chunks);
+        storing.await
+    }
+
+    /// Makes a state durable of which every chunk is there.
+    async fn finish(&self, import: Import, path: &Path, offered: LogId) -> Result<LogBase, Unfit> {
+        let (places, cluster, path) = (self.places.clone(), self.cluster, path.to_owned());
+        let finishing = tokio::task::spawn_blocking(move || {
+            let header = import.header().cloned().unwrap_or_default();
+            if header.cluster != cluster {
+                return Err(Unfit::Foreign(header.cluster));
+            }
+            let found = header.base.id;
+            if found != offered {
+                return Err(Unfit::Other { offered, found });
+            }
+            import.finish()?;
+            places.complete(&path, found)?;
+            Ok(header.base)
+        });
+        finishing.await.map_err(|_| Unfit::Panicked)?
+    }
+
+    fn give_up(&self, unfit: &Unfit) -> (TransferEnd, Option<Transfer>) {
+        tracing::warn!(%unfit, "the state that a peer sent cannot be used: it is asked for again");
+        *self.slot() = Slot::Free;
+        let end = unfit.end();
+        let corrupt = end == TransferEnd::Corrupt;
+        (end, Some(Transfer::Failed { corrupt }))
+    }
+
+    /// Keeps what is here, in case that it goes on.
+    fn keep(self: &Arc<Self>, part: Part) -> (TransferEnd, Option<Transfer>) {
+        let (export, path) = (part.export, part.path.clone());
+        tracing::info!(
+            chunks = part.import.next_chunk(),
+            "the state did not come to its end"
+        );
+        *self.slot() = Slot::Kept(Box::new(part));
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT_FOR).await;
+            let mut slot = this.slot();
+            if matches!(&*slot, Slot::Kept(part) if part.export == export && part.path == path)
+                && let Slot::Kept(part) = std::mem::take(&mut *slot)
+            {
+                part.remove(this.data_dir.clone());
+            }
+        });
+        (TransferEnd::Broken, None)
+    }
+
+    /// Where the state lies that ends with `id`, to be put to work.
+    pub(crate) fn take_whole(&self, id: LogId) -> Option<PathBuf> {
+        let mut slot = self.slot();
+        match std::mem::take(&mut *slot) {
+            Slot::Whole { path, id: found } if found == id => Some(path),
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// The state that ends with `id` is not needed. Never waits.
+    pub(crate) fn discard(&self, id: LogId) {
+        if let Some(path) = self.take_whole(id) {
+            remove(None, path, self.data_dir.clone());
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        // Each change of it is one step.
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Storing = JoinHandle<Result<Taken, Unfit>>;
+
+/// Stores chunks where waiting for a disk is allowed.
+fn store(mut import: Import) -> (mpsc::Sender<Bytes>, Storing) {
+    let (sender, mut receiver) = mpsc::channel(CHUNKS_AHEAD);
+    let storing = tokio::task::spawn_blocking(move || {
+        while let Some(chunk) = receiver.blocking_recv() {
+            if import.take(chunk)? {
+                return Ok(Taken::All(import));
+            }
+        }
+        Ok(Taken::Some(import))
+    });
+    (sender, storing)
+}
+
+/// Closes what is open in a folder and removes it, by a thread of its own: it may be large, and who
+/// asks for it waits for nothing.
+fn remove(import: Option<Import>, path: PathBuf, data_dir: Arc<DataDir>) {
+    let removing = std::thread::Builder::new()
+        .name("remove-state".to_owned())
+        .spawn(move || {
+            drop(import);
+            if let Err(error) = places::remove(&path) {
+                tracing::warn!(%error, "{} cannot be removed", path.display());
+            }
+            drop(data_dir);
+        });
+    if let Err(error) = removing {
+        tracing::warn!(%error, "a state that is not needed stays until the next start");
+    }
+}
+
+/// An error of the store's own.
+impl From<StoreError> for Unfit {
+    fn from(error: StoreError) -> Self {
+        Self::Import(ImportError::Store(error))
+    }
+}

@@ -1,0 +1,79 @@
+//! Whole states on their way from a leader to a member whose log lacks what was cut.
+//!
+//! A leader that is told to send its state ([`Outgoing`]) reads it out of a snapshot of the store,
+//! which holds nobody up, and sends it as checksummed chunks on a stream of its own that comes after
+//! everything else on its connection, at a bounded rate that all receivers share. Neither side ever
+//! has more than a few chunks in memory. The member at the other end ([`Incoming`]) builds a database
+//! beside the one in use, and only when that is whole, compared with its hash and durable, it tells
+//! consensus, which says whether it takes the place of the other.
+//!
+//! ```text
+//! leader                         member
+//!   Offer { export, base }  ──►
+//!                           ◄──  Want { from }   or Busy
+//!   chunk, chunk, …         ──►
+//!                           ◄──  Done            or Failed
+//! ```
+//!
+//! When the connection breaks, both sides keep what they have for a minute: the next offer names the
+//! same export, and it goes on with the chunk that is missing.
+
+mod incoming;
+mod outgoing;
+mod rate;
+#[cfg(test)]
+#[cfg(feature = "cli")]
+mod tests;
+
+use std::time::Duration;
+
+use crate::transport::FrameReceiver;
+use crate::transport::FrameSender;
+use crate::transport::StreamError;
+use crate::wire::FrameLimits;
+use crate::wire::encode;
+use crate::wire::peer::Transfer;
+use bytes::BytesMut;
+
+pub(crate) use incoming::Incoming;
+pub(crate) use outgoing::Outgoing;
+pub(crate) use rate::SendRate;
+
+/// For so long both sides keep what a broken transfer needs to go on.
+const KEPT_FOR: Duration = Duration::from_secs(60);
+/// After so long without a sign of the other side a transfer is given up.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+/// The receiver makes all of it durable before it says that it is done.
+const FINISHED_WITHIN: Duration = Duration::from_secs(600);
+/// Chunks between the one that reads or writes the disk and the one that has the connection.
+const CHUNKS_AHEAD: usize = 4;
+
+/// Why a transfer goes no further.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("{0}")]
+    Stream(#[from] StreamError),
+    #[error("the other side fell silent")]
+    Silent,
+    #[error("the other side says what is not expected here")]
+    Unexpected,
+    #[error("there is no connection")]
+    Unconnected,
+}
+
+async fn say(sender: &mut FrameSender, limits: &FrameLimits, word: Transfer) -> Result<(), Broken> {
+    let mut bytes = BytesMut::new();
+    encode(&word, limits, &mut bytes).expect("a few numbers fit every frame");
+    sender.write(bytes.freeze()).await?;
+    Ok(())
+}
+
+async fn hear(receiver: &mut FrameReceiver, patience: Duration) -> Result<Transfer, Broken> {
+    let mut frames = Vec::new();
+    let read = tokio::time::timeout(patience, receiver.read_batch(&mut frames));
+    read.await.map_err(|_| Broken::Silent)??;
+    match frames.as_slice() {
+        [only] => Ok(receiver.decode(only)?),
+        _ => Err(Broken::Unexpected),
+    }
+}

@@ -1,0 +1,489 @@
+//! Backups: taken while others write, looked at, damaged, and the data of stopped nodes.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold::api::Consistency;
+use leasehold::api::ErrorKind;
+use leasehold::api::KeyValue;
+use leasehold::client::Client;
+use leasehold::client::GetOptions;
+use leasehold::client::PutOptions;
+use leasehold::client::SnapshotOptions;
+use leasehold::client::WatchOptions;
+use leasehold::kv;
+use leasehold::kv::Space;
+use leasehold::wire::state::Chunks;
+use leasehold::wire::state::StateDecoder;
+use leasehold::wire::state::StatePart;
+use leasehold::wire::state::StateSummary;
+
+use crate::harness::Cluster;
+use crate::harness::Node;
+use crate::harness::eventually;
+use crate::harness::run;
+
+/// So much in so many keys, so that a backup has some chunks.
+const FILLERS: usize = 40;
+const FILLER_BYTES: usize = 30_000;
+
+async fn fill(client: &Client) {
+    for number in 0..FILLERS {
+        let key = format!("filler/{number:03}");
+        client
+            .put(key, vec![number as u8; FILLER_BYTES], None)
+            .await
+            .unwrap();
+    }
+}
+
+/// What a backup holds: its keys as they are at its revision, and what it is.
+fn keys_of(file: &Path) -> (Vec<KeyValue>, StateSummary) {
+    let mut chunks = Chunks::new(fs::File::open(file).unwrap());
+    let mut decoder = StateDecoder::new();
+    let mut keys = Vec::new();
+    while let Some(chunk) = chunks.next_chunk().unwrap() {
+        if let StatePart::Records(records) = decoder.take(chunk).unwrap() {
+            let current = records
+                .into_iter()
+                .filter(|(space, ..)| *space == Space::Current);
+            keys.extend(current.map(|(_, key, record)| kv::key_value(key, record).unwrap()));
+        }
+    }
+    (keys, decoder.finish().unwrap())
+}
+
+async fn read_at(client: &Client, revision: i64) -> Vec<KeyValue> {
+    let options = GetOptions::new().with_all_keys().with_revision(revision);
+    let mut stream = client.get_stream("", Some(options)).unwrap();
+    let mut keys = Vec::new();
+    while let Some(kv) = stream.next().await {
+        keys.push(kv.unwrap());
+    }
+    keys
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_backup_of_any_member_under_writes_is_a_read_at_its_revision() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    fill(&client).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (client, stop) = (client.clone(), stop.clone());
+        tokio::spawn(async move {
+            let mut number = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                number += 1;
+                let key = format!("written/{}", number % 50);
+                client.put(key, number.to_string(), None).await.unwrap();
+            }
+        })
+    };
+    let leader = cluster.wait_for_lease();
+    let mut backups = Vec::new();
+    for (name, node) in [("leader", leader), ("follower", (leader + 1) % 3)] {
+        let file = cluster.folder.path().join(format!("{name}.lhs"));
+        let path = file.to_str().unwrap();
+        let before = client
+            .put("before", name, None)
+            .await
+            .unwrap()
+            .header
+            .revision;
+        let endpoint = format!("--endpoints={}", cluster.nodes[node].client);
+        let mut flags = cluster.flags();
+        flags[0] = endpoint;
+        let mut arguments: Vec<&str> = flags.iter().map(String::as_str).collect();
+        arguments.extend(["snapshot", "save", path]);
+        let (code, out, error) = tokio::task::block_in_place(|| run(&arguments));
+        assert_eq!(code, 0, "{out}\n{error}");
+        let (keys, summary) = keys_of(&file);
+        let revision = summary.header.revision;
+        assert!(out.contains(&format!("revision {revision} ")), "{out}");
+        assert!(revision >= before, "what was acknowledged before is in it");
+        assert!(summary.chunks > 4, "{}", summary.chunks);
+        assert!(read_at(&client, revision).await == keys, "other keys");
+        assert!(!file.with_extension("lhs.part").exists());
+
+        // What is there is not replaced unasked.
+        let (code, _, error) = tokio::task::block_in_place(|| run(&arguments));
+        assert_eq!(code, 1);
+        assert!(error.contains("--force"), "{error}");
+        backups.push((file, summary));
+    }
+    stop.store(true, Ordering::Relaxed);
+    writer.await.unwrap();
+
+    let (file, summary) = backups.pop().unwrap();
+    let path = file.to_str().unwrap();
+    let (code, out, _) = run(&["snapshot", "status", path, "-o", "json"]);
+    assert_eq!(code, 0);
+    let status: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(status["revision"], summary.header.revision);
+    assert_eq!(status["totalKey"], summary.keys());
+    assert_eq!(status["hash"], summary.header.hash.to_string());
+    let (code, out, _) = run(&["snapshot", "verify", path]);
+    assert_eq!(code, 0);
+    assert!(out.contains("sound"), "{out}");
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    for verb in ["status", "verify"] {
+        let (code, _, error) = run(&["snapshot", verb, path]);
+        assert_eq!(code, 1);
+        assert!(
+            error.contains("is damaged") && error.contains("another copy"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_outlives_its_connection_and_not_its_node() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    fill(&client).await;
+    let leader = cluster.wait_for_lease();
+    let follower = (leader + 1) % 3;
+    let take = || {
+        SnapshotOptions::new()
+            .with_endpoint(cluster.nodes[follower].client.to_string())
+            .with_consistency(Consistency::Serializable)
+            .with_timeout(Duration::from_secs(20))
+    };
+    let mut stream = client.snapshot(Some(take())).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    let revision = stream.header().unwrap().revision;
+    // Long enough for the client to give the connection up.
+    cluster.nodes[follower].pause();
+    let (chunk, ()) = tokio::join!(stream.next(), async {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        cluster.nodes[follower].resume();
+    });
+    chunk.unwrap().unwrap();
+    while let Some(chunk) = stream.next().await {
+        chunk.unwrap();
+    }
+    assert_eq!(stream.summary().unwrap().header.revision, revision);
+
+    let mut stream = client.snapshot(Some(take())).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    cluster.nodes[follower].kill();
+    cluster.nodes[follower].start();
+    let gone = stream.next().await.unwrap().unwrap_err();
+    assert_eq!(*gone.kind(), ErrorKind::SnapshotGone, "{gone}");
+    assert!(stream.next().await.is_none());
+}
+
+#[test]
+fn the_data_of_a_stopped_node_is_looked_at() {
+    let mut cluster = Cluster::start(1);
+    for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+        assert_eq!(cluster.cli(&["put", key, value]).0, 0);
+    }
+    let data_dir = cluster.nodes[0].data_dir.to_str().unwrap().to_owned();
+    let look = |verb: &str, more: &[&str]| {
+        let mut arguments = vec!["offline", verb, "--data-dir", &data_dir];
+        arguments.extend(more);
+        run(&arguments)
+    };
+    let (code, _, error) = look("check", &[]);
+    assert_eq!(code, 1);
+    assert!(
+        error.contains("in use by another leasehold process"),
+        "{error}"
+    );
+    let backup = cluster.folder.path().join("backup.lhs");
+    assert_eq!(
+        cluster
+            .cli(&["snapshot", "save", backup.to_str().unwrap()])
+            .0,
+        0
+    );
+    let saved = keys_of(&backup).1;
+    assert_eq!(cluster.nodes[0].stop(), 0);
+
+    for _ in 0..2 {
+        let (code, out, error) = look("check", &[]);
+        assert_eq!(code, 0, "{out}\n{error}");
+        assert!(
+            out.contains("log: sound") && out.contains("state: sound"),
+            "{out}"
+        );
+    }
+    let (code, out, _) = look("hashkv", &["-o", "json"]);
+    assert_eq!(code, 0);
+    let hash: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(hash["revision"], 4);
+    if hash["applied_index"] == saved.header.base.id.index.0 {
+        assert_eq!(hash["hash"], saved.header.hash.to_string());
+    }
+    let (code, out, _) = look("dump-kv", &[]);
+    assert_eq!((code, out.as_str()), (0, "a\n3\nb\n2\n"));
+    let (_, out, _) = look("dump-kv", &["-o", "json"]);
+    let first: serde_json::Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["key"], &first["version"]),
+        (&"YQ==".into(), &2.into())
+    );
+    let (code, out, _) = look("dump-log", &[]);
+    assert_eq!(code, 0);
+    assert_eq!(
+        out.lines().filter(|line| line.contains(" put ")).count(),
+        3,
+        "{out}"
+    );
+    assert!(out.contains(" bootstrap "), "{out}");
+
+    // The node goes on as if nobody had looked.
+    cluster.nodes[0].start();
+    cluster.wait_for_lease();
+    assert_eq!(cluster.cli(&["get", "a"]).1, "a\n3\n");
+    cluster.nodes[0].kill();
+
+    let log = cluster.nodes[0].data_dir.join("log");
+    let segment = eventually("a segment", || {
+        fs::read_dir(&log)
+            .ok()?
+            .map(|entry| entry.unwrap().path())
+            .min()
+    });
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[8192 + 100] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let (code, out, error) = look("check", &[]);
+    assert_eq!(code, 1, "{out}\n{error}");
+    assert!(out.contains("DAMAGED  log: the log is damaged"), "{out}");
+    let (code, _, error) = run(&[
+        "offline",
+        "check",
+        "--data-dir",
+        cluster.pki.path.to_str().unwrap(),
+    ]);
+    assert_eq!(code, 1);
+    assert!(error.contains("holds no data of a node"), "{error}");
+}
+
+/// Three members of a new cluster are made of one backup, each by itself, and form it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_cluster_forms_and_holds_everything_and_tells_old_watchers() {
+    let old = Cluster::start(1);
+    let client = old.client().await;
+    fill(&client).await;
+    let lease = client.lease();
+    let granted = lease.grant(Duration::from_secs(600), None).await.unwrap();
+    let attached = PutOptions::new().with_lease(granted.id);
+    client.put("held", "1", Some(attached)).await.unwrap();
+    let backup = old.folder.path().join("backup.lhs");
+    let backup = backup.to_str().unwrap().to_owned();
+    let cli = |arguments: &[&str]| tokio::task::block_in_place(|| old.cli(arguments));
+    assert_eq!(cli(&["snapshot", "save", &backup]).0, 0);
+    let (keys, saved) = keys_of(Path::new(&backup));
+    let seen = client.put("later", "gone", None).await.unwrap();
+    assert!(seen.header.revision > saved.header.revision);
+
+    let mut new = Cluster::prepare(3);
+    let initial: Vec<String> = new
+        .nodes
+        .iter()
+        .map(|node| format!("{}={}", node.name, node.peer))
+        .collect();
+    let initial = initial.join(",");
+    let restore = |file: &str, certificate: &str, node: &Node| {
+        let data_dir = node.data_dir.to_str().unwrap();
+        let arguments = [
+            "offline",
+            "snapshot",
+            "restore",
+            file,
+            "--data-dir",
+            data_dir,
+            "--name",
+            &node.name,
+            "--initial-cluster",
+            &initial,
+            "--node-cert",
+            certificate,
+            "-o",
+            "json",
+        ];
+        run(&arguments)
+    };
+    // Not of a damaged file, and not for the old cluster: and nothing is left that would start.
+    let mut bytes = fs::read(&backup).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let damaged = new.folder.path().join("damaged.lhs");
+    fs::write(&damaged, bytes).unwrap();
+    let first = &new.nodes[0];
+    let certificate = new.pki.file("n1-peer.pem");
+    let (code, _, error) = restore(damaged.to_str().unwrap(), &certificate, first);
+    assert_eq!(code, 1);
+    assert!(error.contains("is damaged"), "{error}");
+    let (code, _, error) = restore(&backup, &certificate, first);
+    assert_eq!(code, 1);
+    assert!(error.contains("is not empty"), "{error}");
+    let (code, _, error) = run(&["serve", "--config", first.config.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(error.contains("no identity"), "{error}");
+    fs::remove_dir_all(&first.data_dir).unwrap();
+    let (code, _, error) = restore(&backup, &old.pki.file("n1-peer.pem"), first);
+    assert_eq!(code, 1);
+    assert!(error.contains("of which this is a backup"), "{error}");
+
+    let mut hashes = Vec::new();
+    for node in &new.nodes {
+        let certificate = new.pki.file(&format!("{}-peer.pem", node.name));
+        let (code, out, error) = restore(&backup, &certificate, node);
+        assert_eq!(code, 0, "{out}\n{error}");
+        let restored: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(restored["keys"], keys.len());
+        assert_eq!(restored["revision"], saved.header.revision + 1_000_000_000);
+        hashes.push(restored["hash"].clone());
+        let data_dir = node.data_dir.to_str().unwrap();
+        let (code, out, _) = run(&["offline", "check", "--data-dir", data_dir]);
+        assert_eq!(code, 0, "{out}");
+    }
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+
+    new.check_states_every_second();
+    new.start_all();
+    new.wait_for_lease();
+    let client = new.client().await;
+    let options = GetOptions::new().with_all_keys();
+    let mut stream = client.get_stream("", Some(options)).unwrap();
+    let mut found = Vec::new();
+    while let Some(kv) = stream.next().await {
+        found.push(kv.unwrap());
+    }
+    assert!(found == keys, "other keys");
+    // The lease is there, and so is what hangs on it.
+    let kept = client.lease().time_to_live(granted.id, None).await.unwrap();
+    assert_eq!(kept.key_count, 1);
+    // Writes go on, above everything that the old cluster ever gave out.
+    let written = client.put("new", "1", None).await.unwrap();
+    assert!(written.header.revision > seen.header.revision);
+    // Whoever watched the old cluster is told that what it waits for is not there.
+    let options = WatchOptions::new().with_start_revision(seen.header.revision + 1);
+    let watch = client.watch("", Some(options.with_prefix()));
+    let error = watch.await.expect_err("that revision is not there");
+    assert!(
+        matches!(error.kind(), ErrorKind::Compacted { .. }),
+        "{error}"
+    );
+    // And the members agree on what they have.
+    eventually("a comparison of states that agreed", || {
+        let agreed = "leasehold_storage_hash_checks_total{result=\"ok\"}";
+        new.nodes
+            .iter()
+            .any(|node| node.metric(agreed) > 0.0)
+            .then_some(())
+    });
+}
+
+/// A majority is gone for good: what one member has becomes a cluster of its own.
+#[test]
+fn a_survivor_becomes_a_cluster_of_its_own() {
+    let mut old = Cluster::start(3);
+    for number in 0..20 {
+        let key = format!("k{number:02}");
+        assert_eq!(old.cli(&["put", &key, "value"]).0, 0);
+    }
+    let leader = old.wait_for_lease();
+    for node in &mut old.nodes {
+        node.kill();
+    }
+    let survivor = old.nodes[leader].data_dir.to_str().unwrap().to_owned();
+    let before = listing(&old.nodes[leader].data_dir.join("log"));
+
+    let mut new = Cluster::prepare(1);
+    let new_dir = new.nodes[0].data_dir.to_str().unwrap().to_owned();
+    let force = |certificate: &str, more: &[&str]| {
+        let mut arguments = vec!["offline", "force-new-cluster", "--data-dir", &survivor];
+        arguments.extend(["--new-data-dir", &new_dir, "--name", "n1"]);
+        arguments.extend(["--node-cert", certificate]);
+        arguments.extend(more);
+        run(&arguments)
+    };
+    let certificate = new.pki.file("n1-peer.pem");
+    let (code, _, error) = force(&certificate, &[]);
+    assert_eq!(code, 1);
+    assert!(
+        error.contains("Type force to go on") && error.contains("nothing was done"),
+        "{error}"
+    );
+    let yes = "--yes-lose-what-others-had";
+    let (code, _, error) = force(&old.pki.file("n1-peer.pem"), &[yes]);
+    assert_eq!(code, 1);
+    assert!(error.contains("an identity of its own"), "{error}");
+    let (code, out, error) = force(&certificate, &[yes, "-o", "json"]);
+    assert_eq!(code, 0, "{out}\n{error}");
+    let made: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        made["keys"], 20,
+        "what the state had not yet came from the log: {out}"
+    );
+    assert_eq!(listing(&old.nodes[leader].data_dir.join("log")), before);
+
+    new.start_all();
+    new.wait_for_lease();
+    let (code, out, _) = new.cli(&["get", "--prefix", "k", "--count-only"]);
+    assert_eq!((code, out.as_str()), (0, "20\n"));
+    assert_eq!(new.cli(&["put", "k00", "new"]).0, 0);
+}
+
+/// Names and contents of a folder's files.
+fn listing(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let mut files: Vec<_> = entries
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read(entry.path()).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_node_writes_backups_by_itself_where_it_is_told_to() {
+    let mut cluster = Cluster::prepare(1);
+    let dir = cluster.folder.path().join("backups");
+    cluster.write_configs(&format!(
+        "[backup]\nschedule = \"1s\"\ndir = \"{}\"\nkeep = 2\n",
+        dir.display()
+    ));
+    cluster.start_all();
+    cluster.wait_for_lease();
+    let newest = || {
+        let files = fs::read_dir(&dir).ok()?.map(|entry| entry.unwrap().path());
+        files
+            .filter(|file| file.extension().is_some_and(|ending| ending == "lhs"))
+            .max()
+    };
+    for key in ["a", "b", "c"] {
+        let before = newest();
+        assert_eq!(cluster.cli(&["put", key, "1"]).0, 0);
+        eventually("a backup of the new revision", || {
+            newest().filter(|file| Some(file) > before.as_ref())
+        });
+    }
+    let file = newest().unwrap();
+    let (keys, summary) = keys_of(&file);
+    assert_eq!((keys.len(), summary.header.revision), (3, 4));
+    eventually("the oldest to go", || {
+        (fs::read_dir(&dir).unwrap().count() == 2).then_some(())
+    });
+    let node = &cluster.nodes[0];
+    assert!(node.metric("leasehold_backup_last_success_timestamp_seconds") > 1e9);
+    assert_eq!(node.metric("leasehold_backup_interval_seconds"), 1.0);
+    assert_eq!(node.metric("leasehold_backup_failures_total"), 0.0);
+    // A backup under way holds nobody up.
+    assert_eq!(cluster.nodes[0].stop(), 0);
+}
