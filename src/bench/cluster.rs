@@ -290,6 +290,19 @@ impl OwnCluster {
         node.start(&self.program)
     }
 
+    /// As [`OwnCluster::restart`], with nothing left of what it had stored.
+    ///
+    /// # Errors
+    /// It cannot be started, or its directory cannot be removed.
+    pub fn start_empty(&mut self, number: usize) -> Result<(), Failure> {
+        let node = &mut self.nodes[number];
+        if let Some(mut process) = node.process.take() {
+            process.wait()?;
+        }
+        std::fs::remove_dir_all(self.directory.path().join(&node.name))?;
+        node.start(&self.program)
+    }
+
     /// Says which node ended by itself, if one did.
     ///
     /// # Errors

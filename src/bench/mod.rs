@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod command;
 pub mod cpu;
 pub mod expiry;
+pub mod feed;
 pub mod figures;
 pub mod gap;
 pub mod generator;

@@ -59,6 +59,14 @@ Without --endpoints it starts three processes of this binary on loopback, and en
 
 A delay counts from the sending of the put to the event in the reader's hand.")]
     Watch(WatchLoadArgs),
+    /// Measure what a leader's clients notice while a member is sent the whole state
+    #[command(after_help = "Examples:
+  leasehold bench feed
+  leasehold bench feed --mib 256 --rounds 3 --set raft.snapshot_send_rate=32MiB
+
+Three processes of this binary are started on loopback and filled; then a load is put on the leader, \
+without and with a member beside it that was emptied and is sent everything.")]
+    Feed(FeedArgs),
     /// Measure how long nobody is answered while leadership changes hands
     #[command(after_help = "Examples:
   leasehold bench gap
@@ -203,6 +211,32 @@ pub struct GapArgs {
     #[arg(long, value_name = "FLAG=VALUE", requires = "peer", value_parser = parse_setting)]
     pub peer_set: Vec<(String, String)>,
     /// No line per round on standard error
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// How large the state is, and what is asked meanwhile.
+#[derive(Clone, Debug, Args)]
+pub struct FeedArgs {
+    /// Mebibytes of all values together
+    #[arg(long, value_name = "MIB", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub mib: u32,
+    /// Bytes of each value
+    #[arg(long, value_name = "BYTES", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub value_size: u32,
+    /// Requests due in a second, of which one in ten writes; 0: as fast as they are answered
+    #[arg(long, value_name = "PER SECOND", default_value = "2000", value_parser = parse_rate)]
+    pub rate: f64,
+    /// How long is measured each time
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
+    pub duration: Duration,
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rounds: u32,
+    /// How the processes are started.
+    #[command(flatten)]
+    pub own: OwnClusterArgs,
+    /// No line per second on standard error
     #[arg(long)]
     pub quiet: bool,
 }
