@@ -103,8 +103,20 @@ pub struct LeaseCounts {
     pub left_at_renewal: Vec<u64>,
     /// Checkpoints proposed.
     pub checkpoints: u64,
-    /// Promotions: at elections, and after lapses.
-    pub promotions: u64,
+    /// Times that this leader gave every lease all its time again, and why.
+    pub lapses: Vec<Lapse>,
+}
+
+/// Why a leader gave every lease all its time again (T15): its clients may have been unable to
+/// renew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lapse {
+    /// It did nothing for so long.
+    StoodStill(Duration),
+    /// One of its clocks went back.
+    ClockWentBack,
+    /// No quorum answered it for so long.
+    NoQuorum(Duration),
 }
 
 impl LeaseTracker {
@@ -166,6 +178,11 @@ impl LeaseTracker {
         std::mem::take(&mut self.counts)
     }
 
+    /// Every lease is about to begin anew, because of `lapse`.
+    pub fn lapsed(&mut self, lapse: Lapse) {
+        self.counts.lapses.push(lapse);
+    }
+
     /// The leadership that it keeps deadlines for.
     pub fn promoted_in(&self) -> Option<Term> {
         self.leading.as_ref().map(|leading| leading.term)
@@ -179,7 +196,6 @@ impl LeaseTracker {
         if !planted!(DeadlinesKept) {
             self.epoch += 1;
         }
-        self.counts.promotions += 1;
         let mut leading = Leading {
             term,
             began: now,

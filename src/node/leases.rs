@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::Node;
 use super::Output;
+use super::lease_tracker::Lapse;
 use super::lease_tracker::LeaseCounts;
 use super::lease_tracker::LeaseOptions;
 use super::lease_tracker::LeaseTracker;
@@ -291,11 +292,20 @@ impl Node {
         };
         let is_confirmed = self.consensus.has_quorum(now);
         // A lapse is looked for before anything that is due (A2).
-        let stood_still = now.at_most_since(self.leases.ticked) > LAPSE_MAX;
-        let unheard = now.at_most_since(self.leases.confirmed) > LAPSE_MAX;
-        let went_back = now.went_back_since(self.leases.ticked);
-        if stood_still || went_back || unheard && is_confirmed {
+        let stood_still = now.at_most_since(self.leases.ticked);
+        let unheard = now.at_most_since(self.leases.confirmed);
+        let lapse = if now.went_back_since(self.leases.ticked) {
+            Some(Lapse::ClockWentBack)
+        } else if stood_still > LAPSE_MAX {
+            Some(Lapse::StoodStill(stood_still))
+        } else if unheard > LAPSE_MAX && is_confirmed {
+            Some(Lapse::NoQuorum(unheard))
+        } else {
+            None
+        };
+        if let Some(lapse) = lapse {
             self.promote(now, term);
+            self.leases.tracker.lapsed(lapse);
         }
         self.leases.ticked = now;
         if is_confirmed {

@@ -53,6 +53,7 @@ pub use io::Input;
 pub use io::Installed;
 pub use io::Output;
 pub use lease_tracker::LEASE_BATCH_MAX;
+pub use lease_tracker::Lapse;
 pub use lease_tracker::LeaseCounts;
 pub use lease_tracker::LeaseOptions;
 pub use lease_tracker::LeaseTracker;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::driver::LeasesHeld;
 use super::metrics::stopwatch;
 use crate::kv::LeaseEnd;
+use crate::node::Lapse;
 use crate::node::LeaseCounts;
 
 /// So many ends have a line of their own within [`PERIOD`].
@@ -41,6 +42,10 @@ impl LeaseLog {
 
     /// Takes in what happened at the node `name`, and tells of it what there is to tell.
     pub(crate) fn tell(&mut self, name: &str, counts: &LeaseCounts, held: LeasesHeld) {
+        for lapse in &counts.lapses {
+            let why = lapse_reason(*lapse);
+            tracing::warn!(node = %name, leases = held.leases, "every client lease has all its time again: {why}");
+        }
         if counts.expired + counts.revoked == 0 && self.rest == Rest::default() {
             return;
         }
@@ -74,6 +79,18 @@ impl Rest {
             LeaseEnd::Revoked => &mut self.revoked,
         };
         *of = of.saturating_sub(1);
+    }
+}
+
+fn lapse_reason(lapse: Lapse) -> String {
+    match lapse {
+        Lapse::StoodStill(time) => format!(
+            "this leader stood still for {time:.1?}, in which nobody could renew; is the machine overloaded, or was it paused?"
+        ),
+        Lapse::ClockWentBack => "a clock of this machine went back".to_owned(),
+        Lapse::NoQuorum(time) => {
+            format!("no majority answered this leader for {time:.1?}, in which it renewed nothing")
+        }
     }
 }
 

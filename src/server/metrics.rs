@@ -1197,6 +1197,7 @@ mod tests {
     use crate::api::SnapshotCall;
     use crate::api::TxnRequest;
     use crate::api::WatchRequest;
+    use crate::node::Lapse;
     use crate::node::LeaseCounts;
 
     /// The type of every metric in a rendered text, by name.
@@ -1270,6 +1271,12 @@ mod tests {
             late: vec![Duration::from_millis(250); 3],
             left_at_renewal: vec![400, 600],
             checkpoints: 9,
+            lapses: vec![
+                Lapse::StoodStill(Duration::from_secs(1)),
+                Lapse::ClockWentBack,
+                Lapse::ClockWentBack,
+                Lapse::NoQuorum(Duration::from_secs(1)),
+            ],
             ..LeaseCounts::default()
         });
         let text = metrics.render(|_| {});
@@ -1298,6 +1305,12 @@ mod tests {
             ("leasehold_lease_expiry_error_seconds_sum", 0.75),
             ("leasehold_lease_remaining_ratio_at_renew_sum", 1.0),
             ("leasehold_lease_checkpoints_total", 9.0),
+            ("leasehold_lease_lapses_total{reason=\"stood_still\"}", 1.0),
+            (
+                "leasehold_lease_lapses_total{reason=\"clock_went_back\"}",
+                2.0,
+            ),
+            ("leasehold_lease_lapses_total{reason=\"no_quorum\"}", 1.0),
         ] {
             assert_eq!(value(&text, series), expected, "{series}");
         }

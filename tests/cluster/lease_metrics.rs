@@ -17,7 +17,7 @@ const TTL: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(500);
 
 /// Every series of client leases that api.md names, histograms by their count.
-const SERIES: [&str; 17] = [
+const SERIES: [&str; 20] = [
     "leasehold_leases",
     "leasehold_lease_keys",
     "leasehold_lease_expiring",
@@ -32,6 +32,9 @@ const SERIES: [&str; 17] = [
     "leasehold_lease_renew_duration_seconds_count",
     "leasehold_lease_expiry_error_seconds_count",
     "leasehold_lease_checkpoints_total",
+    "leasehold_lease_lapses_total{reason=\"stood_still\"}",
+    "leasehold_lease_lapses_total{reason=\"clock_went_back\"}",
+    "leasehold_lease_lapses_total{reason=\"no_quorum\"}",
     "leasehold_lease_ttl_seconds_count",
     "leasehold_lease_remaining_ratio_at_renew_count",
     "leasehold_lease_remaining_ratio_at_renew_sum",

@@ -11,6 +11,7 @@ use crate::api::LeaseListRequest;
 use crate::api::LeaseRef;
 use crate::api::LeaseTarget;
 use crate::kv;
+use crate::node::Lapse;
 use crate::types::Term;
 
 /// What an expiry may take beyond the time to live, in milliseconds: a tick of the wheel, and the
@@ -80,6 +81,12 @@ impl World {
 
     fn terms(&self, node: NodeId) -> kv::LeaseTerms {
         kv::held_leases(&self.nodes[&node].store).unwrap().terms[0]
+    }
+
+    /// Why `node` gave every lease all its time again since this was asked last.
+    fn lapses(&mut self, node: NodeId) -> Vec<Lapse> {
+        let replica = self.nodes.get_mut(&node).unwrap();
+        replica.node.take_lease_counts().lapses
     }
 
     fn replicas_agree(&self) {
@@ -573,10 +580,16 @@ fn t15_a_leader_that_stood_still_gives_all_time_again() {
     world.now = world.now + ms(700);
     world.give(leader, Input::Tick);
     world.settle();
+    let lapses = world.lapses(leader);
+    assert!(
+        matches!(lapses[..], [Lapse::StoodStill(stood)] if stood >= ms(700)),
+        "{lapses:?}"
+    );
     world.advance(900);
     assert!(world.has(leader, lease));
     world.advance(200 + LATE_MAX);
     assert!(!world.has(leader, lease));
+    assert_eq!(world.lapses(leader), []);
 }
 
 /// T15: its own lease lapsed for a while, in which no client can have renewed anything.
@@ -607,6 +620,8 @@ fn t15_a_leader_that_nobody_answered_gives_all_time_again() {
         world.has(leader, lease),
         "it has all its time, from then on"
     );
+    let lapses = world.lapses(leader);
+    assert!(matches!(lapses[..], [Lapse::NoQuorum(_)]), "{lapses:?}");
     world.advance(100 + 100 + LATE_MAX);
     assert!(!world.has(leader, lease));
 }

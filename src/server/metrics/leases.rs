@@ -5,6 +5,7 @@ use metrics::{Counter, Gauge, Histogram};
 use super::Register;
 use crate::api::ErrorKind;
 use crate::api::LeaseKept;
+use crate::node::Lapse;
 use crate::node::LeaseCounts;
 
 /// Bounds of how late a lease ends: 1 ms to 10 minutes.
@@ -34,6 +35,9 @@ pub(super) const RATIO: &str = "leasehold_lease_remaining_ratio_at_renew";
 
 const REVOKED: &str = "leasehold_lease_revoked_total";
 const REVOKED_HELP: &str = "Client leases that ended, by reason; on every node that applied it.";
+const LAPSES: &str = "leasehold_lease_lapses_total";
+const LAPSES_HELP: &str = "Times that this leader gave every client lease all its time again, because \
+     its holder may have been unable to renew, by reason. Leases end later by what they had used.";
 const REJECTED: &str = "leasehold_lease_renew_rejected_total";
 const REJECTED_HELP: &str = "Renewals that were not granted, by reason.";
 
@@ -66,6 +70,9 @@ pub struct LeaseMetrics {
     not_found: Counter,
     over: Counter,
     undecided: Counter,
+    stood_still: Counter,
+    clock_went_back: Counter,
+    no_quorum: Counter,
     leader_lease_invalid: Counter,
 }
 
@@ -81,6 +88,11 @@ impl LeaseMetrics {
                 .labelled(&[("reason", reason)])
                 .counter(REJECTED, REJECTED_HELP)
         };
+        let lapses = |reason| {
+            register
+                .labelled(&[("reason", reason)])
+                .counter(LAPSES, LAPSES_HELP)
+        };
         Self {
             leases: register.gauge("leasehold_leases", "Client leases that exist."),
             keys: register.gauge("leasehold_lease_keys", "Keys that hang on client leases."),
@@ -94,6 +106,9 @@ impl LeaseMetrics {
                 "leasehold_lease_renewed_total",
                 "Renewals of client leases that this node acknowledged.",
             ),
+            stood_still: lapses("stood_still"),
+            clock_went_back: lapses("clock_went_back"),
+            no_quorum: lapses("no_quorum"),
             checkpoints: register.counter(
                 "leasehold_lease_checkpoints_total",
                 "Remaining times of long client leases that were written to the log.",
@@ -167,6 +182,14 @@ impl LeaseMetrics {
         self.revoked.increment(counts.revoked);
         self.expired.increment(counts.expired);
         self.checkpoints.increment(counts.checkpoints);
+        for lapse in &counts.lapses {
+            let of = match lapse {
+                Lapse::StoodStill(_) => &self.stood_still,
+                Lapse::ClockWentBack => &self.clock_went_back,
+                Lapse::NoQuorum(_) => &self.no_quorum,
+            };
+            of.increment(1);
+        }
         for late in &counts.late {
             self.expiry_error_seconds.record(late.as_secs_f64());
         }
