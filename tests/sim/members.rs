@@ -230,6 +230,21 @@ mod tests {
         stage.ends_well();
     }
 
+    /// Seed 0x26f9: a learner lost everything a moment before it became the second voter of two, by
+    /// a leader that had not heard. Then nobody is left who could confirm what it must hold: the same
+    /// as a voter of two that loses its disk, which nothing can survive.
+    #[test]
+    fn a_learner_that_would_be_the_second_voter_keeps_its_disk() {
+        let mut stage = stage(1, 2);
+        stage.does(0, Fault::Add(Node(1), false));
+        stage.wait(2_000);
+        stage.does(5, Fault::Wipe(Node(1)));
+        assert!(!stage.world.machines[1].disk.wiped);
+        stage.does(0, Fault::Promote(Node(1)));
+        settled(&mut stage, 2);
+        stage.ends_well();
+    }
+
     /// What is not safe is refused, and nothing changes.
     #[test]
     fn a_removal_that_would_leave_too_few_is_refused() {

@@ -461,7 +461,14 @@ impl World {
         let founders = (0..self.options.founders).collect();
         let known = (0..self.machines.len()).flat_map(|of| self.judge.voters_known_to(of));
         let mut halves = known.chain([founders]);
-        halves.all(|half| !half.contains(&node) || half.len() > 2 && half.iter().all(whole))
+        // A learner may be made a voter by a leader that has not heard yet what it lost.
+        let learns = self.judge.is_learner(node);
+        halves.all(|mut half: Vec<usize>| {
+            if learns && !half.contains(&node) {
+                half.push(node);
+            }
+            !half.contains(&node) || half.len() > 2 && half.iter().all(whole)
+        })
     }
 
     /// Asks whoever leads to hand over to `to`, or to anyone.
