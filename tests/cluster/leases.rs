@@ -107,6 +107,62 @@ async fn leases_that_are_kept_outlive_the_deaths_of_leaders() {
     assert!(renewed >= keepers.len() as f64);
 }
 
+/// What leases answer a client that knows no other node than `endpoint`.
+async fn answers_at(cluster: &Cluster, endpoint: String, name: &str) -> Vec<String> {
+    let client = Client::connect([endpoint], Some(cluster.options()));
+    let client = client.await.unwrap();
+    let lease = client.lease();
+    let named = || LeaseGrantOptions::new().with_name(name).with_owner("x12");
+    let mut said = Vec::new();
+    let granted = lease.grant(KEPT_FOR, Some(named())).await.unwrap();
+    said.push(format!("granted for {} ms", granted.ttl_ms));
+    let again = lease.grant(KEPT_FOR, Some(named())).await.unwrap_err();
+    said.push(format!("again: {}, {:?}", again.code(), again.outcome));
+    let on_it = PutOptions::new().with_lease(granted.id);
+    let key = format!("x12/{name}");
+    client.put(key.clone(), "v", Some(on_it)).await.unwrap();
+    let kept = lease.keep_alive_once(granted.id).await.unwrap();
+    said.push(format!("kept for {kept:?}"));
+    let missing = lease.keep_alive_once(4_711).await.unwrap_err();
+    said.push(format!("unknown: {}", missing.code()));
+    let with_keys = TimeToLiveOptions::new().with_keys();
+    let left = lease.time_to_live(granted.id, Some(with_keys)).await;
+    let left = left.unwrap();
+    said.push(format!(
+        "{:?} of {}, {:?}, alive {}",
+        left.name,
+        left.owner,
+        left.keys,
+        left.remaining_ms.is_some_and(|left| left > 0)
+    ));
+    let revoked = lease.revoke(granted.id).await.unwrap();
+    said.push(format!("revoked with {} keys", revoked.deleted));
+    let gone = lease.revoke(granted.id).await.unwrap_err();
+    said.push(format!("revoked again: {}", gone.code()));
+    let short = lease.grant(SHORT, None).await.unwrap();
+    let on_it = PutOptions::new().with_lease(short.id);
+    client.put(key.clone(), "v", Some(on_it)).await.unwrap();
+    until_gone(&client, &key).await;
+    said
+}
+
+/// X12: whichever node is asked first, the same happens and the same is said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x12_leases_behave_alike_whichever_node_a_client_knows() {
+    let mut cluster = Cluster::prepare(3);
+    cluster.write_configs("");
+    let leader = cluster.start_and_settle();
+    let endpoints = cluster.endpoints();
+    let at_leader = answers_at(&cluster, endpoints[leader].clone(), "leader").await;
+    assert_eq!(at_leader.len(), 7, "{at_leader:?}");
+    for number in (0..3).filter(|number| *number != leader) {
+        let at_follower = answers_at(&cluster, endpoints[number].clone(), "follower").await;
+        let renamed = |said: &String| said.replace("follower", "leader");
+        let at_follower: Vec<_> = at_follower.iter().map(renamed).collect();
+        assert_eq!(at_follower, at_leader);
+    }
+}
+
 /// X14: what nobody keeps goes, with a delete event like any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_nobody_keeps_ends_and_takes_its_keys() {
