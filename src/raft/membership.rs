@@ -246,13 +246,14 @@ impl Consensus {
     }
 
     /// How many entries `member` lacks, or has not acknowledged. `None` if it has acknowledged none,
-    /// or promised nothing: one that has lost its memory does neither until it is whole (A23).
+    /// or promised nothing: one that has lost its memory does neither until it is whole (A23). Nor
+    /// of one that has lost it since: what it said before is no reason to count on it.
     fn lag_of(&self, member: NodeId) -> Option<u64> {
         let RoleState::Leader(leader) = &self.role else {
             return None;
         };
         let progress = leader.peers.get(&member)?;
-        let whole = progress.matched > LogIndex(0) && progress.ack.is_some();
+        let whole = progress.is_whole();
         whole.then(|| self.log.last().index.0.saturating_sub(progress.matched.0))
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Progress {
     /// Its word on what is durable counts only from this round on: it lost part of its log before
     /// (A23).
     pub(super) counts_from: RoundId,
+    /// Its last word on what it stored did not count: it came back damaged (A23).
+    held: bool,
     /// The life of the follower whose return was last adopted (A23).
     pub(super) rejoined: Option<u64>,
     /// The name that its last heartbeat reply carried: to be given back to it.
@@ -93,6 +95,7 @@ impl Progress {
             state: State::Probe { sent: None },
             ack: None,
             counts_from: RoundId(0),
+            held: false,
             rejoined: None,
             name: None,
             questions: 0,
@@ -138,6 +141,13 @@ impl Progress {
         self.lacking_since = None;
     }
 
+    /// What it last said is that it holds our log and that its word counts: no base is looked for
+    /// that it may have lost, and nothing that it stored was said by a damaged replica.
+    pub(super) fn is_whole(&self) -> bool {
+        let streams = matches!(self.state, State::Stream { .. });
+        self.matched > LogIndex(0) && self.ack.is_some() && streams && !self.held
+    }
+
     /// It promised `round`.
     pub(super) fn promised(&mut self, round: RoundId) {
         self.ack = self.ack.max(Some(round));
@@ -151,6 +161,7 @@ impl Progress {
         round: RoundId,
         heartbeat: Duration,
     ) {
+        self.held = !durable;
         if durable && through > self.matched {
             self.matched = through;
             self.matched_in = round;
@@ -286,6 +297,7 @@ impl Progress {
             matched_in,
             ack,
             counts_from,
+            held,
             rejoined,
             name,
             questions,
@@ -296,7 +308,7 @@ impl Progress {
             needs_state,
             snapshot,
         } = self;
-        digest.value(&(matched, next, state, matched_in, ack, counts_from));
+        digest.value(&(matched, next, state, matched_in, ack, counts_from, held));
         digest.value(&(rejoined, name, questions, sent_in, verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {

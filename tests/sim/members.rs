@@ -230,7 +230,7 @@ mod tests {
         stage.ends_well();
     }
 
-    /// Seed 0x26f9: a learner lost everything a moment before it became the second voter of two, by
+    /// Seeds 0x26f9 and 0x27a6: a learner lost everything a moment before it became the second voter of two, by
     /// a leader that had not heard. Then nobody is left who could confirm what it must hold: the same
     /// as a voter of two that loses its disk, which nothing can survive.
     #[test]

@@ -461,13 +461,13 @@ impl World {
         let founders = (0..self.options.founders).collect();
         let known = (0..self.machines.len()).flat_map(|of| self.judge.voters_known_to(of));
         let mut halves = known.chain([founders]);
-        // A learner may be made a voter by a leader that has not heard yet what it lost.
-        let learns = self.judge.is_learner(node);
+        // Whoever is no voter may be one soon: by a leader that has not heard yet what it lost, or
+        // with a quarantine that ended a moment ago, and is there again after the next crash.
         halves.all(|mut half: Vec<usize>| {
-            if learns && !half.contains(&node) {
+            if !half.contains(&node) {
                 half.push(node);
             }
-            !half.contains(&node) || half.len() > 2 && half.iter().all(whole)
+            half.len() > 2 && half.iter().all(whole)
         })
     }
 

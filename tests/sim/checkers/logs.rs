@@ -12,7 +12,6 @@ use leasehold::raft::Status;
 use leasehold::raft::Unsaved;
 use leasehold::types::LogId;
 use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
 use leasehold::types::Term;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -101,12 +100,6 @@ impl Logs {
             return Vec::new();
         }
         halves(self.configuration(node))
-    }
-
-    /// Whether any log makes `node` a learner.
-    pub(crate) fn is_learner(&self, node: usize) -> bool {
-        let member = NodeId(node as u64 + 1);
-        (0..self.configurations.len()).any(|of| self.configuration(of).learners.contains(&member))
     }
 
     /// What was committed, in order.

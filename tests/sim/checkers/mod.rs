@@ -589,11 +589,6 @@ impl Judge {
         self.logs.voters_known_to(node)
     }
 
-    /// Whether anybody takes `node` for a learner.
-    pub(crate) fn is_learner(&self, node: usize) -> bool {
-        self.logs.is_learner(node)
-    }
-
     /// Everything that has been committed, in order.
     pub(crate) fn committed(&self) -> &[Committed] {
         self.logs.committed()
