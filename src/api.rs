@@ -9,6 +9,7 @@
 
 mod lease;
 mod lease_report;
+mod member;
 
 use std::fmt;
 use std::time::Duration;
@@ -33,6 +34,12 @@ pub use self::lease_report::ClockReading;
 pub use self::lease_report::Distribution;
 pub use self::lease_report::LeaderLeaseReport;
 pub use self::lease_report::LeaseTiming;
+pub use self::member::Member;
+pub use self::member::MemberAddRequest;
+pub use self::member::MemberDetails;
+pub use self::member::MemberUpdateRequest;
+pub use self::member::MembersResponse;
+pub use self::member::Membership;
 use crate::types::ClusterId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -226,6 +233,22 @@ pub enum Request {
     },
     /// A snapshot of the whole state, chunk by chunk.
     Snapshot(SnapshotCall),
+    /// Who the members are; a read like any other.
+    MemberList,
+    /// Take a member in, perhaps in the place of another.
+    MemberAdd(MemberAddRequest),
+    /// Let a member go.
+    MemberRemove {
+        /// Which.
+        id: NodeId,
+    },
+    /// Make a voter of a learner that has caught up.
+    MemberPromote {
+        /// Which.
+        id: NodeId,
+    },
+    /// Note down where a member is.
+    MemberUpdate(MemberUpdateRequest),
 }
 
 impl Request {
@@ -252,7 +275,12 @@ impl Request {
             | Self::LeaseTimeToLive { .. }
             | Self::LeaseList(_)
             | Self::RangePage(_)
-            | Self::Snapshot(_) => false,
+            | Self::Snapshot(_)
+            | Self::MemberList
+            | Self::MemberAdd(_)
+            | Self::MemberRemove { .. }
+            | Self::MemberPromote { .. }
+            | Self::MemberUpdate(_) => false,
         }
     }
 
@@ -263,7 +291,8 @@ impl Request {
             | Self::RangePage(_)
             | Self::LeaseTimeToLive { .. }
             | Self::LeaseList(_)
-            | Self::Snapshot(_) => true,
+            | Self::Snapshot(_)
+            | Self::MemberList => true,
             Self::Txn(txn) => txn.is_read_only(),
             Self::Put(_)
             | Self::DeleteRange(_)
@@ -279,8 +308,23 @@ impl Request {
             | Self::LeaseRevoke(_)
             | Self::LeaseKeepAlive(_)
             | Self::LeaseUpdateTtl { .. }
-            | Self::PutWithNewLease(..) => false,
+            | Self::PutWithNewLease(..)
+            | Self::MemberAdd(_)
+            | Self::MemberRemove { .. }
+            | Self::MemberPromote { .. }
+            | Self::MemberUpdate(_) => false,
         }
+    }
+
+    /// Whether this changes who the members are, or where.
+    pub fn is_member_change(&self) -> bool {
+        matches!(
+            self,
+            Self::MemberAdd(_)
+                | Self::MemberRemove { .. }
+                | Self::MemberPromote { .. }
+                | Self::MemberUpdate(_)
+        )
     }
 
     /// Whether this is about a watch of the connection that it comes by.
@@ -315,6 +359,11 @@ impl Request {
             Self::PutWithNewLease(..) => "put_with_new_lease",
             Self::RangePage(_) => "range_page",
             Self::Snapshot(_) => "snapshot",
+            Self::MemberList => "member_list",
+            Self::MemberAdd(_) => "member_add",
+            Self::MemberRemove { .. } => "member_remove",
+            Self::MemberPromote { .. } => "member_promote",
+            Self::MemberUpdate(_) => "member_update",
         }
     }
 }
@@ -660,6 +709,8 @@ pub enum ResponseBody {
     WatchProgress,
     /// To [`Request::Snapshot`].
     Snapshot(SnapshotReply),
+    /// To [`Request::MemberList`], and to every change of members once it is complete.
+    Members(Box<MembersResponse>),
 }
 
 /// A part of a range.
@@ -719,7 +770,7 @@ pub struct StatusResponse {
     pub storage_bytes: u64,
     /// The leader lease, as this node sees it.
     pub leader_lease: LeaderLeaseStatus,
-    /// The voters of the cluster, with the client address of each where this node knows it.
+    /// The members of the cluster, with the client address of each where this node knows it.
     pub members: Vec<MemberInfo>,
     /// Conditions an operator must know of, as sentences; empty when all is well.
     pub warnings: Vec<String>,
@@ -901,6 +952,14 @@ pub enum ErrorKind {
     },
     /// The node does not have that snapshot (any more).
     SnapshotGone,
+    /// There is a member of that name, or at that address, already.
+    MemberExists,
+    /// There is no such member.
+    MemberNotFound,
+    /// The members may not be changed like that, or not now: it would not be safe.
+    UnsafeReconfiguration,
+    /// The learner has not caught up yet.
+    LearnerNotReady,
 }
 
 impl ErrorKind {
@@ -944,6 +1003,10 @@ impl ErrorKind {
             Self::LeaseLimit { .. } => "LH-LEASE-LIMIT",
             Self::ResponseTooLarge { .. } => "LH-RESPONSE-TOO-LARGE",
             Self::SnapshotGone => "LH-SNAPSHOT-GONE",
+            Self::MemberExists => "LH-MEMBER-EXISTS",
+            Self::MemberNotFound => "LH-MEMBER-NOT-FOUND",
+            Self::UnsafeReconfiguration => "LH-UNSAFE-RECONFIGURATION",
+            Self::LearnerNotReady => "LH-LEARNER-NOT-READY",
         }
     }
 }
@@ -1075,7 +1138,12 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         | Request::LeaderLeaseReport
         | Request::WatchCancel { .. }
         | Request::WatchProgress { .. }
-        | Request::Snapshot(_) => Ok(()),
+        | Request::Snapshot(_)
+        | Request::MemberList
+        | Request::MemberRemove { .. }
+        | Request::MemberPromote { .. } => Ok(()),
+        Request::MemberAdd(add) => member::validate_add(add),
+        Request::MemberUpdate(update) => member::validate_update(update),
         Request::Watch { watch, .. } => watch.validate(limits),
     }
 }

@@ -1,6 +1,7 @@
 //! The bytes of every request, reply and error, for ever: variants are only appended.
 
 use super::*;
+use crate::types::Incarnation;
 
 fn hex<T: Serialize>(value: &T) -> String {
     let bytes = postcard::to_stdvec(value).unwrap();
@@ -263,6 +264,10 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::WatchExists, "22"),
         (ErrorKind::Fenced { current: 1 }, "2302"),
         (ErrorKind::SnapshotGone, "24"),
+        (ErrorKind::MemberExists, "25"),
+        (ErrorKind::MemberNotFound, "26"),
+        (ErrorKind::UnsafeReconfiguration, "27"),
+        (ErrorKind::LearnerNotReady, "28"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),
@@ -287,6 +292,64 @@ fn the_bytes_of_snapshots_are_pinned() {
         chunk: text("c"),
     };
     check(&[(ResponseBody::Snapshot(reply), "14 ac02 0163")]);
+}
+
+#[test]
+fn the_bytes_of_members_are_pinned() {
+    let add = MemberAddRequest {
+        name: "n4".into(),
+        peer_address: "a:1".into(),
+        client_address: String::new(),
+        learner: true,
+        replaces: Some(NodeId(9)),
+    };
+    let update = MemberUpdateRequest {
+        id: NodeId(9),
+        peer_address: Some("a:2".into()),
+        client_address: None,
+    };
+    check(&[
+        (Request::MemberList, "15"),
+        (Request::MemberAdd(add), "16 026e34 03613a31 00 01 01 09"),
+        (Request::MemberRemove { id: NodeId(9) }, "17 09"),
+        (Request::MemberPromote { id: NodeId(9) }, "18 09"),
+        (Request::MemberUpdate(update), "19 09 01 03613a32 00"),
+    ]);
+    let member = |membership| Member {
+        info: MemberInfo {
+            id: NodeId(9),
+            name: "n4".into(),
+            peer_address: "a:1".into(),
+            client_address: String::new(),
+        },
+        incarnation: Incarnation(5),
+        membership,
+    };
+    let joining = Membership::Joining {
+        replaces: Some(NodeId(8)),
+    };
+    let members = MembersResponse {
+        members: vec![
+            member(Membership::Voter),
+            member(Membership::Learner),
+            member(joining),
+            member(Membership::Leaving),
+        ],
+        changed: Some(NodeId(9)),
+        settled: true,
+    };
+    let one = "09 026e34 03613a31 00 05";
+    check(&[(
+        ResponseBody::Members(Box::new(members)),
+        &format!("15 04 {one} 00 {one} 01 {one} 02 01 08 {one} 03 01 09 01"),
+    )]);
+    let details = MemberDetails {
+        name: "n4".into(),
+        incarnation: Incarnation(300),
+        peer_address: "a:1".into(),
+        client_address: "b:2".into(),
+    };
+    check(&[(details, "026e34 ac02 03613a31 03623a32")]);
 }
 
 #[test]

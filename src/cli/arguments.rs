@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod lease;
 pub mod lock;
+pub mod member;
 pub mod offline;
 pub mod snapshot;
 
@@ -18,6 +19,7 @@ use self::bench::VerifyCommand;
 use self::lease::LeaseCommand;
 use self::lock::ElectArgs;
 use self::lock::LockArgs;
+use self::member::MemberCommand;
 use self::offline::OfflineCommand;
 use self::snapshot::SnapshotCommand;
 use crate::api::Consistency;
@@ -33,7 +35,7 @@ Examples:
   leasehold serve --config /etc/leasehold/leasehold.toml
 
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 may have happened, 5 not found,
-6 lease or lock lost";
+6 lease or lock lost, 7 (serve) removed from the cluster";
 
 /// Under which the help lists what [`GlobalArgs`] holds.
 pub const CONNECTION_HEADING: &str = "Connection and output";
@@ -169,6 +171,12 @@ pub enum Command {
         /// What to ask.
         #[command(subcommand)]
         command: EndpointCommand,
+    },
+    /// See and change who the members are
+    Member {
+        /// What to do.
+        #[command(subcommand)]
+        command: MemberCommand,
     },
     /// Hand leadership to another node
     MoveLeader(MoveLeaderArgs),

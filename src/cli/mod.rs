@@ -18,6 +18,7 @@ mod lease;
 mod lease_top;
 mod lock;
 pub mod logging;
+mod member;
 pub mod panics;
 pub mod pki;
 pub mod print;
@@ -205,6 +206,7 @@ fn dispatch(
         Command::Endpoint {
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),
+        Command::Member { command } => Verb::Member(command),
         Command::MoveLeader(arguments) => Verb::MoveLeader(arguments),
         Command::Snapshot { command } => match snapshot::look(&command, global.output, out) {
             Some(done) => return done,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::arguments::lease::LeaseCommand;
 use super::arguments::lock::{ElectArgs, LockArgs};
+use super::arguments::member::MemberCommand;
 use super::arguments::snapshot::SnapshotCommand;
 use super::arguments::{
     CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
@@ -19,6 +20,7 @@ use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
 use super::lease;
 use super::lock;
+use super::member;
 use super::print::{self, EndpointStatus, Parts, View};
 use super::snapshot;
 use super::txn::Script;
@@ -67,6 +69,8 @@ pub enum Verb {
     Elect(ElectArgs),
     /// Show how each endpoint is.
     Status(StatusArgs),
+    /// See and change who the members are.
+    Member(MemberCommand),
     /// Hand leadership to another node.
     MoveLeader(MoveLeaderArgs),
     /// Back everything up.
@@ -109,6 +113,9 @@ pub async fn run(
         Verb::Lock(arguments) => lock::lock(arguments, connection, view, out).await,
         Verb::Elect(arguments) => lock::elect(arguments, connection, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
+        Verb::Member(command) => {
+            member::run(command, connection, global.consistency, view, out).await
+        }
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
         Verb::Snapshot(command) => snapshot::run(&command, connection, global, out).await,
     }

@@ -310,7 +310,12 @@ fn is_large(request: &Request) -> bool {
         | Request::LeaseGrant(_)
         | Request::LeaseRevoke(_)
         | Request::LeaseTimeToLive { keys: false, .. }
-        | Request::LeaseUpdateTtl { .. } => false,
+        | Request::LeaseUpdateTtl { .. }
+        | Request::MemberList
+        | Request::MemberAdd(_)
+        | Request::MemberRemove { .. }
+        | Request::MemberPromote { .. }
+        | Request::MemberUpdate(_) => false,
         // Renewals of a thousand are small beside any of these, and go before them.
         Request::LeaseKeepAlive(_) => false,
         Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => true,

@@ -40,6 +40,7 @@ mod fence;
 mod lease;
 mod lease_keeper;
 mod link;
+mod members;
 mod options;
 mod pool;
 mod range_stream;
@@ -464,7 +465,8 @@ impl Client {
             Request::Range(_)
             | Request::RangePage(_)
             | Request::LeaseTimeToLive { .. }
-            | Request::LeaseList(_) => self.read(request, consistency, 0, None).await?,
+            | Request::LeaseList(_)
+            | Request::MemberList => self.read(request, consistency, 0, None).await?,
             Request::Txn(ref txn) if txn.is_read_only() => {
                 self.read(request, consistency, 0, None).await?
             }
@@ -486,6 +488,17 @@ impl Client {
             }
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
+            }
+            Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_) => {
+                let members = self.change_members(request).await?;
+                let header = ResponseHeader {
+                    leader_id: self.leader(),
+                    ..ResponseHeader::default()
+                };
+                (header, ResponseBody::Members(Box::new(members)))
             }
             Request::OpenSession
             | Request::Status
@@ -771,6 +784,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::WatchCancel => "watch-cancel",
         ResponseBody::WatchProgress => "watch-progress",
         ResponseBody::Snapshot(_) => "snapshot",
+        ResponseBody::Members(_) => "member",
     };
     Error {
         kind: ErrorKind::Internal,

@@ -14,6 +14,7 @@ mod consistency;
 mod io;
 mod lease_tracker;
 mod leases;
+mod members;
 mod reader;
 mod requests;
 mod snapshots;
@@ -59,6 +60,8 @@ pub use lease_tracker::LeaseTracker;
 pub use lease_tracker::RENEWALS_SAMPLED;
 pub use leases::AskedLease;
 pub use leases::AskedLeases;
+pub use members::known;
+pub use members::members_of;
 pub use reader::Answer;
 pub use reader::Authority;
 pub use reader::Reader;
@@ -68,6 +71,7 @@ pub use reader::path_of;
 use compaction::Compactor;
 use consistency::Referee;
 use leases::Leases;
+use members::MemberQuestions;
 use requests::Waiting;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
@@ -113,6 +117,7 @@ pub struct Node {
     consensus: Consensus,
     waiting: Waiting,
     leases: Leases,
+    members: MemberQuestions,
     /// The reading with which the last input was handled.
     now: Instant,
     outputs: VecDeque<Output>,
@@ -146,6 +151,7 @@ impl Node {
             referee: Referee::default(),
             waiting: Waiting::new(options.waiting_max),
             leases: Leases::new(options.leases, &options.timing),
+            members: MemberQuestions::default(),
             now,
             options,
             consensus,
@@ -211,6 +217,7 @@ impl Node {
             self.tend_leases(now);
         }
         self.release_reads();
+        self.answer_changes();
         self.give_up_on_lost_leadership();
         self.answer_transfers();
     }
@@ -288,6 +295,11 @@ impl Node {
             | Request::LeaseTimeToLive { .. }
             | Request::LeaseList(_) => self.ask_leases(now, id, &call),
             Request::Txn(txn) if txn.is_read_only() => self.start_read(now, id, &call),
+            Request::MemberList => self.list_members(now, id, &call),
+            Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_) => self.start_change(now, id, &call.request, deadline),
             Request::MoveLeader { target } => {
                 match self.consensus.transfer(now, *target) {
                     Ok(_) => self
@@ -422,6 +434,7 @@ impl Node {
                 raft::Output::RefuseRead(read, refusal) => {
                     let id = RequestId(read.0);
                     self.leases.forget(id);
+                    self.members.forget(id);
                     if !self.waiting.take_read(id) {
                         continue;
                     }

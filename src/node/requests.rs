@@ -25,7 +25,6 @@ use crate::raft::ReadId;
 use crate::raft::ReadMode;
 use crate::raft::ReadPermit;
 use crate::raft::Refused;
-use crate::raft::Unfit;
 use crate::time::Instant;
 use crate::types::LogId;
 use crate::types::LogIndex;
@@ -63,6 +62,8 @@ enum What {
     EarlyRead(i64),
     Write(LogIndex),
     Transfer,
+    /// A change of members.
+    Change,
 }
 
 impl Waiting {
@@ -110,7 +111,7 @@ impl Waiting {
         let waiter = self.requests.remove(&request)?;
         self.deadlines.remove(&(waiter.deadline, request));
         match waiter.what {
-            What::Read(_) => {}
+            What::Read(_) | What::Change => {}
             What::PermittedRead(index, _) => {
                 self.permitted.remove(&(index, request));
             }
@@ -130,6 +131,14 @@ impl Waiting {
     pub(super) fn add_transfer(&mut self, request: RequestId, term: Term, deadline: Instant) {
         self.add(request, deadline, What::Transfer);
         self.transfers.insert(request, term);
+    }
+
+    pub(super) fn add_change(&mut self, request: RequestId, deadline: Instant) {
+        self.add(request, deadline, What::Change);
+    }
+
+    pub(super) fn take_change(&mut self, request: RequestId) {
+        self.remove(request);
     }
 
     fn add_write(&mut self, id: LogId, request: RequestId, deadline: Instant) {
@@ -278,6 +287,7 @@ impl Node {
         if let Err(refused) = self.consensus.read(now, ReadId(id.0), mode) {
             self.waiting.take_read(id);
             self.leases.forget(id);
+            self.members.forget(id);
             self.refuse_because(id, refused);
         }
     }
@@ -289,7 +299,7 @@ impl Node {
     /// Lets go the reads that the state machine has caught up with.
     pub(super) fn release_reads(&mut self) {
         while let Some((id, permit)) = self.waiting.take_released(self.applied, self.revision) {
-            if self.answer_lease_question(id, permit) {
+            if self.answer_lease_question(id, permit) || self.answer_member_list(id) {
                 continue;
             }
             self.outputs.push_back(match permit {
@@ -329,6 +339,7 @@ impl Node {
         let late = "the cluster did not finish the request within its deadline";
         while let Some((id, what)) = self.waiting.take_expired(now) {
             self.leases.forget(id);
+            self.members.forget(id);
             let error = match what {
                 What::EarlyRead(revision) => Error::not_applied(
                     ErrorKind::FutureRevision,
@@ -341,7 +352,7 @@ impl Node {
                 What::Read(_) | What::PermittedRead(..) => {
                     Error::not_applied(ErrorKind::DeadlineExceeded, late)
                 }
-                What::Write(_) | What::Transfer => {
+                What::Write(_) | What::Transfer | What::Change => {
                     Error::unknown(ErrorKind::DeadlineExceeded, late)
                 }
             };
@@ -357,6 +368,7 @@ impl Node {
             return;
         }
         self.waiting.leadership = leadership;
+        self.give_up_on_changes();
         planted!(WaitersKept => return);
         let over = |term: &Term| Some(*term) != leadership;
         let writes: Vec<RequestId> = self
@@ -441,10 +453,6 @@ impl Node {
             ),
             Refused::Unfit(unfit) => self.refuse_unfit(id, unfit),
         }
-    }
-
-    fn refuse_unfit(&mut self, id: RequestId, unfit: Unfit) {
-        self.refuse(id, ErrorKind::Internal, &format!("{unfit:?}"));
     }
 
     pub(super) fn refuse_not_leader(&mut self, id: RequestId) {

@@ -272,6 +272,12 @@ impl Consensus {
         created.is_some_and(|created| self.now.certainly_before(created + longest))
     }
 
+    /// As leader: whether those voters that answer can decide without `member`.
+    pub fn has_quorum_without(&self, member: NodeId) -> bool {
+        let configuration = self.log.configuration();
+        configuration.has_quorum(|voter| voter != member && self.answers(voter))
+    }
+
     /// Appends a configuration, which is in force from this moment on: for replication, commitment,
     /// and the lease, before anybody hears of it (P13).
     fn append_next(&mut self, mut next: Configuration) -> LogId {

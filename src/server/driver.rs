@@ -33,6 +33,8 @@ use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::RequestId;
+use crate::types::Role;
+use crate::types::Term;
 
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
 /// turning the loop into a busy one.
@@ -82,6 +84,12 @@ pub(crate) trait Sinks: Send {
     fn send_snapshot(&mut self, peer: NodeId);
     /// To the state thread.
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
+    /// Another configuration is in force, or it is committed now. `index` is where it stands.
+    fn members_changed(&mut self, index: LogIndex, is_committed: bool, members: &Configuration) {
+        let _ = (index, is_committed, members);
+    }
+    /// It is committed that this node is no member any more. Called once, and not while it leads.
+    fn removed(&mut self) {}
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
     /// A leader lease was given, or renewed so long after the one before began. It may be trusted
@@ -133,6 +141,10 @@ pub(crate) struct Driver<S> {
     leases_held: LeasesHeld,
     /// When the lease ended, by the last look.
     lease_until: Option<Instant>,
+    /// Which configuration was in force by the last look: where it stands, in which term that was, and
+    /// whether it was committed.
+    members: Option<(LogIndex, Term, bool)>,
+    removed: bool,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -152,6 +164,8 @@ impl<S: Sinks> Driver<S> {
             compared: (Consistency::default(), 0),
             leases_held: LeasesHeld::default(),
             lease_until: None,
+            members: None,
+            removed: false,
             node,
             mailbox,
             clock,
@@ -167,6 +181,7 @@ impl<S: Sinks> Driver<S> {
         let mut mails = Vec::new();
         let mut ticked = self.clock.now();
         self.carry_away();
+        self.tell_members();
         loop {
             let due = self.node.poll_timeout();
             let patience = until(self.clock.now(), due).clamp(SLEEP_MIN, SLEEP_MAX);
@@ -203,6 +218,8 @@ impl<S: Sinks> Driver<S> {
             // the log and one message to each follower.
             self.node.handle(now, Input::Tick);
             self.prove();
+            // Before anything is sent to whoever is new.
+            self.tell_members();
             self.carry_away();
             self.publish_status(now);
         }
@@ -275,11 +292,33 @@ impl<S: Sinks> Driver<S> {
             self.compared = compared;
             self.sinks.compared(compared.0, compared.1);
         }
+        if !self.removed && self.node.consensus().is_removed() {
+            // Who removed itself leads until another has taken over.
+            self.removed = self.node.status().role != Role::Leader;
+            if self.removed {
+                self.sinks.removed();
+            }
+        }
         let status = self.node.status();
         let before = self.status.load();
         if **before != status {
             self.sinks.status_changed(&before, &status);
             self.status.store(Arc::new(status));
+        }
+    }
+
+    /// Says who the members are, if they are others than before.
+    fn tell_members(&mut self) {
+        let consensus = self.node.consensus();
+        let (index, committed) = (
+            consensus.configuration_index(),
+            consensus.is_configuration_committed(),
+        );
+        let members = (index, self.node.published().term(), committed);
+        if self.members != Some(members) {
+            self.members = Some(members);
+            let configuration = consensus.configuration();
+            self.sinks.members_changed(index, committed, configuration);
         }
     }
 
@@ -451,7 +490,7 @@ mod tests {
             fresh: None,
         };
         let first = Entry {
-            id: LogId::new(LogIndex(1), crate::types::Term(1)),
+            id: LogId::new(LogIndex(1), Term(1)),
             payload: crate::raft::Payload::Noop,
         };
         let append = crate::raft::Append {
@@ -462,7 +501,7 @@ mod tests {
         mailbox.send(Mail::Input(Input::Message(Envelope {
             from: ids[0],
             to: ids[1],
-            term: crate::types::Term(1),
+            term: Term(1),
             message: crate::raft::Message::Append(append),
         })));
         let sinks = Notes {

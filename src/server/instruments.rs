@@ -134,6 +134,7 @@ impl Instruments {
         let applied = sessions.store.applied();
         raft.has_leader.set(flag(status.leader.is_some()));
         raft.is_leader.set(flag(status.role == Role::Leader));
+        raft.is_learner.set(flag(status.role == Role::Learner));
         raft.term.set(status.term.0 as f64);
         raft.commit_index.set(commit.0 as f64);
         raft.applied_index.set(applied.0 as f64);

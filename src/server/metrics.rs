@@ -12,6 +12,7 @@
 //! name. Samples of histograms pile up until somebody drains them: [`Metrics::spawn_upkeep`] does.
 
 mod leases;
+mod members;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,6 +28,7 @@ use crate::raft::Invalidation;
 use crate::version;
 
 pub use leases::LeaseMetrics;
+pub use members::MemberMetrics;
 
 /// How often samples are drained.
 pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
@@ -66,6 +68,8 @@ pub struct Metrics {
     pub requests: RequestMetrics,
     /// Consensus.
     pub raft: RaftMetrics,
+    /// Who the members are.
+    pub members: MemberMetrics,
     /// Client leases.
     pub leases: LeaseMetrics,
     /// Log and state on disk.
@@ -223,7 +227,7 @@ pub struct RequestMetrics {
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 22] = [
+const METHODS: [&str; 27] = [
     "range",
     "put",
     "delete_range",
@@ -245,6 +249,11 @@ const METHODS: [&str; 22] = [
     "watch_cancel",
     "watch_progress",
     "snapshot",
+    "member_list",
+    "member_add",
+    "member_remove",
+    "member_promote",
+    "member_update",
     "other",
 ];
 
@@ -274,6 +283,8 @@ pub struct RaftMetrics {
     pub has_leader: Gauge,
     /// 1 while it leads.
     pub is_leader: Gauge,
+    /// 1 while it receives everything and does not vote.
+    pub is_learner: Gauge,
     /// Its term.
     pub term: Gauge,
     /// Changes of leader that it saw.
@@ -572,6 +583,7 @@ impl Metrics {
             TransportMetrics::new(register),
         );
         let leases = LeaseMetrics::new(register);
+        let members = MemberMetrics::new(register);
         let history = HistoryMetrics::new(register);
         let backup = BackupMetrics::new(register);
         let watch = WatchMetrics::new(register);
@@ -600,6 +612,7 @@ impl Metrics {
             reads,
             requests,
             raft,
+            members,
             leases,
             storage,
             history,
@@ -905,6 +918,10 @@ impl RaftMetrics {
                 "1 while this node knows a leader.",
             ),
             is_leader: register.gauge("leasehold_raft_is_leader", "1 while this node leads."),
+            is_learner: register.gauge(
+                "leasehold_raft_is_learner",
+                "1 while this node receives everything and does not vote.",
+            ),
             term: register.gauge("leasehold_raft_term", "This node's term."),
             timer_delay_seconds: register.histogram(
                 "leasehold_raft_timer_delay_seconds",
@@ -1191,6 +1208,8 @@ mod tests {
     use crate::api::LeaseGrantRequest;
     use crate::api::LeaseListRequest;
     use crate::api::LeaseRef;
+    use crate::api::MemberAddRequest;
+    use crate::api::MemberUpdateRequest;
     use crate::api::PutRequest;
     use crate::api::RangeRequest;
     use crate::api::Request;
@@ -1198,6 +1217,7 @@ mod tests {
     use crate::api::TxnRequest;
     use crate::api::WatchRequest;
     use crate::node::LeaseCounts;
+    use crate::types::NodeId;
 
     /// The type of every metric in a rendered text, by name.
     fn types(text: &str) -> BTreeMap<&str, &str> {
@@ -1319,6 +1339,8 @@ mod tests {
             "leasehold_tls_certificate_expiry_timestamp_seconds{role=\"peer\"}",
             "leasehold_request_duration_seconds_count{method=\"move_leader\"}",
             "leasehold_wal_fsync_duration_seconds_count",
+            "leasehold_members{role=\"learner\"}",
+            "leasehold_raft_is_learner",
         ] {
             assert_eq!(value(&text, series), 0.0, "{series}");
         }
@@ -1434,6 +1456,11 @@ mod tests {
             Request::WatchCancel { watch_id: 1 },
             Request::WatchProgress { watch_id: 1 },
             Request::Snapshot(SnapshotCall::Begin),
+            Request::MemberList,
+            Request::MemberAdd(MemberAddRequest::default()),
+            Request::MemberRemove { id: NodeId(1) },
+            Request::MemberPromote { id: NodeId(1) },
+            Request::MemberUpdate(MemberUpdateRequest::default()),
         ];
         let indexes = requests
             .each_ref()

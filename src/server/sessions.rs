@@ -32,7 +32,6 @@ use super::budget::ByteBudget;
 use super::budget::InFlight;
 use super::budget::SCANS_PER_CONNECTION_MAX;
 use super::directory::Directory;
-use super::disk::store::Origin;
 use super::disk::store::StateReader;
 use super::disk::store::StoreError;
 use super::driver::Mailbox;
@@ -40,6 +39,7 @@ use super::exports::Exports;
 use super::integrity::Integrity;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
+use super::origins::Origins;
 use super::sweep_thread::Removed;
 use super::vitals::Vitals;
 use super::watches::Courier;
@@ -97,7 +97,9 @@ pub(crate) struct Sessions {
     /// Snapshots that clients are fetching.
     pub(crate) exports: Arc<Exports>,
     /// Whose state they are.
-    pub(crate) origin: Origin,
+    pub(crate) origins: Arc<Origins>,
+    /// Emptied, this node would found a cluster by itself: so it takes in no members.
+    pub(crate) founds_alone: bool,
     /// What the lease rests on.
     pub(crate) timing: Timing,
     /// How well the lease is kept alive.
@@ -246,6 +248,16 @@ impl Sessions {
             ..error
         }
     }
+}
+
+/// What is said to whoever wants to add a member to a cluster that would be founded anew.
+fn founds_alone() -> Error {
+    Error::not_applied(
+        ErrorKind::UnsafeReconfiguration,
+        "this node founded its cluster alone, and with cluster.state = \"new\" it would do so again if \
+         its data directory were ever emptied, beside the members that are added now: set cluster.state \
+         = \"existing\" in its configuration and restart it, then add members",
+    )
 }
 
 fn lease_invalid() -> Error {

@@ -14,25 +14,32 @@ use super::driver::LeasesHeld;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::driver::Sinks;
+use super::fatal::Exit;
 use super::fatal::Watch;
 use super::founding::remove_mark;
 use super::gather::Gather;
 use super::integrity::Integrity;
 use super::lease_log::LeaseLog;
+use super::members::MemberNames;
+use super::members::OwnStanding;
+use super::members::REMOVED;
 use super::metrics::MessageKind;
 use super::metrics::Metrics;
 use super::peers::PeerHandler;
 use super::peers::PeerInfo;
 use super::peers::Peers;
+use super::peers::Roster;
 use super::state_thread::Work;
 use super::transfer::Incoming;
 use super::transfer::Outgoing;
 use super::vitals::Vitals;
 use super::watches::Watches;
+use crate::api::Member;
 use crate::log::LogError;
 use crate::node::Consistency;
 use crate::node::Input;
 use crate::node::LeaseCounts;
+use crate::raft::Configuration;
 use crate::raft::Entry;
 use crate::raft::Envelope;
 use crate::raft::Message;
@@ -40,6 +47,7 @@ use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
 use crate::transport::FrameStream;
+use crate::types::Incarnation;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -67,6 +75,27 @@ pub(crate) struct Hands {
     pub(crate) lease_log: LeaseLog,
     /// The file that says that the state is to be built anew at the next start.
     pub(crate) damage_mark: PathBuf,
+    pub(crate) names: MemberNames,
+    /// Who may speak as a peer, as the peers were told.
+    pub(crate) roster: Roster,
+    /// The configuration in force, where it stands, and whether it is committed.
+    pub(crate) configuration: (LogIndex, bool, Configuration),
+    pub(crate) standing: Arc<OwnStanding>,
+    pub(crate) exit: Exit,
+}
+
+impl Hands {
+    /// Tells the peers who may speak, if that has changed.
+    fn tell_peers(&mut self) {
+        let (index, is_committed, configuration) = &self.configuration;
+        let roster = self
+            .names
+            .roster(*index, *is_committed, configuration, &self.roster);
+        if roster != self.roster {
+            self.roster = roster;
+            self.peers.set_roster(self.roster.clone());
+        }
+    }
 }
 
 impl Sinks for Hands {
@@ -121,6 +150,35 @@ impl Sinks for Hands {
         self.vitals.timer_delay.record(by);
     }
 
+    fn members_changed(
+        &mut self,
+        index: LogIndex,
+        is_committed: bool,
+        configuration: &Configuration,
+    ) {
+        self.configuration = (index, is_committed, configuration.clone());
+        self.tell_peers();
+        self.standing.reached(index);
+        let members = self.names.describe(configuration);
+        self.directory.set_members(&members);
+        self.metrics.members.set(&members);
+        if index > LogIndex(0) {
+            let say = |member: &Member| format!("{} ({:?})", member.info.name, member.membership);
+            let members: Vec<String> = members.iter().map(say).collect();
+            tracing::info!(
+                node = %self.name,
+                configuration = %index,
+                committed = is_committed,
+                members = members.join(", "),
+                "members"
+            );
+        }
+    }
+
+    fn removed(&mut self) {
+        self.exit.leave(REMOVED);
+    }
+
     fn status_changed(&mut self, before: &Status, now: &Status) {
         if before.leader != now.leader {
             self.watches.leader(now.leader.is_some());
@@ -158,6 +216,8 @@ impl Sinks for Hands {
     }
 
     fn proven(&mut self) {
+        self.names.proven();
+        self.tell_peers();
         tracing::info!(node = %self.name, "this member holds all that it ever acknowledged");
         if let Err(error) = remove_mark(&self.unproven_mark) {
             tracing::warn!(
@@ -226,6 +286,8 @@ pub(crate) struct Post {
     pub(crate) directory: Arc<Directory>,
     pub(crate) incoming: Arc<Incoming>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) standing: Arc<OwnStanding>,
+    pub(crate) exit: Exit,
 }
 
 impl PeerHandler for Post {
@@ -236,7 +298,14 @@ impl PeerHandler for Post {
     fn on_connected(&self, peer: &PeerInfo) {
         tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
         self.directory
-            .learn_client_address(peer.id, &peer.client_address);
+            .learn(peer.id, &peer.peer_address, &peer.client_address);
+    }
+
+    fn on_standing(&self, by: &str, index: LogIndex, incarnation: Option<Incarnation>) {
+        if let Some(why) = self.standing.judge(index, incarnation) {
+            tracing::warn!(by, configuration = %index, "a member does not count this node as one");
+            self.exit.leave(why);
+        }
     }
 
     fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {

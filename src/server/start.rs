@@ -5,7 +5,7 @@
 //! open last. The order of the stop matters too: refuse new work, hand leadership over, release the
 //! promises, then let each thread finish what it holds.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::hash::Hasher;
 use std::hash::RandomState;
@@ -36,17 +36,18 @@ use super::backups::Backups;
 use super::budget::ByteBudget;
 use super::certificates::Certificates;
 use super::certificates::Shown;
+use super::config::ClusterState;
 use super::config::Config;
 use super::config::TlsFiles;
 use super::directory::Directory;
 use super::disk::data_dir::DataDir;
 use super::disk::data_dir::DataDirError;
 use super::disk::data_dir::Identity;
+use super::disk::log_thread;
 use super::disk::log_thread::LogThread;
 use super::disk::log_thread::RestoreError;
 use super::disk::log_thread::restore;
 use super::disk::places::Places;
-use super::disk::store::Origin;
 use super::disk::store::StateStore;
 use super::disk::store::StoreError;
 use super::disk::store::StoreOptions;
@@ -55,27 +56,36 @@ use super::driver::Mail;
 use super::driver::Mailbox;
 use super::exports;
 use super::exports::Exports;
+use super::fatal::Exit;
 use super::fatal::Fatal;
 use super::fatal::damage_mark;
 use super::founding::Founding;
 use super::founding::FoundingError;
+use super::founding::founds_alone;
+use super::founding::removed_mark;
 use super::gather::Gather;
 use super::instruments::Instruments;
 use super::integrity::Integrity;
+use super::joining;
+use super::joining::Told;
 use super::journal_thread::JournalThread;
 use super::journal_thread::StopJournal;
 use super::lease_log::LeaseLog;
 use super::log_cutter::LogCutter;
 use super::log_cutter::LogUse;
 use super::log_cutter::StopCutting;
+use super::members::MemberNames;
+use super::members::OwnStanding;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::metrics::UPKEEP_INTERVAL;
+use super::origins::Origins;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use super::peers::Peers;
 use super::peers::PeersConfig;
 use super::peers::PeersError;
+use super::peers::Roster;
 use super::sessions::IN_FLIGHT_BYTES_MAX;
 use super::sessions::Sessions;
 use super::sessions::StorageSize;
@@ -96,20 +106,20 @@ use super::watches::WatchThread;
 use super::watches::Watches;
 use crate::api::Call;
 use crate::api::Consistency;
-use crate::api::MemberInfo;
+use crate::api::Member;
 use crate::api::Request;
 use crate::clock::SystemClock;
 use crate::kv;
 use crate::kv::HeldLeases;
 use crate::log::Log;
 use crate::log::LogError;
-use crate::log::LogOptions;
 use crate::log::Verdict;
 use crate::node::Input;
 use crate::node::Node;
 use crate::node::NodeOptions;
 use crate::node::Reader;
 use crate::raft::Configuration;
+use crate::raft::Payload;
 use crate::raft::Status;
 use crate::time::Clock;
 use crate::time::Instant;
@@ -198,9 +208,38 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// The configuration names other members than the cluster was founded with.
+    /// The configuration does not fit what the directory remembers of the founding.
     #[error(transparent)]
     Founding(#[from] FoundingError),
+    /// The directory is that of a member that was removed.
+    #[error("{why} (says {})", path.display())]
+    Removed {
+        /// What it was told.
+        why: String,
+        /// The file that remembers it.
+        path: PathBuf,
+    },
+    /// The directory is empty, the cluster is said to exist, and nobody can be asked.
+    #[error(
+        "{} is empty, cluster.state says that the cluster exists, and cluster.initial names nobody who \
+         could be asked: name other members there, restore the directory, or set cluster.state = \"new\" \
+         if there never was such a cluster",
+        path.display()
+    )]
+    NobodyToAsk {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Emptied, this member of a larger cluster would found it anew.
+    #[error(
+        "this cluster has {members} members, and cluster.initial names this node alone with cluster.state \
+         = \"new\": were its data directory ever emptied it would found the cluster again, beside the \
+         others; set cluster.state = \"existing\""
+    )]
+    WouldFoundAlone {
+        /// How many there are.
+        members: usize,
+    },
     /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -273,6 +312,7 @@ pub struct Server {
     cutter_thread: JoinHandle<()>,
     watch_thread: JoinHandle<()>,
     failed: watch::Receiver<Option<String>>,
+    exit: Exit,
     _ends: Ends,
 }
 
@@ -367,15 +407,18 @@ impl Server {
                 peer: cluster_id,
             });
         }
+        let told = who_am_i(&config, &tls_peer).await?;
         let identity = Identity {
             cluster: cluster_id,
             node_name: config.node.name.clone(),
-            incarnation: Incarnation(0),
+            incarnation: told.incarnation,
         };
         let member_id = identity.node();
         let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity)?;
-        let founding = Founding::check(&config, &data_dir)?;
+        refuse_removed(data_dir.path())?;
+        let founding = Founding::check(&config, &data_dir, told.founders)?;
         let data_dir = Arc::new(data_dir);
+        let names = MemberNames::new(&config, cluster_id, &founding);
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         // After the lock is held: an earlier process of this directory can promise nothing more.
@@ -389,11 +432,28 @@ impl Server {
             port.certificate_expiry_seconds.set(ends);
         }
         let vitals = Arc::new(Vitals::default());
-        let mut found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
-        found.restored.unproven = founding.unproven;
-
-        let members = first_members(&config, cluster_id);
-        let directory = Arc::new(Directory::new(members.clone()));
+        let found = Found::on_disk(&config, &data_dir, &names, &founding, &metrics)?;
+        let configuration = configuration_of(&found.restored).clone();
+        if founds_alone(&config) && configuration.members().iter().any(|id| *id != member_id) {
+            let members = configuration.members().len();
+            return Err(StartError::WouldFoundAlone { members });
+        }
+        // Until the node says more: who may be heard, and who is where.
+        // The driver says at once what is committed of it.
+        let nobody = names.roster(
+            LogIndex(0),
+            true,
+            &Configuration::default(),
+            &Roster::default(),
+        );
+        let roster = names.roster(LogIndex(0), false, &configuration, &nobody);
+        let described = names.describe(&configuration);
+        note_other_names(&config, &described);
+        let directory = Arc::new(Directory::default());
+        directory.set_members(&described);
+        let founders = names.describe(&names.first_configuration());
+        let members = founders.into_iter().map(|member| member.info).collect();
+        let standing = Arc::new(OwnStanding::new(data_dir.identity().incarnation));
         let limits = config.limits;
         let node = Node::new(
             NodeOptions {
@@ -419,6 +479,7 @@ impl Server {
 
         let transport_stats = Arc::new(TransportStats::default());
         let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
+        let exit = fatal.exit(data_dir.path());
         let mailbox = Arc::new(Mailbox::default());
         let status = Arc::new(ArcSwap::from_pointee(Status::default()));
         let published = node.published();
@@ -448,7 +509,7 @@ impl Server {
             .client
             .clone()
             .unwrap_or_else(|| client_address.to_string());
-        directory.learn_client_address(member_id, &advertised);
+        directory.learn(member_id, "", &advertised);
         let peers_config = PeersConfig {
             bind: config.listen.peer,
             tls: tls_peer,
@@ -456,7 +517,7 @@ impl Server {
             incarnation: data_dir.identity().incarnation,
             peer_address: config.advertise.peer.clone().unwrap_or_default(),
             client_address: advertised,
-            peers: other_members(&config),
+            roster: roster.clone(),
             limits: frame_limits,
             admission: Admission::DEFAULT,
             seed: seed(started, member_id),
@@ -477,6 +538,8 @@ impl Server {
             directory: directory.clone(),
             incoming: incoming.clone(),
             metrics: metrics.clone(),
+            standing: standing.clone(),
+            exit: exit.clone(),
         });
         let stats = transport_stats.clone();
         // It makes a runtime of its own, which must not be dropped inside of this one.
@@ -506,11 +569,8 @@ impl Server {
         });
         let removed = Arc::new(Removed::default());
         let exports = Arc::new(Exports::default());
-        let origin = Origin {
-            cluster: cluster_id,
-            member: member_id,
-            configuration: first_configuration(&config, cluster_id),
-        };
+        let origins = Origins::of_node(cluster_id, member_id, mailbox.clone());
+        let origins = Arc::new(origins);
         let integrity = Arc::new(Integrity::default());
         let watches = Arc::new(Watches::default());
         let sessions = Arc::new(Sessions {
@@ -537,7 +597,8 @@ impl Server {
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             exports: exports.clone(),
-            origin,
+            origins,
+            founds_alone: founds_alone(&config),
             timing: config.timing,
             vitals: vitals.clone(),
             lease_duration: config.timing.lease_duration,
@@ -671,6 +732,11 @@ impl Server {
                 watches: watches.clone(),
                 lease_log: LeaseLog::new(),
                 damage_mark: damage_mark(&data_dir.state_path()),
+                names,
+                roster,
+                configuration: (LogIndex(0), false, configuration),
+                standing,
+                exit: exit.clone(),
             },
             status.clone(),
             founding.unproven,
@@ -693,7 +759,7 @@ impl Server {
             let backups = Backups {
                 config,
                 store: sessions.store.clone(),
-                origin: sessions.origin.clone(),
+                origins: sessions.origins.clone(),
                 readable: sessions.readable.clone(),
                 integrity: sessions.integrity.clone(),
                 metrics: metrics.clone(),
@@ -764,6 +830,7 @@ impl Server {
             cutter_thread,
             watch_thread,
             failed,
+            exit,
         })
     }
 
@@ -840,6 +907,12 @@ impl Server {
                 None => {}
             }
         }
+    }
+
+    /// Whether the node was removed from its cluster: then it has stopped taking part for good, and
+    /// [`Server::failed`] says why.
+    pub fn was_removed(&self) -> bool {
+        self.exit.has_left()
     }
 
     /// Stops gracefully: hands leadership over, takes no more work, finishes what it holds,
@@ -963,16 +1036,11 @@ impl Found {
     fn on_disk(
         config: &Config,
         data_dir: &DataDir,
-        cluster: ClusterId,
-        node: NodeId,
+        names: &MemberNames,
+        founding: &Founding,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        let options = LogOptions {
-            cluster,
-            node,
-            incarnation: data_dir.identity().incarnation,
-            segment_bytes: config.storage.segment_bytes,
-        };
+        let options = data_dir.log_options(config.storage.segment_bytes);
         let observed = metrics.clone();
         let disk = data_dir.log_disk().observed_by(Arc::new(move |took| {
             observed
@@ -981,6 +1049,10 @@ impl Found {
                 .record(took.as_secs_f64());
         }));
         let (mut log, recovery) = Log::open(disk, options)?;
+        let first = names.first_configuration();
+        let configuration = log_thread::configuration(&recovery, &first)?;
+        // One that joins, and knows nothing yet, has somebody who took it in.
+        let has_peers = configuration.members().len() != 1;
         let mut warnings = Vec::new();
         let mut quarantine_warning = None;
         match &recovery.verdict {
@@ -992,7 +1064,7 @@ impl Found {
                  acknowledged is lost"
             ),
             Verdict::Damaged(damage) => {
-                let warning = quarantine_sentence(&damage.to_string(), config);
+                let warning = quarantine_sentence(&damage.to_string(), has_peers);
                 tracing::error!("{warning}");
                 quarantine_warning = Some(warning);
                 log.repair()?;
@@ -1005,7 +1077,7 @@ impl Found {
         let state_path = places.state();
         let store_options = store_options(config.storage.cache_bytes);
         // What is lost can be had from the log, or from peers.
-        let can_be_lost = recovery.base.index == LogIndex(0) || config.initial_members.len() > 1;
+        let can_be_lost = recovery.base.index == LogIndex(0) || has_peers;
         let mark = damage_mark(&state_path);
         if can_be_lost && let Ok(why) = std::fs::read_to_string(&mark) {
             warnings.push(set_aside(&state_path, why.trim())?);
@@ -1040,7 +1112,7 @@ impl Found {
         }
         places.clear().map_err(looking())?;
         let lacks_state = store.reader().applied() < recovery.base.index;
-        if lacks_state && config.initial_members.len() == 1 {
+        if lacks_state && !has_peers {
             return Err(StartError::StateLost {
                 applied: store.reader().applied(),
                 base: recovery.base.index,
@@ -1058,15 +1130,19 @@ impl Found {
         let founded = kv::cluster_info(&snapshot)?.is_some();
         let leases = kv::held_leases(&snapshot)?;
         drop(snapshot);
-        let configuration = first_configuration(config, cluster);
         let applied = store.reader().applied();
         let was_quarantined = recovery.quarantined;
-        let mut restored = restore(recovery, configuration, applied)?;
+        let mut restored = restore(recovery, first, applied)?;
+        restored.unproven = founding.unproven;
         let last = restored
             .entries
             .last()
             .map_or(restored.base, |entry| entry.id);
-        let doubt = if was_quarantined {
+        let doubt = if founding.emptied {
+            // Nobody it helps to elect could be sure of what the cluster has committed.
+            restored.quarantined = true;
+            Some("the data directory of this member was empty, and its cluster exists".to_owned())
+        } else if was_quarantined {
             Some("it was so before the last stop, and was not whole again by then".to_owned())
         } else if applied > last.index {
             Some(format!(
@@ -1086,7 +1162,7 @@ impl Found {
         if quarantine_warning.is_none()
             && let Some(why) = doubt
         {
-            let warning = quarantine_sentence(&why, config);
+            let warning = quarantine_sentence(&why, has_peers);
             tracing::error!("{warning}");
             quarantine_warning = Some(warning);
         }
@@ -1138,10 +1214,12 @@ fn store_options(cache_bytes: u64) -> StoreOptions {
 }
 
 /// What is said of a log that cannot be trusted.
-fn quarantine_sentence(why: &str, config: &Config) -> String {
-    let then = match config.initial_members.len() {
-        1 => "it has no peers to take everything anew from: restore its data directory from a copy",
-        _ => "it takes everything anew from its peers",
+fn quarantine_sentence(why: &str, has_peers: bool) -> String {
+    let then = match has_peers {
+        false => {
+            "it has no peers to take everything anew from: restore its data directory from a copy"
+        }
+        true => "it takes everything anew from its peers",
     };
     format!(
         "the log of this node is damaged ({why}): it is quarantined, neither votes nor serves; {then}"
@@ -1190,39 +1268,84 @@ pub(super) fn load_tls(
     Ok(tls)
 }
 
-/// The cluster's first members, as every node is configured with them.
-fn first_members(config: &Config, cluster: ClusterId) -> Vec<MemberInfo> {
-    config
-        .initial_members
-        .iter()
-        .map(|member| MemberInfo {
-            id: NodeId::derive(cluster, &member.name, Incarnation(0)),
-            name: member.name.clone(),
-            peer_address: member.address.clone().unwrap_or_default(),
-            client_address: String::new(),
+/// Which life of its data this node is in: what its data directory says; what the cluster says, where
+/// that is empty and the cluster exists; the first, in a new one.
+async fn who_am_i(config: &Config, tls: &Tls) -> Result<Told, StartError> {
+    let path = &config.node.data_dir;
+    let known = DataDir::read_identity(path)?;
+    let told = |incarnation| Told {
+        incarnation,
+        founders: Vec::new(),
+    };
+    if let Some(identity) = known {
+        return Ok(told(identity.incarnation));
+    }
+    if config.cluster_state == ClusterState::New {
+        return Ok(told(Incarnation(0)));
+    }
+    let others = config.initial_members.iter();
+    if others
+        .filter(|member| member.name != config.node.name)
+        .count()
+        == 0
+    {
+        return Err(StartError::NobodyToAsk { path: path.clone() });
+    }
+    joining::ask(config, tls)
+        .await
+        .map_err(|error| StartError::Bind {
+            setting: "listen.peer",
+            error,
         })
-        .collect()
 }
 
-/// The cluster's first configuration.
-fn first_configuration(config: &Config, cluster: ClusterId) -> Configuration {
-    let members = config.initial_members.iter();
-    Configuration {
-        voters: members
-            .map(|member| NodeId::derive(cluster, &member.name, Incarnation(0)))
-            .collect(),
-        ..Configuration::default()
+/// A member that was removed does not come back with what it had: it has promised and voted.
+fn refuse_removed(data_dir: &Path) -> Result<(), StartError> {
+    let path = removed_mark(data_dir);
+    match std::fs::read_to_string(&path) {
+        Ok(why) => Err(StartError::Removed {
+            why: why.trim().to_owned(),
+            path,
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io_error("looking whether this member was removed")(error)),
     }
 }
 
-/// The other members' names and addresses.
-fn other_members(config: &Config) -> BTreeMap<String, String> {
-    config
-        .initial_members
+/// The configuration in force after all that the log holds.
+fn configuration_of(restored: &crate::raft::Restored) -> &Configuration {
+    let entries = restored.entries.iter().rev();
+    let mut configurations = entries.filter_map(|entry| match &entry.payload {
+        Payload::Configuration(configuration) => Some(&**configuration),
+        _ => None,
+    });
+    configurations
+        .next()
+        .unwrap_or(&restored.base_configuration)
+}
+
+/// Members come and go by `leasehold member`, and not by the configuration file: whoever thinks
+/// otherwise is told.
+fn note_other_names(config: &Config, members: &[Member]) {
+    if config.cluster_state != ClusterState::New || members.is_empty() {
+        return;
+    }
+    let configured = config.initial_members.iter();
+    let configured: BTreeSet<&str> = configured.map(|member| member.name.as_str()).collect();
+    let members: BTreeSet<&str> = members
         .iter()
-        .filter(|member| member.name != config.node.name)
-        .filter_map(|member| Some((member.name.clone(), member.address.clone()?)))
-        .collect()
+        .map(|member| member.info.name.as_str())
+        .collect();
+    if configured != members {
+        tracing::warn!(
+            node = %config.node.name,
+            ?configured,
+            ?members,
+            "cluster.initial names others than the members, who are changed by `leasehold member` and \
+             not by the configuration: set cluster.state = \"existing\" to say that it names members to \
+             ask"
+        );
+    }
 }
 
 /// What the election timeouts are drawn from: different on every node and at every start.

@@ -29,6 +29,8 @@ const HELLO_BYTES_MAX: usize = 4 << 10;
 const CLOCK_BYTES_MAX: usize = 20;
 /// A few numbers.
 const TRANSFER_BYTES_MAX: usize = 64;
+/// The names of as many members as there may be.
+const STANDING_BYTES_MAX: usize = 64 * (64 + 1) + 64;
 /// A chunk of a state with its length.
 const STATE_CHUNK_BYTES_MAX: usize = (256 << 10) + 8;
 /// What a call or reply may have around the request or reply that `api::Limits` counts.
@@ -93,6 +95,8 @@ pub enum Kind {
     Transfer = 19,
     /// A piece of it.
     StateChunk = 20,
+    /// What the cluster knows of a node.
+    Standing = 21,
 }
 
 impl Kind {
@@ -108,6 +112,7 @@ impl Kind {
             18 => Self::PeerClock,
             19 => Self::Transfer,
             20 => Self::StateChunk,
+            21 => Self::Standing,
             _ => return None,
         })
     }
@@ -141,6 +146,7 @@ impl Kind {
             Self::ClientHello | Self::ServerHello | Self::PeerHello => HELLO_BYTES_MAX,
             Self::PeerClock => CLOCK_BYTES_MAX,
             Self::Transfer => TRANSFER_BYTES_MAX,
+            Self::Standing => STANDING_BYTES_MAX,
             Self::StateChunk => STATE_CHUNK_BYTES_MAX,
             Self::Call => limits.call_bytes_max,
             Self::Reply => limits.reply_bytes_max,
@@ -216,7 +222,12 @@ impl Door {
             Self::Client => matches!(kind, Kind::ServerHello | Kind::Reply | Kind::Watch),
             Self::Peer => matches!(
                 kind,
-                Kind::PeerHello | Kind::Raft | Kind::PeerClock | Kind::Transfer | Kind::StateChunk
+                Kind::PeerHello
+                    | Kind::Raft
+                    | Kind::PeerClock
+                    | Kind::Transfer
+                    | Kind::StateChunk
+                    | Kind::Standing
             ),
         }
     }

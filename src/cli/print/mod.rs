@@ -7,6 +7,7 @@
 pub mod held;
 mod json;
 pub mod leases;
+pub mod members;
 pub mod snapshot;
 mod status;
 mod table;

@@ -94,7 +94,13 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "cluster.initial",
         "",
-        "The first members, as name=host:port; default: this node alone",
+        "The first members, as name=host:port; default: this node alone. Later: members to ask",
+    ),
+    setting(
+        "cluster.state",
+        "new",
+        "What an empty data directory is: new (this node takes part in founding the cluster), existing \
+         or join (the cluster is there, and is asked who this node is)",
     ),
     setting(
         "raft.heartbeat_interval",
@@ -306,8 +312,11 @@ pub struct Config {
     pub listen: ListenConfig,
     /// How others reach it.
     pub advertise: AdvertiseConfig,
-    /// The members a new cluster begins with, this node among them, sorted by name.
+    /// The members a new cluster begins with, this node among them, sorted by name. Where the cluster
+    /// exists: members that can be asked, perhaps without this node.
     pub initial_members: Vec<InitialMember>,
+    /// What an empty data directory is.
+    pub cluster_state: ClusterState,
     /// Timeouts of consensus and of the leader's lease.
     pub timing: Timing,
     /// What a request may cost.
@@ -334,6 +343,17 @@ pub struct Config {
     pub backup: Option<BackupConfig>,
     /// What is logged, and how.
     pub log: LogConfig,
+}
+
+/// What an empty data directory is taken for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClusterState {
+    /// That of a node which takes part in founding its cluster.
+    #[default]
+    New,
+    /// That of a node whose cluster exists: a member that lost its data, or one that is to join. Such
+    /// a node never founds anything.
+    Existing,
 }
 
 /// Who a node is.
@@ -479,7 +499,8 @@ impl Config {
         let values = Values::collect(sources)?;
         let name = node_name(&values)?;
         let listen = listen(&values)?;
-        let initial_members = initial_members(&values, &name, &listen)?;
+        let cluster_state = cluster_state(&values)?;
+        let initial_members = initial_members(&values, &name, &listen, cluster_state)?;
         let own = initial_members.iter().find(|member| member.name == name);
         let own_address = own.and_then(|member| member.address.as_deref());
         let advertise = advertise(&values, &listen, own_address)?;
@@ -492,6 +513,7 @@ impl Config {
             listen,
             advertise,
             initial_members,
+            cluster_state,
             timing: timing(&values)?,
             limits,
             snapshots: snapshots(&values)?,
@@ -573,10 +595,20 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     meets && one.port() == other.port() && one.port() != 0
 }
 
+fn cluster_state(values: &Values) -> Result<ClusterState, ConfigError> {
+    const KEY: &str = "cluster.state";
+    match values.required(KEY)?.as_str() {
+        "new" => Ok(ClusterState::New),
+        "existing" | "join" => Ok(ClusterState::Existing),
+        _ => Err(values.invalid(KEY, "choose new, existing or join")),
+    }
+}
+
 fn initial_members(
     values: &Values,
     name: &str,
     listen: &ListenConfig,
+    state: ClusterState,
 ) -> Result<Vec<InitialMember>, ConfigError> {
     const KEY: &str = "cluster.initial";
     let entries = values.list(KEY)?;
@@ -604,7 +636,7 @@ fn initial_members(
             });
         }
     }
-    if !names.contains_key(name) {
+    if !names.contains_key(name) && state == ClusterState::New {
         return Err(ConfigError::NotAMember {
             at: values.at(KEY),
             name: name.to_owned(),
@@ -688,6 +720,7 @@ fn advertise(
         None => {
             // The host under which peers reach this node is the best guess for clients.
             let host = own
+                .or(peer.as_deref())
                 .and_then(|own| split_address(own).ok())
                 .map(|(host, _)| host);
             let host = host.unwrap_or("127.0.0.1");

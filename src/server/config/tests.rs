@@ -173,6 +173,7 @@ fn every_key_can_be_given_without_a_file() {
         ("advertise.client", "db.example.org:1"),
         ("advertise.peer", "10.0.0.2:1"),
         ("cluster.initial", "n1=10.0.0.1:1, n2=10.0.0.2:1"),
+        ("cluster.state", "join"),
         ("raft.heartbeat_interval", "100ms"),
         ("raft.election_timeout_min", "1100ms"),
         ("raft.election_timeout_max", "2s"),
@@ -524,6 +525,23 @@ fn sockets_and_addresses_that_contradict_each_other_are_refused() {
         "flag --advertise.peer: advertise.peer = `10.0.0.9:7401`: cluster.initial tells the other \
          nodes 10.0.0.1:7401: give the same address in both, or leave advertise.peer out"
     );
+}
+
+#[test]
+fn where_the_cluster_exists_the_initial_members_are_those_that_can_be_asked() {
+    let others = "initial = [\"n2=10.0.0.2:7401\", \"n3=10.0.0.3:7401\"]";
+    let with = |state: &str| {
+        let all =
+            "initial = [\"n1=10.0.0.1:7401\", \"n2=10.0.0.2:7401\", \"n3=n3.example.org:7401\"]";
+        complete("").replace(all, &format!("state = \"{state}\"\n{others}"))
+    };
+    for state in ["existing", "join"] {
+        let config = load(&with(state));
+        assert_eq!(config.cluster_state, ClusterState::Existing);
+        assert_eq!(config.initial_members.len(), 2);
+    }
+    assert!(complaint(&with("new")).contains("does not name this node"));
+    assert!(complaint(&with("old")).contains("choose new, existing or join"));
 }
 
 #[test]

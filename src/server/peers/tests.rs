@@ -23,6 +23,7 @@ use crate::server::peers::PeerInfo;
 use crate::server::peers::Peers;
 use crate::server::peers::PeersConfig;
 use crate::server::peers::PeersError;
+use crate::server::peers::Roster;
 use crate::server::peers::hub::Hub;
 use crate::server::peers::lane::Lane;
 use crate::server::peers::lane::Overflow;
@@ -172,10 +173,11 @@ fn config(tls: Tls, peers: &[(&str, String)]) -> PeersConfig {
         incarnation: Incarnation(0),
         peer_address: String::new(),
         client_address: "client:1".into(),
-        peers: peers
-            .iter()
-            .map(|(name, address)| ((*name).to_string(), address.clone()))
-            .collect(),
+        roster: Roster::of_addresses(
+            peers
+                .iter()
+                .map(|(name, address)| ((*name).to_string(), address.clone())),
+        ),
         limits: LIMITS,
         admission: Admission::DEFAULT,
         seed: seed(),

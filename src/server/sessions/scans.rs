@@ -176,7 +176,7 @@ impl Scan {
             Query::Txn(txn) => crate::kv::read_txn(&snapshot, txn)?.map(ResponseBody::Txn),
             Query::Snapshot(call) => shared
                 .exports
-                .answer(*call, snapshot, &shared.origin)?
+                .answer(*call, snapshot, &shared.origins)?
                 .map(ResponseBody::Snapshot),
         };
         Ok(Scanned::Done(found.map(|body| Response {

@@ -14,6 +14,7 @@ use bytes::BytesMut;
 
 use super::Sessions;
 use super::Shares;
+use super::founds_alone;
 use super::lease_invalid;
 use super::leased::Asked;
 use super::leased::Wish;
@@ -269,6 +270,10 @@ impl Session {
             self.reply(request_id, method, Err(refusal));
             return Ok(());
         }
+        if self.shared.founds_alone && matches!(call.request, Request::MemberAdd(_)) {
+            self.reply(request_id, method, Err(founds_alone()));
+            return Ok(());
+        }
         let Some(call) = self.watch_control(request_id, call, frame.body.len()) else {
             return Ok(());
         };
@@ -418,7 +423,12 @@ impl Session {
                     let failures = &self.shared.metrics.reads.read_index_failures;
                     failures.increment(u64::from(result.is_err()));
                 }
-                let result = result.map_err(|error| self.shared.complete(error));
+                let mut result = result.map_err(|error| self.shared.complete(error));
+                if let Ok(response) = &mut result
+                    && let ResponseBody::Members(list) = &mut response.body
+                {
+                    self.shared.directory.complete(&mut list.members);
+                }
                 if let What::Renewal(leases) = what {
                     self.note_renewal(arrived, leases, &result);
                 }
