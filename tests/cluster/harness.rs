@@ -375,33 +375,72 @@ impl Cluster {
 
     /// Writes every node's configuration; `more` is appended to each.
     pub(crate) fn write_configs(&self, more: &str) {
-        let initial: Vec<String> = self
-            .nodes
-            .iter()
-            .map(|node| format!("\"{}={}\"", node.name, node.peer))
-            .collect();
-        for node in &self.nodes {
-            let text = format!(
-                "[node]\nname = \"{}\"\ndata_dir = \"{}\"\n\
-                 [listen]\nclient = \"{}\"\npeer = \"{}\"\nadmin = \"{}\"\n\
-                 [cluster]\ninitial = [{}]\n\
-                 [storage]\nsegment_bytes = \"8MiB\"\n\
-                 [tls.client]\ncert_file = \"{server}.pem\"\nkey_file = \"{server}.key\"\ntrusted_ca_file = \"{client_ca}\"\n\
-                 [tls.peer]\ncert_file = \"{peer}.pem\"\nkey_file = \"{peer}.key\"\ntrusted_ca_file = \"{peer_ca}\"\n\
-                 [log]\nformat = \"text\"\n{more}",
-                node.name,
-                node.data_dir.display(),
-                node.client,
-                node.peer,
-                node.admin,
-                initial.join(", "),
-                server = self.pki.file(&format!("{}-server", node.name)),
-                peer = self.pki.file(&format!("{}-peer", node.name)),
-                client_ca = self.pki.file("client-ca.pem"),
-                peer_ca = self.pki.file("peer-ca.pem"),
-            );
-            fs::write(&node.config, text).unwrap();
+        let initial = self.initial();
+        for place in 0..self.nodes.len() {
+            self.write_config(place, &initial, more);
         }
+    }
+
+    /// Writes one node's configuration, with these initial members.
+    pub(crate) fn write_config(&self, place: usize, initial: &[String], more: &str) {
+        let node = &self.nodes[place];
+        let text = format!(
+            "[node]\nname = \"{}\"\ndata_dir = \"{}\"\n\
+             [listen]\nclient = \"{}\"\npeer = \"{}\"\nadmin = \"{}\"\n\
+             [cluster]\ninitial = [{}]\n\
+             [storage]\nsegment_bytes = \"8MiB\"\n\
+             [tls.client]\ncert_file = \"{server}.pem\"\nkey_file = \"{server}.key\"\ntrusted_ca_file = \"{client_ca}\"\n\
+             [tls.peer]\ncert_file = \"{peer}.pem\"\nkey_file = \"{peer}.key\"\ntrusted_ca_file = \"{peer_ca}\"\n\
+             [log]\nformat = \"text\"\n{more}",
+            node.name,
+            node.data_dir.display(),
+            node.client,
+            node.peer,
+            node.admin,
+            initial.join(", "),
+            server = self.pki.file(&format!("{}-server", node.name)),
+            peer = self.pki.file(&format!("{}-peer", node.name)),
+            client_ca = self.pki.file("client-ca.pem"),
+            peer_ca = self.pki.file("peer-ca.pem"),
+        );
+        fs::write(&node.config, text).unwrap();
+    }
+
+    /// Prepares one more node, which asks the others who it is; starts nothing. Returns its place.
+    pub(crate) fn prepare_another(&mut self) -> usize {
+        let name = format!("n{}", self.nodes.len() + 1);
+        self.pki.issue("--node", &name, &[]);
+        let address = || SocketAddr::from(([127, 0, 0, 1], free_port()));
+        self.nodes.push(Node {
+            client: address(),
+            peer: address(),
+            admin: address(),
+            data_dir: self.folder.path().join(&name),
+            config: self.folder.path().join(format!("{name}.toml")),
+            log: self.folder.path().join(format!("{name}.log")),
+            name,
+            process: None,
+        });
+        let place = self.nodes.len() - 1;
+        self.write_config(place, &self.initial(), "");
+        self.says_that_the_cluster_exists(place);
+        place
+    }
+
+    /// Has a node, before it starts, take its cluster for one that exists.
+    pub(crate) fn says_that_the_cluster_exists(&self, place: usize) {
+        let path = &self.nodes[place].config;
+        let text = fs::read_to_string(path).unwrap();
+        let text = text.replace("[cluster]\n", "[cluster]\nstate = \"existing\"\n");
+        fs::write(path, text).unwrap();
+    }
+
+    /// All nodes, as `cluster.initial` names them.
+    pub(crate) fn initial(&self) -> Vec<String> {
+        let nodes = self.nodes.iter();
+        nodes
+            .map(|node| format!("\"{}={}\"", node.name, node.peer))
+            .collect()
     }
 
     /// Has the nodes, before they start, compare their states every second.
