@@ -725,6 +725,17 @@ pub struct StatusResponse {
     pub warnings: Vec<String>,
     /// What history the node keeps.
     pub history: HistoryStatus,
+    /// How large the state may become.
+    pub quota: QuotaStatus,
+}
+
+/// How large the state of a node may become, and whether it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaStatus {
+    /// By the configuration of this node, in bytes; 0 while it has not been looked at.
+    pub bytes: u64,
+    /// The alarm is raised: nothing is written or granted in the cluster.
+    pub no_space: bool,
 }
 
 /// What history a node keeps, and what is already gone from its disk.
@@ -832,8 +843,14 @@ pub enum ErrorKind {
     SessionExpired,
     /// The write's number is one whose reply was already acknowledged.
     StaleSequence,
-    /// This node cannot serve: its disk is full.
-    NoSpace,
+    /// The state is as large as it may be, or the leader's disk is full: nothing is written or granted
+    /// until there is room again. What makes room is always allowed.
+    NoSpace {
+        /// How much the state takes, in bytes.
+        used: u64,
+        /// How much it may take, in bytes.
+        quota: u64,
+    },
     /// This node cannot serve: its data is damaged and it waits to be rebuilt.
     Corrupt,
     /// This node is stopping or still starting.
@@ -918,7 +935,7 @@ impl ErrorKind {
             Self::SlowDown { .. } => "LH-SLOW-DOWN",
             Self::SessionExpired => "LH-SESSION-EXPIRED",
             Self::StaleSequence => "LH-STALE-SEQUENCE",
-            Self::NoSpace => "LH-NO-SPACE",
+            Self::NoSpace { .. } => "LH-NO-SPACE",
             Self::Corrupt => "LH-CORRUPT",
             Self::Unavailable => "LH-UNAVAILABLE",
             Self::ClusterMismatch => "LH-CLUSTER-MISMATCH",

@@ -193,7 +193,7 @@ fn the_bytes_of_every_reply_are_pinned() {
         (ResponseBody::OpenSession { id: SessionId(6) }, "03 06"),
         (
             ResponseBody::Status(status),
-            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00 00 00",
+            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00 00 00 00 00",
         ),
         (ResponseBody::MoveLeader, "05"),
         (ResponseBody::Compact, "06"),
@@ -226,7 +226,7 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::SlowDown { retry_after_ms: 5 }, "08 05"),
         (ErrorKind::SessionExpired, "09"),
         (ErrorKind::StaleSequence, "0a"),
-        (ErrorKind::NoSpace, "0b"),
+        (ErrorKind::NoSpace { used: 9, quota: 8 }, "0b 09 08"),
         (ErrorKind::Corrupt, "0c"),
         (ErrorKind::Unavailable, "0d"),
         (ErrorKind::ClusterMismatch, "0e"),

@@ -179,6 +179,7 @@ pub fn run(
         BenchCommand::LeaseKeepalive(arguments) => renewals(&arguments, global, peers, out),
         BenchCommand::Watch(arguments) => super::watch::run(&arguments, global, peers, out),
         BenchCommand::LeaseExpiry(arguments) => super::expiry::run(&arguments, global, peers, out),
+        BenchCommand::Overload(arguments) => super::overload::run(&arguments, global, out),
         BenchCommand::Gap(arguments) => gap(&arguments, global, peers, out),
     }
 }

@@ -170,6 +170,12 @@ pub enum Command {
         #[command(subcommand)]
         command: EndpointCommand,
     },
+    /// Show what keeps the cluster from taking everything in
+    Alarm {
+        /// What to do.
+        #[command(subcommand)]
+        command: AlarmCommand,
+    },
     /// Hand leadership to another node
     MoveLeader(MoveLeaderArgs),
     /// Back everything up, and look at backups
@@ -502,6 +508,19 @@ pub struct StatusArgs {
     /// Ask every member of the cluster, not only the endpoints given
     #[arg(long)]
     pub cluster: bool,
+}
+
+/// What to do about alarms.
+#[derive(Debug, Subcommand)]
+pub enum AlarmCommand {
+    /// Show the alarms that are raised, of every member
+    #[command(after_help = "Examples:
+  leasehold alarm list
+  leasehold alarm list -o json
+
+NOSPACE: the state is as large as quota.bytes allows, or the leader's disk is full. Nothing is written \
+or granted; deletions, compactions and renewals go on. It clears itself once there is room.")]
+    List,
 }
 
 /// Hand leadership to another node.

@@ -117,7 +117,10 @@ mod tests {
     fn the_exit_code_says_who_must_act() {
         let code = |error: api::Error| Failure::from(error).exit;
         let not_applied = |kind| api::Error::not_applied(kind, "x");
-        assert_eq!(code(not_applied(ErrorKind::NoSpace)), Exit::Refused);
+        assert_eq!(
+            code(not_applied(ErrorKind::NoSpace { used: 2, quota: 1 })),
+            Exit::Refused
+        );
         assert_eq!(code(not_applied(ErrorKind::InvalidArgument)), Exit::Refused);
         assert_eq!(
             code(not_applied(ErrorKind::ConnectFailed)),

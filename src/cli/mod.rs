@@ -35,6 +35,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
+use self::arguments::AlarmCommand;
 use self::arguments::{CONNECTION_HEADING, Cli, Command, EndpointCommand, Format, GlobalArgs};
 use self::connection::{Connection, Connector, Surroundings, Target};
 use self::failure::Failure;
@@ -202,6 +203,9 @@ fn dispatch(
         Command::Lease { command } => Verb::Lease(command),
         Command::Lock(arguments) => Verb::Lock(arguments),
         Command::Elect(arguments) => Verb::Elect(arguments),
+        Command::Alarm {
+            command: AlarmCommand::List,
+        } => Verb::Alarms,
         Command::Endpoint {
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),

@@ -65,6 +65,8 @@ pub enum Verb {
     Lock(LockArgs),
     /// Stand in an election, or look who leads.
     Elect(ElectArgs),
+    /// Show the alarms of every member.
+    Alarms,
     /// Show how each endpoint is.
     Status(StatusArgs),
     /// Hand leadership to another node.
@@ -108,6 +110,7 @@ pub async fn run(
         }
         Verb::Lock(arguments) => lock::lock(arguments, connection, view, out).await,
         Verb::Elect(arguments) => lock::elect(arguments, connection, view, out).await,
+        Verb::Alarms => alarms(connection, target, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
         Verb::Snapshot(command) => snapshot::run(&command, connection, global, out).await,
@@ -295,24 +298,9 @@ async fn status(
 ) -> Result<(), Failure> {
     let endpoints = match arguments.cluster {
         false => target.endpoints.clone(),
-        true => {
-            let (_, body) = any_status(connection, target).await?;
-            let known = |member: &api::MemberInfo| !member.client_address.is_empty();
-            let members = body.members.into_iter().filter(known);
-            members.map(|member| member.client_address).collect()
-        }
+        true => members(connection, target).await?,
     };
-    let (mut answers, mut errors) = (Vec::new(), Vec::new());
-    for endpoint in endpoints {
-        match status_of(connection, &endpoint).await {
-            Ok((header, status)) => answers.push(EndpointStatus {
-                endpoint,
-                header,
-                status,
-            }),
-            Err(failure) => errors.push((endpoint, failure)),
-        }
-    }
+    let (answers, errors) = ask_all(connection, endpoints).await;
     print::status(out, view.format, &answers)?;
     out.flush()?;
     let warnings = answers.iter().flat_map(|answer| {
@@ -382,6 +370,50 @@ async fn new_leader(
         }
     };
     tokio::time::timeout(target.timeout, search).await.ok()
+}
+
+/// The alarms of every member.
+async fn alarms(
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let endpoints = members(connection, target).await?;
+    let (answers, errors) = ask_all(connection, endpoints).await;
+    print::alarms(out, view.format, &answers)?;
+    out.flush()?;
+    match errors.into_iter().next() {
+        Some((_, failure)) => Err(failure),
+        None => Ok(()),
+    }
+}
+
+/// Where clients reach the members of the cluster.
+async fn members(connection: &impl Connection, target: &Target) -> Result<Vec<String>, Failure> {
+    let (_, body) = any_status(connection, target).await?;
+    let known = |member: &api::MemberInfo| !member.client_address.is_empty();
+    let members = body.members.into_iter().filter(known);
+    Ok(members.map(|member| member.client_address).collect())
+}
+
+/// What each endpoint says of itself, and of those that say nothing why.
+async fn ask_all(
+    connection: &impl Connection,
+    endpoints: Vec<String>,
+) -> (Vec<EndpointStatus>, Vec<(String, Failure)>) {
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+    for endpoint in endpoints {
+        match status_of(connection, &endpoint).await {
+            Ok((header, status)) => answers.push(EndpointStatus {
+                endpoint,
+                header,
+                status,
+            }),
+            Err(failure) => errors.push((endpoint, failure)),
+        }
+    }
+    (answers, errors)
 }
 
 /// The status of the first endpoint that answers.

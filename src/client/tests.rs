@@ -835,11 +835,11 @@ fn an_error_never_says_less_than_the_attempts_before_it() {
         let node = fake(&authority, "n1", |number, frame| match number {
             0 => reply(answer("n1", frame)),
             1 => reply(Err(Error::unknown(ErrorKind::LeaderChanged, "moved"))),
-            _ => refuse(ErrorKind::NoSpace),
+            _ => refuse(ErrorKind::NoSpace { used: 2, quota: 1 }),
         });
         let client = connect(&authority, &[&node]).await;
         let error = client.put("k", "v", None).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::NoSpace);
+        assert_eq!(error.kind, ErrorKind::NoSpace { used: 2, quota: 1 });
         assert_eq!(error.outcome, Outcome::Unknown);
 
         // The same refusal alone is certain, and a read is never applied.
@@ -1092,10 +1092,12 @@ fn many_writers_open_one_session_and_share_no_number() {
 fn a_session_that_cannot_be_opened_leaves_the_write_certainly_undone() {
     run(async {
         let authority = Authority::new();
-        let node = fake(&authority, "n1", |_, _| refuse(ErrorKind::NoSpace));
+        let node = fake(&authority, "n1", |_, _| {
+            refuse(ErrorKind::NoSpace { used: 2, quota: 1 })
+        });
         let client = connect(&authority, &[&node]).await;
         let error = client.put("k", "v", None).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::NoSpace);
+        assert_eq!(error.kind, ErrorKind::NoSpace { used: 2, quota: 1 });
         assert_eq!(error.outcome, Outcome::NotApplied);
         assert_eq!(node.methods(), ["open_session"]);
     });

@@ -128,6 +128,10 @@ fn execute<S: Store>(
             Ok(silent(progress, Ok(())).with(changes))
         }
         Command::CheckHash => Ok(silent(progress, Ok(()))),
+        Command::SetSpaceAlarm(alarm) => {
+            progress.space_alarm = alarm;
+            Ok(silent(progress, Ok(())))
+        }
     }
 }
 
@@ -157,6 +161,9 @@ fn write<S: Store>(
     operation: Operation,
     changes: &mut Vec<LeaseChange>,
 ) -> Result<Result<ResponseBody, Error>, S::Error> {
+    if let Some(alarm) = progress.space_alarm.filter(|_| operation.takes_room()) {
+        return Ok(Err(alarm.refusal()));
+    }
     let main = progress.revision + 1;
     let mut write = Write::new(main);
     let result = match operation {

@@ -30,6 +30,7 @@ use crate::types::SessionId;
 use crate::types::Term;
 
 use super::lease::LeaseChange;
+use super::quota::SpaceAlarm;
 
 use super::hash::ContentHash;
 
@@ -79,6 +80,9 @@ pub enum Command {
     },
     /// Changes nothing: every replica tells the others which content hash it has here.
     CheckHash,
+    /// From here on what would make the state grow is refused with these figures, or, with none, is
+    /// not any more.
+    SetSpaceAlarm(Option<SpaceAlarm>),
 }
 
 /// A lease to be granted, as its proposer decided it.
@@ -395,6 +399,11 @@ mod tests {
                 "01 00 00 07 04 0a 05 016e 016f 0c 08 00 00 00 00 00 00",
             ),
             (Command::CheckHash, "0107"),
+            (
+                Command::SetSpaceAlarm(Some(SpaceAlarm { used: 9, quota: 8 })),
+                "01 08 01 09 08",
+            ),
+            (Command::SetSpaceAlarm(None), "01 08 00"),
         ]
     }
 

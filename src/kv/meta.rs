@@ -11,6 +11,7 @@ use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::Term;
 
+use super::quota::SpaceAlarm;
 use super::store::Fault;
 use super::store::Space;
 use super::store::View;
@@ -21,6 +22,8 @@ const CLUSTER: &[u8] = b"cluster";
 pub(super) const HASH: &[u8] = b"hash";
 
 const PROGRESS_BYTES: usize = 48;
+/// How much longer the record is while the alarm is raised.
+const ALARM_BYTES: usize = 16;
 
 /// An empty store is at revision 1, as in etcd: the first write makes it 2.
 const FIRST_REVISION: i64 = 1;
@@ -38,6 +41,8 @@ pub struct Progress {
     pub sessions: u64,
     /// How many client leases there are.
     pub leases: u64,
+    /// What would make the state grow is refused.
+    pub space_alarm: Option<SpaceAlarm>,
 }
 
 /// How far `view` is.
@@ -87,6 +92,7 @@ impl Default for Progress {
             compact_revision: 0,
             sessions: 0,
             leases: 0,
+            space_alarm: None,
         }
     }
 }
@@ -94,18 +100,23 @@ impl Default for Progress {
 impl Progress {
     /// Key and record.
     pub(super) fn record(&self) -> (Bytes, Bytes) {
-        let mut bytes = BytesMut::with_capacity(PROGRESS_BYTES);
+        let mut bytes = BytesMut::with_capacity(PROGRESS_BYTES + ALARM_BYTES);
         bytes.put_u64(self.applied.index.0);
         bytes.put_u64(self.applied.term.0);
         bytes.put_i64(self.revision);
         bytes.put_i64(self.compact_revision);
         bytes.put_u64(self.sessions);
         bytes.put_u64(self.leases);
+        if let Some(alarm) = self.space_alarm {
+            bytes.put_u64(alarm.used);
+            bytes.put_u64(alarm.quota);
+        }
         (Bytes::from_static(PROGRESS), bytes.freeze())
     }
 
     fn decode(mut record: Bytes) -> Result<Self, Fault> {
-        if record.len() != PROGRESS_BYTES {
+        let is_alarmed = record.len() == PROGRESS_BYTES + ALARM_BYTES;
+        if record.len() != PROGRESS_BYTES && !is_alarmed {
             return Err(Fault::Damaged {
                 space: Space::Meta,
                 what: "a progress record of the wrong size",
@@ -117,6 +128,10 @@ impl Progress {
             compact_revision: record.get_i64(),
             sessions: record.get_u64(),
             leases: record.get_u64(),
+            space_alarm: is_alarmed.then(|| SpaceAlarm {
+                used: record.get_u64(),
+                quota: record.get_u64(),
+            }),
         })
     }
 }

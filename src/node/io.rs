@@ -9,6 +9,7 @@ use crate::api::Response;
 use crate::kv::HeldLeases;
 use crate::kv::Reply;
 use crate::node::AskedLeases;
+use crate::node::SpaceReport;
 use crate::raft::Change;
 use crate::raft::Entry;
 use crate::raft::Envelope;
@@ -57,6 +58,8 @@ pub enum Input {
     Retire,
     /// Time has passed.
     Tick,
+    /// How much room there is. Reported again and again; a shell that does not has no quota.
+    Space(SpaceReport),
 }
 
 /// What a node must know of a state that took the place of its own.

@@ -14,6 +14,7 @@ mod consistency;
 mod io;
 mod lease_tracker;
 mod leases;
+mod quota;
 mod reader;
 mod requests;
 mod snapshots;
@@ -32,6 +33,7 @@ use crate::api::MemberInfo;
 use crate::api::Request;
 use crate::api::ResponseHeader;
 use crate::kv::Command;
+use crate::kv::SpaceAlarm;
 use crate::raft;
 use crate::raft::Consensus;
 use crate::raft::Envelope;
@@ -59,6 +61,7 @@ pub use lease_tracker::LeaseTracker;
 pub use lease_tracker::RENEWALS_SAMPLED;
 pub use leases::AskedLease;
 pub use leases::AskedLeases;
+pub use quota::SpaceReport;
 pub use reader::Answer;
 pub use reader::Authority;
 pub use reader::Reader;
@@ -127,6 +130,8 @@ pub struct Node {
     session_samples: VecDeque<(Instant, LogIndex)>,
     compactor: Compactor,
     referee: Referee,
+    /// The alarm that there is no room, by the last report.
+    space_alarm: Option<SpaceAlarm>,
 }
 
 impl Node {
@@ -155,6 +160,7 @@ impl Node {
             founded,
             founding: None,
             session_samples: VecDeque::new(),
+            space_alarm: None,
         };
         node.drain_consensus();
         node
@@ -196,6 +202,7 @@ impl Node {
             // Whoever asked looks at the configuration, whatever the answer is.
             Input::Change(change) => _ = self.consensus.change(now, &change),
             Input::Retire => self.consensus.retire(now),
+            Input::Space(report) => self.judge_space(now, report),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
                 self.answer_transfers();

@@ -228,14 +228,15 @@ impl Node {
                     session: call.session,
                     operation,
                 },
-                Err(refusal) => {
-                    return self.outputs.push_back(Output::Reply(id, Err(refusal)));
-                }
+                Err(refusal) => return self.refuse_with(id, refusal),
             },
             _ => Command::OpenSession {
                 sessions_max: self.options.sessions_max,
             },
         };
+        if self.refuse_without_room(id, call, &command) {
+            return;
+        }
         match self.consensus.propose(now, command.encode()) {
             Ok(entry) => self.waiting.add_write(entry, id, deadline),
             Err(refused) => self.refuse_because(id, refused),
@@ -412,8 +413,11 @@ impl Node {
     }
 
     pub(super) fn refuse(&mut self, id: RequestId, kind: ErrorKind, detail: &str) {
-        self.outputs
-            .push_back(Output::Reply(id, Err(Error::not_applied(kind, detail))));
+        self.refuse_with(id, Error::not_applied(kind, detail));
+    }
+
+    pub(super) fn refuse_with(&mut self, id: RequestId, refusal: Error) {
+        self.outputs.push_back(Output::Reply(id, Err(refusal)));
     }
 
     pub(super) fn refuse_because(&mut self, id: RequestId, refused: Refused) {

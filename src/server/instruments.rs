@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::admin::AdminSource;
 use super::admin::Check;
+use super::admission::Class;
 use super::metrics::Metrics;
 use super::metrics::PortMetrics;
 use super::sessions::Sessions;
@@ -150,7 +151,11 @@ impl Instruments {
         metrics.watch.slow.set(count(&watches.slow));
         metrics.watch.pending.set(count(&watches.pending));
         metrics.watch.queued_bytes.set(count(&watches.queued_bytes));
-        metrics.requests.in_flight.set(sessions.handed_on() as f64);
+        for class in Class::ALL {
+            let waiting = sessions.backlog.waiting(class);
+            metrics.work.in_flight(class).set(waiting as f64);
+        }
+        metrics.work.room.set(sessions.backlog.room() as f64);
         metrics
             .storage
             .revision
@@ -166,6 +171,8 @@ impl Instruments {
         metrics.storage.hash_checks_differed.absolute(differed);
         let is_alarm = !sessions.integrity.is_sound();
         metrics.storage.corruption_alarm.set(flag(is_alarm));
+        let is_full = sessions.room.is_alarm();
+        metrics.storage.space_alarm.set(flag(is_full));
         // What cannot be measured is not shown; the store reports its own failure.
         if let Ok(bytes) = sessions.store.storage_bytes() {
             metrics.storage.size_bytes.set(bytes as f64);

@@ -12,6 +12,7 @@
 //! name. Samples of histograms pile up until somebody drains them: [`Metrics::spawn_upkeep`] does.
 
 mod leases;
+mod work;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,6 +28,9 @@ use crate::raft::Invalidation;
 use crate::version;
 
 pub use leases::LeaseMetrics;
+pub use work::ExpiredIn;
+pub use work::Rejection;
+pub use work::WorkMetrics;
 
 /// How often samples are drained.
 pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
@@ -49,6 +53,8 @@ const WAL_FSYNC: &str = "leasehold_wal_fsync_duration_seconds";
 const STORAGE_COMMIT: &str = "leasehold_storage_commit_duration_seconds";
 const HASH_CHECKS: &str = "leasehold_storage_hash_checks_total";
 const HASH_CHECKS_HELP: &str = "Comparisons of this node's state with that of the others.";
+const ALARMS: &str = "leasehold_alarms";
+const ALARMS_HELP: &str = "1 while an alarm is raised on this node, by its type.";
 const HISTORY_STEP: &str = "leasehold_storage_history_step_duration_seconds";
 const WAL_BATCH_ENTRIES: &str = "leasehold_wal_batch_entries";
 const REQUESTS: &str = "leasehold_requests_total";
@@ -64,6 +70,8 @@ pub struct Metrics {
     pub reads: ReadMetrics,
     /// All requests of clients.
     pub requests: RequestMetrics,
+    /// What waits of them, and what was turned away.
+    pub work: WorkMetrics,
     /// Consensus.
     pub raft: RaftMetrics,
     /// Client leases.
@@ -216,8 +224,6 @@ impl Sampler {
 
 /// All requests of clients.
 pub struct RequestMetrics {
-    /// Requests taken in and not answered yet.
-    pub in_flight: Gauge,
     succeeded: [Counter; METHODS.len()],
     duration_seconds: [Histogram; METHODS.len()],
 }
@@ -414,6 +420,10 @@ pub struct StorageMetrics {
     pub revision: Gauge,
     /// Bytes of state on disk, as the storage engine counts them.
     pub size_bytes: Gauge,
+    /// How many there may be.
+    pub quota_bytes: Gauge,
+    /// 1 while nothing may be written because there is no room.
+    pub space_alarm: Gauge,
     /// Comparisons with the states of other nodes that agreed.
     pub hash_checks_agreed: Counter,
     /// Those that did not.
@@ -424,6 +434,10 @@ pub struct StorageMetrics {
     pub wal_fsync_seconds: Histogram,
     /// How many entries shared one sync.
     pub wal_batch_entries: Histogram,
+    /// Times that a write of the log was owed for longer than a promise lasts.
+    pub wal_stalls: Counter,
+    /// 1 while one is.
+    pub wal_stalled: Gauge,
     /// How long it took to apply a batch to the state, in seconds.
     pub commit_seconds: Histogram,
 }
@@ -572,6 +586,7 @@ impl Metrics {
             TransportMetrics::new(register),
         );
         let leases = LeaseMetrics::new(register);
+        let work = WorkMetrics::new(register);
         let history = HistoryMetrics::new(register);
         let backup = BackupMetrics::new(register);
         let watch = WatchMetrics::new(register);
@@ -601,6 +616,7 @@ impl Metrics {
             requests,
             raft,
             leases,
+            work,
             storage,
             history,
             backup,
@@ -877,10 +893,6 @@ impl ReadMetrics {
 impl RequestMetrics {
     fn new(register: Register<'_>) -> Self {
         Self {
-            in_flight: register.gauge(
-                "leasehold_requests_in_flight",
-                "Requests taken in and not answered yet.",
-            ),
             succeeded: METHODS.map(|method| {
                 register
                     .labelled(&[("method", method), ("code", "OK")])
@@ -1013,20 +1025,34 @@ impl StorageMetrics {
                 "leasehold_storage_size_bytes",
                 "Bytes of state on disk, as the storage engine counts them.",
             ),
+            quota_bytes: register.gauge(
+                "leasehold_storage_quota_bytes",
+                "Bytes that the state may take on disk.",
+            ),
+            space_alarm: register
+                .labelled(&[("type", "no_space")])
+                .gauge(ALARMS, ALARMS_HELP),
             hash_checks_agreed: register
                 .labelled(&[("result", "ok")])
                 .counter(HASH_CHECKS, HASH_CHECKS_HELP),
             hash_checks_differed: register
                 .labelled(&[("result", "differs")])
                 .counter(HASH_CHECKS, HASH_CHECKS_HELP),
-            corruption_alarm: register.labelled(&[("type", "corrupt")]).gauge(
-                "leasehold_alarms",
-                "1 while an alarm is raised on this node, by its type.",
-            ),
+            corruption_alarm: register
+                .labelled(&[("type", "corrupt")])
+                .gauge(ALARMS, ALARMS_HELP),
             wal_fsync_seconds: register.histogram(WAL_FSYNC, "Time of one sync of the log."),
             wal_batch_entries: register.histogram(
                 WAL_BATCH_ENTRIES,
                 "Entries that shared one sync of the log.",
+            ),
+            wal_stalls: register.counter(
+                "leasehold_wal_stalls_total",
+                "Times that the disk of the log owed an answer for longer than a promise lasts.",
+            ),
+            wal_stalled: register.gauge(
+                "leasehold_wal_stalled",
+                "1 while the disk of the log owes an answer for longer than a promise lasts.",
             ),
             commit_seconds: register.histogram(
                 STORAGE_COMMIT,

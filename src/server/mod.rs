@@ -1,6 +1,7 @@
 //! The shell around a node: what is neither consensus nor state machine.
 
 pub mod admin;
+mod admission;
 mod attempt;
 mod backups;
 mod budget;
@@ -22,6 +23,7 @@ pub mod metrics;
 pub mod offline;
 mod outbox;
 pub mod peers;
+mod quota;
 mod sessions;
 mod sinks;
 mod start;

@@ -6,8 +6,8 @@
 //! lease does not cover, goes to the driver and comes back through the stream's
 //! [`Outbox`](super::outbox::Outbox).
 //!
-//! What a client can make a node hold is bounded: requests by connection, bytes by node
-//! ([`budget`](super::budget)), replies by what is written before more is taken in.
+//! What a client can make a node hold is bounded: requests by connection and, by how much they matter,
+//! by node ([`admission`](super::admission)), bytes by both ([`budget`](super::budget)), replies by what is written before more is taken in.
 
 mod leased;
 mod leases;
@@ -28,6 +28,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::admission::Backlog;
 use super::budget::ByteBudget;
 use super::budget::InFlight;
 use super::budget::SCANS_PER_CONNECTION_MAX;
@@ -40,6 +41,7 @@ use super::exports::Exports;
 use super::integrity::Integrity;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
+use super::quota::Room;
 use super::sweep_thread::Removed;
 use super::vitals::Vitals;
 use super::watches::Courier;
@@ -65,9 +67,6 @@ pub(crate) use status::StorageSize;
 /// Scans that may run at the same time on one node; more wait their turn.
 const SCANS_MAX: usize = 4;
 
-/// Bytes of requests and of results of scans that a node holds for clients (security.md 3).
-pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 256 << 20;
-
 /// What every session of a node shares.
 pub(crate) struct Sessions {
     pub(crate) cluster_id: ClusterId,
@@ -79,6 +78,12 @@ pub(crate) struct Sessions {
     pub(crate) in_flight_max: usize,
     /// Bytes that all connections may make this node hold; beyond, requests are refused.
     pub(crate) budget: Arc<ByteBudget>,
+    /// The same, of one connection.
+    pub(crate) connection_bytes_max: usize,
+    /// The requests of all connections that wait here.
+    pub(crate) backlog: Arc<Backlog>,
+    /// How much room there is for data.
+    pub(crate) room: Arc<Room>,
     pub(crate) reader: Reader,
     pub(crate) store: StateReader,
     pub(crate) storage_size: StorageSize,
@@ -124,6 +129,8 @@ pub(crate) struct Sessions {
 struct Shares {
     /// Requests that are not answered yet.
     in_flight: InFlight,
+    /// Bytes that the connection may make the node hold.
+    budget: Arc<ByteBudget>,
     /// Places for scans.
     scans: Arc<Semaphore>,
     /// Sends what its watches are told.
@@ -166,6 +173,7 @@ impl Sessions {
         );
         let shares = Arc::new(Shares {
             in_flight: InFlight::new(self.in_flight_max),
+            budget: ByteBudget::new(self.connection_bytes_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
             courier: Courier::new(),
         });

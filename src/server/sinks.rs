@@ -19,6 +19,7 @@ use super::founding::remove_mark;
 use super::gather::Gather;
 use super::integrity::Integrity;
 use super::lease_log::LeaseLog;
+use super::metrics::ExpiredIn;
 use super::metrics::MessageKind;
 use super::metrics::Metrics;
 use super::peers::PeerHandler;
@@ -121,6 +122,10 @@ impl Sinks for Hands {
         self.vitals.timer_delay.record(by);
     }
 
+    fn request_expired(&mut self) {
+        self.metrics.work.expired(ExpiredIn::Queue).increment(1);
+    }
+
     fn status_changed(&mut self, before: &Status, now: &Status) {
         if before.leader != now.leader {
             self.watches.leader(now.leader.is_some());
@@ -143,6 +148,26 @@ impl Sinks for Hands {
             match now.role {
                 Role::Leader => tracing::info!(node = %self.name, %term, "leads"),
                 role => tracing::info!(node = %self.name, %term, %role, "role changed"),
+            }
+        }
+    }
+
+    fn disk_stalled(&mut self, silent: Option<Duration>) {
+        let storage = &self.metrics.storage;
+        match silent {
+            Some(silent) => {
+                storage.wal_stalls.increment(1);
+                storage.wal_stalled.set(1.0);
+                tracing::error!(
+                    node = %self.name,
+                    ?silent,
+                    "the disk of the log does not answer: until it does this node promises nothing and \
+                     stands in no election, and if it leads it gives that up, so that another can"
+                );
+            }
+            None => {
+                storage.wal_stalled.set(0.0);
+                tracing::warn!(node = %self.name, "the disk of the log answers again");
             }
         }
     }

@@ -30,6 +30,7 @@ use tokio::task::JoinSet;
 
 use super::admin::AdminError;
 use super::admin::AdminServer;
+use super::admission::Backlog;
 use super::attempt;
 use super::attempt::Attempt;
 use super::backups::Backups;
@@ -71,12 +72,14 @@ use super::log_cutter::StopCutting;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::metrics::UPKEEP_INTERVAL;
+use super::metrics::stopwatch;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use super::peers::Peers;
 use super::peers::PeersConfig;
 use super::peers::PeersError;
-use super::sessions::IN_FLIGHT_BYTES_MAX;
+use super::quota::QuotaWatch;
+use super::quota::Room;
 use super::sessions::Sessions;
 use super::sessions::StorageSize;
 use super::sinks::Hands;
@@ -332,7 +335,7 @@ struct Ends {
     watches: Arc<Watches>,
     listener: Arc<ClientListener>,
     backups_end: Arc<AtomicBool>,
-    _backing_up: JoinSet<()>,
+    _tending: JoinSet<()>,
 }
 
 impl Drop for Ends {
@@ -432,7 +435,7 @@ impl Server {
             ListenerConfig {
                 member_id,
                 limits: frame_limits,
-                admission: Admission::DEFAULT,
+                admission: config.connections,
             },
             transport_stats.clone(),
         )
@@ -520,7 +523,10 @@ impl Server {
             limits,
             frame_limits,
             in_flight_max: config.inflight_max,
-            budget: ByteBudget::new(IN_FLIGHT_BYTES_MAX),
+            budget: ByteBudget::new(config.work.bytes_max),
+            connection_bytes_max: config.work.connection_bytes_max,
+            backlog: Backlog::new(config.work.waiting_max),
+            room: Arc::new(Room::new(config.quota)),
             storage_size: StorageSize::default(),
             reader: Reader {
                 lease_margin: config.timing.max_clock_skew,
@@ -687,7 +693,18 @@ impl Server {
         let accepting = tokio::spawn(sessions.clone().accept(listener.clone()));
         tokio::spawn(exports::tend(exports));
         // Ends with the server.
-        let mut backing_up = JoinSet::new();
+        let mut tending = JoinSet::new();
+        let quota = QuotaWatch {
+            name: config.node.name.clone(),
+            room: sessions.room.clone(),
+            data_dir: config.node.data_dir.clone(),
+            segment_bytes: config.storage.segment_bytes,
+            store: sessions.store.clone(),
+            mailbox: mailbox.clone(),
+            metrics: metrics.clone(),
+            on_fatal: fatal.for_store(),
+        };
+        tending.spawn(quota.run());
         let backups_end = Arc::new(AtomicBool::new(false));
         if let Some(config) = config.backup.clone() {
             let backups = Backups {
@@ -700,7 +717,7 @@ impl Server {
                 stopping: backups_end.clone(),
                 on_fatal: fatal.for_store(),
             };
-            backing_up.spawn(backups.run());
+            tending.spawn(backups.run());
         }
         let reload = Arc::new(Notify::new());
         let certificates = Certificates {
@@ -736,7 +753,7 @@ impl Server {
                 watches,
                 listener: listener.clone(),
                 backups_end,
-                _backing_up: backing_up,
+                _tending: tending,
             },
             name: config.node.name,
             member_id,
@@ -905,6 +922,7 @@ impl Server {
                 session: None,
                 request: Request::MoveLeader { target: None },
             },
+            arrived: stopwatch(),
             outbox: outbox.clone(),
             frame: 0,
         });

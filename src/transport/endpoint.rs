@@ -122,6 +122,8 @@ pub enum BindError {
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bursts of a few thousand small frames must survive a scheduler pause of the reader.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Of all handshakes that may be under way, those of one network (/24, /48) may be this part.
+const NETWORK_PART: usize = 4;
 /// Networks whose rate is remembered at one time; beyond that everyone proves their address.
 const NETWORKS_MAX: usize = 4096;
 
@@ -149,6 +151,8 @@ struct Shared {
     stats: Arc<TransportStats>,
     handshakes: Arc<AtomicUsize>,
     addresses: AddressSeats,
+    /// Handshakes under way, by network.
+    networks: Seats<[u8; 6]>,
     identities: Seats<PeerIdentity>,
     rates: Mutex<NetworkRates>,
 }
@@ -241,6 +245,7 @@ impl Endpoint {
                 stats,
                 handshakes: Arc::default(),
                 addresses: AddressSeats::default(),
+                networks: Seats::default(),
                 identities: Seats::default(),
                 rates: Mutex::default(),
             }),
@@ -290,6 +295,16 @@ impl Endpoint {
                 let _ = incoming.retry();
                 continue;
             }
+            // Whoever has many addresses of one network shall not keep all others from being heard.
+            let of_network = (shared.admission.handshakes_max / NETWORK_PART).max(1);
+            let Some(turn) = shared.networks.take(network_of(address.ip()), of_network) else {
+                shared.stats.count_ignored();
+                shared
+                    .stats
+                    .count_failed(shared.port, HandshakeFailure::Limit);
+                incoming.ignore();
+                continue;
+            };
             let seats_max = shared.admission.per_address_max;
             let Some(seat) = shared.addresses.take(address.ip(), seats_max) else {
                 shared
@@ -301,7 +316,7 @@ impl Endpoint {
             return Some(Accepting {
                 incoming,
                 address,
-                pending: Pending::new(&shared.handshakes),
+                pending: Pending::new(&shared.handshakes, turn),
                 seat,
                 endpoint: self.clone(),
             });
@@ -604,18 +619,24 @@ async fn within_handshake_time(
 
 /// Counts an unfinished handshake for as long as it lives.
 #[derive(Debug)]
-struct Pending(Arc<AtomicUsize>);
+struct Pending {
+    count: Arc<AtomicUsize>,
+    _turn: Seat,
+}
 
 impl Pending {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
+    fn new(count: &Arc<AtomicUsize>, turn: Seat) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
+        Self {
+            count: Arc::clone(count),
+            _turn: turn,
+        }
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -4,6 +4,7 @@
 //! `fields` names each field. `json` is one document whose keys and values are base64, since they
 //! are bytes. `table` is for looking at many.
 
+mod alarms;
 pub mod held;
 mod json;
 pub mod leases;
@@ -14,6 +15,7 @@ mod table;
 use std::io;
 use std::io::Write;
 
+pub use self::alarms::alarms;
 pub use self::json::{fields, key_value_line, line};
 pub use self::status::{EndpointStatus, moved, size, status};
 pub use self::table::{Align, table};

@@ -10,6 +10,7 @@
 //! Nothing is opened here but the file itself: whether an address can be bound or a certificate
 //! read is found out by whoever needs it.
 
+mod bounds;
 mod error;
 mod source;
 mod value;
@@ -19,6 +20,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::bounds::QuotaConfig;
 pub use self::error::{At, ConfigError};
 
 use self::source::Values;
@@ -29,7 +31,9 @@ use crate::node::LeaseOptions;
 use crate::raft::Timing;
 use crate::raft::TimingError;
 use crate::raft::TimingOptions;
+use crate::server::admission::AdmissionOptions;
 use crate::server::watches::WatchOptions;
+use crate::transport::Admission;
 use crate::transport::TlsPaths;
 use crate::types::is_name;
 
@@ -190,6 +194,57 @@ pub const SETTINGS: &[Setting] = &[
         "Most requests of one connection under way at a time",
     ),
     setting(
+        "limits.max_waiting",
+        "16384",
+        "Most requests of all connections that wait for log, state or a scan; keep-alives may fill all \
+         of it, reads less, writes less still, scans least",
+    ),
+    setting(
+        "limits.memory_budget",
+        "256MiB",
+        "Memory for requests that wait and for what scans have found, of all connections",
+    ),
+    setting(
+        "limits.connection_memory_budget",
+        "64MiB",
+        "The same of one connection",
+    ),
+    setting(
+        "limits.max_connections",
+        "4096",
+        "Most connections of clients",
+    ),
+    setting(
+        "limits.max_connections_per_client",
+        "64",
+        "Most connections of one client, by its certificate",
+    ),
+    setting(
+        "limits.max_connections_per_address",
+        "128",
+        "Most connections of clients from one address, those in their handshake included",
+    ),
+    setting(
+        "limits.max_handshakes",
+        "512",
+        "Most handshakes under way; from a quarter on, strangers must prove their address first",
+    ),
+    setting(
+        "limits.max_handshake_rate",
+        "20",
+        "Handshakes a second from one network (/24, /48), beyond which its strangers must do so",
+    ),
+    setting(
+        "quota.bytes",
+        "8GiB",
+        "Bytes that the state may take on disk: beyond, nothing is written or granted until there is room",
+    ),
+    setting(
+        "quota.warn_ratio",
+        "0.8",
+        "From which part of quota.bytes on this node warns",
+    ),
+    setting(
         "compaction.mode",
         "periodic",
         "How history is given up: periodic, revision or off",
@@ -318,6 +373,12 @@ pub struct Config {
     pub leases: LeaseOptions,
     /// Most requests of one connection under way at a time.
     pub inflight_max: usize,
+    /// What may wait in this node, of all connections.
+    pub work: AdmissionOptions,
+    /// Who may connect to the client port.
+    pub connections: Admission,
+    /// How large the state may become.
+    pub quota: QuotaConfig,
     /// How history is given up and removed.
     pub compaction: CompactionConfig,
     /// What watches may cost.
@@ -497,6 +558,9 @@ impl Config {
             snapshots: snapshots(&values)?,
             leases: leases(&values)?,
             inflight_max: values.integer("limits.max_inflight", 1, 65_536)? as usize,
+            work: bounds::work(&values)?,
+            connections: bounds::connections(&values)?,
+            quota: bounds::quota(&values)?,
             compaction: compaction(&values)?,
             watch: watch(&values)?,
             storage: storage(&values, &limits)?,

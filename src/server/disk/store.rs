@@ -571,6 +571,11 @@ impl Snapshot {
         self.progress.compact_revision
     }
 
+    /// Whether what would make the state grow is refused in it, and with which figures.
+    pub fn space_alarm(&self) -> Option<kv::SpaceAlarm> {
+        self.progress.space_alarm
+    }
+
     /// How many sessions are open in it.
     pub fn sessions(&self) -> u64 {
         self.progress.sessions

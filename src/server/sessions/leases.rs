@@ -22,6 +22,7 @@ use crate::kv;
 use crate::node::AskedLeases;
 use crate::node::Source;
 use crate::raft::ReadPermit;
+use crate::server::admission::Class;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::outbox::Delivery;
@@ -72,7 +73,8 @@ impl Session {
             return self.reply(frame, method, Err(not_readable()));
         }
         let bytes = self.shared.limits.reply_bytes_max;
-        if !self.remember(frame, What::Other(method), bytes) {
+        // It has waited already: it is not turned away half way.
+        if !self.remember(frame, Class::KeepAlive, What::Other(method), bytes) {
             return;
         }
         let (shared, outbox) = (self.shared.clone(), self.outbox.clone());

@@ -7,6 +7,8 @@
 //! order of [`leased`](super::leased): commit index, snapshot, clock, reply.
 
 use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
@@ -28,6 +30,7 @@ use crate::raft::ReadPermit;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
+use crate::server::metrics::ExpiredIn;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
 
@@ -77,6 +80,9 @@ pub(super) struct Scan {
     pub(super) frame: u64,
     pub(super) query: Query,
     pub(super) min_revision: i64,
+    /// When it was asked for here, and how long the client waits from then on.
+    pub(super) began: Instant,
+    pub(super) left: Duration,
     pub(super) on: ScanOn,
 }
 
@@ -101,6 +107,7 @@ impl Scan {
             let place = ScanPlace::take(places).await;
             let slot = self.shared.scans.clone().acquire_owned().await;
             let (shared, outbox, frame) = (self.shared.clone(), self.outbox.clone(), self.frame);
+            let began = self.began;
             let scanned = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
                 self.run()
@@ -112,6 +119,7 @@ impl Scan {
                     drop(place);
                     return shared.mailbox.send(Mail::Request {
                         call,
+                        arrived: began,
                         outbox,
                         frame,
                     });
@@ -129,6 +137,14 @@ impl Scan {
 
     fn run(self) -> Result<Scanned, StoreError> {
         let shared = &*self.shared;
+        if self.began.elapsed() >= self.left {
+            // Nobody waits for what would be found.
+            shared.metrics.work.expired(ExpiredIn::Scan).increment(1);
+            return Ok(Scanned::Done(Err(Error::not_applied(
+                ErrorKind::DeadlineExceeded,
+                "the deadline was over before it was this read's turn: this node has many to make",
+            ))));
+        }
         if !shared.integrity.is_sound() {
             return Ok(Scanned::Done(Err(shared.integrity.refusal())));
         }

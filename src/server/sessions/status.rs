@@ -69,6 +69,7 @@ impl Sessions {
                 compact_revision: self.store.compact_revision(),
                 removed_through: self.removed.through(),
             },
+            quota: self.room.status(),
         };
         Response {
             header: self.header(self.store.revision()),
@@ -131,7 +132,8 @@ impl Sessions {
             .iter()
             .filter(|_| role == Role::Quarantined);
         let told = quarantined.chain(&self.warnings).cloned();
-        self.integrity.warning().into_iter().chain(told).collect()
+        let found = self.integrity.warning().into_iter();
+        found.chain(self.room.warning()).chain(told).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
+use std::time::Duration;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -36,10 +37,13 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::node::path_of;
 use crate::raft::ReadPermit;
+use crate::server::admission::Class;
+use crate::server::admission::Place;
 use crate::server::budget::ScanPlace;
 use crate::server::budget::Share;
 use crate::server::disk::store::Point;
 use crate::server::driver::Mail;
+use crate::server::metrics::Rejection;
 use crate::server::metrics::stopwatch;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
@@ -62,8 +66,8 @@ pub(super) const BATCH_MAX: usize = 128;
 pub(super) const REPLIES_BYTES: usize = 256 << 10;
 /// What a request costs beside its bytes while it waits.
 const REQUEST_BYTES: usize = 512;
-/// When to ask again if the node holds too much already.
-const SLOW_DOWN_MS: u32 = 50;
+/// When to ask again if the node holds too many bytes already.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
 
 /// One stream of a client.
 pub(super) struct Session {
@@ -86,7 +90,8 @@ pub(super) struct Session {
 struct Handed {
     arrived: Instant,
     what: What,
-    _bytes: Share,
+    place: Place,
+    _bytes: (Share, Share),
 }
 
 /// What its answer needs of it.
@@ -95,6 +100,8 @@ pub(super) enum What {
         query: Query,
         consistency: Consistency,
         min_revision: i64,
+        /// How long the client waits for it.
+        timeout: Duration,
     },
     Leases(LeaseQuestion),
     /// Of so many leases.
@@ -295,7 +302,7 @@ impl Session {
         };
         if !self.is_readable() {
             self.reply(frame, method, Err(not_readable()));
-        } else if self.remember(frame, What::Other(method), bytes) {
+        } else if self.remember(frame, Class::Read, What::Other(method), bytes) {
             let reply = Reply {
                 outbox: self.outbox.clone(),
                 frame,
@@ -320,34 +327,39 @@ impl Session {
 
     /// Has a read of many keys made.
     fn scan(&mut self, frame: u64, query: Query, call: Call) {
-        let (consistency, min_revision) = (call.consistency, call.min_revision);
-        self.run_scan(frame, query, consistency, min_revision, ScanOn::Own(call));
+        let what = What::read(query.clone(), &call);
+        let timeout = timeout(&call);
+        // A transaction that only reads is asked for as one thing, like a read of one key.
+        let class = Class::of(&call.request);
+        self.run_scan(frame, class, query, timeout, what, ScanOn::Own(call));
     }
 
     fn run_scan(
         &mut self,
         frame: u64,
+        class: Class,
         query: Query,
-        consistency: Consistency,
-        min_revision: i64,
+        left: Duration,
+        what: What,
         on: ScanOn,
     ) {
+        let min_revision = match what {
+            What::Read { min_revision, .. } => min_revision,
+            _ => 0,
+        };
         let scan = Scan {
             shared: self.shared.clone(),
             outbox: self.outbox.clone(),
             frame,
-            query: query.clone(),
-            min_revision,
-            on,
-        };
-        let what = What::Read {
             query,
-            consistency,
             min_revision,
+            began: stopwatch(),
+            left,
+            on,
         };
         // What it may find is what the node may have to hold.
         let bytes = self.shared.limits.reply_bytes_max;
-        if self.remember(frame, what, bytes) {
+        if self.remember(frame, class, what, bytes) {
             scan.spawn(self.shares.scans.clone());
         }
     }
@@ -355,20 +367,18 @@ impl Session {
     /// Puts a request of `bytes` among those that go to the driver when the batch is done.
     pub(super) fn hand_on(&mut self, frame: u64, call: Call, bytes: usize) {
         let what = match Query::of(&call.request) {
-            Some(query) => What::Read {
-                query,
-                consistency: call.consistency,
-                min_revision: call.min_revision,
-            },
+            Some(query) => What::read(query, &call),
             None => match LeaseQuestion::of(&call) {
                 Some(question) => What::Leases(question),
                 None => What::of(&call.request),
             },
         };
-        if self.remember(frame, what, bytes) {
+        let class = Class::of(&call.request);
+        if self.remember(frame, class, what, bytes) {
             let outbox = self.outbox.clone();
             self.leaving.push(Mail::Request {
                 call,
+                arrived: stopwatch(),
                 outbox,
                 frame,
             });
@@ -378,30 +388,66 @@ impl Session {
     /// Notes a request whose answer comes later; false if nothing more is to be done. A client that
     /// uses a number again while the first use waits gets one answer for both.
     #[must_use = "what is asked twice is done once"]
-    pub(super) fn remember(&mut self, frame: u64, what: What, bytes: usize) -> bool {
-        let share = self.shared.budget.take(bytes + REQUEST_BYTES);
-        match (self.waiting.entry(frame), share) {
-            (Entry::Occupied(_), _) => return false,
-            (Entry::Vacant(_), None) => {
-                self.reply(frame, what.method(), Err(slow_down()));
+    pub(super) fn remember(&mut self, frame: u64, class: Class, what: What, bytes: usize) -> bool {
+        let Entry::Vacant(entry) = self.waiting.entry(frame) else {
+            return false;
+        };
+        let place = match self.shared.backlog.enter(class) {
+            Ok(place) => place,
+            Err(full) => {
+                self.reject(frame, class, Rejection::Waiting, &what, full.retry_after);
                 return false;
             }
-            (Entry::Vacant(place), Some(share)) => place.insert(Handed {
-                arrived: stopwatch(),
-                what,
-                _bytes: share,
-            }),
         };
+        let bytes = bytes + REQUEST_BYTES;
+        let shares = self.shares.budget.take(bytes);
+        let shares = shares.and_then(|own| Some((own, self.shared.budget.take(bytes)?)));
+        let Some(shares) = shares else {
+            drop(place);
+            self.reject(frame, class, Rejection::Memory, &what, RETRY_AFTER);
+            return false;
+        };
+        entry.insert(Handed {
+            arrived: stopwatch(),
+            what,
+            place,
+            _bytes: shares,
+        });
         self.shares.in_flight.enter();
         self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
         true
     }
 
+    /// There is too much to do for a request: nothing has been done for it.
+    fn reject(
+        &mut self,
+        frame: u64,
+        class: Class,
+        reason: Rejection,
+        what: &What,
+        retry_after: Duration,
+    ) {
+        let metrics = &self.shared.metrics.work;
+        metrics.rejected(class, reason).increment(1);
+        self.reply(frame, what.method(), Err(slow_down(reason, retry_after)));
+    }
+
     /// An answer came for a request that was handed on.
     pub(super) fn give_out(&mut self, frame: u64, delivery: Delivery) {
-        let Some(Handed { arrived, what, .. }) = self.waiting.remove(&frame) else {
+        let Some(Handed {
+            arrived,
+            what,
+            place,
+            ..
+        }) = self.waiting.remove(&frame)
+        else {
             return;
         };
+        match &delivery {
+            // Refused at once: that says nothing about how long work takes.
+            Delivery::Reply(Err(error)) if error.outcome == Outcome::NotApplied => drop(place),
+            _ => place.served(stopwatch(), arrived.elapsed()),
+        }
         self.shares.in_flight.leave(1);
         self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
         let method = what.method();
@@ -440,6 +486,7 @@ impl Session {
             query,
             consistency,
             min_revision,
+            timeout,
         } = what
         else {
             let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
@@ -458,8 +505,16 @@ impl Session {
         let range = match query {
             Query::Range(range) if range.is_point() => range,
             query => {
-                let on = ScanOn::Released(permit);
-                return self.run_scan(frame, query, consistency, min_revision, on);
+                let left = timeout.saturating_sub(arrived.elapsed());
+                let what = What::Read {
+                    query: query.clone(),
+                    consistency,
+                    min_revision,
+                    timeout,
+                };
+                // It has waited already: it is not turned away half way.
+                let (class, on) = (Class::KeepAlive, ScanOn::Released(permit));
+                return self.run_scan(frame, class, query, left, what, on);
             }
         };
         let wish = Wish {
@@ -558,6 +613,16 @@ impl Drop for Session {
 }
 
 impl What {
+    /// Of a read.
+    fn read(query: Query, call: &Call) -> Self {
+        Self::Read {
+            query,
+            consistency: call.consistency,
+            min_revision: call.min_revision,
+            timeout: timeout(call),
+        }
+    }
+
     /// Of a request that is neither read nor asked about leases.
     fn of(request: &Request) -> Self {
         match request {
@@ -576,11 +641,18 @@ impl What {
     }
 }
 
-fn slow_down() -> Error {
-    Error::not_applied(
-        ErrorKind::SlowDown {
-            retry_after_ms: SLOW_DOWN_MS,
-        },
-        "this node holds as much for its clients as it may: ask again a little later",
-    )
+fn timeout(call: &Call) -> Duration {
+    Duration::from_millis(u64::from(call.timeout_ms))
+}
+
+fn slow_down(reason: Rejection, retry_after: Duration) -> Error {
+    let detail = match reason {
+        Rejection::Waiting => "this node has more to do than it can: ask again a little later",
+        Rejection::Memory => {
+            "this node holds as much for its clients, or for this connection, as it may: ask again a \
+             little later"
+        }
+    };
+    let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);
+    Error::not_applied(ErrorKind::SlowDown { retry_after_ms }, detail)
 }

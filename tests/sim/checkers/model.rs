@@ -227,7 +227,8 @@ impl Model {
                 };
                 self.sessions.insert(SessionId(index), session);
             }
-            Command::Bootstrap(_) | Command::CheckHash => {}
+            // No node of the simulator is given a quota.
+            Command::Bootstrap(_) | Command::CheckHash | Command::SetSpaceAlarm(_) => {}
             Command::ForgetSessions {
                 sessions,
                 unused_since,
