@@ -46,7 +46,8 @@ impl SpaceReport {
             ..
         } = *self;
         let is_full = used >= quota || free < reserve;
-        let has_room = used <= quota / 10 * CLEAR_TENTHS && free >= reserve / 2 * CLEAR_HALVES;
+        let has_room =
+            used <= quota / 10 * CLEAR_TENTHS && free >= (reserve / 2).saturating_mul(CLEAR_HALVES);
         match self.alarm {
             None if is_full => Some(Some(SpaceAlarm {
                 used,

@@ -277,7 +277,7 @@ impl Endpoint {
             let address = incoming.remote_address();
             let pending = shared.handshakes.load(Ordering::Relaxed);
             let full = pending >= shared.admission.handshakes_max
-                || shared.quic.open_connections() > shared.admission.connections_max;
+                || shared.quic.open_connections() >= shared.admission.connections_max;
             if full {
                 // No answer at all: an answer to a forged address would strike someone else.
                 shared.stats.count_ignored();

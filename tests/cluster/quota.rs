@@ -14,7 +14,7 @@ use leasehold::client::PutOptions;
 use crate::harness::Cluster;
 use crate::harness::eventually;
 
-const QUOTA: u64 = 64 << 20;
+const QUOTA: u64 = 160 << 20;
 const VALUE_BYTES: usize = 1 << 20;
 const ALARM: &str = "leasehold_alarms{type=\"no_space\"}";
 
@@ -57,7 +57,7 @@ fn assert_no_space<T: std::fmt::Debug>(result: Result<T, Error>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_cluster_refuses_what_adds_takes_what_frees_and_goes_on_once_there_is_room() {
     let mut cluster = Cluster::prepare(3);
-    cluster.write_configs("[quota]\nbytes = \"64MiB\"\n");
+    cluster.write_configs("[quota]\nbytes = \"160MiB\"\n");
     cluster.check_states_every_second();
     let leader = cluster.start_and_settle();
     let client = cluster.client().await;

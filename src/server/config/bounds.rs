@@ -17,9 +17,12 @@ pub struct QuotaConfig {
 /// Handshakes that may be under way for each one from which on strangers must prove their address.
 const HANDSHAKES_BEFORE_RETRY_PART: usize = 4;
 
+/// The engine's journal alone has 64 MiB from the start.
+const QUOTA_MIN: u64 = 128 << 20;
+
 pub(super) fn quota(values: &Values) -> Result<QuotaConfig, ConfigError> {
     Ok(QuotaConfig {
-        bytes: values.bytes("quota.bytes", 64 << 20, 1 << 50)?,
+        bytes: values.bytes("quota.bytes", QUOTA_MIN, 1 << 50)?,
         warn_ratio: values.ratio("quota.warn_ratio")?,
     })
 }
