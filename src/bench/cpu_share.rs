@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io;
+use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,14 +52,14 @@ const VERSIONS: [Version; 2] = [
     Version {
         root: "/sys/fs/cgroup",
         how: "control groups (cpu.max)",
-        limit: |group, quota, period| fs::write(group.join("cpu.max"), format!("{quota} {period}")),
+        limit: |group, quota, period| set(&group.join("cpu.max"), &format!("{quota} {period}")),
     },
     Version {
         root: "/sys/fs/cgroup/cpu",
         how: "control groups (cpu.cfs_quota_us)",
         limit: |group, quota, period| {
-            fs::write(group.join("cpu.cfs_period_us"), period.to_string())?;
-            fs::write(group.join("cpu.cfs_quota_us"), quota.to_string())
+            set(&group.join("cpu.cfs_period_us"), &period.to_string())?;
+            set(&group.join("cpu.cfs_quota_us"), &quota.to_string())
         },
     },
 ];
@@ -96,7 +97,7 @@ impl CpuShare {
             // Removed again if what follows fails.
             share.groups.push(group.clone());
             (version.limit)(&group, quota, period)?;
-            fs::write(group.join("cgroup.procs"), pid.to_string())?;
+            set(&group.join("cgroup.procs"), &pid.to_string())?;
         }
         Ok(share)
     }
@@ -134,6 +135,13 @@ impl CpuShare {
     }
 }
 
+/// Writes to a file that the system has made: in a directory that is no group there is none, and none
+/// is to be made.
+fn set(file: &Path, text: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).open(file)?;
+    file.write_all(text.as_bytes())
+}
+
 impl Drop for CpuShare {
     fn drop(&mut self) {
         if let Some(pausing) = &mut self.pausing {
@@ -148,10 +156,50 @@ impl Drop for CpuShare {
             let parent = group.parent().unwrap_or_else(|| Path::new("/"));
             if let Ok(pids) = fs::read_to_string(group.join("cgroup.procs")) {
                 for pid in pids.lines() {
-                    let _ = fs::write(parent.join("cgroup.procs"), pid);
+                    let _ = set(&parent.join("cgroup.procs"), pid);
                 }
             }
             let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::cpu::CpuTime;
+    use crate::bench::process::Process;
+    use crate::bench::process::Scratch;
+
+    #[test]
+    fn a_directory_that_is_no_group_is_not_taken_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cpu.max");
+        assert!(set(&file, "1000 20000").is_err());
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn a_process_is_held_one_way_or_another_and_goes_on_afterwards() {
+        let directory = Scratch::new(&std::env::temp_dir(), "share").unwrap();
+        let log = directory.path().join("log");
+        let line = ["-c", "while :; do :; done"];
+        let mut busy = Process::start("busy", Path::new("/bin/sh"), line, &log).unwrap();
+        let pid = busy.pid();
+        for hold in [CpuShare::hold, CpuShare::by_pauses] {
+            let held = hold(&[pid], 0.2).unwrap();
+            assert!(!held.how().is_empty());
+            let groups = held.groups.clone();
+            thread::sleep(PAUSED_PERIOD * 4);
+            drop(held);
+            assert!(groups.iter().all(|group| !group.exists()), "{groups:?}");
+            // It runs: it spends time again.
+            let mut time = CpuTime::of(&[pid]).unwrap();
+            time.start().unwrap();
+            while time.spent().unwrap().is_zero() {
+                thread::sleep(PERIOD);
+            }
+            busy.check().unwrap();
         }
     }
 }

@@ -27,10 +27,11 @@ use crate::api::Request;
 const SOJOURN_MAX: Duration = Duration::from_millis(250);
 /// How long is looked before the mark is set anew.
 const WINDOW: Duration = Duration::from_millis(100);
-/// So many writes may always wait: fewer would not fill a batch.
-const ROOM_MIN: usize = 32;
+/// So many writes may always wait: with fewer, a pause of the scheduler would have a node that keeps up
+/// refuse what comes right after it.
+const ROOM_MIN: usize = 256;
 /// The mark rises by this part at a time.
-const RISE_PART: usize = 8;
+const RISE_PART: usize = 2;
 /// What those who are refused are asked to wait, at least and at most.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -349,7 +350,7 @@ mod tests {
         assert_eq!(next_room(400, 8192, served(60_000, 100), true), ROOM_MIN);
         assert_eq!(next_room(8, 8, served(60_000, 100), true), 8);
         // Fast enough: up to the mark it rises, while somebody is refused at it.
-        assert_eq!(next_room(400, 8192, served(100, 400), true), 451);
+        assert_eq!(next_room(400, 8192, served(100, 400), true), 601);
         assert_eq!(next_room(400, 8192, served(100, 400), false), 400);
         assert_eq!(next_room(8000, 8192, served(100, 400), true), 8192);
         // Neither fast nor slow: as it is.

@@ -76,6 +76,8 @@ async fn a_full_cluster_refuses_what_adds_takes_what_frees_and_goes_on_once_ther
     // Another leader knows it from the log.
     cluster.nodes[leader].kill();
     cluster.wait_for_lease();
+    // One that has no call under way to the old leader: of that it could not know what became.
+    let client = cluster.client().await;
     assert_no_space(client.put("k", "v", patient()).await);
     assert_no_space(client.lease().grant(minute, None).await);
     // Without a session it is refused before it is in the log.
