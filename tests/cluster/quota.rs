@@ -7,6 +7,7 @@ use leasehold::api::Error;
 use leasehold::api::ErrorKind;
 use leasehold::api::Outcome;
 use leasehold::client::Client;
+use leasehold::client::CompactionOptions;
 use leasehold::client::DeleteOptions;
 use leasehold::client::GetOptions;
 use leasehold::client::PutOptions;
@@ -121,13 +122,10 @@ async fn a_full_cluster_refuses_what_adds_takes_what_frees_and_goes_on_once_ther
     let deleted = client.delete("big", Some(keys)).await.unwrap();
     assert_eq!(deleted.deleted, count as u64);
     let revision = deleted.header.revision;
-    let (code, _, said) = cluster.cli(&[
-        "--timeout=60s",
-        "compaction",
-        &revision.to_string(),
-        "--physical",
-    ]);
-    assert_eq!(code, 0, "{said}");
+    let physical = CompactionOptions::new()
+        .with_physical()
+        .with_timeout(minute);
+    client.compact(revision, Some(physical)).await.unwrap();
     eventually("room for writes", || {
         let mut alarms = cluster.nodes.iter().map(|node| node.metric(ALARM));
         alarms.all(|alarm| alarm == 0.0).then_some(())
