@@ -7,6 +7,7 @@
 //! variants are only ever appended, and a struct that must grow gets a new variant of the request
 //! or reply that holds it.
 
+mod auth;
 mod lease;
 mod lease_report;
 
@@ -16,6 +17,17 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+pub use self::auth::AuthRequest;
+pub use self::auth::AuthResponse;
+pub use self::auth::AuthStatus;
+pub use self::auth::PASSWORD_BYTES_MAX;
+pub use self::auth::Password;
+pub use self::auth::Permission;
+pub use self::auth::PermissionKind;
+pub use self::auth::ROOT;
+pub use self::auth::RoleInfo;
+pub use self::auth::Secret;
+pub use self::auth::UserInfo;
 pub use self::lease::KEEP_ALIVE_LEASES_MAX;
 pub use self::lease::LEASE_NAME_BYTES_MAX;
 pub use self::lease::LEASE_PAGE_MAX;
@@ -226,6 +238,8 @@ pub enum Request {
     },
     /// A snapshot of the whole state, chunk by chunk.
     Snapshot(SnapshotCall),
+    /// About users, roles and what they may do.
+    Auth(AuthRequest),
 }
 
 impl Request {
@@ -241,6 +255,7 @@ impl Request {
             | Self::LeaseUpdateTtl { .. }
             | Self::PutWithNewLease(..) => true,
             Self::Txn(txn) => !txn.is_read_only(),
+            Self::Auth(auth) => auth.is_write(),
             Self::Range(_)
             | Self::Status
             | Self::MoveLeader { .. }
@@ -265,6 +280,7 @@ impl Request {
             | Self::LeaseList(_)
             | Self::Snapshot(_) => true,
             Self::Txn(txn) => txn.is_read_only(),
+            Self::Auth(auth) => auth.is_read(),
             Self::Put(_)
             | Self::DeleteRange(_)
             | Self::OpenSession
@@ -315,6 +331,7 @@ impl Request {
             Self::PutWithNewLease(..) => "put_with_new_lease",
             Self::RangePage(_) => "range_page",
             Self::Snapshot(_) => "snapshot",
+            Self::Auth(auth) => auth.method(),
         }
     }
 }
@@ -660,6 +677,8 @@ pub enum ResponseBody {
     WatchProgress,
     /// To [`Request::Snapshot`].
     Snapshot(SnapshotReply),
+    /// To [`Request::Auth`].
+    Auth(AuthResponse),
 }
 
 /// A part of a range.
@@ -901,6 +920,20 @@ pub enum ErrorKind {
     },
     /// The node does not have that snapshot (any more).
     SnapshotGone,
+    /// It is not known who asks: there is no such user, or the password or the token is not good.
+    Unauthenticated,
+    /// The token has had its time: another one must be asked for.
+    TokenExpired,
+    /// Whoever asks may not do that.
+    PermissionDenied,
+    /// There is no user of that name.
+    UserNotFound,
+    /// There is a user of that name already.
+    UserExists,
+    /// There is no role of that name.
+    RoleNotFound,
+    /// There is a role of that name already.
+    RoleExists,
 }
 
 impl ErrorKind {
@@ -944,6 +977,13 @@ impl ErrorKind {
             Self::LeaseLimit { .. } => "LH-LEASE-LIMIT",
             Self::ResponseTooLarge { .. } => "LH-RESPONSE-TOO-LARGE",
             Self::SnapshotGone => "LH-SNAPSHOT-GONE",
+            Self::Unauthenticated => "LH-UNAUTHENTICATED",
+            Self::TokenExpired => "LH-TOKEN-EXPIRED",
+            Self::PermissionDenied => "LH-PERMISSION-DENIED",
+            Self::UserNotFound => "LH-USER-NOT-FOUND",
+            Self::UserExists => "LH-USER-EXISTS",
+            Self::RoleNotFound => "LH-ROLE-NOT-FOUND",
+            Self::RoleExists => "LH-ROLE-EXISTS",
         }
     }
 }
@@ -1077,6 +1117,7 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         | Request::WatchProgress { .. }
         | Request::Snapshot(_) => Ok(()),
         Request::Watch { watch, .. } => watch.validate(limits),
+        Request::Auth(auth) => auth::validate(auth, limits),
     }
 }
 
@@ -1195,6 +1236,8 @@ pub struct ClusterInfo {
     pub members: Vec<MemberInfo>,
 }
 
+#[cfg(test)]
+pub(crate) mod every;
 #[cfg(test)]
 mod golden;
 

@@ -263,6 +263,13 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::WatchExists, "22"),
         (ErrorKind::Fenced { current: 1 }, "2302"),
         (ErrorKind::SnapshotGone, "24"),
+        (ErrorKind::Unauthenticated, "25"),
+        (ErrorKind::TokenExpired, "26"),
+        (ErrorKind::PermissionDenied, "27"),
+        (ErrorKind::UserNotFound, "28"),
+        (ErrorKind::UserExists, "29"),
+        (ErrorKind::RoleNotFound, "2a"),
+        (ErrorKind::RoleExists, "2b"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),
@@ -366,4 +373,79 @@ fn the_bytes_of_watches_and_events_are_pinned() {
         (WatchMessage::Progress { revision: 5 }, "04 0a"),
         (canceled, "05 20 00 026e6f 01 0e"),
     ]);
+}
+
+#[test]
+fn the_bytes_of_users_and_roles_are_pinned() {
+    let pinned = [
+        "15 00 036b6579",
+        "15 01",
+        "15 02",
+        "15 03 056f74686572 0178",
+        "15 04 0178",
+        "15 05 056f74686572 02 0178",
+        "15 06 056f74686572",
+        "15 07",
+        "15 08 056f74686572",
+        "15 09 056f74686572 02 0178",
+        "15 0a 056f74686572 067468656972 73",
+        "15 0b 056f74686572 067468656972 73",
+        "15 0c 067468656972 73",
+        "15 0d 067468656972 73",
+        "15 0e",
+        "15 0f 067468656972 73",
+        "15 10 067468656972 73 00 016b 01",
+        "15 11 067468656972 73 016b 01",
+    ];
+    for (request, golden) in every::every_auth_request().into_iter().zip(pinned) {
+        check(&[(Request::Auth(request), golden)]);
+    }
+    check(&[
+        (Password::None, "00"),
+        (Password::Plain(Secret::new("x")), "01 0178"),
+    ]);
+    let kinds = [
+        (PermissionKind::Read, "00"),
+        (PermissionKind::Write, "01"),
+        (PermissionKind::ReadWrite, "02"),
+    ];
+    check(&kinds);
+    let answers = [
+        (AuthResponse::Done, "15 00"),
+        (
+            AuthResponse::Status(AuthStatus {
+                enabled: true,
+                revision: 300,
+            }),
+            "15 01 01 ac02",
+        ),
+        (
+            AuthResponse::Token {
+                token: Secret::new("x"),
+                ttl_ms: 300,
+            },
+            "15 02 0178 ac02",
+        ),
+        (AuthResponse::NotEnabled, "15 03"),
+        (
+            AuthResponse::User(UserInfo {
+                name: "a".into(),
+                roles: vec!["r".into()],
+                has_password: true,
+            }),
+            "15 04 0161 01 0172 01",
+        ),
+        (AuthResponse::Users(vec!["a".into()]), "15 05 01 0161"),
+        (
+            AuthResponse::Role(RoleInfo {
+                name: "r".into(),
+                permissions: Vec::new(),
+            }),
+            "15 06 0172 00",
+        ),
+        (AuthResponse::Roles(vec!["r".into()]), "15 07 01 0172"),
+    ];
+    for (answer, golden) in answers {
+        check(&[(ResponseBody::Auth(answer), golden)]);
+    }
 }

@@ -1,5 +1,6 @@
 //! What can be typed, with the help that explains it.
 
+pub mod access;
 pub mod bench;
 pub mod lease;
 pub mod lock;
@@ -13,6 +14,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::access::AuthCommand;
+use self::access::RoleCommand;
+use self::access::UserCommand;
 use self::bench::BenchCommand;
 use self::bench::VerifyCommand;
 use self::lease::LeaseCommand;
@@ -79,6 +83,18 @@ pub struct GlobalArgs {
         value_name = "FILE"
     )]
     pub key: Option<PathBuf>,
+    /// The user to log in as, where it is not the one that the certificate names
+    #[arg(long, global = true, env = "LEASEHOLD_USER", value_name = "USER")]
+    pub user: Option<String>,
+    /// The file whose first line is the user's password; else LEASEHOLD_PASSWORD, or a terminal is
+    /// asked
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_PASSWORD_FILE",
+        value_name = "FILE"
+    )]
+    pub password_file: Option<PathBuf>,
     /// How long a request may take
     #[arg(
         long,
@@ -172,6 +188,24 @@ pub enum Command {
     },
     /// Hand leadership to another node
     MoveLeader(MoveLeaderArgs),
+    /// Turn access control on and off
+    Auth {
+        /// What to do.
+        #[command(subcommand)]
+        command: AuthCommand,
+    },
+    /// Add and change users
+    User {
+        /// What to do.
+        #[command(subcommand)]
+        command: UserCommand,
+    },
+    /// Add and change roles
+    Role {
+        /// What to do.
+        #[command(subcommand)]
+        command: RoleCommand,
+    },
     /// Back everything up, and look at backups
     Snapshot {
         /// What to do.

@@ -90,7 +90,9 @@ impl From<api::Error> for Failure {
                 | ErrorKind::TlsHandshake
                 | ErrorKind::ClusterMismatch,
             ) => Exit::NotConnected,
-            (_, ErrorKind::LeaseNotFound) => Exit::NotFound,
+            (_, ErrorKind::LeaseNotFound | ErrorKind::UserNotFound | ErrorKind::RoleNotFound) => {
+                Exit::NotFound
+            }
             (_, ErrorKind::Fenced { .. } | ErrorKind::LeaseExpired) => Exit::Lost,
             _ => Exit::Refused,
         };

@@ -8,6 +8,7 @@
 //! the client side only, and `main` puts the server in; so it does for `offline`, and `bench` and `verify`,
 //! which stand beside.
 
+mod access;
 pub mod arguments;
 pub mod cert;
 pub mod connection;
@@ -19,6 +20,7 @@ mod lease_top;
 mod lock;
 pub mod logging;
 pub mod panics;
+mod password;
 pub mod pki;
 pub mod print;
 pub mod remote;
@@ -35,6 +37,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
+use self::access::AccessCommand;
 use self::arguments::{CONNECTION_HEADING, Cli, Command, EndpointCommand, Format, GlobalArgs};
 use self::connection::{Connection, Connector, Surroundings, Target};
 use self::failure::Failure;
@@ -206,6 +209,9 @@ fn dispatch(
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),
         Command::MoveLeader(arguments) => Verb::MoveLeader(arguments),
+        Command::Auth { command } => Verb::Access(AccessCommand::Auth(command)),
+        Command::User { command } => Verb::Access(AccessCommand::User(command)),
+        Command::Role { command } => Verb::Access(AccessCommand::Role(command)),
         Command::Snapshot { command } => match snapshot::look(&command, global.output, out) {
             Some(done) => return done,
             None => Verb::Snapshot(command),

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::access;
+use super::access::AccessCommand;
 use super::arguments::lease::LeaseCommand;
 use super::arguments::lock::{ElectArgs, LockArgs};
 use super::arguments::snapshot::SnapshotCommand;
@@ -69,6 +71,8 @@ pub enum Verb {
     Status(StatusArgs),
     /// Hand leadership to another node.
     MoveLeader(MoveLeaderArgs),
+    /// Say who may do what.
+    Access(AccessCommand),
     /// Back everything up.
     Snapshot(SnapshotCommand),
 }
@@ -110,6 +114,7 @@ pub async fn run(
         Verb::Elect(arguments) => lock::elect(arguments, connection, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
+        Verb::Access(command) => access::run(command, connection, view, out).await,
         Verb::Snapshot(command) => snapshot::run(&command, connection, global, out).await,
     }
 }

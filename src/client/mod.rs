@@ -35,11 +35,13 @@
 //! sent stays sent: a write whose future was dropped may take effect, as one with outcome
 //! *unknown* may.
 
+mod auth;
 mod credentials;
 mod fence;
 mod lease;
 mod lease_keeper;
 mod link;
+mod login;
 mod options;
 mod pool;
 mod range_stream;
@@ -84,6 +86,8 @@ use crate::wire::FrameLimits;
 use crate::wire::point::PointCall;
 use crate::wire::point::Wanted;
 
+pub use auth::AuthClient;
+pub use auth::AuthToken;
 pub use lease::LeaseClient;
 pub use lease::LeaseGrantOptions;
 pub use lease::LeaseListOptions;
@@ -114,6 +118,7 @@ pub use watch::WatchOptions;
 pub use watch::Watcher;
 
 use self::credentials::Credentials;
+use self::login::Login;
 use self::pool::Pool;
 use self::route::Errand;
 use self::route::Failed;
@@ -205,6 +210,7 @@ impl Client {
             options.client_name.clone(),
             limits,
             options.connect_timeout,
+            options.login.clone().map(Login::new),
         );
         let router = Router::new(pool, endpoints, options.retry, seed());
         let client = Self {
@@ -468,6 +474,10 @@ impl Client {
             Request::Txn(ref txn) if txn.is_read_only() => {
                 self.read(request, consistency, 0, None).await?
             }
+            Request::Auth(ref auth) if auth.is_read() => {
+                self.read(request, consistency, 0, None).await?
+            }
+            Request::Auth(ref auth) if auth.is_write() => self.write(request, None).await?,
             Request::Put(_)
             | Request::DeleteRange(_)
             | Request::Compact(_)
@@ -493,7 +503,8 @@ impl Client {
             | Request::Snapshot(_)
             | Request::Watch { .. }
             | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. } => {
+            | Request::WatchProgress { .. }
+            | Request::Auth(_) => {
                 return Err(Error::not_applied(
                     ErrorKind::Unsupported,
                     format!(
@@ -771,6 +782,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::WatchCancel => "watch-cancel",
         ResponseBody::WatchProgress => "watch-progress",
         ResponseBody::Snapshot(_) => "snapshot",
+        ResponseBody::Auth(_) => "auth",
     };
     Error {
         kind: ErrorKind::Internal,
@@ -783,7 +795,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
 fn unreachable_cluster(mut failures: Vec<Error>) -> Error {
     failures.sort_by_key(|error| match error.kind {
         ErrorKind::ClusterMismatch => 0,
-        ErrorKind::TlsHandshake => 1,
+        ErrorKind::TlsHandshake | ErrorKind::Unauthenticated | ErrorKind::TokenExpired => 1,
         ErrorKind::Unsupported | ErrorKind::InvalidArgument => 2,
         _ => 3,
     });

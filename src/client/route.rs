@@ -50,6 +50,9 @@ const DIAL_PATIENCE: Duration = Duration::from_millis(300);
 /// After so many back-offs, endpoints that are not connected get their turn as well.
 const TRIES_OF_CONNECTED: u32 = 2;
 
+/// A token may have had its time before it was used, where time is short.
+const LOGINS_MAX: u32 = 3;
+
 /// Who is believed to lead, and where.
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
@@ -230,7 +233,7 @@ impl Router {
         loop {
             progress.attempts += 1;
             let verdict = if let Some(first) = first.take() {
-                self.judge(first, safety, &mut progress)
+                self.judge(first, safety, deadline, &mut progress).await
             } else {
                 let target = match errand.only {
                     Some(address) => Target::Other(address.to_string()),
@@ -260,12 +263,40 @@ impl Router {
         }
     }
 
-    fn judge(&self, first: FirstAttempt, safety: Safety, progress: &mut Progress) -> Verdict {
+    async fn judge(
+        &self,
+        first: FirstAttempt,
+        safety: Safety,
+        deadline: Instant,
+        progress: &mut Progress,
+    ) -> Verdict {
         let address = first.target.address();
         match first.failure {
-            Ok(error) => self.refused(error, address, &first.link, safety, progress),
+            Ok(error) => match self.log_in(&error, &first.link, deadline, progress).await {
+                Some(verdict) => verdict,
+                None => self.refused(error, address, &first.link, safety, progress),
+            },
             Err(broken) => self.broken(broken, address, safety, progress),
         }
+    }
+
+    /// If whoever was asked did not know who asks: tells him, to ask again then.
+    async fn log_in(
+        &self,
+        error: &Error,
+        link: &Link,
+        deadline: Instant,
+        progress: &mut Progress,
+    ) -> Option<Verdict> {
+        let login = self.pool.remedy(link, error)?;
+        if error.outcome != Outcome::NotApplied || progress.logins >= LOGINS_MAX {
+            return None;
+        }
+        progress.logins += 1;
+        Some(match login.log_in(link, deadline).await {
+            Ok(()) => Verdict::Again(error.clone(), Next::Redirected),
+            Err(refusal) => Verdict::Final(refusal),
+        })
     }
 
     /// One attempt, at one node.
@@ -299,7 +330,10 @@ impl Router {
                 self.learn(&response.header, target, &link);
                 Verdict::Done(response)
             }
-            Ok(Err(error)) => self.refused(error, address, &link, safety, progress),
+            Ok(Err(error)) => match self.log_in(&error, &link, deadline, progress).await {
+                Some(verdict) => verdict,
+                None => self.refused(error, address, &link, safety, progress),
+            },
             Err(broken) => self.broken(broken, address, safety, progress),
         }
     }
@@ -603,7 +637,9 @@ impl Verdict {
     /// No connection: nothing was sent, so anything may be tried again, unless it is hopeless.
     fn unreachable(error: Error) -> Self {
         match error.kind {
-            ErrorKind::InvalidArgument => Self::Final(error),
+            ErrorKind::InvalidArgument | ErrorKind::Unauthenticated | ErrorKind::TokenExpired => {
+                Self::Final(error)
+            }
             _ => Self::Again(error, Next::Elsewhere),
         }
     }
@@ -645,6 +681,7 @@ impl Safety {
             | Request::LeaseKeepAlive(_)
             | Request::LeaseTimeToLive { .. }
             | Request::LeaseList(_) => Self::Repeatable,
+            Request::Auth(auth) if !auth.is_write() => Self::Repeatable,
             Request::Txn(txn) if txn.is_read_only() => Self::Repeatable,
             Request::MoveLeader { .. } => Self::Once,
             _ if numbered => Self::Numbered,
@@ -655,7 +692,8 @@ impl Safety {
             | Request::LeaseGrant(_)
             | Request::LeaseRevoke(_)
             | Request::LeaseUpdateTtl { .. }
-            | Request::PutWithNewLease(..) => Self::Once,
+            | Request::PutWithNewLease(..)
+            | Request::Auth(_) => Self::Once,
         }
     }
 }
@@ -674,6 +712,8 @@ struct Progress {
     unreachable: Option<String>,
     /// Connections that were waited for.
     dials: u32,
+    /// How often it was said anew who asks.
+    logins: u32,
     last: Option<Error>,
 }
 

@@ -355,6 +355,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::WatchCancel { .. } => ResponseBody::WatchCancel,
         Request::WatchProgress { .. } => ResponseBody::WatchProgress,
         Request::Snapshot(_) => ResponseBody::Snapshot(Default::default()),
+        Request::Auth(_) => ResponseBody::Auth(crate::api::AuthResponse::NotEnabled),
     };
     Ok(Response {
         header: ResponseHeader {

@@ -15,6 +15,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::api::AuthRequest;
 use crate::api::ClusterInfo;
 use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
@@ -29,6 +30,7 @@ use crate::types::LogIndex;
 use crate::types::SessionId;
 use crate::types::Term;
 
+use super::access::Author;
 use super::lease::LeaseChange;
 
 use super::hash::ContentHash;
@@ -79,6 +81,22 @@ pub enum Command {
     },
     /// Changes nothing: every replica tells the others which content hash it has here.
     CheckHash,
+    /// A write of somebody who is known: what access control goes by, where there is one.
+    WriteAs {
+        /// Whose.
+        author: Author,
+        /// Its place in his session, if it is to be applied exactly once.
+        session: Option<SessionCall>,
+        /// What to write.
+        operation: Operation,
+    },
+    /// Opens a session that is somebody's own.
+    OpenSessionAs {
+        /// Whose.
+        author: Author,
+        /// As in [`Command::OpenSession`].
+        sessions_max: u32,
+    },
 }
 
 /// A lease to be granted, as its proposer decided it.
@@ -152,6 +170,8 @@ pub enum Operation {
         /// The key, and its value.
         put: PutRequest,
     },
+    /// Changes who may do what. Passwords are hashed by now.
+    Auth(AuthRequest),
 }
 
 /// The format version this program writes, and the highest that it reads.
@@ -245,6 +265,7 @@ mod tests {
     use super::*;
     use crate::api::KeyRange;
     use crate::api::MemberInfo;
+    use crate::kv::access::Identity;
     use crate::types::ClusterId;
     use crate::types::NodeId;
 
@@ -395,6 +416,35 @@ mod tests {
                 "01 00 00 07 04 0a 05 016e 016f 0c 08 00 00 00 00 00 00",
             ),
             (Command::CheckHash, "0107"),
+            (
+                Command::WriteAs {
+                    author: Author::Node,
+                    session: None,
+                    operation: Operation::Compact(CompactionRequest::at(70)),
+                },
+                "01 08 00 00 02 8c0100",
+            ),
+            (
+                Command::WriteAs {
+                    author: Author::Client(Identity {
+                        name: "anna".into(),
+                        generation: Some(3),
+                    }),
+                    session: None,
+                    operation: Operation::Auth(AuthRequest::Disable),
+                },
+                "01 08 01 04616e6e61 0103 00 08 01",
+            ),
+            (
+                Command::OpenSessionAs {
+                    author: Author::Client(Identity {
+                        name: "anna".into(),
+                        generation: None,
+                    }),
+                    sessions_max: 128,
+                },
+                "01 09 01 04616e6e61 00 8001",
+            ),
         ]
     }
 

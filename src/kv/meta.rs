@@ -6,6 +6,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::api::AuthStatus;
 use crate::api::ClusterInfo;
 use crate::types::LogId;
 use crate::types::LogIndex;
@@ -21,6 +22,8 @@ const CLUSTER: &[u8] = b"cluster";
 pub(super) const HASH: &[u8] = b"hash";
 
 const PROGRESS_BYTES: usize = 48;
+/// Behind them, once users or roles were ever changed.
+const ACCESS_BYTES: usize = 9;
 
 /// An empty store is at revision 1, as in etcd: the first write makes it 2.
 const FIRST_REVISION: i64 = 1;
@@ -38,6 +41,8 @@ pub struct Progress {
     pub sessions: u64,
     /// How many client leases there are.
     pub leases: u64,
+    /// Whether access is controlled, and by which rules.
+    pub access: AuthStatus,
 }
 
 /// How far `view` is.
@@ -87,6 +92,7 @@ impl Default for Progress {
             compact_revision: 0,
             sessions: 0,
             leases: 0,
+            access: AuthStatus::default(),
         }
     }
 }
@@ -94,29 +100,42 @@ impl Default for Progress {
 impl Progress {
     /// Key and record.
     pub(super) fn record(&self) -> (Bytes, Bytes) {
-        let mut bytes = BytesMut::with_capacity(PROGRESS_BYTES);
+        let mut bytes = BytesMut::with_capacity(PROGRESS_BYTES + ACCESS_BYTES);
         bytes.put_u64(self.applied.index.0);
         bytes.put_u64(self.applied.term.0);
         bytes.put_i64(self.revision);
         bytes.put_i64(self.compact_revision);
         bytes.put_u64(self.sessions);
         bytes.put_u64(self.leases);
+        if self.access != AuthStatus::default() {
+            bytes.put_u64(self.access.revision);
+            bytes.put_u8(self.access.enabled.into());
+        }
         (Bytes::from_static(PROGRESS), bytes.freeze())
     }
 
     fn decode(mut record: Bytes) -> Result<Self, Fault> {
-        if record.len() != PROGRESS_BYTES {
+        let has_access = record.len() == PROGRESS_BYTES + ACCESS_BYTES;
+        if record.len() != PROGRESS_BYTES && !has_access {
             return Err(Fault::Damaged {
                 space: Space::Meta,
                 what: "a progress record of the wrong size",
             });
         }
+        // Fields are read in the order written.
         Ok(Self {
             applied: LogId::new(LogIndex(record.get_u64()), Term(record.get_u64())),
             revision: record.get_i64(),
             compact_revision: record.get_i64(),
             sessions: record.get_u64(),
             leases: record.get_u64(),
+            access: match has_access {
+                false => AuthStatus::default(),
+                true => AuthStatus {
+                    revision: record.get_u64(),
+                    enabled: record.get_u8() != 0,
+                },
+            },
         })
     }
 }

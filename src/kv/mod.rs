@@ -16,9 +16,12 @@
 //! Keys may hang on a client lease (`lease.rs`), and go when it ends (`lease_end.rs`), many together if they are
 //! due together (`lease_walk.rs`).
 //!
+//! Who may do what is state, too (`access/`).
+//!
 //! Nothing in here knows terms beyond recording them, nodes beyond naming them, or disks at all:
 //! the store is a trait ([`View`], [`Store`]).
 
+pub mod access;
 mod anew;
 mod apply;
 mod clients;

@@ -8,6 +8,7 @@ use crate::api::Error;
 use crate::api::Response;
 use crate::kv::HeldLeases;
 use crate::kv::Reply;
+use crate::kv::access::Author;
 use crate::node::AskedLeases;
 use crate::raft::Change;
 use crate::raft::Entry;
@@ -29,6 +30,8 @@ pub enum Input {
     Message(Envelope),
     /// A client's request arrived. It must have passed [`crate::api::validate`].
     Request(RequestId, Call),
+    /// A request of a client of whom it is known who it is, or who says so.
+    RequestAs(RequestId, Call, Author),
     /// Everything up to and including this ticket is durable.
     Persisted(Ticket),
     /// These entries, all in one atomic step, are applied and visible to new snapshots. In order,

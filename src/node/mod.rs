@@ -32,6 +32,7 @@ use crate::api::MemberInfo;
 use crate::api::Request;
 use crate::api::ResponseHeader;
 use crate::kv::Command;
+use crate::kv::access::Author;
 use crate::raft;
 use crate::raft::Consensus;
 use crate::raft::Envelope;
@@ -177,7 +178,10 @@ impl Node {
             Input::Message(envelope) => self.consensus.handle(now, raft::Input::Message(envelope)),
             Input::Persisted(ticket) => self.consensus.handle(now, raft::Input::Persisted(ticket)),
             Input::Applied(replies) => self.handle_applied(now, replies),
-            Input::Request(id, call) => self.handle_request(now, id, call),
+            Input::Request(id, call) => self.handle_request(now, id, call, None),
+            Input::RequestAs(id, call, author) => {
+                self.handle_request(now, id, call, Some(author));
+            }
             Input::IdleSessions {
                 unused_since,
                 sessions,
@@ -259,7 +263,7 @@ impl Node {
         &self.consensus
     }
 
-    fn handle_request(&mut self, now: Instant, id: RequestId, call: Call) {
+    fn handle_request(&mut self, now: Instant, id: RequestId, call: Call, author: Option<Author>) {
         let deadline = now + Duration::from_millis(u64::from(call.timeout_ms));
         if call.timeout_ms == 0 {
             return self.refuse(
@@ -305,13 +309,18 @@ impl Node {
             | Request::LeaseRevoke(_)
             | Request::LeaseUpdateTtl { .. }
             | Request::PutWithNewLease(..) => {
-                self.start_write(now, id, &call, deadline);
+                self.start_write(now, id, &call, author, deadline);
             }
+            Request::Auth(auth) if auth.is_write() => {
+                self.start_write(now, id, &call, author, deadline);
+            }
+            Request::Auth(auth) if auth.is_read() => self.start_read(now, id, &call),
             Request::Status
             | Request::LeaderLeaseReport
             | Request::Watch { .. }
             | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. } => self.refuse(
+            | Request::WatchProgress { .. }
+            | Request::Auth(_) => self.refuse(
                 id,
                 ErrorKind::Unsupported,
                 "this is answered by the session that received it, not by consensus",

@@ -21,6 +21,7 @@ use crate::api::ResponseBody;
 use crate::kv::Command;
 use crate::kv::Operation;
 use crate::kv::Reply;
+use crate::kv::access::Author;
 use crate::raft::ReadId;
 use crate::raft::ReadMode;
 use crate::raft::ReadPermit;
@@ -201,39 +202,39 @@ impl Node {
         now: Instant,
         id: RequestId,
         call: &Call,
+        author: Option<Author>,
         deadline: Instant,
     ) {
-        let command = match &call.request {
-            Request::Put(put) => Command::Write {
-                session: call.session,
-                operation: Operation::Put(put.clone()),
-            },
-            Request::DeleteRange(delete) => Command::Write {
-                session: call.session,
-                operation: Operation::DeleteRange(delete.clone()),
-            },
-            Request::Txn(txn) => Command::Write {
-                session: call.session,
-                operation: Operation::Txn(txn.clone()),
-            },
-            Request::Compact(compaction) => Command::Write {
-                session: call.session,
-                operation: Operation::Compact(*compaction),
-            },
+        let operation = match &call.request {
+            Request::Put(put) => Some(Operation::Put(put.clone())),
+            Request::DeleteRange(delete) => Some(Operation::DeleteRange(delete.clone())),
+            Request::Txn(txn) => Some(Operation::Txn(txn.clone())),
+            Request::Compact(compaction) => Some(Operation::Compact(*compaction)),
+            Request::Auth(auth) => Some(Operation::Auth(auth.clone())),
             Request::LeaseGrant(_)
             | Request::LeaseRevoke(_)
             | Request::LeaseUpdateTtl { .. }
             | Request::PutWithNewLease(..) => match self.lease_operation(&call.request) {
-                Ok(operation) => Command::Write {
-                    session: call.session,
-                    operation,
-                },
+                Ok(operation) => Some(operation),
                 Err(refusal) => {
                     return self.outputs.push_back(Output::Reply(id, Err(refusal)));
                 }
             },
-            _ => Command::OpenSession {
-                sessions_max: self.options.sessions_max,
+            _ => None,
+        };
+        let sessions_max = self.options.sessions_max;
+        let session = call.session;
+        let command = match (operation, author) {
+            (Some(operation), None) => Command::Write { session, operation },
+            (Some(operation), Some(author)) => Command::WriteAs {
+                author,
+                session,
+                operation,
+            },
+            (None, None) => Command::OpenSession { sessions_max },
+            (None, Some(author)) => Command::OpenSessionAs {
+                author,
+                sessions_max,
             },
         };
         match self.consensus.propose(now, command.encode()) {

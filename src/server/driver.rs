@@ -16,6 +16,7 @@ use super::gather::Gather;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use crate::api::Call;
+use crate::kv::access::Author;
 use crate::node::Consistency;
 use crate::node::Input;
 use crate::node::LeaseCounts;
@@ -51,6 +52,8 @@ pub(crate) enum Mail {
     /// A client's request, and where its answer goes.
     Request {
         call: Call,
+        /// In whose name it is to be carried out, if that has to be known.
+        author: Option<Author>,
         outbox: Arc<Outbox>,
         frame: u64,
     },
@@ -182,13 +185,18 @@ impl<S: Sinks> Driver<S> {
                     Mail::Input(input) => self.node.handle(now, input),
                     Mail::Request {
                         call,
+                        author,
                         outbox,
                         frame,
                     } => {
                         let id = RequestId(self.next_request);
                         self.next_request += 1;
                         self.pending.insert(id, (outbox, frame));
-                        self.node.handle(now, Input::Request(id, call));
+                        let input = match author {
+                            None => Input::Request(id, call),
+                            Some(author) => Input::RequestAs(id, call, author),
+                        };
+                        self.node.handle(now, input);
                     }
                     Mail::ConfigurationAt(index, answer) => {
                         let found = self.node.consensus().configuration_at(index);

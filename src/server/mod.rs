@@ -1,5 +1,6 @@
 //! The shell around a node: what is neither consensus nor state machine.
 
+mod access;
 pub mod admin;
 mod attempt;
 mod backups;

@@ -9,6 +9,7 @@
 //! What a client can make a node hold is bounded: requests by connection, bytes by node
 //! ([`budget`](super::budget)), replies by what is written before more is taken in.
 
+mod errand;
 mod leased;
 mod leases;
 mod scans;
@@ -18,6 +19,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -28,6 +30,9 @@ use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::access::Access;
+use super::access::Audit;
+use super::access::Who;
 use super::budget::ByteBudget;
 use super::budget::InFlight;
 use super::budget::SCANS_PER_CONNECTION_MAX;
@@ -91,6 +96,10 @@ pub(crate) struct Sessions {
     pub(crate) directory: Arc<Directory>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) watches: Arc<Watches>,
+    /// Who may do what.
+    pub(crate) access: Access,
+    /// Where it is written down who did what.
+    pub(crate) audit: Option<Audit>,
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
@@ -128,6 +137,10 @@ struct Shares {
     scans: Arc<Semaphore>,
     /// Sends what its watches are told.
     courier: Arc<Courier>,
+    /// Who is at the other end.
+    who: Arc<Who>,
+    /// Where that is, or was when it connected.
+    address: SocketAddr,
 }
 
 /// Ends the watches of a connection with it, however its task ends.
@@ -168,6 +181,8 @@ impl Sessions {
             in_flight: InFlight::new(self.in_flight_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
             courier: Courier::new(),
+            who: Who::new(connection.identity().name()),
+            address: connection.remote_address(),
         });
         let courier = shares.courier.clone();
         // Ends with this task, as the streams do.

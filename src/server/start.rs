@@ -28,6 +28,8 @@ use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::access::Access;
+use super::access::Audit;
 use super::admin::AdminError;
 use super::admin::AdminServer;
 use super::attempt;
@@ -534,6 +536,18 @@ impl Server {
             directory: directory.clone(),
             metrics: metrics.clone(),
             watches: watches.clone(),
+            audit: match &config.auth_audit_file {
+                Some(path) => {
+                    let audit = Audit::open(path);
+                    Some(audit.map_err(io_error("opening auth.audit_file"))?)
+                }
+                None => None,
+            },
+            access: Access::new(
+                store_reader.gate().clone(),
+                cluster_id,
+                config.auth_token_ttl,
+            ),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             exports: exports.clone(),
@@ -905,6 +919,7 @@ impl Server {
                 session: None,
                 request: Request::MoveLeader { target: None },
             },
+            author: None,
             outbox: outbox.clone(),
             frame: 0,
         });
@@ -1179,6 +1194,7 @@ pub(super) fn load_tls(
     name: &str,
 ) -> Result<Tls, StartError> {
     let tls = Tls::load(&files.paths()).map_err(|error| StartError::Tls { section, error })?;
+    let tls = tls.with_allowed(files.allowed_sans.clone());
     let identity = tls.identity();
     if !identity.is_node() || identity.name() != name {
         return Err(StartError::CertificateName {

@@ -216,6 +216,8 @@ impl Hands {
             .map(|entry| (entry.id, command(entry)))
             .collect();
         let began = stopwatch();
+        let gate = self.store.reader().gate().clone();
+        let rules_before = gate.policy().status();
         let (replies, changes) = self
             .store
             .apply_ahead(&commands, self.watches.are_heard())?;
@@ -227,6 +229,9 @@ impl Hands {
         self.mailbox.send(Mail::Input(Input::Applied(replies)));
         let reader = self.store.reader();
         self.watches.applied(reader.revision(), changes);
+        if gate.policy().status() != rules_before {
+            self.watches.judge();
+        }
         self.store.settle()?;
         if let Some((last, _)) = commands.last() {
             let bytes = commands.iter().flat_map(|(_, command)| command);
@@ -272,6 +277,7 @@ impl Hands {
         self.mailbox.send(Mail::Input(installed));
         // What changed in between is not known here: whoever watches gets it from the state.
         self.watches.applied(revision, None);
+        self.watches.judge();
         self.metrics.raft.without_state.set(0.0);
         let took = began.elapsed();
         let seconds = &self.metrics.raft.snapshot_install_seconds;
@@ -309,7 +315,9 @@ fn retire(retired: Retired, data_dir: Arc<DataDir>) {
 /// What a batch with a compaction in it wants done.
 fn sweep_work(batch: &[Entry]) -> SweepWork {
     let is_physical = batch.iter().filter_map(command).any(|command| {
-        let Ok(Command::Write { operation, .. }) = Command::decode(&command) else {
+        let (Ok(Command::Write { operation, .. }) | Ok(Command::WriteAs { operation, .. })) =
+            Command::decode(&command)
+        else {
             return false;
         };
         matches!(operation, Operation::Compact(request) if request.physical)

@@ -18,6 +18,7 @@ use crate::transport::HandshakeFailure;
 use crate::transport::IdentityError;
 use crate::transport::PeerIdentity;
 use crate::transport::Port;
+use crate::transport::Tls;
 use crate::transport::TransportStats;
 use crate::types::ClusterId;
 use crate::wire::Door;
@@ -322,6 +323,7 @@ pub(crate) struct Established {
     pub(crate) port: Port,
     pub(crate) dialled: bool,
     pub(crate) cluster_id: ClusterId,
+    pub(crate) tls: Arc<Tls>,
     pub(crate) limits: FrameLimits,
     pub(crate) stats: Arc<TransportStats>,
     pub(crate) seats: Vec<Seat>,
@@ -338,6 +340,7 @@ impl Connection {
             port,
             dialled,
             cluster_id,
+            tls,
             limits,
             stats,
             mut seats,
@@ -345,6 +348,10 @@ impl Connection {
         let address = quic.remote_address().to_string();
         let identity = identity_of(&quic)
             .and_then(|identity| admit(identity, port, dialled, cluster_id))
+            .and_then(|identity| match tls.allows(&identity) {
+                true => Ok(identity),
+                false => Err(IdentityError::NotAllowed(identity)),
+            })
             .map_err(|source| {
                 let failure = failure_of(&source);
                 let code = match failure {

@@ -397,6 +397,7 @@ impl Endpoint {
             port: shared.port,
             dialled,
             cluster_id: shared.cluster_id,
+            tls: shared.tls.load_full(),
             limits: shared.limits,
             stats: Arc::clone(&shared.stats),
             seats,
@@ -442,7 +443,8 @@ impl Endpoint {
         };
         let distrusted = open.iter().filter(|connection| {
             let chain = connection.certificates();
-            tls.still_trusts(&chain, connection.dialled(), now).is_err()
+            !tls.allows(connection.identity())
+                || tls.still_trusts(&chain, connection.dialled(), now).is_err()
         });
         distrusted
             .inspect(|connection| connection.close(CloseCode::Untrusted))

@@ -147,6 +147,7 @@ fn paths(directory: &Path, ca: &str, issued: &Issued) -> TlsPaths {
         ca: write(directory, "ca.pem", ca),
         certificate: write(directory, "n.pem", &issued.certificate),
         key: write(directory, "n.key", &issued.key),
+        crl: None,
     }
 }
 

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
+mod access;
 mod backup;
 mod bad_input;
 mod bench;

@@ -514,6 +514,9 @@ impl Model {
                 assert_eq!(reply.result, Ok(None));
             }
             Command::ContinueLeaseEnds { .. } => assert_eq!(reply.result, Ok(None)),
+            Command::WriteAs { .. } | Command::OpenSessionAs { .. } => {
+                unreachable!("nobody here is known")
+            }
         }
     }
 
@@ -620,6 +623,7 @@ impl Model {
                 Some(ResponseBody::LeaseUpdateTtl { ttl_ms })
             }
             Operation::PutWithNewLease { grant, put } => self.put_with_new_lease(index, grant, put),
+            Operation::Auth(_) => unreachable!("users and roles are not drawn"),
         }
     }
 

@@ -354,7 +354,7 @@ fn raw_line(out: &mut impl Write, view: View, bytes: &[u8]) -> io::Result<()> {
 
 /// Bytes as text that fits one line: quotes, backslashes, control characters and what is not UTF-8
 /// are escaped.
-fn escaped(view: View, bytes: &[u8]) -> String {
+pub(super) fn escaped(view: View, bytes: &[u8]) -> String {
     if view.hex {
         return hex(bytes);
     }

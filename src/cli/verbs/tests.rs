@@ -175,6 +175,7 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         cacert: "ca".into(),
         cert: "cert".into(),
         key: "key".into(),
+        login: None,
         timeout: Duration::from_secs(5),
         exactly_once: false,
     };

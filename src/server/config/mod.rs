@@ -267,6 +267,36 @@ pub const SETTINGS: &[Setting] = &[
         "How often the certificates' files are looked at; 0s for when SIGHUP asks",
     ),
     setting(
+        "tls.client.crl_file",
+        "",
+        "Which certificates of clients are revoked (PEM)",
+    ),
+    setting(
+        "tls.client.allowed_sans",
+        "",
+        "Which clients may connect, by name; all that are signed when empty",
+    ),
+    setting(
+        "tls.peer.crl_file",
+        "",
+        "Which certificates of nodes are revoked (PEM)",
+    ),
+    setting(
+        "tls.peer.allowed_sans",
+        "",
+        "Which nodes may connect, by name; all that are signed when empty",
+    ),
+    setting(
+        "auth.token_ttl",
+        "5m",
+        "How long a token is good for that is given for a password",
+    ),
+    setting(
+        "auth.audit_file",
+        "",
+        "Where it is written down who did what; nowhere when empty",
+    ),
+    setting(
         "backup.schedule",
         "",
         "How often this node writes a backup, for example 1h; never when empty",
@@ -330,6 +360,10 @@ pub struct Config {
     pub tls_reload_interval: Option<Duration>,
     /// Certificates of the peer port.
     pub tls_peer: TlsFiles,
+    /// How long a token is good for.
+    pub auth_token_ttl: Duration,
+    /// Where it is written down who did what, if anywhere.
+    pub auth_audit_file: Option<PathBuf>,
     /// What backups this node writes by itself, if any.
     pub backup: Option<BackupConfig>,
     /// What is logged, and how.
@@ -412,7 +446,7 @@ pub struct StorageConfig {
     pub corruption_check_interval: Option<Duration>,
 }
 
-/// Certificates of one port: all three are needed, for both sides of every connection show one.
+/// Certificates of one port: the first three are needed, for both sides of every connection show one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// What this node shows.
@@ -421,6 +455,10 @@ pub struct TlsFiles {
     pub key_file: PathBuf,
     /// Who signs the other side.
     pub trusted_ca_file: PathBuf,
+    /// What those have revoked, if that is to be looked at.
+    pub crl_file: Option<PathBuf>,
+    /// Who may be at the other side, by name; everybody who is signed if it is empty.
+    pub allowed_sans: Vec<String>,
 }
 
 impl TlsFiles {
@@ -430,6 +468,7 @@ impl TlsFiles {
             ca: self.trusted_ca_file.clone(),
             certificate: self.cert_file.clone(),
             key: self.key_file.clone(),
+            crl: self.crl_file.clone(),
         }
     }
 }
@@ -503,6 +542,12 @@ impl Config {
             tls_client: tls(&values, "client")?,
             tls_reload_interval: tls_reload_interval(&values)?,
             tls_peer: tls(&values, "peer")?,
+            auth_token_ttl: values.duration_between(
+                "auth.token_ttl",
+                Duration::from_secs(1),
+                Duration::from_secs(30 * 24 * 3_600),
+            )?,
+            auth_audit_file: values.optional("auth.audit_file")?.map(PathBuf::from),
             backup: backup(&values)?,
             log: log(&values)?,
         })
@@ -892,6 +937,14 @@ fn tls(values: &Values, port: &str) -> Result<TlsFiles, ConfigError> {
         cert_file: file("cert_file")?,
         key_file: file("key_file")?,
         trusted_ca_file: file("trusted_ca_file")?,
+        crl_file: values
+            .optional(&format!("tls.{port}.crl_file"))?
+            .map(PathBuf::from),
+        allowed_sans: values
+            .list(&format!("tls.{port}.allowed_sans"))?
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect(),
     })
 }
 

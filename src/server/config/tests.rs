@@ -216,6 +216,12 @@ fn every_key_can_be_given_without_a_file() {
         ("tls.peer.cert_file", "d"),
         ("tls.peer.key_file", "e"),
         ("tls.peer.trusted_ca_file", "f"),
+        ("tls.client.crl_file", "g"),
+        ("tls.client.allowed_sans", "billing, ops"),
+        ("tls.peer.crl_file", "h"),
+        ("tls.peer.allowed_sans", "n1"),
+        ("auth.token_ttl", "7m"),
+        ("auth.audit_file", "i"),
         ("backup.schedule", "6h"),
         ("backup.dir", "/backups"),
         ("backup.keep", "3"),
@@ -247,6 +253,9 @@ fn every_key_can_be_given_without_a_file() {
         Some("db.example.org:1")
     );
     assert_eq!(by_flags.log.format, LogFormat::Text);
+    assert_eq!(by_flags.auth_token_ttl, Duration::from_secs(7 * 60));
+    assert_eq!(by_flags.tls_client.allowed_sans, ["billing", "ops"]);
+    assert_eq!(by_flags.tls_peer.crl_file, Some(PathBuf::from("h")));
     let backup = by_flags.backup.unwrap();
     assert_eq!(backup.interval, Duration::from_secs(6 * 3_600));
     assert_eq!((backup.dir, backup.keep), (PathBuf::from("/backups"), 3));
@@ -294,9 +303,9 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
         )
     );
     assert_eq!(
-        complaint(&complete("[auth]\n")),
+        complaint(&complete("[tracing]\n")),
         format!(
-            "leasehold.toml:{EXTRA_LINE}: unknown key `auth`: `leasehold serve --help` lists the \
+            "leasehold.toml:{EXTRA_LINE}: unknown key `tracing`: `leasehold serve --help` lists the \
              keys there are"
         )
     );

@@ -36,6 +36,7 @@ mod cache;
 mod error;
 mod export;
 mod front;
+mod gate;
 mod import;
 mod journal;
 mod keeper;
@@ -74,6 +75,7 @@ use crate::kv::Reply;
 use crate::kv::Space;
 use crate::kv::Span;
 use crate::kv::View;
+use crate::kv::access::Policy;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::wire::point::Record;
@@ -87,6 +89,7 @@ pub use boundary::contains_panic;
 pub use error::StoreError;
 pub use export::Export;
 pub use export::Origin;
+pub use gate::Gate;
 pub use import::Import;
 pub use import::ImportError;
 pub use journal::Journal;
@@ -167,11 +170,13 @@ impl StateStore {
             _lock: directory.into_lock(),
         });
         let snapshot = Snapshot::take(&shared)?;
+        let gate = Gate::default();
+        gate.publish(Arc::new(Policy::of(&snapshot)?));
         shared.front.publish(snapshot.progress);
 
         let is_clean = mark == Some(snapshot.mark()?);
         Ok(Self {
-            current: Current::new(Arc::clone(&shared)),
+            current: Current::new(Arc::clone(&shared), gate),
             shared,
             needs_verification: !is_clean && !is_new,
         })
@@ -262,6 +267,10 @@ impl StateStore {
             applied.push(Applied { id: *id, reply });
         }
         let progress = kv::progress(&overlay)?;
+        let gate = self.current.gate();
+        if gate.policy().status() != progress.access {
+            gate.publish(Arc::new(Policy::of(&overlay)?));
+        }
 
         let mut ahead = Ahead::default();
         for (space, changes) in overlay.into_changes() {
@@ -460,6 +469,11 @@ impl StateReader {
                 })
             }
         }
+    }
+
+    /// The rules of access of this state, and of those that follow it.
+    pub fn gate(&self) -> &Arc<Gate> {
+        self.current.gate()
     }
 
     /// A consistent look at everything, for ranges. It stays as it is while writes go on; held for

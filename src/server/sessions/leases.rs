@@ -22,6 +22,7 @@ use crate::kv;
 use crate::node::AskedLeases;
 use crate::node::Source;
 use crate::raft::ReadPermit;
+use crate::server::access::Who;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::outbox::Delivery;
@@ -76,6 +77,7 @@ impl Session {
             return;
         }
         let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
+        let who = self.who().clone();
         let places = self.scan_places();
         tokio::spawn(async move {
             let place = ScanPlace::take(places).await;
@@ -83,7 +85,7 @@ impl Session {
             let node = shared.clone();
             let read = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
-                answer(&node, permit, &asked, &question)
+                answer(&node, &who, permit, &asked, &question)
             });
             let result = match read.await {
                 Ok(Ok(result)) => result,
@@ -100,6 +102,7 @@ impl Session {
 
 fn answer(
     shared: &Arc<Sessions>,
+    who: &Who,
     permit: Option<ReadPermit>,
     asked: &AskedLeases,
     question: &LeaseQuestion,
@@ -118,6 +121,10 @@ fn answer(
     else {
         return Ok(Err(behind()));
     };
+    let request = || question.request.clone();
+    if let Err(refusal) = shared.access.admit(who, &snapshot, request)? {
+        return Ok(Err(refusal));
+    }
     shared.metrics.reads.total(authority.path()).increment(1);
     let wants_keys = matches!(
         question.request,

@@ -14,6 +14,7 @@ use super::Sessions;
 use super::leased::Captured;
 use super::leased::behind;
 use super::leased::released_authority;
+use crate::api::AuthRequest;
 use crate::api::Call;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -25,6 +26,7 @@ use crate::api::SnapshotCall;
 use crate::api::TxnRequest;
 use crate::node::Source;
 use crate::raft::ReadPermit;
+use crate::server::access::Who;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
@@ -44,6 +46,8 @@ pub(super) enum Query {
     /// A snapshot of everything, or a chunk of one. What is new about a snapshot is when it is taken;
     /// its chunks are as old as it is, whoever leads meanwhile.
     Snapshot(SnapshotCall),
+    /// What there is to know of users and roles, or a token.
+    Auth(Arc<AuthRequest>),
 }
 
 impl Query {
@@ -54,6 +58,7 @@ impl Query {
             Request::RangePage(range) => Some(Self::Page(range.clone())),
             Request::Txn(txn) if txn.is_read_only() => Some(Self::Txn(Arc::new(txn.clone()))),
             Request::Snapshot(call) => Some(Self::Snapshot(*call)),
+            Request::Auth(auth) if auth.is_read() => Some(Self::Auth(Arc::new(auth.clone()))),
             _ => None,
         }
     }
@@ -65,6 +70,28 @@ impl Query {
             Self::Page(_) => "range_page",
             Self::Txn(_) => "txn",
             Self::Snapshot(_) => "snapshot",
+            Self::Auth(auth) => auth.method(),
+        }
+    }
+
+    /// The request that asks for it.
+    fn request(&self) -> Request {
+        match self {
+            Self::Range(range) => Request::Range(range.clone()),
+            Self::Page(range) => Request::RangePage(range.clone()),
+            Self::Txn(txn) => Request::Txn(TxnRequest::clone(txn)),
+            Self::Snapshot(call) => Request::Snapshot(*call),
+            Self::Auth(auth) => Request::Auth(AuthRequest::clone(auth)),
+        }
+    }
+
+    /// Where it waits for its turn on the node.
+    fn turn(&self, shared: &Sessions) -> Arc<Semaphore> {
+        match self {
+            Self::Auth(auth) if matches!(**auth, AuthRequest::Authenticate { .. }) => {
+                shared.access.hashing()
+            }
+            _ => shared.scans.clone(),
         }
     }
 }
@@ -72,6 +99,8 @@ impl Query {
 /// A read of many keys, or of the past.
 pub(super) struct Scan {
     pub(super) shared: Arc<Sessions>,
+    /// Who asks.
+    pub(super) who: Arc<Who>,
     /// Where its answer goes, and to which request.
     pub(super) outbox: Arc<Outbox>,
     pub(super) frame: u64,
@@ -99,7 +128,7 @@ impl Scan {
     pub(super) fn spawn(self, places: Arc<Semaphore>) {
         tokio::spawn(async move {
             let place = ScanPlace::take(places).await;
-            let slot = self.shared.scans.clone().acquire_owned().await;
+            let slot = self.query.turn(&self.shared).acquire_owned().await;
             let (shared, outbox, frame) = (self.shared.clone(), self.outbox.clone(), self.frame);
             let scanned = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
@@ -112,6 +141,7 @@ impl Scan {
                     drop(place);
                     return shared.mailbox.send(Mail::Request {
                         call,
+                        author: None,
                         outbox,
                         frame,
                     });
@@ -165,6 +195,11 @@ impl Scan {
                 None => Scanned::Done(Err(behind())),
             });
         };
+        // The rules are no older than the snapshot.
+        let asked = || self.query.request();
+        if let Err(refusal) = shared.access.admit(&self.who, &snapshot, asked)? {
+            return Ok(Scanned::Done(Err(refusal)));
+        }
         shared.metrics.reads.total(authority.path()).increment(1);
         let found = match &self.query {
             Query::Range(range) => {
@@ -178,6 +213,13 @@ impl Scan {
                 .exports
                 .answer(*call, snapshot, &shared.origin)?
                 .map(ResponseBody::Snapshot),
+            Query::Auth(auth) => match &**auth {
+                AuthRequest::Authenticate { name, password } => {
+                    shared.access.authenticate(&snapshot, name, password)?
+                }
+                auth => crate::kv::access::read(&snapshot, auth)?,
+            }
+            .map(ResponseBody::Auth),
         };
         Ok(Scanned::Done(found.map(|body| Response {
             header: shared.header_of(&answer),

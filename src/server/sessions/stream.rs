@@ -14,6 +14,7 @@ use bytes::BytesMut;
 
 use super::Sessions;
 use super::Shares;
+use super::errand::Errand;
 use super::lease_invalid;
 use super::leased::Asked;
 use super::leased::Wish;
@@ -25,6 +26,7 @@ use super::scans::Query;
 use super::scans::Scan;
 use super::scans::ScanOn;
 use crate::api;
+use crate::api::AuthRequest;
 use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::Error;
@@ -34,8 +36,13 @@ use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
+use crate::kv::access::Author;
 use crate::node::path_of;
 use crate::raft::ReadPermit;
+use crate::server::access;
+use crate::server::access::Judged;
+use crate::server::access::Note;
+use crate::server::access::Who;
 use crate::server::budget::ScanPlace;
 use crate::server::budget::Share;
 use crate::server::disk::store::Point;
@@ -72,6 +79,8 @@ pub(super) struct Session {
     shares: Arc<Shares>,
     /// Requests of this stream that were handed on.
     waiting: BTreeMap<u64, Handed>,
+    /// What is to be written down of requests once they are answered.
+    notes: BTreeMap<u64, Note>,
     /// Requests on their way to the driver, once the batch is done.
     leaving: Vec<Mail>,
     /// Encoded replies that are not written yet.
@@ -119,6 +128,7 @@ impl Session {
             shares,
             outbox: Arc::default(),
             waiting: BTreeMap::new(),
+            notes: BTreeMap::new(),
             leaving: Vec::new(),
             replies: BytesMut::new(),
             places: Vec::new(),
@@ -237,6 +247,9 @@ impl Session {
             mut call,
         } = frame.decode()?;
         let method = call.request.method();
+        if self.shared.audit.is_some() {
+            self.notes.insert(request_id, Note::of(&call.request));
+        }
         if stopping {
             let error = Error::not_applied(
                 ErrorKind::Unavailable,
@@ -250,7 +263,23 @@ impl Session {
             return Ok(());
         }
         leases::stamp(&mut call.request);
+        if Judged::of(&call.request) == Judged::AtOnce
+            && let Err(error) = self.shared.access.admit_at_once(self.who(), &call.request)
+        {
+            self.reply(request_id, method, Err(error));
+            return Ok(());
+        }
         match &call.request {
+            Request::Auth(AuthRequest::UseToken { token }) => {
+                let used = self.shared.access.use_token(self.who(), token);
+                let header = self.shared.header(self.shared.store.revision());
+                let response = used.map(|used| Response {
+                    header,
+                    body: ResponseBody::Auth(used),
+                });
+                self.reply(request_id, method, response);
+                return Ok(());
+            }
             Request::Status => {
                 let response = self.shared.status_response();
                 self.reply(request_id, method, Ok(response));
@@ -279,9 +308,52 @@ impl Session {
             Some(_) if !wants_lease(call.consistency) => {
                 self.reply(request_id, method, Err(not_readable()));
             }
-            _ => self.hand_on(request_id, call, frame.body.len()),
+            _ => self.send_on(request_id, call, frame.body.len()),
         }
         Ok(())
+    }
+
+    /// Has it written down that `key` was not read.
+    pub(super) fn note_read(&mut self, request_id: u64, key: &[u8]) {
+        if self.shared.audit.is_some() {
+            self.notes.insert(request_id, Note::of_read(key));
+        }
+    }
+
+    /// Who is at the other end of the connection.
+    pub(super) fn who(&self) -> &Arc<Who> {
+        &self.shares.who
+    }
+
+    /// Leaves a request to the driver; before that, what of it takes time is done elsewhere.
+    fn send_on(&mut self, frame: u64, mut call: Call, bytes: usize) {
+        let method = call.request.method();
+        let author = match self.shared.access.author(self.who(), &call.request) {
+            Ok(author) => author,
+            Err(error) => return self.reply(frame, method, Err(error)),
+        };
+        match &mut call.request {
+            Request::Auth(auth) if auth.is_write() => {
+                if !access::has_plain_password(auth) {
+                    return match access::prepare(auth) {
+                        Ok(()) => self.hand_on(frame, call, author, bytes),
+                        Err(error) => self.reply(frame, method, Err(error)),
+                    };
+                }
+            }
+            Request::LeaseKeepAlive(_) if self.shared.access.rules().is_some() => {}
+            _ => return self.hand_on(frame, call, author, bytes),
+        }
+        if self.remember(frame, What::of(&call.request), bytes) {
+            let errand = Errand {
+                shared: self.shared.clone(),
+                who: self.who().clone(),
+                outbox: self.outbox.clone(),
+                frame,
+                author,
+            };
+            errand.spawn(call);
+        }
     }
 
     /// Leaves what is about a watch to the watch thread, which any node has; gives back what is not.
@@ -301,9 +373,10 @@ impl Session {
                 frame,
             };
             let courier = &self.shares.courier;
+            let who = self.shares.who.identity();
             self.shared
                 .watches
-                .control(courier, watch_id, control, reply);
+                .control(courier, watch_id, control, who, reply);
         }
         None
     }
@@ -334,6 +407,7 @@ impl Session {
     ) {
         let scan = Scan {
             shared: self.shared.clone(),
+            who: self.who().clone(),
             outbox: self.outbox.clone(),
             frame,
             query: query.clone(),
@@ -353,7 +427,7 @@ impl Session {
     }
 
     /// Puts a request of `bytes` among those that go to the driver when the batch is done.
-    pub(super) fn hand_on(&mut self, frame: u64, call: Call, bytes: usize) {
+    pub(super) fn hand_on(&mut self, frame: u64, call: Call, author: Option<Author>, bytes: usize) {
         let what = match Query::of(&call.request) {
             Some(query) => What::Read {
                 query,
@@ -369,6 +443,7 @@ impl Session {
             let outbox = self.outbox.clone();
             self.leaving.push(Mail::Request {
                 call,
+                author,
                 outbox,
                 frame,
             });
@@ -468,6 +543,8 @@ impl Session {
             min_revision,
         };
         self.read_released(wish, &range.key, permit);
+        // What was read is not written down.
+        self.notes.remove(&frame);
         let path = permit.map_or(ReadPath::Serializable, |permit| path_of(&permit));
         let took = arrived.elapsed().as_secs_f64();
         let reads = &self.shared.metrics.reads;
@@ -506,6 +583,12 @@ impl Session {
         match &result {
             Ok(_) => metrics.requests.succeeded(method).increment(1),
             Err(error) => metrics.request_failed(method, &error.kind),
+        }
+        if let Some(audit) = &self.shared.audit
+            && let Some(note) = self.notes.remove(&request_id)
+        {
+            let (who, address) = (&self.shares.who, self.shares.address);
+            audit.record(who, address, method, &note, &result);
         }
         let limits = &self.shared.frame_limits;
         let frame = ServerFrame { request_id, result };

@@ -146,6 +146,12 @@ impl World {
             directory: Arc::new(Directory::new(Vec::new())),
             metrics: Metrics::new(),
             watches: Arc::default(),
+            audit: None,
+            access: Access::new(
+                store.reader().gate().clone(),
+                ClusterId(1),
+                Duration::from_secs(300),
+            ),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             exports: Arc::default(),
@@ -170,6 +176,8 @@ impl World {
             in_flight: InFlight::new(4096),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
             courier: Courier::new(),
+            who: Who::new("tester"),
+            address: ([127, 0, 0, 1], 1).into(),
         });
         let mut world = Self {
             last: LogId::default(),

@@ -28,6 +28,7 @@ use super::outbox::Outbox;
 use crate::api::Error;
 use crate::api::WatchRequest;
 use crate::kv::Change;
+use crate::kv::access::Identity;
 use crate::watch::WatcherId;
 
 pub(crate) use courier::Courier;
@@ -105,6 +106,8 @@ enum Order {
         courier: Arc<Courier>,
         watch_id: u64,
         watch: WatchRequest,
+        /// Who he is, if that is known.
+        who: Result<Arc<Identity>, Error>,
         reply: Reply,
     },
     Cancel {
@@ -132,6 +135,8 @@ enum Order {
     Leader {
         is_known: bool,
     },
+    /// The rules of access are others than before: it has to be seen who may still watch.
+    Judge,
     Stop,
 }
 
@@ -191,6 +196,7 @@ impl Watches {
         courier: &Arc<Courier>,
         watch_id: u64,
         control: Control,
+        who: Result<Arc<Identity>, Error>,
         reply: Reply,
     ) {
         let courier = Arc::clone(courier);
@@ -199,6 +205,7 @@ impl Watches {
                 courier,
                 watch_id,
                 watch,
+                who,
                 reply,
             },
             Control::Cancel => Order::Cancel {
@@ -212,6 +219,11 @@ impl Watches {
                 reply,
             },
         });
+    }
+
+    /// The rules of access are others than before.
+    pub(crate) fn judge(&self) {
+        self.orders.send(Order::Judge);
     }
 
     /// A connection is over, and so are its watches.
