@@ -725,6 +725,23 @@ pub struct StatusResponse {
     pub warnings: Vec<String>,
     /// What history the node keeps.
     pub history: HistoryStatus,
+    /// How many reads it has served since it started.
+    pub reads: ReadCounts,
+    /// The version that the cluster has agreed on, as far as the node knows.
+    pub cluster_version: u16,
+}
+
+/// How many reads a node has served, by the authority that they were served on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadCounts {
+    /// Under the leader's lease.
+    pub lease: u64,
+    /// After a quorum had confirmed the leader.
+    pub read_index: u64,
+    /// At a follower, on the word of the leader.
+    pub follower: u64,
+    /// On nobody's word: they may be old.
+    pub serializable: u64,
 }
 
 /// What history a node keeps, and what is already gone from its disk.

@@ -29,7 +29,7 @@ use leasehold::etcd::Etcd as Peers;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
 use leasehold::server::disk::store::contains_panic;
 use leasehold::server::supervisor::Supervisor;
-use leasehold::server::{CertificateReload, Pulse, Server, ServerOptions};
+use leasehold::server::{CertificateReload, LogControl, Pulse, Server, ServerOptions};
 
 /// A store's memory is made of small pieces that one thread makes and another gives back; the
 /// system's allocator holds up the first while the second does.
@@ -84,14 +84,21 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
         LogFormat::Json => Look::Json,
         LogFormat::Text => Look::Text,
     };
-    logging::start(&config.log.filter, look, Place::StandardError)
+    let filter = logging::start(&config.log.filter, look, Place::StandardError)
         .map_err(|error| Failure::usage(error.to_string()))?;
+    let log = LogControl::new(&*config.log.filter, move |new| {
+        filter.set(new).map_err(|error| error.to_string())
+    });
     panics::install(Ends::Process, contains_panic);
+    let options = ServerOptions {
+        exit_on_fatal: true,
+        log: Some(log),
+    };
     runtime()?.block_on(async {
         let mut stop = Stop::listen()?;
         let mut hangups = Hangups::listen()?;
         let mut node = tokio::select! {
-            started = RunningNode::start(config, ServerOptions { exit_on_fatal: true }) => started.map_err(Failure::refused)?,
+            started = RunningNode::start(config, options) => started.map_err(Failure::refused)?,
             () = stop.asked() => return Ok(()),
         };
         let pulse = node.server.pulse();

@@ -172,6 +172,10 @@ pub enum Command {
     },
     /// Hand leadership to another node
     MoveLeader(MoveLeaderArgs),
+    /// Show how the cluster stands, again and again: leader, lease, reads, leases at risk
+    Top(ClusterTopArgs),
+    /// Take the node of this machine out of service, before it is stopped
+    Drain(DrainArgs),
     /// Back everything up, and look at backups
     Snapshot {
         /// What to do.
@@ -215,6 +219,15 @@ Ends with 1 if something does not work.")]
     Completion {
         /// The shell
         shell: Shell,
+    },
+    /// Write the manual, for `man`
+    #[command(after_help = "Examples:
+  leasehold man | man -l -                  the page of the program
+  leasehold man --out /usr/share/man/man1   a page for every verb")]
+    Man {
+        /// The directory to write to; without it, the page of the program goes to standard output
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
     },
     /// Print what this binary was made from
     Version,
@@ -513,6 +526,50 @@ pub struct StatusArgs {
 pub struct MoveLeaderArgs {
     /// The node to lead next, by name or id
     pub target: Option<String>,
+}
+
+/// Show how the cluster stands, again and again.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold top
+  leasehold top --once             one look, without a terminal
+  leasehold top --once -o json
+
+Rates are of the time between two looks, so the first one has none. A lease is at risk while less than
+a third of its time is left.")]
+pub struct ClusterTopArgs {
+    /// How long between two looks
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    pub interval: Duration,
+    /// How many looks; default: until it is interrupted
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
+    /// One look
+    #[arg(long, conflicts_with = "count")]
+    pub once: bool,
+    /// How many leases
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub limit: usize,
+}
+
+/// Take the node of this machine out of service.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold drain
+  leasehold drain --admin 127.0.0.1:7412
+
+The node hands leadership over while it still serves, then refuses new work, finishes what it holds,
+and reports itself as not ready. It goes on following and voting, so that the others keep their
+majority, and serves nothing until it is stopped and started again. Once this returns with 0, stop it.")]
+pub struct DrainArgs {
+    /// Where the node has its admin port: `listen.admin` of its configuration
+    #[arg(
+        long,
+        env = "LEASEHOLD_LISTEN_ADMIN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:7480"
+    )]
+    pub admin: String,
 }
 
 /// Looks for what is wrong.

@@ -13,11 +13,13 @@ pub mod cert;
 pub mod connection;
 pub mod dev;
 mod doctor;
+mod drain;
 pub mod failure;
 mod lease;
 mod lease_top;
 mod lock;
 pub mod logging;
+mod man;
 pub mod panics;
 pub mod pki;
 pub mod print;
@@ -25,6 +27,7 @@ pub mod remote;
 pub mod runtime;
 pub mod signals;
 mod snapshot;
+mod top;
 pub mod txn;
 pub mod verbs;
 mod watch;
@@ -80,7 +83,15 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
     let mut command = Cli::command().mut_subcommand("serve", |serve| serve.args(flags));
     // Verbs without a connection take its flags, as every verb does, but need not explain them.
     command.build();
-    for verb in ["serve", "dev", "offline", "cert", "completion"] {
+    for verb in [
+        "serve",
+        "dev",
+        "drain",
+        "offline",
+        "cert",
+        "completion",
+        "man",
+    ] {
         command = command.mut_subcommand(verb, without_connection);
     }
     command
@@ -185,6 +196,7 @@ fn dispatch(
             );
             return Ok(out.write_all(&script)?);
         }
+        Command::Man { out: to } => return man::run(self::command(settings), to.as_deref(), out),
         Command::Version => return Ok(print_version(global.output, out)?),
         Command::Doctor(arguments) => {
             let surroundings = Surroundings::of_process()?;
@@ -193,6 +205,7 @@ fn dispatch(
                 .build()?;
             return runtime.block_on(doctor::run(&arguments, global, &surroundings, out));
         }
+        Command::Drain(arguments) => return drain::run(&arguments, global, out),
         Command::Put(arguments) => Verb::Put(arguments),
         Command::Get(arguments) => Verb::Get(arguments),
         Command::Del(arguments) => Verb::Del(arguments),
@@ -206,6 +219,7 @@ fn dispatch(
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),
         Command::MoveLeader(arguments) => Verb::MoveLeader(arguments),
+        Command::Top(arguments) => Verb::Top(arguments),
         Command::Snapshot { command } => match snapshot::look(&command, global.output, out) {
             Some(done) => return done,
             None => Verb::Snapshot(command),

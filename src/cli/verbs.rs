@@ -12,8 +12,8 @@ use super::arguments::lease::LeaseCommand;
 use super::arguments::lock::{ElectArgs, LockArgs};
 use super::arguments::snapshot::SnapshotCommand;
 use super::arguments::{
-    CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
-    SortBy, StatusArgs, TxnArgs, WatchArgs,
+    ClusterTopArgs, CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs,
+    RangeArgs, SortBy, StatusArgs, TxnArgs, WatchArgs,
 };
 use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
@@ -21,6 +21,7 @@ use super::lease;
 use super::lock;
 use super::print::{self, EndpointStatus, Parts, View};
 use super::snapshot;
+use super::top;
 use super::txn::Script;
 use crate::api;
 use crate::api::CompactionRequest;
@@ -69,6 +70,8 @@ pub enum Verb {
     Status(StatusArgs),
     /// Hand leadership to another node.
     MoveLeader(MoveLeaderArgs),
+    /// Show how the cluster stands.
+    Top(ClusterTopArgs),
     /// Back everything up.
     Snapshot(SnapshotCommand),
 }
@@ -110,6 +113,10 @@ pub async fn run(
         Verb::Elect(arguments) => lock::elect(arguments, connection, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
+        Verb::Top(arguments) => {
+            let live = io::stdout().is_terminal();
+            top::run(&arguments, connection, target, view, live, out).await
+        }
         Verb::Snapshot(command) => snapshot::run(&command, connection, global, out).await,
     }
 }
@@ -385,7 +392,7 @@ async fn new_leader(
 }
 
 /// The status of the first endpoint that answers.
-async fn any_status(
+pub(super) async fn any_status(
     connection: &impl Connection,
     target: &Target,
 ) -> Result<(ResponseHeader, StatusResponse), Failure> {
@@ -399,7 +406,7 @@ async fn any_status(
     Err(failure)
 }
 
-async fn status_of(
+pub(super) async fn status_of(
     connection: &impl Connection,
     endpoint: &str,
 ) -> Result<(ResponseHeader, StatusResponse), Failure> {

@@ -11,12 +11,14 @@ use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::Term;
 
+use super::command::FIRST_VERSION;
 use super::store::Fault;
 use super::store::Space;
 use super::store::View;
 
 const PROGRESS: &[u8] = b"progress";
 const CLUSTER: &[u8] = b"cluster";
+const VERSION: &[u8] = b"version";
 /// The one record that the content hash leaves out: itself.
 pub(super) const HASH: &[u8] = b"hash";
 
@@ -64,6 +66,29 @@ pub fn cluster_info<V: View>(view: &V) -> Result<Option<ClusterInfo>, V::Error> 
         what: "a cluster identity that does not read",
     })?;
     Ok(Some(info))
+}
+
+/// The version that the cluster has agreed on, as far as `view` goes.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn cluster_version<V: View>(view: &V) -> Result<u16, V::Error> {
+    let Some(mut record) = view.get(Space::Meta, VERSION)? else {
+        return Ok(FIRST_VERSION);
+    };
+    match record.len() {
+        2 => Ok(record.get_u16()),
+        _ => Err(Fault::Damaged {
+            space: Space::Meta,
+            what: "a cluster version of the wrong size",
+        })?,
+    }
+}
+
+/// Key and record of the version that the cluster has agreed on.
+pub(super) fn version_record(version: u16) -> (Bytes, Bytes) {
+    let record = Bytes::copy_from_slice(&version.to_be_bytes());
+    (Bytes::from_static(VERSION), record)
 }
 
 /// The key of the cluster's identity.

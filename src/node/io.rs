@@ -21,6 +21,7 @@ use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::RequestId;
 use crate::types::SessionId;
+use crate::types::VersionRange;
 
 /// What a node is told.
 #[derive(Clone, Debug)]
@@ -57,6 +58,9 @@ pub enum Input {
     Retire,
     /// Time has passed.
     Tick,
+    /// A member has said which versions of the cluster it knows; `None` once it is not connected any
+    /// more, for it may come back as another release.
+    PeerVersions(NodeId, Option<VersionRange>),
 }
 
 /// What a node must know of a state that took the place of its own.
@@ -70,6 +74,8 @@ pub struct Installed {
     pub founded: bool,
     /// Every lease in it.
     pub leases: HeldLeases,
+    /// The version that the cluster had agreed on.
+    pub cluster_version: u16,
 }
 
 /// What a node wants done. `Persist`s are carried out in the order given, `Apply`s and `Install`s

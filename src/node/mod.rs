@@ -19,6 +19,7 @@ mod requests;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -69,6 +70,7 @@ use compaction::Compactor;
 use consistency::Referee;
 use leases::Leases;
 use requests::Waiting;
+use upgrade::Upgrade;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
 /// since then.
@@ -127,6 +129,7 @@ pub struct Node {
     session_samples: VecDeque<(Instant, LogIndex)>,
     compactor: Compactor,
     referee: Referee,
+    upgrade: Upgrade,
 }
 
 impl Node {
@@ -144,6 +147,7 @@ impl Node {
         let mut node = Self {
             compactor: Compactor::new(options.auto_compaction),
             referee: Referee::default(),
+            upgrade: Upgrade::default(),
             waiting: Waiting::new(options.waiting_max),
             leases: Leases::new(options.leases, &options.timing),
             now,
@@ -196,6 +200,7 @@ impl Node {
             // Whoever asked looks at the configuration, whatever the answer is.
             Input::Change(change) => _ = self.consensus.change(now, &change),
             Input::Retire => self.consensus.retire(now),
+            Input::PeerVersions(peer, versions) => self.upgrade.heard(peer, versions),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
                 self.answer_transfers();
@@ -206,6 +211,7 @@ impl Node {
             }
         }
         self.found_cluster(now);
+        self.raise_version(now);
         self.follow_leadership(now);
         if is_tick {
             self.tend_leases(now);
@@ -410,7 +416,10 @@ impl Node {
                     self.outputs.push_back(Output::Persist(ticket, unsaved));
                 }
                 raft::Output::Send(envelope) => self.outputs.push_back(Output::Send(envelope)),
-                raft::Output::Commit(entries) => self.outputs.push_back(Output::Apply(entries)),
+                raft::Output::Commit(entries) => {
+                    self.upgrade.committed(&entries);
+                    self.outputs.push_back(Output::Apply(entries));
+                }
                 raft::Output::SendSnapshot(peer) => {
                     self.outputs.push_back(Output::SendSnapshot(peer));
                 }

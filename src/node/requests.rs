@@ -236,6 +236,9 @@ impl Node {
                 sessions_max: self.options.sessions_max,
             },
         };
+        if !self.may_log(&command) {
+            return self.refuse(id, ErrorKind::Unsupported, &self.too_new(&command));
+        }
         match self.consensus.propose(now, command.encode()) {
             Ok(entry) => self.waiting.add_write(entry, id, deadline),
             Err(refused) => self.refuse_because(id, refused),

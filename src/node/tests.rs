@@ -1,6 +1,7 @@
 //! A node between invented disks, peers and clients.
 
 mod leases;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;

@@ -95,6 +95,8 @@ pub(crate) trait Sinks: Send {
     fn proven(&mut self);
     /// Proof came that an assumption about clocks failed (P37). Called once.
     fn lease_tripped(&mut self);
+    /// The cluster is of this version from here on.
+    fn version_raised(&mut self, _version: u16) {}
     /// Client leases were granted, renewed or ended, or are others than before.
     fn leases_changed(&mut self, _counts: &LeaseCounts, _held: LeasesHeld) {}
     /// The state was compared with the others': what is known by now, and how often they agreed.
@@ -133,6 +135,8 @@ pub(crate) struct Driver<S> {
     leases_held: LeasesHeld,
     /// When the lease ended, by the last look.
     lease_until: Option<Instant>,
+    /// What the cluster was, by the last look.
+    cluster_version: u16,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -152,6 +156,7 @@ impl<S: Sinks> Driver<S> {
             compared: (Consistency::default(), 0),
             leases_held: LeasesHeld::default(),
             lease_until: None,
+            cluster_version: node.cluster_version(),
             node,
             mailbox,
             clock,
@@ -274,6 +279,11 @@ impl<S: Sinks> Driver<S> {
         if self.compared != compared {
             self.compared = compared;
             self.sinks.compared(compared.0, compared.1);
+        }
+        let version = self.node.cluster_version();
+        if self.cluster_version != version {
+            self.cluster_version = version;
+            self.sinks.version_raised(version);
         }
         let status = self.node.status();
         let before = self.status.load();

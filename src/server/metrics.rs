@@ -22,6 +22,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder
 use tokio::task::JoinHandle;
 
 use crate::api::ErrorKind;
+use crate::api::ReadCounts;
 use crate::api::ReadPath;
 use crate::raft::Invalidation;
 use crate::version;
@@ -118,7 +119,7 @@ impl LeaderLeaseMetrics {
 
 /// Reads, by the authority they were served on.
 pub struct ReadMetrics {
-    total: [Counter; READ_PATHS.len()],
+    total: [Tally; READ_PATHS.len()],
     duration_seconds: [Histogram; READ_PATHS.len()],
     fallbacks: [Counter; ReadFallback::ALL.len()],
     /// Reads that waited for consensus and were refused.
@@ -126,6 +127,20 @@ pub struct ReadMetrics {
     /// How old a state was at most that a read was served from, in seconds, where it may be old and
     /// that is known.
     pub staleness_seconds: Histogram,
+}
+
+/// A counter that can be read, too.
+pub struct Tally {
+    counter: Counter,
+    so_far: AtomicU64,
+}
+
+impl Tally {
+    /// Counts `more`.
+    pub fn increment(&self, more: u64) {
+        self.so_far.fetch_add(more, Ordering::Relaxed);
+        self.counter.increment(more);
+    }
 }
 
 const READ_PATHS: [ReadPath; 4] = [
@@ -172,8 +187,19 @@ impl ReadFallback {
 
 impl ReadMetrics {
     /// Reads served.
-    pub fn total(&self, path: ReadPath) -> &Counter {
+    pub fn total(&self, path: ReadPath) -> &Tally {
         &self.total[path_index(path)]
+    }
+
+    /// All reads served so far.
+    pub fn counts(&self) -> ReadCounts {
+        let count = |path| self.total(path).so_far.load(Ordering::Relaxed);
+        ReadCounts {
+            lease: count(ReadPath::Lease),
+            read_index: count(ReadPath::ReadIndex),
+            follower: count(ReadPath::Follower),
+            serializable: count(ReadPath::Serializable),
+        }
     }
 
     /// How long a read took, from decoded request to encoded reply, in seconds. Sampled: record
@@ -843,10 +869,11 @@ impl LeaderLeaseMetrics {
 impl ReadMetrics {
     fn new(register: Register<'_>) -> Self {
         Self {
-            total: READ_PATHS.map(|path| {
-                register
+            total: READ_PATHS.map(|path| Tally {
+                counter: register
                     .labelled(&[("path", path.name())])
-                    .counter("leasehold_reads_total", "Reads served, by authority.")
+                    .counter("leasehold_reads_total", "Reads served, by authority."),
+                so_far: AtomicU64::new(0),
             }),
             duration_seconds: READ_PATHS.map(|path| {
                 register.labelled(&[("path", path.name())]).histogram(

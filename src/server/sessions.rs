@@ -9,6 +9,7 @@
 //! What a client can make a node hold is bounded: requests by connection, bytes by node
 //! ([`budget`](super::budget)), replies by what is written before more is taken in.
 
+mod inside;
 mod leased;
 mod leases;
 mod scans;
@@ -20,6 +21,7 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU16;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -110,6 +112,8 @@ pub(crate) struct Sessions {
     pub(crate) removed: Arc<Removed>,
     /// Whether the state may be served, by what other nodes have.
     pub(crate) integrity: Arc<Integrity>,
+    /// What the cluster has agreed on, as far as this node knows.
+    pub(crate) cluster_version: Arc<AtomicU16>,
     /// Which leased reads are measured.
     pub(crate) sampler: Sampler,
     /// What `endpoint status` says while the log is being taken anew.
@@ -167,7 +171,7 @@ impl Sessions {
         let shares = Arc::new(Shares {
             in_flight: InFlight::new(self.in_flight_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
-            courier: Courier::new(),
+            courier: Courier::of(connection.connection()),
         });
         let courier = shares.courier.clone();
         // Ends with this task, as the streams do.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::directory::Directory;
@@ -54,6 +56,8 @@ pub(crate) struct Hands {
     pub(crate) incoming: Arc<Incoming>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) directory: Arc<Directory>,
+    /// What the cluster has agreed on, for whoever asks.
+    pub(crate) cluster_version: Arc<AtomicU16>,
     pub(crate) name: String,
     /// The file that remembers a tripped lease.
     pub(crate) tripwire_mark: PathBuf,
@@ -157,6 +161,12 @@ impl Sinks for Hands {
         );
     }
 
+    fn version_raised(&mut self, version: u16) {
+        tracing::info!(node = %self.name, version, "the cluster is of a newer version from here on");
+        self.cluster_version.store(version, Ordering::Relaxed);
+        self.peers.require_version(version);
+    }
+
     fn proven(&mut self) {
         tracing::info!(node = %self.name, "this member holds all that it ever acknowledged");
         if let Err(error) = remove_mark(&self.unproven_mark) {
@@ -237,6 +247,13 @@ impl PeerHandler for Post {
         tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
         self.directory
             .learn_client_address(peer.id, &peer.client_address);
+        let told = Input::PeerVersions(peer.id, Some(peer.versions));
+        self.mailbox.send(Mail::Input(told));
+    }
+
+    fn on_disconnected(&self, peer: NodeId) {
+        let told = Input::PeerVersions(peer, None);
+        self.mailbox.send(Mail::Input(told));
     }
 
     fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {

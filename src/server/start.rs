@@ -1,8 +1,8 @@
 //! Putting a node together, and taking it apart again.
 //!
 //! The order of the start matters: the data directory is locked before the clock is read that the
-//! voter's silence is counted from (A3), the log is whole before consensus sees it, and the ports
-//! open last. The order of the stop matters too: refuse new work, hand leadership over, release the
+//! voter's silence is counted from (A3), the log is whole before consensus sees it, and the ports for
+//! clients and peers open last; probes are answered from early on. The order of the stop matters too: refuse new work, hand leadership over, release the
 //! promises, then let each thread finish what it holds.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,9 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU16;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -30,12 +32,16 @@ use tokio::task::JoinSet;
 
 use super::admin::AdminError;
 use super::admin::AdminServer;
+use super::admin::Pages;
+use super::admin::manage;
+use super::admin::manage::Place;
 use super::attempt;
 use super::attempt::Attempt;
 use super::backups::Backups;
 use super::budget::ByteBudget;
 use super::certificates::Certificates;
 use super::certificates::Shown;
+use super::certificates::Told;
 use super::config::Config;
 use super::config::TlsFiles;
 use super::directory::Directory;
@@ -50,6 +56,7 @@ use super::disk::store::Origin;
 use super::disk::store::StateStore;
 use super::disk::store::StoreError;
 use super::disk::store::StoreOptions;
+use super::drain::Drain;
 use super::driver::Driver;
 use super::driver::Mail;
 use super::driver::Mailbox;
@@ -61,18 +68,19 @@ use super::founding::Founding;
 use super::founding::FoundingError;
 use super::gather::Gather;
 use super::instruments::Instruments;
+use super::instruments::Probes;
 use super::integrity::Integrity;
 use super::journal_thread::JournalThread;
 use super::journal_thread::StopJournal;
 use super::lease_log::LeaseLog;
+use super::log_control::LogControl;
 use super::log_cutter::LogCutter;
 use super::log_cutter::LogUse;
 use super::log_cutter::StopCutting;
+use super::managed::Managed;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::metrics::UPKEEP_INTERVAL;
-use super::outbox::Delivery;
-use super::outbox::Outbox;
 use super::peers::Peers;
 use super::peers::PeersConfig;
 use super::peers::PeersError;
@@ -82,6 +90,7 @@ use super::sessions::StorageSize;
 use super::sinks::Hands;
 use super::sinks::LogReports;
 use super::sinks::Post;
+use super::startup::Beginning;
 use super::state_thread::StateThread;
 use super::state_thread::Work;
 use super::sweep_thread::Pace;
@@ -94,10 +103,7 @@ use super::transfer::SendRate;
 use super::vitals::Vitals;
 use super::watches::WatchThread;
 use super::watches::Watches;
-use crate::api::Call;
-use crate::api::Consistency;
 use crate::api::MemberInfo;
-use crate::api::Request;
 use crate::clock::SystemClock;
 use crate::kv;
 use crate::kv::HeldLeases;
@@ -105,11 +111,11 @@ use crate::log::Log;
 use crate::log::LogError;
 use crate::log::LogOptions;
 use crate::log::Verdict;
-use crate::node::Input;
 use crate::node::Node;
 use crate::node::NodeOptions;
 use crate::node::Reader;
 use crate::raft::Configuration;
+use crate::raft::Payload;
 use crate::raft::Status;
 use crate::time::Clock;
 use crate::time::Instant;
@@ -125,7 +131,7 @@ use crate::types::ClusterId;
 use crate::types::Incarnation;
 use crate::types::LogIndex;
 use crate::types::NodeId;
-use crate::types::Role;
+use crate::types::VersionRange;
 use crate::wire::FrameLimits;
 
 /// Requests that may wait inside a node; beyond that it asks clients to slow down.
@@ -134,10 +140,6 @@ const WAITING_MAX: usize = 65_536;
 const SESSIONS_MAX: u32 = 100_000;
 /// How long a session may stay unused before it is forgotten.
 const SESSION_IDLE_MAX: Duration = Duration::from_secs(3600);
-/// How long a stopping leader tries to hand leadership over.
-const HAND_OVER_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a stopping node waits for the requests it has taken in.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a server needs besides its configuration.
 #[derive(Clone, Debug, Default)]
@@ -145,6 +147,8 @@ pub struct ServerOptions {
     /// End the process when the node cannot go on (a failed sync, a damaged store). Without it the
     /// node alone ends, as `dev` wants it.
     pub exit_on_fatal: bool,
+    /// The log of this process, if this node may change what is in it.
+    pub log: Option<LogControl>,
 }
 
 /// Why a server did not start.
@@ -218,6 +222,20 @@ pub enum StartError {
         /// Where the log begins.
         base: LogIndex,
     },
+    /// The data is of a cluster that has agreed on what this program does not know.
+    #[error(
+        "{} belongs to a cluster of version {found}, and this program knows {known}: start the newer \
+         release that wrote it; there is no way back to an older one",
+        data_dir.display()
+    )]
+    NewerCluster {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// What the cluster is.
+        found: u16,
+        /// What this program knows.
+        known: VersionRange,
+    },
     /// The state cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -258,6 +276,7 @@ pub struct Server {
     accepting: tokio::task::JoinHandle<()>,
     certificates: AbortOnDrop,
     reload: Arc<Notify>,
+    drain: Arc<Drain>,
     peers: Arc<Peers>,
     mailbox: Arc<Mailbox>,
     status: Arc<ArcSwap<Status>>,
@@ -389,8 +408,33 @@ impl Server {
             port.certificate_expiry_seconds.set(ends);
         }
         let vitals = Arc::new(Vitals::default());
-        let mut found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
+        // Probes are answered while log and state are opened, which may take long: of those who only
+        // look, none shall take a node that starts for one that is gone.
+        let probes = Arc::new(Probes {
+            metrics: metrics.clone(),
+            node: OnceLock::new(),
+        });
+        let place = Place::default();
+        let pages = Pages::probes(probes.clone()).and(manage::router(place.clone()), manage::PATHS);
+        let mut admin = vec![AdminServer::start("listen.admin", config.listen.admin, pages).await?];
+        if let Some(address) = config.listen.metrics {
+            let pages = Pages::probes(probes.clone());
+            admin.push(AdminServer::start("listen.metrics", address, pages).await?);
+        }
+        let mut found = {
+            let (config, data_dir, metrics) = (config.clone(), data_dir.clone(), metrics.clone());
+            let open = move || Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics);
+            match tokio::task::spawn_blocking(open).await {
+                Ok(found) => found?,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        };
         found.restored.unproven = founding.unproven;
+        let beginning = Arc::new(Beginning {
+            applied: found.store.reader().applied(),
+            lacks_state: found.lacks_state,
+            has_caught_up: AtomicBool::new(false),
+        });
 
         let members = first_members(&config, cluster_id);
         let directory = Arc::new(Directory::new(members.clone()));
@@ -415,7 +459,9 @@ impl Server {
             found.store.reader().revision(),
             started,
         )
-        .with_leases(found.leases);
+        .with_leases(found.leases)
+        .with_versions(kv::KNOWN_VERSIONS, found.cluster_version);
+        let cluster_version = Arc::new(AtomicU16::new(found.cluster_version));
 
         let transport_stats = Arc::new(TransportStats::default());
         let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
@@ -488,6 +534,7 @@ impl Server {
             })?
             .map_err(StartError::Peers)?;
         let peers = Arc::new(peers);
+        peers.require_version(found.cluster_version);
         let peer_address = peers.local_address();
 
         let log_use = Arc::new(LogUse::new(found.log.base().index));
@@ -546,22 +593,21 @@ impl Server {
             removed: removed.clone(),
             integrity: integrity.clone(),
             sampler: Sampler::default(),
+            cluster_version: cluster_version.clone(),
             quarantine_warning: found.quarantine_warning,
             warnings: found.warnings,
             on_fatal: fatal.for_store(),
         });
-        let instruments = Arc::new(Instruments {
-            metrics: metrics.clone(),
+        let instruments = Instruments {
             sessions: sessions.clone(),
             transport: transport_stats,
             failed: failed.clone(),
-        });
-        let mut admin = vec![
-            AdminServer::start("listen.admin", config.listen.admin, instruments.clone()).await?,
-        ];
-        if let Some(address) = config.listen.metrics {
-            admin.push(AdminServer::start("listen.metrics", address, instruments).await?);
-        }
+            beginning: beginning.clone(),
+            ports: [
+                ("client", listener.endpoint().clone()),
+                ("peer", peers.endpoint().clone()),
+            ],
+        };
         metrics.spawn_upkeep(UPKEEP_INTERVAL);
 
         let log_thread = LogThread::spawn(
@@ -662,6 +708,7 @@ impl Server {
                 incoming,
                 metrics: metrics.clone(),
                 directory: directory.clone(),
+                cluster_version,
                 name: config.node.name.clone(),
                 tripwire_mark: tripwire_mark(data_dir.path()),
                 unproven_mark: founding.mark(),
@@ -703,6 +750,7 @@ impl Server {
             backing_up.spawn(backups.run());
         }
         let reload = Arc::new(Notify::new());
+        let reloaded = Arc::new(Told::default());
         let certificates = Certificates {
             name: config.node.name.clone(),
             cluster_id,
@@ -710,9 +758,28 @@ impl Server {
             peer: Shown::new("peer", &config.tls_peer, peers.endpoint().clone()),
             interval: config.tls_reload_interval,
             asked: reload.clone(),
+            told: reloaded.clone(),
             metrics: metrics.clone(),
         };
         let certificates = AbortOnDrop(tokio::spawn(certificates.look_after()));
+        let drain = Arc::new(Drain {
+            sessions: sessions.clone(),
+            done: tokio::sync::Mutex::default(),
+        });
+        let managed = Managed {
+            sessions: sessions.clone(),
+            beginning,
+            drain: drain.clone(),
+            reload: reload.clone(),
+            reloaded,
+            client_port: listener.endpoint().clone(),
+            peer_port: peers.endpoint().clone(),
+            log: options.log,
+            baseline: Mutex::default(),
+        };
+        // Each is set here, and nowhere else.
+        let _ = probes.node.set(Arc::new(instruments));
+        let _ = place.set(Arc::new(managed));
 
         tracing::info!(
             node = %config.node.name,
@@ -749,6 +816,7 @@ impl Server {
             accepting,
             certificates,
             reload,
+            drain,
             peers,
             mailbox,
             status,
@@ -849,12 +917,7 @@ impl Server {
     /// Not cancel safe; dropping the server instead is like a crash, which it survives.
     pub async fn shutdown(mut self) {
         tracing::info!(node = %self.name, "stopping");
-        // Leadership first, while everything is still served: reads wait no longer than the
-        // exchange takes, and writes are sent on to whoever leads next. Only then is work refused.
-        self.hand_over().await;
-        self.sessions.stopping.store(true, Ordering::Relaxed);
-        self.drain().await;
-        self.mailbox.send(Mail::Input(Input::Retire));
+        self.drain.run().await;
         // The release of promises must leave before the peers' connections close.
         tokio::time::sleep(Duration::from_millis(50)).await;
         // It holds the ports.
@@ -872,53 +935,6 @@ impl Server {
             tracing::error!(node = %name, "a thread of this node panicked while stopping");
         }
         tracing::info!(node = %name, "stopped");
-    }
-
-    /// Waits for the requests that were taken in before the stop.
-    async fn drain(&self) {
-        let started = self.sessions.clock.now();
-        while self.sessions.handed_on() > 0 {
-            if self
-                .sessions
-                .clock
-                .now()
-                .possibly_after(started + DRAIN_PATIENCE)
-            {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    /// Moves leadership to another voter, if this node leads and another one is fit to.
-    async fn hand_over(&self) {
-        if self.status.load().role != Role::Leader || self.sessions.directory.members().len() < 2 {
-            return;
-        }
-        let outbox = Arc::new(Outbox::default());
-        let patience = u32::try_from(HAND_OVER_PATIENCE.as_millis()).unwrap_or(u32::MAX);
-        self.mailbox.send(Mail::Request {
-            call: Call {
-                timeout_ms: patience,
-                consistency: Consistency::default(),
-                min_revision: 0,
-                session: None,
-                request: Request::MoveLeader { target: None },
-            },
-            outbox: outbox.clone(),
-            frame: 0,
-        });
-        let mut answers = Vec::new();
-        let answered = tokio::time::timeout(HAND_OVER_PATIENCE, outbox.take(&mut answers)).await;
-        match (answered, answers.pop()) {
-            (Ok(()), Some((_, Delivery::Reply(Ok(_))))) => {
-                tracing::info!(node = %self.name, "leadership handed over");
-            }
-            (Ok(()), Some((_, Delivery::Reply(Err(error))))) => {
-                tracing::warn!(node = %self.name, %error, "leadership was not handed over");
-            }
-            _ => tracing::warn!(node = %self.name, "leadership was not handed over in time"),
-        }
     }
 
     fn join(self) {
@@ -955,6 +971,7 @@ struct Found {
     restored: crate::raft::Restored,
     founded: bool,
     leases: HeldLeases,
+    cluster_version: u16,
     quarantine_warning: Option<String>,
     warnings: Vec<String>,
 }
@@ -967,6 +984,8 @@ impl Found {
         node: NodeId,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, StartError> {
+        // Before the log is opened, which writes to it: what a later release left stays as it is.
+        StateStore::refuse_newer_format(&data_dir.state_path())?;
         let options = LogOptions {
             cluster,
             node,
@@ -1057,11 +1076,29 @@ impl Found {
         let snapshot = store.reader().snapshot()?;
         let founded = kv::cluster_info(&snapshot)?.is_some();
         let leases = kv::held_leases(&snapshot)?;
+        let cluster_version = kv::cluster_version(&snapshot)?;
         drop(snapshot);
         let configuration = first_configuration(config, cluster);
         let applied = store.reader().applied();
         let was_quarantined = recovery.quarantined;
         let mut restored = restore(recovery, configuration, applied)?;
+        let logged = restored
+            .entries
+            .iter()
+            .filter_map(|entry| match &entry.payload {
+                Payload::Command(bytes) => kv::raises_version(bytes),
+                Payload::Noop | Payload::Configuration(_) => None,
+            });
+        // What is only in the log may still be cut from it, but not by this program: it would apply
+        // what comes instead, and could not read that either.
+        let newest = logged.max().unwrap_or(cluster_version).max(cluster_version);
+        if newest > kv::KNOWN_VERSIONS.newest {
+            return Err(StartError::NewerCluster {
+                data_dir: config.node.data_dir.clone(),
+                found: newest,
+                known: kv::KNOWN_VERSIONS,
+            });
+        }
         let last = restored
             .entries
             .last()
@@ -1107,6 +1144,7 @@ impl Found {
             restored,
             founded,
             leases,
+            cluster_version,
             quarantine_warning,
             warnings,
         })

@@ -30,6 +30,7 @@ use super::transfer::Incoming;
 use super::watches::Watches;
 use crate::kv;
 use crate::kv::Command;
+use crate::kv::KNOWN_VERSIONS;
 use crate::kv::Operation;
 use crate::node::Input;
 use crate::node::Installed;
@@ -215,6 +216,10 @@ impl Hands {
             .iter()
             .map(|entry| (entry.id, command(entry)))
             .collect();
+        for (_, command) in &commands {
+            let raised = command.as_ref().and_then(|bytes| kv::raises_version(bytes));
+            raised.map_or(Ok(0), known_version)?;
+        }
         let began = stopwatch();
         let (replies, changes) = self
             .store
@@ -260,6 +265,7 @@ impl Hands {
             revision: snapshot.revision(),
             founded: kv::cluster_info(&snapshot)?.is_some(),
             leases: kv::held_leases(&snapshot)?,
+            cluster_version: known_version(kv::cluster_version(&snapshot)?)?,
         };
         drop(snapshot);
         let adopted = self.incoming.places.adopt(&path);
@@ -278,6 +284,17 @@ impl Hands {
         seconds.record(took.as_secs_f64());
         tracing::info!(%id, ?took, "a state from a peer is in use");
         Ok(())
+    }
+}
+
+/// The version of the cluster, if this program knows it: else nothing that follows may be applied here.
+fn known_version(found: u16) -> Result<u16, StoreError> {
+    match found <= KNOWN_VERSIONS.newest {
+        true => Ok(found),
+        false => Err(StoreError::NewerCluster {
+            found,
+            known: KNOWN_VERSIONS,
+        }),
     }
 }
 

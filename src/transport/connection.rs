@@ -78,7 +78,9 @@ impl CloseCode {
             Self::Duplicate => "duplicate connection",
             Self::Identity => "identity not accepted here",
             Self::Cluster => "another cluster",
-            Self::Version => "no protocol version in common",
+            Self::Version => {
+                "no version in common with the cluster: run the release that the others run"
+            }
             Self::Busy => "too many connections",
             Self::Stopping => "stopping",
             Self::Hello => "hello missing or senseless",
@@ -264,6 +266,25 @@ fn alert_words(alert: u8) -> String {
     }
 }
 
+/// One connection, as somebody sees it who looks after a node. Counts are from its beginning.
+#[derive(Clone, Debug)]
+pub struct ConnectionFacts {
+    /// Who is at the other end, by certificate.
+    pub identity: PeerIdentity,
+    /// Where the other end is now.
+    pub address: SocketAddr,
+    /// Whether this side made the call.
+    pub dialled: bool,
+    /// The round-trip time, as estimated now.
+    pub round_trip: Duration,
+    /// Packets that went out and were taken for lost.
+    pub lost_packets: u64,
+    /// Bytes that went out, packets and all.
+    pub sent_bytes: u64,
+    /// Bytes that came in.
+    pub received_bytes: u64,
+}
+
 /// UDP packets of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Datagrams {
@@ -408,6 +429,20 @@ impl Connection {
     /// The round-trip time, as estimated now.
     pub fn round_trip(&self) -> Duration {
         self.inner.quic.rtt()
+    }
+
+    /// What can be told of it to whoever looks after a node.
+    pub fn facts(&self) -> ConnectionFacts {
+        let stats = self.inner.quic.stats();
+        ConnectionFacts {
+            identity: self.inner.identity.clone(),
+            address: self.remote_address(),
+            dialled: self.inner.dialled,
+            round_trip: self.round_trip(),
+            lost_packets: stats.path.lost_packets,
+            sent_bytes: stats.udp_tx.bytes,
+            received_bytes: stats.udp_rx.bytes,
+        }
     }
 
     /// Packets that went out and came in so far, of whatever kind.

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use crate::transport::CloseCode;
 use crate::transport::ConnectError;
 use crate::transport::Connection;
+use crate::transport::ConnectionFacts;
 use crate::transport::HandshakeFailure;
 use crate::transport::PeerIdentity;
 use crate::transport::Port;
@@ -435,11 +436,7 @@ impl Endpoint {
     pub fn close_untrusted(&self, now: UnixTime) -> usize {
         let shared = &self.shared;
         let tls = shared.tls.load_full();
-        let open: Vec<Connection> = {
-            let mut live = shared.live();
-            live.retain(|connection| connection.upgrade().is_some());
-            live.iter().filter_map(WeakConnection::upgrade).collect()
-        };
+        let open = shared.open_connections();
         let distrusted = open.iter().filter(|connection| {
             let chain = connection.certificates();
             tls.still_trusts(&chain, connection.dialled(), now).is_err()
@@ -447,6 +444,18 @@ impl Endpoint {
         distrusted
             .inspect(|connection| connection.close(CloseCode::Untrusted))
             .count()
+    }
+
+    /// When the certificate that it shows ends, in seconds since 1970.
+    pub fn certificate_ends(&self) -> i64 {
+        self.shared.tls.load().expires_at_unix_seconds()
+    }
+
+    /// The connections that are open, in the order they were made.
+    pub fn connections(&self) -> Vec<ConnectionFacts> {
+        let open = self.shared.open_connections();
+        let live = open.iter().filter(|connection| !connection.is_lost());
+        live.map(Connection::facts).collect()
     }
 
     /// Moves to a new local port: what to do when a middlebox has forgotten the old one.
@@ -492,6 +501,13 @@ impl Endpoint {
 impl Shared {
     fn live(&self) -> MutexGuard<'_, Vec<WeakConnection>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connections that somebody still holds.
+    fn open_connections(&self) -> Vec<Connection> {
+        let mut live = self.live();
+        live.retain(|connection| connection.upgrade().is_some());
+        live.iter().filter_map(WeakConnection::upgrade).collect()
     }
 
     /// Remembers a connection that was made, and forgets those that are over once there are many.

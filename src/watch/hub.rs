@@ -2,6 +2,7 @@
 //! `feed`.
 
 mod feed;
+mod shown;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use super::queue::Notice;
 use super::queue::Queue;
 use super::queue::Taken;
 pub use feed::Applied;
+pub use shown::WatcherView;
 
 /// What watchers may cost.
 #[derive(Clone, Copy, Debug)]

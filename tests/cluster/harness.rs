@@ -297,9 +297,38 @@ impl Node {
         Some((status, body))
     }
 
+    /// One HTTP request to the admin listener with whatever `head` has after the method, for example
+    /// `/path HTTP/1.1\r\nHost: x`: the status and the body, once all of it has come.
+    pub(crate) fn http(&self, head: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect_timeout(&self.admin, PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).expect("an answer of HTTP");
+        let body = answer.split_once("\r\n\r\n").expect("a whole head").1;
+        (status.parse().unwrap(), body.to_owned())
+    }
+
+    /// What the admin listener answers to somebody on the node's own machine.
+    pub(crate) fn manage(&self, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {}", self.admin);
+        let (status, body) = self.http(&head, body);
+        let document = serde_json::from_str(&body)
+            .unwrap_or_else(|_| panic!("{method} {path}: {status} without a document: {body}"));
+        (status, document)
+    }
+
     /// The value of one metric line, whose name and labels are `series`.
     pub(crate) fn metric(&self, series: &str) -> f64 {
-        let (_, body) = eventually("a scrape", || self.admin("/metrics"));
+        let (_, body) = eventually("a scrape", || {
+            self.admin("/metrics").filter(|(status, _)| *status == 200)
+        });
         body.lines()
             .find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
             .unwrap_or_else(|| panic!("{} has no series {series}:\n{body}", self.name))

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
+mod admin;
 mod backup;
 mod bad_input;
 mod bench;
@@ -29,6 +30,7 @@ mod locks;
 mod once;
 mod reads;
 mod recipes;
+mod recorded;
 mod snapshots;
 mod streams;
 mod supervised;

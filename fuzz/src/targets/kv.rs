@@ -513,7 +513,9 @@ impl Model {
                 self.leases.mark(*term, marks);
                 assert_eq!(reply.result, Ok(None));
             }
-            Command::ContinueLeaseEnds { .. } => assert_eq!(reply.result, Ok(None)),
+            Command::ContinueLeaseEnds { .. } | Command::RaiseVersion { .. } => {
+                assert_eq!(reply.result, Ok(None));
+            }
         }
     }
 

@@ -227,6 +227,7 @@ fn endpoint(name: &str, role: Role, lease: bool) -> EndpointStatus {
             members: Vec::new(),
             history: HistoryStatus::default(),
             warnings: Vec::new(),
+            ..StatusResponse::default()
         },
     }
 }

@@ -201,7 +201,9 @@ impl Model {
                 (self.revision, Ok(None))
             }
             // No lease has so many keys here that its end would take a second step.
-            Command::ContinueLeaseEnds { .. } | Command::CheckHash => (self.revision, Ok(None)),
+            Command::ContinueLeaseEnds { .. }
+            | Command::CheckHash
+            | Command::RaiseVersion { .. } => (self.revision, Ok(None)),
         }
     }
 

@@ -134,6 +134,14 @@ pub struct Applied {
 }
 
 impl StateStore {
+    /// Refuses a state that a later release wrote, before anything else of this node is touched.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerFormat`], and no other.
+    pub fn refuse_newer_format(directory: &Path) -> Result<(), StoreError> {
+        marks::refuse_newer_format(directory)
+    }
+
     /// Opens the state in `directory`, or makes an empty one there.
     ///
     /// # Errors

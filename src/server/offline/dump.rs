@@ -96,6 +96,7 @@ fn named(command: &[u8]) -> String {
         Command::MarkLeases { .. } => "mark_leases",
         Command::ContinueLeaseEnds { .. } => "continue_lease_ends",
         Command::CheckHash => "check_hash",
+        Command::RaiseVersion { .. } => "raise_version",
     };
     name.to_owned()
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
@@ -32,6 +33,7 @@ use crate::transport::Connection;
 use crate::transport::FrameStream;
 use crate::types::Incarnation;
 use crate::types::NodeId;
+use crate::types::VersionRange;
 use crate::wire::FrameLimits;
 use crate::wire::PROTOCOL_VERSIONS;
 use crate::wire::peer::PeerHello;
@@ -63,6 +65,8 @@ pub(super) struct Hub {
     links: Mutex<Links>,
     /// Told when a link has got or lost its connection.
     changed: Notify,
+    /// Members of releases that do not know this version are not let in.
+    required_version: AtomicU16,
 }
 
 struct Links {
@@ -108,8 +112,15 @@ pub(super) enum HelloError {
     WrongName { said: String, certified: String },
     #[error("the hello's member id does not follow from its name and incarnation")]
     WrongId,
-    #[error("it speaks another version of the protocol")]
-    Version,
+    #[error(
+        "its release knows versions {theirs} of the cluster, this one {ours}, and the cluster is of \
+         version {required}: run a release there that knows it"
+    )]
+    Version {
+        theirs: VersionRange,
+        ours: VersionRange,
+        required: u16,
+    },
     #[error("a newer incarnation of the same member is known: this one was replaced")]
     Outdated,
 }
@@ -119,7 +130,7 @@ impl HelloError {
         match self {
             Self::Stranger(_) | Self::WrongName { .. } | Self::WrongId => CloseCode::Identity,
             Self::ForeignCluster => CloseCode::Cluster,
-            Self::Version => CloseCode::Version,
+            Self::Version { .. } => CloseCode::Version,
             Self::Outdated => CloseCode::Outdated,
         }
     }
@@ -158,7 +169,13 @@ impl Hub {
                 by_name,
             }),
             changed: Notify::new(),
+            required_version: AtomicU16::new(0),
         }
+    }
+
+    /// From here on only members are let in that know this version of the cluster.
+    pub(super) fn require_version(&self, version: u16) {
+        self.required_version.fetch_max(version, Ordering::Relaxed);
     }
 
     pub(super) fn send(&self, envelope: Envelope) {
@@ -360,8 +377,13 @@ impl Hub {
         if hello.node_id != NodeId::derive(hello.cluster_id, &hello.name, hello.incarnation) {
             return Err(HelloError::WrongId);
         }
-        if PROTOCOL_VERSIONS.common(hello.versions).is_none() {
-            return Err(HelloError::Version);
+        let required = self.required_version.load(Ordering::Relaxed);
+        if PROTOCOL_VERSIONS.common(hello.versions).is_none() || hello.versions.newest < required {
+            return Err(HelloError::Version {
+                theirs: hello.versions,
+                ours: PROTOCOL_VERSIONS,
+                required,
+            });
         }
         if hello.incarnation < link.newest {
             return Err(HelloError::Outdated);
@@ -401,6 +423,7 @@ impl Hub {
             incarnation: theirs.incarnation,
             peer_address: theirs.peer_address.clone(),
             client_address: theirs.client_address.clone(),
+            versions: theirs.versions,
         };
         let route = Arc::new(Route {
             info: info.clone(),

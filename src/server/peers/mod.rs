@@ -48,6 +48,7 @@ use crate::transport::Tls;
 use crate::transport::TransportStats;
 use crate::types::Incarnation;
 use crate::types::NodeId;
+use crate::types::VersionRange;
 use crate::wire::FrameLimits;
 
 use self::hub::Hub;
@@ -124,6 +125,8 @@ pub struct PeerInfo {
     pub peer_address: String,
     /// Where clients reach it.
     pub client_address: String,
+    /// The versions of the cluster that it knows.
+    pub versions: VersionRange,
 }
 
 /// Why the connections to peers could not be set up.
@@ -277,6 +280,11 @@ impl Peers {
     /// Runs `task` beside the connections, until it ends or they do.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
+    }
+
+    /// From here on only members are let in that know this version of the cluster.
+    pub fn require_version(&self, version: u16) {
+        self.hub.require_version(version);
     }
 
     /// The port, for those who look after its certificates.

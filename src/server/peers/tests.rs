@@ -637,6 +637,22 @@ fn a_hello_that_does_not_fit_the_certificate_is_refused_and_counted() {
             assert!(node.peers.connected().is_empty());
         }
         assert!(fake.say(&node, &good).await.1.is_ok());
+        // The cluster agrees on what the release of this member does not know.
+        node.peers.require_version(good.versions.newest + 1);
+        let again = PeerHello {
+            boot: good.boot + 1,
+            ..good.clone()
+        };
+        let (_connection, answer) = fake.say(&node, &again).await;
+        assert_eq!(answer, Err(Lost::Closed(CloseCode::Version)));
+        let newer = PeerHello {
+            versions: VersionRange {
+                oldest: good.versions.oldest,
+                newest: good.versions.newest + 1,
+            },
+            ..again
+        };
+        assert!(fake.say(&node, &newer).await.1.is_ok());
     });
 }
 

@@ -98,7 +98,7 @@ impl Session {
     }
 }
 
-fn answer(
+pub(super) fn answer(
     shared: &Arc<Sessions>,
     permit: Option<ReadPermit>,
     asked: &AskedLeases,

@@ -39,6 +39,7 @@ use crate::raft::ReadPermit;
 use crate::server::budget::ScanPlace;
 use crate::server::budget::Share;
 use crate::server::disk::store::Point;
+use crate::server::drain;
 use crate::server::driver::Mail;
 use crate::server::metrics::stopwatch;
 use crate::server::outbox::Delivery;
@@ -237,12 +238,10 @@ impl Session {
             mut call,
         } = frame.decode()?;
         let method = call.request.method();
-        if stopping {
-            let error = Error::not_applied(
-                ErrorKind::Unavailable,
-                "this node is stopping: ask another one",
-            );
-            self.reply(request_id, method, Err(error));
+        // How it stands can be asked of a node that is out of service, too.
+        let is_about_node = matches!(call.request, Request::Status | Request::LeaderLeaseReport);
+        if stopping && !is_about_node {
+            self.reply(request_id, method, Err(drain::stopping()));
             return Ok(());
         }
         if let Err(error) = api::validate(&call.request, &self.shared.limits) {

@@ -162,6 +162,7 @@ impl World {
             removed: Arc::default(),
             integrity: Arc::default(),
             sampler: Sampler::default(),
+            cluster_version: Arc::default(),
             quarantine_warning: None,
             warnings: Vec::new(),
             on_fatal: Box::new(|error| panic!("the store failed: {error}")),

@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::LISTED_MAX;
+use super::Listed;
 use super::Order;
 use super::Reply;
 use super::WatchOptions;
@@ -218,6 +220,8 @@ impl Desk {
                 Order::Leader { is_known: false } => {
                     self.leaderless_since.get_or_insert(now);
                 }
+                // Nobody listens any more: then nobody needs to know.
+                Order::List(answer) => drop(answer.send(self.list())),
                 Order::Stop => return Ok(None),
             }
         }
@@ -495,6 +499,20 @@ impl Desk {
             self.end(id, "disconnected");
         }
         self.parcels.remove(&courier.id());
+    }
+
+    /// The watches that there are, by connection.
+    fn list(&self) -> Vec<Listed> {
+        let shown = self.names.values().filter_map(|id| {
+            let route = self.routes.get(id.place())?.as_ref()?;
+            Some(Listed {
+                client: Arc::clone(route.courier.client()),
+                address: route.courier.address(),
+                watch_id: route.watch_id,
+                view: self.hub.view(*id)?,
+            })
+        });
+        shown.take(LISTED_MAX).collect()
     }
 
     fn route_mut(&mut self, id: WatcherId) -> Option<&mut Route> {

@@ -227,7 +227,7 @@ impl Model {
                 };
                 self.sessions.insert(SessionId(index), session);
             }
-            Command::Bootstrap(_) | Command::CheckHash => {}
+            Command::Bootstrap(_) | Command::CheckHash | Command::RaiseVersion { .. } => {}
             Command::ForgetSessions {
                 sessions,
                 unused_since,
