@@ -7,8 +7,10 @@
 //! variants are only ever appended, and a struct that must grow gets a new variant of the request
 //! or reply that holds it.
 
+mod auth;
 mod lease;
 mod lease_report;
+mod member;
 
 use std::fmt;
 use std::time::Duration;
@@ -16,6 +18,17 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+pub use self::auth::AuthRequest;
+pub use self::auth::AuthResponse;
+pub use self::auth::AuthStatus;
+pub use self::auth::PASSWORD_BYTES_MAX;
+pub use self::auth::Password;
+pub use self::auth::Permission;
+pub use self::auth::PermissionKind;
+pub use self::auth::ROOT;
+pub use self::auth::RoleInfo;
+pub use self::auth::Secret;
+pub use self::auth::UserInfo;
 pub use self::lease::KEEP_ALIVE_LEASES_MAX;
 pub use self::lease::LEASE_NAME_BYTES_MAX;
 pub use self::lease::LEASE_PAGE_MAX;
@@ -33,6 +46,12 @@ pub use self::lease_report::ClockReading;
 pub use self::lease_report::Distribution;
 pub use self::lease_report::LeaderLeaseReport;
 pub use self::lease_report::LeaseTiming;
+pub use self::member::Member;
+pub use self::member::MemberAddRequest;
+pub use self::member::MemberDetails;
+pub use self::member::MemberUpdateRequest;
+pub use self::member::MembersResponse;
+pub use self::member::Membership;
 use crate::types::ClusterId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -226,6 +245,24 @@ pub enum Request {
     },
     /// A snapshot of the whole state, chunk by chunk.
     Snapshot(SnapshotCall),
+    /// Who the members are; a read like any other.
+    MemberList,
+    /// Take a member in, perhaps in the place of another.
+    MemberAdd(MemberAddRequest),
+    /// Let a member go.
+    MemberRemove {
+        /// Which.
+        id: NodeId,
+    },
+    /// Make a voter of a learner that has caught up.
+    MemberPromote {
+        /// Which.
+        id: NodeId,
+    },
+    /// Note down where a member is.
+    MemberUpdate(MemberUpdateRequest),
+    /// About users, roles and what they may do.
+    Auth(AuthRequest),
 }
 
 impl Request {
@@ -241,6 +278,7 @@ impl Request {
             | Self::LeaseUpdateTtl { .. }
             | Self::PutWithNewLease(..) => true,
             Self::Txn(txn) => !txn.is_read_only(),
+            Self::Auth(auth) => auth.is_write(),
             Self::Range(_)
             | Self::Status
             | Self::MoveLeader { .. }
@@ -252,7 +290,12 @@ impl Request {
             | Self::LeaseTimeToLive { .. }
             | Self::LeaseList(_)
             | Self::RangePage(_)
-            | Self::Snapshot(_) => false,
+            | Self::Snapshot(_)
+            | Self::MemberList
+            | Self::MemberAdd(_)
+            | Self::MemberRemove { .. }
+            | Self::MemberPromote { .. }
+            | Self::MemberUpdate(_) => false,
         }
     }
 
@@ -263,8 +306,10 @@ impl Request {
             | Self::RangePage(_)
             | Self::LeaseTimeToLive { .. }
             | Self::LeaseList(_)
-            | Self::Snapshot(_) => true,
+            | Self::Snapshot(_)
+            | Self::MemberList => true,
             Self::Txn(txn) => txn.is_read_only(),
+            Self::Auth(auth) => auth.is_read(),
             Self::Put(_)
             | Self::DeleteRange(_)
             | Self::OpenSession
@@ -279,8 +324,23 @@ impl Request {
             | Self::LeaseRevoke(_)
             | Self::LeaseKeepAlive(_)
             | Self::LeaseUpdateTtl { .. }
-            | Self::PutWithNewLease(..) => false,
+            | Self::PutWithNewLease(..)
+            | Self::MemberAdd(_)
+            | Self::MemberRemove { .. }
+            | Self::MemberPromote { .. }
+            | Self::MemberUpdate(_) => false,
         }
+    }
+
+    /// Whether this changes who the members are, or where.
+    pub fn is_member_change(&self) -> bool {
+        matches!(
+            self,
+            Self::MemberAdd(_)
+                | Self::MemberRemove { .. }
+                | Self::MemberPromote { .. }
+                | Self::MemberUpdate(_)
+        )
     }
 
     /// Whether this is about a watch of the connection that it comes by.
@@ -315,6 +375,12 @@ impl Request {
             Self::PutWithNewLease(..) => "put_with_new_lease",
             Self::RangePage(_) => "range_page",
             Self::Snapshot(_) => "snapshot",
+            Self::MemberList => "member_list",
+            Self::MemberAdd(_) => "member_add",
+            Self::MemberRemove { .. } => "member_remove",
+            Self::MemberPromote { .. } => "member_promote",
+            Self::MemberUpdate(_) => "member_update",
+            Self::Auth(auth) => auth.method(),
         }
     }
 }
@@ -660,6 +726,10 @@ pub enum ResponseBody {
     WatchProgress,
     /// To [`Request::Snapshot`].
     Snapshot(SnapshotReply),
+    /// To [`Request::MemberList`], and to every change of members once it is complete.
+    Members(Box<MembersResponse>),
+    /// To [`Request::Auth`].
+    Auth(AuthResponse),
 }
 
 /// A part of a range.
@@ -719,12 +789,40 @@ pub struct StatusResponse {
     pub storage_bytes: u64,
     /// The leader lease, as this node sees it.
     pub leader_lease: LeaderLeaseStatus,
-    /// The voters of the cluster, with the client address of each where this node knows it.
+    /// The members of the cluster, with the client address of each where this node knows it.
     pub members: Vec<MemberInfo>,
     /// Conditions an operator must know of, as sentences; empty when all is well.
     pub warnings: Vec<String>,
     /// What history the node keeps.
     pub history: HistoryStatus,
+    /// How large the state may become.
+    pub quota: QuotaStatus,
+    /// How many reads it has served since it started.
+    pub reads: ReadCounts,
+    /// The version that the cluster has agreed on, as far as the node knows.
+    pub cluster_version: u16,
+}
+
+/// How large the state of a node may become, and whether it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaStatus {
+    /// By the configuration of this node, in bytes; 0 while it has not been looked at.
+    pub bytes: u64,
+    /// The alarm is raised: nothing is written or granted in the cluster.
+    pub no_space: bool,
+}
+
+/// How many reads a node has served, by the authority that they were served on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadCounts {
+    /// Under the leader's lease.
+    pub lease: u64,
+    /// After a quorum had confirmed the leader.
+    pub read_index: u64,
+    /// At a follower, on the word of the leader.
+    pub follower: u64,
+    /// On nobody's word: they may be old.
+    pub serializable: u64,
 }
 
 /// What history a node keeps, and what is already gone from its disk.
@@ -832,8 +930,14 @@ pub enum ErrorKind {
     SessionExpired,
     /// The write's number is one whose reply was already acknowledged.
     StaleSequence,
-    /// This node cannot serve: its disk is full.
-    NoSpace,
+    /// The state is as large as it may be, or the leader's disk is full: nothing is written or granted
+    /// until there is room again. What makes room is always allowed.
+    NoSpace {
+        /// How much the state takes, in bytes.
+        used: u64,
+        /// How much it may take, in bytes.
+        quota: u64,
+    },
     /// This node cannot serve: its data is damaged and it waits to be rebuilt.
     Corrupt,
     /// This node is stopping or still starting.
@@ -901,6 +1005,28 @@ pub enum ErrorKind {
     },
     /// The node does not have that snapshot (any more).
     SnapshotGone,
+    /// There is a member of that name, or at that address, already.
+    MemberExists,
+    /// There is no such member.
+    MemberNotFound,
+    /// The members may not be changed like that, or not now: it would not be safe.
+    UnsafeReconfiguration,
+    /// The learner has not caught up yet.
+    LearnerNotReady,
+    /// It is not known who asks: there is no such user, or the password or the token is not good.
+    Unauthenticated,
+    /// The token has had its time: another one must be asked for.
+    TokenExpired,
+    /// Whoever asks may not do that.
+    PermissionDenied,
+    /// There is no user of that name.
+    UserNotFound,
+    /// There is a user of that name already.
+    UserExists,
+    /// There is no role of that name.
+    RoleNotFound,
+    /// There is a role of that name already.
+    RoleExists,
 }
 
 impl ErrorKind {
@@ -918,7 +1044,7 @@ impl ErrorKind {
             Self::SlowDown { .. } => "LH-SLOW-DOWN",
             Self::SessionExpired => "LH-SESSION-EXPIRED",
             Self::StaleSequence => "LH-STALE-SEQUENCE",
-            Self::NoSpace => "LH-NO-SPACE",
+            Self::NoSpace { .. } => "LH-NO-SPACE",
             Self::Corrupt => "LH-CORRUPT",
             Self::Unavailable => "LH-UNAVAILABLE",
             Self::ClusterMismatch => "LH-CLUSTER-MISMATCH",
@@ -944,6 +1070,17 @@ impl ErrorKind {
             Self::LeaseLimit { .. } => "LH-LEASE-LIMIT",
             Self::ResponseTooLarge { .. } => "LH-RESPONSE-TOO-LARGE",
             Self::SnapshotGone => "LH-SNAPSHOT-GONE",
+            Self::MemberExists => "LH-MEMBER-EXISTS",
+            Self::MemberNotFound => "LH-MEMBER-NOT-FOUND",
+            Self::UnsafeReconfiguration => "LH-UNSAFE-RECONFIGURATION",
+            Self::LearnerNotReady => "LH-LEARNER-NOT-READY",
+            Self::Unauthenticated => "LH-UNAUTHENTICATED",
+            Self::TokenExpired => "LH-TOKEN-EXPIRED",
+            Self::PermissionDenied => "LH-PERMISSION-DENIED",
+            Self::UserNotFound => "LH-USER-NOT-FOUND",
+            Self::UserExists => "LH-USER-EXISTS",
+            Self::RoleNotFound => "LH-ROLE-NOT-FOUND",
+            Self::RoleExists => "LH-ROLE-EXISTS",
         }
     }
 }
@@ -1075,8 +1212,14 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         | Request::LeaderLeaseReport
         | Request::WatchCancel { .. }
         | Request::WatchProgress { .. }
-        | Request::Snapshot(_) => Ok(()),
+        | Request::Snapshot(_)
+        | Request::MemberList
+        | Request::MemberRemove { .. }
+        | Request::MemberPromote { .. } => Ok(()),
+        Request::MemberAdd(add) => member::validate_add(add),
+        Request::MemberUpdate(update) => member::validate_update(update),
         Request::Watch { watch, .. } => watch.validate(limits),
+        Request::Auth(auth) => auth::validate(auth, limits),
     }
 }
 
@@ -1195,6 +1338,8 @@ pub struct ClusterInfo {
     pub members: Vec<MemberInfo>,
 }
 
+#[cfg(test)]
+pub(crate) mod every;
 #[cfg(test)]
 mod golden;
 

@@ -18,7 +18,7 @@ use leasehold::cli;
 use leasehold::cli::SettingHelp;
 use leasehold::cli::arguments::{Command, DevArgs, ServeArgs};
 use leasehold::cli::dev::{Launcher, Node};
-use leasehold::cli::failure::Failure;
+use leasehold::cli::failure::{Exit, Failure};
 use leasehold::cli::logging::{self, Look, Place};
 use leasehold::cli::panics::{self, Ends};
 use leasehold::cli::remote::Sdk;
@@ -29,7 +29,7 @@ use leasehold::etcd::Etcd as Peers;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
 use leasehold::server::disk::store::contains_panic;
 use leasehold::server::supervisor::Supervisor;
-use leasehold::server::{CertificateReload, Pulse, Server, ServerOptions};
+use leasehold::server::{CertificateReload, LogControl, Pulse, Server, ServerOptions, StartError};
 
 /// A store's memory is made of small pieces that one thread makes and another gives back; the
 /// system's allocator holds up the first while the second does.
@@ -84,14 +84,23 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
         LogFormat::Json => Look::Json,
         LogFormat::Text => Look::Text,
     };
-    logging::start(&config.log.filter, look, Place::StandardError)
+    let filter = logging::start(&config.log.filter, look, Place::StandardError)
         .map_err(|error| Failure::usage(error.to_string()))?;
+    let log = LogControl::new(&*config.log.filter, move |new| {
+        filter.set(new).map_err(|error| error.to_string())
+    });
     panics::install(Ends::Process, contains_panic);
+    let options = ServerOptions {
+        exit_on_fatal: true,
+        log: Some(log),
+    };
     runtime()?.block_on(async {
         let mut stop = Stop::listen()?;
         let mut hangups = Hangups::listen()?;
         let mut node = tokio::select! {
-            started = RunningNode::start(config, ServerOptions { exit_on_fatal: true }) => started.map_err(Failure::refused)?,
+            started = Server::start(config, options) => RunningNode {
+                server: started.map_err(not_started)?,
+            },
             () = stop.asked() => return Ok(()),
         };
         let pulse = node.server.pulse();
@@ -109,9 +118,22 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
         if let Some(supervisor) = &supervisor {
             supervisor.stopping();
         }
+        let exit = match node.server.was_removed() {
+            true => Exit::Removed,
+            false => Exit::Refused,
+        };
         node.shutdown().await;
-        reason.map_or(Ok(()), |reason| Err(Failure::refused(reason)))
+        reason.map_or(Ok(()), |reason| Err(Failure::new(exit, reason)))
     })
+}
+
+/// Why a node did not start. One that was removed had better not be started again and again.
+fn not_started(error: StartError) -> Failure {
+    let exit = match error {
+        StartError::Removed { .. } => Exit::Removed,
+        _ => Exit::Refused,
+    };
+    Failure::new(exit, error.to_string())
 }
 
 /// Has the certificates loaded anew at every SIGHUP. Never returns.

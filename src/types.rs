@@ -215,6 +215,38 @@ impl fmt::Display for RequestId {
     }
 }
 
+/// An inclusive range of versions: of what travels between nodes, and of what is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRange {
+    /// The oldest version spoken.
+    pub oldest: u16,
+    /// The newest version spoken.
+    pub newest: u16,
+}
+
+impl VersionRange {
+    /// The newest version that both sides speak.
+    pub fn common(self, other: Self) -> Option<u16> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest && newest >= other.oldest).then_some(newest)
+    }
+
+    /// Whether `version` is spoken.
+    pub fn contains(self, version: u16) -> bool {
+        (self.oldest..=self.newest).contains(&version)
+    }
+}
+
+impl fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.oldest == self.newest {
+            write!(f, "{}", self.newest)
+        } else {
+            write!(f, "{} to {}", self.oldest, self.newest)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

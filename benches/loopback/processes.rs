@@ -194,6 +194,7 @@ pub(crate) fn tls(files: &IdentityFiles) -> Tls {
         ca: files.trusted_ca.clone(),
         certificate: files.certificate.clone(),
         key: files.key.clone(),
+        crl: None,
     })
     .unwrap()
 }

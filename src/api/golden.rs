@@ -1,6 +1,7 @@
 //! The bytes of every request, reply and error, for ever: variants are only appended.
 
 use super::*;
+use crate::types::Incarnation;
 
 fn hex<T: Serialize>(value: &T) -> String {
     let bytes = postcard::to_stdvec(value).unwrap();
@@ -193,7 +194,7 @@ fn the_bytes_of_every_reply_are_pinned() {
         (ResponseBody::OpenSession { id: SessionId(6) }, "03 06"),
         (
             ResponseBody::Status(status),
-            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00 00 00",
+            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00 00 00 00 00 00000000 00",
         ),
         (ResponseBody::MoveLeader, "05"),
         (ResponseBody::Compact, "06"),
@@ -226,7 +227,7 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::SlowDown { retry_after_ms: 5 }, "08 05"),
         (ErrorKind::SessionExpired, "09"),
         (ErrorKind::StaleSequence, "0a"),
-        (ErrorKind::NoSpace, "0b"),
+        (ErrorKind::NoSpace { used: 9, quota: 8 }, "0b 09 08"),
         (ErrorKind::Corrupt, "0c"),
         (ErrorKind::Unavailable, "0d"),
         (ErrorKind::ClusterMismatch, "0e"),
@@ -263,6 +264,17 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::WatchExists, "22"),
         (ErrorKind::Fenced { current: 1 }, "2302"),
         (ErrorKind::SnapshotGone, "24"),
+        (ErrorKind::MemberExists, "25"),
+        (ErrorKind::MemberNotFound, "26"),
+        (ErrorKind::UnsafeReconfiguration, "27"),
+        (ErrorKind::LearnerNotReady, "28"),
+        (ErrorKind::Unauthenticated, "29"),
+        (ErrorKind::TokenExpired, "2a"),
+        (ErrorKind::PermissionDenied, "2b"),
+        (ErrorKind::UserNotFound, "2c"),
+        (ErrorKind::UserExists, "2d"),
+        (ErrorKind::RoleNotFound, "2e"),
+        (ErrorKind::RoleExists, "2f"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),
@@ -287,6 +299,64 @@ fn the_bytes_of_snapshots_are_pinned() {
         chunk: text("c"),
     };
     check(&[(ResponseBody::Snapshot(reply), "14 ac02 0163")]);
+}
+
+#[test]
+fn the_bytes_of_members_are_pinned() {
+    let add = MemberAddRequest {
+        name: "n4".into(),
+        peer_address: "a:1".into(),
+        client_address: String::new(),
+        learner: true,
+        replaces: Some(NodeId(9)),
+    };
+    let update = MemberUpdateRequest {
+        id: NodeId(9),
+        peer_address: Some("a:2".into()),
+        client_address: None,
+    };
+    check(&[
+        (Request::MemberList, "15"),
+        (Request::MemberAdd(add), "16 026e34 03613a31 00 01 01 09"),
+        (Request::MemberRemove { id: NodeId(9) }, "17 09"),
+        (Request::MemberPromote { id: NodeId(9) }, "18 09"),
+        (Request::MemberUpdate(update), "19 09 01 03613a32 00"),
+    ]);
+    let member = |membership| Member {
+        info: MemberInfo {
+            id: NodeId(9),
+            name: "n4".into(),
+            peer_address: "a:1".into(),
+            client_address: String::new(),
+        },
+        incarnation: Incarnation(5),
+        membership,
+    };
+    let joining = Membership::Joining {
+        replaces: Some(NodeId(8)),
+    };
+    let members = MembersResponse {
+        members: vec![
+            member(Membership::Voter),
+            member(Membership::Learner),
+            member(joining),
+            member(Membership::Leaving),
+        ],
+        changed: Some(NodeId(9)),
+        settled: true,
+    };
+    let one = "09 026e34 03613a31 00 05";
+    check(&[(
+        ResponseBody::Members(Box::new(members)),
+        &format!("15 04 {one} 00 {one} 01 {one} 02 01 08 {one} 03 01 09 01"),
+    )]);
+    let details = MemberDetails {
+        name: "n4".into(),
+        incarnation: Incarnation(300),
+        peer_address: "a:1".into(),
+        client_address: "b:2".into(),
+    };
+    check(&[(details, "026e34 ac02 03613a31 03623a32")]);
 }
 
 #[test]
@@ -366,4 +436,79 @@ fn the_bytes_of_watches_and_events_are_pinned() {
         (WatchMessage::Progress { revision: 5 }, "04 0a"),
         (canceled, "05 20 00 026e6f 01 0e"),
     ]);
+}
+
+#[test]
+fn the_bytes_of_users_and_roles_are_pinned() {
+    let pinned = [
+        "1a 00 036b6579",
+        "1a 01",
+        "1a 02",
+        "1a 03 056f74686572 0178",
+        "1a 04 0178",
+        "1a 05 056f74686572 02 0178",
+        "1a 06 056f74686572",
+        "1a 07",
+        "1a 08 056f74686572",
+        "1a 09 056f74686572 02 0178",
+        "1a 0a 056f74686572 067468656972 73",
+        "1a 0b 056f74686572 067468656972 73",
+        "1a 0c 067468656972 73",
+        "1a 0d 067468656972 73",
+        "1a 0e",
+        "1a 0f 067468656972 73",
+        "1a 10 067468656972 73 00 016b 01",
+        "1a 11 067468656972 73 016b 01",
+    ];
+    for (request, golden) in every::every_auth_request().into_iter().zip(pinned) {
+        check(&[(Request::Auth(request), golden)]);
+    }
+    check(&[
+        (Password::None, "00"),
+        (Password::Plain(Secret::new("x")), "01 0178"),
+    ]);
+    let kinds = [
+        (PermissionKind::Read, "00"),
+        (PermissionKind::Write, "01"),
+        (PermissionKind::ReadWrite, "02"),
+    ];
+    check(&kinds);
+    let answers = [
+        (AuthResponse::Done, "16 00"),
+        (
+            AuthResponse::Status(AuthStatus {
+                enabled: true,
+                revision: 300,
+            }),
+            "16 01 01 ac02",
+        ),
+        (
+            AuthResponse::Token {
+                token: Secret::new("x"),
+                ttl_ms: 300,
+            },
+            "16 02 0178 ac02",
+        ),
+        (AuthResponse::NotEnabled, "16 03"),
+        (
+            AuthResponse::User(UserInfo {
+                name: "a".into(),
+                roles: vec!["r".into()],
+                has_password: true,
+            }),
+            "16 04 0161 01 0172 01",
+        ),
+        (AuthResponse::Users(vec!["a".into()]), "16 05 01 0161"),
+        (
+            AuthResponse::Role(RoleInfo {
+                name: "r".into(),
+                permissions: Vec::new(),
+            }),
+            "16 06 0172 00",
+        ),
+        (AuthResponse::Roles(vec!["r".into()]), "16 07 01 0172"),
+    ];
+    for (answer, golden) in answers {
+        check(&[(ResponseBody::Auth(answer), golden)]);
+    }
 }

@@ -112,6 +112,7 @@ impl OwnCluster {
             cacert: files.trusted_ca,
             cert: files.certificate,
             key: files.key,
+            login: None,
             timeout: Duration::from_secs(5),
             exactly_once: false,
         };

@@ -180,6 +180,7 @@ pub fn run(
         BenchCommand::Watch(arguments) => super::watch::run(&arguments, global, peers, out),
         BenchCommand::LeaseExpiry(arguments) => super::expiry::run(&arguments, global, peers, out),
         BenchCommand::Feed(arguments) => super::feed::run(&arguments, global, out),
+        BenchCommand::Overload(arguments) => super::overload::run(&arguments, global, out),
         BenchCommand::Gap(arguments) => gap(&arguments, global, peers, out),
     }
 }

@@ -16,6 +16,7 @@
 pub mod cluster;
 pub mod command;
 pub mod cpu;
+pub mod cpu_share;
 pub mod expiry;
 pub mod feed;
 pub mod figures;
@@ -26,6 +27,7 @@ pub mod history;
 pub mod leasehold;
 pub mod load;
 pub mod memory;
+pub mod overload;
 pub mod pace;
 pub mod pacemaker;
 pub mod process;

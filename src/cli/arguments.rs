@@ -1,8 +1,10 @@
 //! What can be typed, with the help that explains it.
 
+pub mod access;
 pub mod bench;
 pub mod lease;
 pub mod lock;
+pub mod member;
 pub mod offline;
 pub mod snapshot;
 
@@ -13,11 +15,15 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::access::AuthCommand;
+use self::access::RoleCommand;
+use self::access::UserCommand;
 use self::bench::BenchCommand;
 use self::bench::VerifyCommand;
 use self::lease::LeaseCommand;
 use self::lock::ElectArgs;
 use self::lock::LockArgs;
+use self::member::MemberCommand;
 use self::offline::OfflineCommand;
 use self::snapshot::SnapshotCommand;
 use crate::api::Consistency;
@@ -33,7 +39,7 @@ Examples:
   leasehold serve --config /etc/leasehold/leasehold.toml
 
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 may have happened, 5 not found,
-6 lease or lock lost";
+6 lease or lock lost, 7 (serve) removed from the cluster";
 
 /// Under which the help lists what [`GlobalArgs`] holds.
 pub const CONNECTION_HEADING: &str = "Connection and output";
@@ -79,6 +85,18 @@ pub struct GlobalArgs {
         value_name = "FILE"
     )]
     pub key: Option<PathBuf>,
+    /// The user to log in as, where it is not the one that the certificate names
+    #[arg(long, global = true, env = "LEASEHOLD_USER", value_name = "USER")]
+    pub user: Option<String>,
+    /// The file whose first line is the user's password; else LEASEHOLD_PASSWORD, or a terminal is
+    /// asked
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_PASSWORD_FILE",
+        value_name = "FILE"
+    )]
+    pub password_file: Option<PathBuf>,
     /// How long a request may take
     #[arg(
         long,
@@ -170,8 +188,42 @@ pub enum Command {
         #[command(subcommand)]
         command: EndpointCommand,
     },
+    /// See and change who the members are
+    Member {
+        /// What to do.
+        #[command(subcommand)]
+        command: MemberCommand,
+    },
+    /// Show what keeps the cluster from taking everything in
+    Alarm {
+        /// What to do.
+        #[command(subcommand)]
+        command: AlarmCommand,
+    },
     /// Hand leadership to another node
     MoveLeader(MoveLeaderArgs),
+    /// Turn access control on and off
+    Auth {
+        /// What to do.
+        #[command(subcommand)]
+        command: AuthCommand,
+    },
+    /// Add and change users
+    User {
+        /// What to do.
+        #[command(subcommand)]
+        command: UserCommand,
+    },
+    /// Add and change roles
+    Role {
+        /// What to do.
+        #[command(subcommand)]
+        command: RoleCommand,
+    },
+    /// Show how the cluster stands, again and again: leader, lease, reads, leases at risk
+    Top(ClusterTopArgs),
+    /// Take the node of this machine out of service, before it is stopped
+    Drain(DrainArgs),
     /// Back everything up, and look at backups
     Snapshot {
         /// What to do.
@@ -215,6 +267,15 @@ Ends with 1 if something does not work.")]
     Completion {
         /// The shell
         shell: Shell,
+    },
+    /// Write the manual, for `man`
+    #[command(after_help = "Examples:
+  leasehold man | man -l -                  the page of the program
+  leasehold man --out /usr/share/man/man1   a page for every verb")]
+    Man {
+        /// The directory to write to; without it, the page of the program goes to standard output
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
     },
     /// Print what this binary was made from
     Version,
@@ -504,6 +565,19 @@ pub struct StatusArgs {
     pub cluster: bool,
 }
 
+/// What to do about alarms.
+#[derive(Debug, Subcommand)]
+pub enum AlarmCommand {
+    /// Show the alarms that are raised, of every member
+    #[command(after_help = "Examples:
+  leasehold alarm list
+  leasehold alarm list -o json
+
+NOSPACE: the state is as large as quota.bytes allows, or the leader's disk is full. Nothing is written \
+or granted; deletions, compactions and renewals go on. It clears itself once there is room.")]
+    List,
+}
+
 /// Hand leadership to another node.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -513,6 +587,50 @@ pub struct StatusArgs {
 pub struct MoveLeaderArgs {
     /// The node to lead next, by name or id
     pub target: Option<String>,
+}
+
+/// Show how the cluster stands, again and again.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold top
+  leasehold top --once             one look, without a terminal
+  leasehold top --once -o json
+
+Rates are of the time between two looks, so the first one has none. A lease is at risk while less than
+a third of its time is left.")]
+pub struct ClusterTopArgs {
+    /// How long between two looks
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    pub interval: Duration,
+    /// How many looks; default: until it is interrupted
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
+    /// One look
+    #[arg(long, conflicts_with = "count")]
+    pub once: bool,
+    /// How many leases
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub limit: usize,
+}
+
+/// Take the node of this machine out of service.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  leasehold drain
+  leasehold drain --admin 127.0.0.1:7412
+
+The node hands leadership over while it still serves, then refuses new work, finishes what it holds,
+and reports itself as not ready. It goes on following and voting, so that the others keep their
+majority, and serves nothing until it is stopped and started again. Once this returns with 0, stop it.")]
+pub struct DrainArgs {
+    /// Where the node has its admin port: `listen.admin` of its configuration
+    #[arg(
+        long,
+        env = "LEASEHOLD_LISTEN_ADMIN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:7480"
+    )]
+    pub admin: String,
 }
 
 /// Looks for what is wrong.

@@ -11,12 +11,14 @@ use bytes::Bytes;
 
 use super::arguments::GlobalArgs;
 use super::failure::Failure;
+use super::password;
 use super::runtime::{DevCluster, RuntimeDirectory, RuntimeError};
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Request;
 use crate::api::Response;
+use crate::api::Secret;
 use crate::client::Client;
 use crate::client::WatchOptions;
 use crate::client::Watcher;
@@ -81,6 +83,8 @@ pub struct Target {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
+    /// As whom to log in, and with which password.
+    pub login: Option<(String, Secret)>,
     /// How long a request may take.
     pub timeout: Duration,
     /// Writes have a session, and are repeated in it.
@@ -161,6 +165,13 @@ impl Target {
                 "--key",
                 "LEASEHOLD_KEY",
             )?,
+            login: match &global.user {
+                None => None,
+                Some(user) => {
+                    let file = global.password_file.as_deref();
+                    Some((user.clone(), password::of_user(user, file)?))
+                }
+            },
             timeout: global.timeout,
             exactly_once: global.exactly_once,
         })

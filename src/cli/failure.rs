@@ -24,6 +24,8 @@ pub enum Exit {
     NotFound,
     /// 6. The lease, or the lock, is lost.
     Lost,
+    /// 7. This node was removed from its cluster: starting it again will not help.
+    Removed,
     /// A command that was run for the user ended with this code of its own.
     Command(u8),
 }
@@ -39,6 +41,7 @@ impl Exit {
             Self::Unknown => 4,
             Self::NotFound => 5,
             Self::Lost => 6,
+            Self::Removed => 7,
             Self::Command(code) => code,
         }
     }
@@ -90,7 +93,13 @@ impl From<api::Error> for Failure {
                 | ErrorKind::TlsHandshake
                 | ErrorKind::ClusterMismatch,
             ) => Exit::NotConnected,
-            (_, ErrorKind::LeaseNotFound) => Exit::NotFound,
+            (
+                _,
+                ErrorKind::LeaseNotFound
+                | ErrorKind::MemberNotFound
+                | ErrorKind::UserNotFound
+                | ErrorKind::RoleNotFound,
+            ) => Exit::NotFound,
             (_, ErrorKind::Fenced { .. } | ErrorKind::LeaseExpired) => Exit::Lost,
             _ => Exit::Refused,
         };
@@ -117,7 +126,10 @@ mod tests {
     fn the_exit_code_says_who_must_act() {
         let code = |error: api::Error| Failure::from(error).exit;
         let not_applied = |kind| api::Error::not_applied(kind, "x");
-        assert_eq!(code(not_applied(ErrorKind::NoSpace)), Exit::Refused);
+        assert_eq!(
+            code(not_applied(ErrorKind::NoSpace { used: 2, quota: 1 })),
+            Exit::Refused
+        );
         assert_eq!(code(not_applied(ErrorKind::InvalidArgument)), Exit::Refused);
         assert_eq!(
             code(not_applied(ErrorKind::ConnectFailed)),

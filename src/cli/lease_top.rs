@@ -33,9 +33,10 @@ use crate::api::Request;
 use crate::api::ResponseBody;
 use crate::clock::SystemClock;
 use crate::time::Clock;
+use crate::time::Instant;
 
 /// Moves a terminal's cursor home and clears what is on it.
-const CLEAR: &str = "\x1b[H\x1b[2J";
+pub(super) const CLEAR: &str = "\x1b[H\x1b[2J";
 /// By so much more than the time that has passed a deadline must have moved to have been renewed:
 /// answers are not all equally quick.
 const SLACK_MS: u64 = 100;
@@ -62,16 +63,7 @@ pub(super) async fn run(
         if number > 0 {
             tokio::time::sleep(arguments.interval).await;
         }
-        let mut leases = Vec::new();
-        let mut after = Some(0);
-        while let Some(from) = after {
-            let page = page(connection, arguments, from).await?;
-            let at_ms = millis(SystemClock.now().at_least_since(began));
-            let seen = page.leases.into_iter().map(|info| Seen { at_ms, info });
-            leases.extend(seen);
-            after = page.next;
-        }
-        let (look, deadlines) = Look::new(leases, before.take(), arguments.limit);
+        let (look, deadlines) = look(arguments, connection, began, before.take()).await?;
         before = Some(deadlines);
         if live {
             write!(out, "{CLEAR}")?;
@@ -80,6 +72,28 @@ pub(super) async fn run(
         out.flush()?;
     }
     Ok(())
+}
+
+/// One look at all leases, compared with the one before.
+///
+/// # Errors
+/// What kept it from looking.
+pub(super) async fn look(
+    arguments: &TopArgs,
+    connection: &impl Connection,
+    began: Instant,
+    before: Option<Deadlines>,
+) -> Result<(Look, Deadlines), Failure> {
+    let mut leases = Vec::new();
+    let mut after = Some(0);
+    while let Some(from) = after {
+        let page = page(connection, arguments, from).await?;
+        let at_ms = millis(SystemClock.now().at_least_since(began));
+        let seen = page.leases.into_iter().map(|info| Seen { at_ms, info });
+        leases.extend(seen);
+        after = page.next;
+    }
+    Ok(Look::new(leases, before, arguments.limit))
 }
 
 async fn page(
@@ -111,14 +125,14 @@ struct Seen {
 }
 
 /// When each lease was due, by its id and the index of its grant, and when that was known.
-struct Deadlines {
+pub(super) struct Deadlines {
     at_ms: u64,
     due_ms: BTreeMap<(i64, u64), u64>,
 }
 
 /// What there is to show.
 #[derive(Debug, Default, PartialEq)]
-struct Look {
+pub(super) struct Look {
     leases: usize,
     at_risk: usize,
     revoking: usize,
@@ -175,7 +189,8 @@ impl Look {
         (Self { top, ..look }, now)
     }
 
-    fn print(&self, out: &mut impl Write, view: View, live: bool) -> io::Result<()> {
+    /// Shows it; `live` as a table where lines would do elsewhere.
+    pub(super) fn print(&self, out: &mut impl Write, view: View, live: bool) -> io::Result<()> {
         match view.format {
             Format::Json => line(out, &self.document()),
             Format::Fields => fields(out, &self.document()),
@@ -219,7 +234,7 @@ impl Look {
         text
     }
 
-    fn document(&self) -> Value {
+    pub(super) fn document(&self) -> Value {
         let leases = self.top.iter().map(|info| {
             let mut document = print::document(info);
             document["is_at_risk"] = is_at_risk(info).into();

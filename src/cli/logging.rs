@@ -46,39 +46,62 @@ pub enum LogError {
     Taken,
 }
 
+type SetFilter = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
+
+/// Which lines are written, for whoever wants others.
+pub struct Filter {
+    set: Box<SetFilter>,
+}
+
+impl Filter {
+    /// Writes what passes `filter` from now on, and nothing else.
+    ///
+    /// # Errors
+    /// [`LogError::Filter`]; then nothing changes.
+    pub fn set(&self, filter: &str) -> Result<(), LogError> {
+        (self.set)(parse(filter)?).map_err(|problem| LogError::Filter {
+            filter: filter.to_owned(),
+            problem,
+        })
+    }
+}
+
 /// Writes what passes `filter` to `place` from now on. Once per process.
 ///
 /// # Errors
 /// [`LogError`].
-pub fn start(filter: &str, look: Look, place: Place) -> Result<(), LogError> {
-    let filter = EnvFilter::builder()
+pub fn start(filter: &str, look: Look, place: Place) -> Result<Filter, LogError> {
+    /// Each look and place is a type of its own, and so is the handle of its filter.
+    macro_rules! launch {
+        ($builder:expr) => {{
+            let builder = $builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            let set = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+            let started = builder.finish().try_init();
+            started.map(|()| Filter { set: Box::new(set) })
+        }};
+    }
+    let builder = fmt().with_env_filter(parse(filter)?);
+    let started = match (look, place) {
+        (Look::Json, Place::StandardError) => launch!(builder.json().with_writer(io::stderr)),
+        (Look::Json, Place::File(file)) => launch!(builder.json().with_writer(Mutex::new(file))),
+        (Look::Text, Place::StandardError) => {
+            launch!(builder.with_ansi(colours_wanted()).with_writer(io::stderr))
+        }
+        (Look::Text, Place::File(file)) => {
+            launch!(builder.with_ansi(false).with_writer(Mutex::new(file)))
+        }
+    };
+    started.map_err(|_| LogError::Taken)
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, LogError> {
+    EnvFilter::builder()
         .parse(filter)
         .map_err(|error| LogError::Filter {
             filter: filter.to_owned(),
             problem: error.to_string(),
-        })?;
-    let builder = fmt().with_env_filter(filter);
-    let started = match (look, place) {
-        (Look::Json, Place::StandardError) => {
-            builder.json().with_writer(io::stderr).finish().try_init()
-        }
-        (Look::Json, Place::File(file)) => builder
-            .json()
-            .with_writer(Mutex::new(file))
-            .finish()
-            .try_init(),
-        (Look::Text, Place::StandardError) => builder
-            .with_ansi(colours_wanted())
-            .with_writer(io::stderr)
-            .finish()
-            .try_init(),
-        (Look::Text, Place::File(file)) => builder
-            .with_ansi(false)
-            .with_writer(Mutex::new(file))
-            .finish()
-            .try_init(),
-    };
-    started.map_err(|_| LogError::Taken)
+        })
 }
 
 fn colours_wanted() -> bool {
@@ -92,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_be_is_named() {
-        let error = start("info,leasehold=loud", Look::Text, Place::StandardError).unwrap_err();
+        let started = start("info,leasehold=loud", Look::Text, Place::StandardError);
+        let error = started.err().expect("there is no such level");
         let text = error.to_string();
         assert!(
             text.starts_with("the log filter `info,leasehold=loud` cannot be used: "),

@@ -8,23 +8,29 @@
 //! the client side only, and `main` puts the server in; so it does for `offline`, and `bench` and `verify`,
 //! which stand beside.
 
+mod access;
 pub mod arguments;
 pub mod cert;
 pub mod connection;
 pub mod dev;
 mod doctor;
+mod drain;
 pub mod failure;
 mod lease;
 mod lease_top;
 mod lock;
 pub mod logging;
+mod man;
+mod member;
 pub mod panics;
+mod password;
 pub mod pki;
 pub mod print;
 pub mod remote;
 pub mod runtime;
 pub mod signals;
 mod snapshot;
+mod top;
 pub mod txn;
 pub mod verbs;
 mod watch;
@@ -35,6 +41,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
+use self::access::AccessCommand;
+use self::arguments::AlarmCommand;
 use self::arguments::{CONNECTION_HEADING, Cli, Command, EndpointCommand, Format, GlobalArgs};
 use self::connection::{Connection, Connector, Surroundings, Target};
 use self::failure::Failure;
@@ -80,7 +88,15 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
     let mut command = Cli::command().mut_subcommand("serve", |serve| serve.args(flags));
     // Verbs without a connection take its flags, as every verb does, but need not explain them.
     command.build();
-    for verb in ["serve", "dev", "offline", "cert", "completion"] {
+    for verb in [
+        "serve",
+        "dev",
+        "drain",
+        "offline",
+        "cert",
+        "completion",
+        "man",
+    ] {
         command = command.mut_subcommand(verb, without_connection);
     }
     command
@@ -185,6 +201,7 @@ fn dispatch(
             );
             return Ok(out.write_all(&script)?);
         }
+        Command::Man { out: to } => return man::run(self::command(settings), to.as_deref(), out),
         Command::Version => return Ok(print_version(global.output, out)?),
         Command::Doctor(arguments) => {
             let surroundings = Surroundings::of_process()?;
@@ -193,6 +210,7 @@ fn dispatch(
                 .build()?;
             return runtime.block_on(doctor::run(&arguments, global, &surroundings, out));
         }
+        Command::Drain(arguments) => return drain::run(&arguments, global, out),
         Command::Put(arguments) => Verb::Put(arguments),
         Command::Get(arguments) => Verb::Get(arguments),
         Command::Del(arguments) => Verb::Del(arguments),
@@ -202,10 +220,18 @@ fn dispatch(
         Command::Lease { command } => Verb::Lease(command),
         Command::Lock(arguments) => Verb::Lock(arguments),
         Command::Elect(arguments) => Verb::Elect(arguments),
+        Command::Alarm {
+            command: AlarmCommand::List,
+        } => Verb::Alarms,
         Command::Endpoint {
             command: EndpointCommand::Status(arguments),
         } => Verb::Status(arguments),
+        Command::Member { command } => Verb::Member(command),
         Command::MoveLeader(arguments) => Verb::MoveLeader(arguments),
+        Command::Auth { command } => Verb::Access(AccessCommand::Auth(command)),
+        Command::User { command } => Verb::Access(AccessCommand::User(command)),
+        Command::Role { command } => Verb::Access(AccessCommand::Role(command)),
+        Command::Top(arguments) => Verb::Top(arguments),
         Command::Snapshot { command } => match snapshot::look(&command, global.output, out) {
             Some(done) => return done,
             None => Verb::Snapshot(command),

@@ -29,10 +29,14 @@ pub(super) fn options(target: &Target) -> ConnectOptions {
     let tls = TlsOptions::new()
         .ca_pem_file(&target.cacert)
         .identity_pem_files(&target.cert, &target.key);
-    ConnectOptions::new()
+    let options = ConnectOptions::new()
         .with_tls(tls)
         .with_timeout(target.timeout)
-        .with_connect_timeout(target.timeout)
+        .with_connect_timeout(target.timeout);
+    match &target.login {
+        None => options,
+        Some((user, password)) => options.with_user(user, password.reveal()),
+    }
 }
 
 impl Connector for Sdk {

@@ -186,6 +186,65 @@ fn completion_scripts_know_the_verbs_and_the_settings() {
     }
 }
 
+/// Every verb that can be typed, with all words before it.
+fn verbs(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> {
+    let mut all = Vec::new();
+    for verb in command.get_subcommands() {
+        if verb.get_name() == "help" || verb.is_hide_set() {
+            continue;
+        }
+        let words = format!("{before} {}", verb.get_name());
+        match verb
+            .get_subcommands()
+            .any(|below| below.get_name() != "help")
+        {
+            true => all.extend(verbs(verb, &words)),
+            false => all.push((words, verb.clone())),
+        }
+    }
+    all
+}
+
+#[test]
+fn every_verb_is_shown_by_example() {
+    let all = verbs(&command(SETTINGS), "leasehold");
+    assert!(all.len() > 30, "{}", all.len());
+    let without = all.iter().filter(|(words, verb)| {
+        let after = verb.get_after_help().map(ToString::to_string);
+        // An example is of this very verb.
+        !after.is_some_and(|after| after.contains(words.as_str()))
+    });
+    let without: Vec<&str> = without.map(|(words, _)| words.as_str()).collect();
+    assert_eq!(
+        without,
+        ["leasehold version"],
+        "these say what to type, and not how"
+    );
+}
+
+#[test]
+fn the_manual_has_a_page_for_every_verb_with_its_examples() {
+    let page = leasehold("man").unwrap();
+    assert!(page.contains(".TH leasehold 1"), "{page}");
+    assert!(page.contains("endpoint"), "{page}");
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("man1");
+    let out = leasehold(&format!("man --out {}", directory.display())).unwrap();
+    assert_eq!(out, "");
+    for (words, _) in verbs(&command(SETTINGS), "leasehold") {
+        let page = directory.join(format!("{}.1", words.replace(' ', "-")));
+        let text = std::fs::read_to_string(&page);
+        let text = text.unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+        assert!(text.contains(&words.replace('-', "\\-")), "{words}: {text}");
+    }
+    let serve = std::fs::read_to_string(directory.join("leasehold-serve.1")).unwrap();
+    assert!(serve.contains("raft.heartbeat_interval"), "{serve}");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = leasehold(&format!("man --out {}", file.display())).unwrap_err();
+    assert!(refused.message.contains("cannot write"), "{refused}");
+}
+
 #[test]
 fn the_version_says_what_the_binary_was_made_from() {
     let text = leasehold("version").unwrap();

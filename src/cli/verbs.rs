@@ -8,19 +8,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::access;
+use super::access::AccessCommand;
 use super::arguments::lease::LeaseCommand;
 use super::arguments::lock::{ElectArgs, LockArgs};
+use super::arguments::member::MemberCommand;
 use super::arguments::snapshot::SnapshotCommand;
 use super::arguments::{
-    CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs, RangeArgs,
-    SortBy, StatusArgs, TxnArgs, WatchArgs,
+    ClusterTopArgs, CompactionArgs, DelArgs, GetArgs, GlobalArgs, MoveLeaderArgs, Order, PutArgs,
+    RangeArgs, SortBy, StatusArgs, TxnArgs, WatchArgs,
 };
 use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
 use super::lease;
 use super::lock;
+use super::member;
 use super::print::{self, EndpointStatus, Parts, View};
 use super::snapshot;
+use super::top;
 use super::txn::Script;
 use crate::api;
 use crate::api::CompactionRequest;
@@ -65,10 +70,18 @@ pub enum Verb {
     Lock(LockArgs),
     /// Stand in an election, or look who leads.
     Elect(ElectArgs),
+    /// Show the alarms of every member.
+    Alarms,
     /// Show how each endpoint is.
     Status(StatusArgs),
+    /// See and change who the members are.
+    Member(MemberCommand),
     /// Hand leadership to another node.
     MoveLeader(MoveLeaderArgs),
+    /// Say who may do what.
+    Access(AccessCommand),
+    /// Show how the cluster stands.
+    Top(ClusterTopArgs),
     /// Back everything up.
     Snapshot(SnapshotCommand),
 }
@@ -108,8 +121,17 @@ pub async fn run(
         }
         Verb::Lock(arguments) => lock::lock(arguments, connection, view, out).await,
         Verb::Elect(arguments) => lock::elect(arguments, connection, view, out).await,
+        Verb::Alarms => alarms(connection, target, view, out).await,
         Verb::Status(arguments) => status(&arguments, connection, target, view, out).await,
+        Verb::Member(command) => {
+            member::run(command, connection, global.consistency, view, out).await
+        }
         Verb::MoveLeader(arguments) => move_leader(&arguments, connection, target, view, out).await,
+        Verb::Access(command) => access::run(command, connection, view, out).await,
+        Verb::Top(arguments) => {
+            let live = io::stdout().is_terminal();
+            top::run(&arguments, connection, target, view, live, out).await
+        }
         Verb::Snapshot(command) => snapshot::run(&command, connection, global, out).await,
     }
 }
@@ -295,24 +317,9 @@ async fn status(
 ) -> Result<(), Failure> {
     let endpoints = match arguments.cluster {
         false => target.endpoints.clone(),
-        true => {
-            let (_, body) = any_status(connection, target).await?;
-            let known = |member: &api::MemberInfo| !member.client_address.is_empty();
-            let members = body.members.into_iter().filter(known);
-            members.map(|member| member.client_address).collect()
-        }
+        true => members(connection, target).await?,
     };
-    let (mut answers, mut errors) = (Vec::new(), Vec::new());
-    for endpoint in endpoints {
-        match status_of(connection, &endpoint).await {
-            Ok((header, status)) => answers.push(EndpointStatus {
-                endpoint,
-                header,
-                status,
-            }),
-            Err(failure) => errors.push((endpoint, failure)),
-        }
-    }
+    let (answers, errors) = ask_all(connection, endpoints).await;
     print::status(out, view.format, &answers)?;
     out.flush()?;
     let warnings = answers.iter().flat_map(|answer| {
@@ -384,8 +391,52 @@ async fn new_leader(
     tokio::time::timeout(target.timeout, search).await.ok()
 }
 
+/// The alarms of every member.
+async fn alarms(
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let endpoints = members(connection, target).await?;
+    let (answers, errors) = ask_all(connection, endpoints).await;
+    print::alarms(out, view.format, &answers)?;
+    out.flush()?;
+    match errors.into_iter().next() {
+        Some((_, failure)) => Err(failure),
+        None => Ok(()),
+    }
+}
+
+/// Where clients reach the members of the cluster.
+async fn members(connection: &impl Connection, target: &Target) -> Result<Vec<String>, Failure> {
+    let (_, body) = any_status(connection, target).await?;
+    let known = |member: &api::MemberInfo| !member.client_address.is_empty();
+    let members = body.members.into_iter().filter(known);
+    Ok(members.map(|member| member.client_address).collect())
+}
+
+/// What each endpoint says of itself, and of those that say nothing why.
+async fn ask_all(
+    connection: &impl Connection,
+    endpoints: Vec<String>,
+) -> (Vec<EndpointStatus>, Vec<(String, Failure)>) {
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+    for endpoint in endpoints {
+        match status_of(connection, &endpoint).await {
+            Ok((header, status)) => answers.push(EndpointStatus {
+                endpoint,
+                header,
+                status,
+            }),
+            Err(failure) => errors.push((endpoint, failure)),
+        }
+    }
+    (answers, errors)
+}
+
 /// The status of the first endpoint that answers.
-async fn any_status(
+pub(super) async fn any_status(
     connection: &impl Connection,
     target: &Target,
 ) -> Result<(ResponseHeader, StatusResponse), Failure> {
@@ -399,7 +450,7 @@ async fn any_status(
     Err(failure)
 }
 
-async fn status_of(
+pub(super) async fn status_of(
     connection: &impl Connection,
     endpoint: &str,
 ) -> Result<(ResponseHeader, StatusResponse), Failure> {

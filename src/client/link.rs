@@ -106,6 +106,8 @@ pub(super) struct Link {
     large: Arc<Lane>,
     suspect: Arc<AtomicBool>,
     watches: Arc<watches::Expected>,
+    /// The other end knows who the client is, beside what its certificate says.
+    is_logged_in: AtomicBool,
     /// Ends with the link.
     _tasks: JoinSet<()>,
 }
@@ -149,6 +151,7 @@ impl Link {
             large,
             suspect,
             watches,
+            is_logged_in: AtomicBool::new(false),
             _tasks: tasks,
         })
     }
@@ -156,6 +159,16 @@ impl Link {
     /// Which member is at the other end.
     pub(super) fn member_id(&self) -> NodeId {
         self.member_id
+    }
+
+    /// Whether the other end knows who the client is, beside what its certificate says.
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.is_logged_in.load(Ordering::Relaxed)
+    }
+
+    /// From here on it does.
+    pub(super) fn logged_in(&self) {
+        self.is_logged_in.store(true, Ordering::Relaxed);
     }
 
     /// Whether requests have a good chance here.
@@ -247,20 +260,41 @@ impl Link {
     /// # Cancel safety
     /// Safe; what was sent stays sent.
     pub(super) async fn control(&self, request: Request, deadline: Instant) -> Result<i64, Error> {
+        let answer = self
+            .send(request, Consistency::Serializable, deadline)
+            .await;
+        answer.map(|response| response.header.revision)
+    }
+
+    /// Asks this node, whoever leads.
+    ///
+    /// # Cancel safety
+    /// Safe; what was sent stays sent.
+    pub(super) async fn ask(&self, request: Request, deadline: Instant) -> Result<Response, Error> {
+        self.send(request, Consistency::Linearizable, deadline)
+            .await
+    }
+
+    async fn send(
+        &self,
+        request: Request,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Response, Error> {
         let left =
             deadline.saturating_duration_since(crate::client::route::in_time(Duration::ZERO));
         let mut frame = ClientFrame {
             request_id: 0,
             call: Call {
                 timeout_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
-                consistency: Consistency::Serializable,
+                consistency,
                 min_revision: 0,
                 session: None,
                 request,
             },
         };
         match self.call(&mut frame, true, deadline).await {
-            Ok(answer) => answer.map(|response| response.header.revision),
+            Ok(answer) => answer,
             Err(broken) => Err(Error::not_applied(
                 ErrorKind::ConnectionLost,
                 format!("no answer: {}", broken.cause),
@@ -310,7 +344,13 @@ fn is_large(request: &Request) -> bool {
         | Request::LeaseGrant(_)
         | Request::LeaseRevoke(_)
         | Request::LeaseTimeToLive { keys: false, .. }
-        | Request::LeaseUpdateTtl { .. } => false,
+        | Request::LeaseUpdateTtl { .. }
+        | Request::MemberList
+        | Request::MemberAdd(_)
+        | Request::MemberRemove { .. }
+        | Request::MemberPromote { .. }
+        | Request::MemberUpdate(_)
+        | Request::Auth(_) => false,
         // Renewals of a thousand are small beside any of these, and go before them.
         Request::LeaseKeepAlive(_) => false,
         Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => true,

@@ -35,11 +35,14 @@
 //! sent stays sent: a write whose future was dropped may take effect, as one with outcome
 //! *unknown* may.
 
+mod auth;
 mod credentials;
 mod fence;
 mod lease;
 mod lease_keeper;
 mod link;
+mod login;
+mod members;
 mod options;
 mod pool;
 mod range_stream;
@@ -84,6 +87,8 @@ use crate::wire::FrameLimits;
 use crate::wire::point::PointCall;
 use crate::wire::point::Wanted;
 
+pub use auth::AuthClient;
+pub use auth::AuthToken;
 pub use lease::LeaseClient;
 pub use lease::LeaseGrantOptions;
 pub use lease::LeaseListOptions;
@@ -114,6 +119,7 @@ pub use watch::WatchOptions;
 pub use watch::Watcher;
 
 use self::credentials::Credentials;
+use self::login::Login;
 use self::pool::Pool;
 use self::route::Errand;
 use self::route::Failed;
@@ -205,6 +211,7 @@ impl Client {
             options.client_name.clone(),
             limits,
             options.connect_timeout,
+            options.login.clone().map(Login::new),
         );
         let router = Router::new(pool, endpoints, options.retry, seed());
         let client = Self {
@@ -464,10 +471,15 @@ impl Client {
             Request::Range(_)
             | Request::RangePage(_)
             | Request::LeaseTimeToLive { .. }
-            | Request::LeaseList(_) => self.read(request, consistency, 0, None).await?,
+            | Request::LeaseList(_)
+            | Request::MemberList => self.read(request, consistency, 0, None).await?,
             Request::Txn(ref txn) if txn.is_read_only() => {
                 self.read(request, consistency, 0, None).await?
             }
+            Request::Auth(ref auth) if auth.is_read() => {
+                self.read(request, consistency, 0, None).await?
+            }
+            Request::Auth(ref auth) if auth.is_write() => self.write(request, None).await?,
             Request::Put(_)
             | Request::DeleteRange(_)
             | Request::Compact(_)
@@ -487,13 +499,25 @@ impl Client {
             Request::MoveLeader { target } => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
             }
+            Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_) => {
+                let members = self.change_members(request).await?;
+                let header = ResponseHeader {
+                    leader_id: self.leader(),
+                    ..ResponseHeader::default()
+                };
+                (header, ResponseBody::Members(Box::new(members)))
+            }
             Request::OpenSession
             | Request::Status
             | Request::LeaderLeaseReport
             | Request::Snapshot(_)
             | Request::Watch { .. }
             | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. } => {
+            | Request::WatchProgress { .. }
+            | Request::Auth(_) => {
                 return Err(Error::not_applied(
                     ErrorKind::Unsupported,
                     format!(
@@ -771,6 +795,8 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
         ResponseBody::WatchCancel => "watch-cancel",
         ResponseBody::WatchProgress => "watch-progress",
         ResponseBody::Snapshot(_) => "snapshot",
+        ResponseBody::Members(_) => "member",
+        ResponseBody::Auth(_) => "auth",
     };
     Error {
         kind: ErrorKind::Internal,
@@ -783,7 +809,7 @@ fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
 fn unreachable_cluster(mut failures: Vec<Error>) -> Error {
     failures.sort_by_key(|error| match error.kind {
         ErrorKind::ClusterMismatch => 0,
-        ErrorKind::TlsHandshake => 1,
+        ErrorKind::TlsHandshake | ErrorKind::Unauthenticated | ErrorKind::TokenExpired => 1,
         ErrorKind::Unsupported | ErrorKind::InvalidArgument => 2,
         _ => 3,
     });

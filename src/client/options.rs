@@ -14,8 +14,10 @@ use crate::api::LeaseRef;
 use crate::api::LeaseTarget;
 use crate::api::Limits;
 use crate::api::RangeRequest;
+use crate::api::Secret;
 use crate::api::SortOrder;
 use crate::api::SortTarget;
+use crate::client::login::Means;
 use crate::transport::Tls;
 use crate::transport::TlsError;
 use crate::transport::TlsPaths;
@@ -32,6 +34,7 @@ pub struct ConnectOptions {
     pub(super) client_name: String,
     pub(super) exactly_once: bool,
     pub(super) limits: Limits,
+    pub(super) login: Option<Means>,
 }
 
 impl Default for ConnectOptions {
@@ -45,6 +48,7 @@ impl Default for ConnectOptions {
             client_name: format!("leasehold-rust/{}", env!("CARGO_PKG_VERSION")),
             exactly_once: true,
             limits: Limits::DEFAULT,
+            login: None,
         }
     }
 }
@@ -59,6 +63,25 @@ impl ConnectOptions {
     #[must_use]
     pub fn with_tls(mut self, tls: TlsOptions) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Who the client is, where that is not whom its certificate names. Where access is not controlled
+    /// nobody asks.
+    #[must_use]
+    pub fn with_user(mut self, name: impl Into<String>, password: impl Into<Vec<u8>>) -> Self {
+        self.login = Some(Means::Password {
+            name: name.into(),
+            password: Secret::new(password),
+        });
+        self
+    }
+
+    /// The same by a token, as [`AuthClient::authenticate`](super::AuthClient::authenticate) gives
+    /// one. When it has had its time, requests fail with [`ErrorKind::TokenExpired`].
+    #[must_use]
+    pub fn with_token(mut self, token: Secret) -> Self {
+        self.login = Some(Means::Token(token));
         self
     }
 
@@ -191,6 +214,7 @@ impl TlsOptions {
                     ca: ca.clone(),
                     certificate: certificate.clone(),
                     key: key.clone(),
+                    crl: None,
                 })
             }
             _ => None,

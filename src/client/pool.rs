@@ -16,6 +16,9 @@ use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::client::credentials::Credentials;
 use crate::client::link::Link;
+use crate::client::login;
+use crate::client::login::Login;
+use crate::client::route::in_time;
 use crate::transport::CloseCode;
 use crate::transport::ConnectError;
 use crate::transport::Endpoint;
@@ -52,6 +55,7 @@ pub(super) struct Pool {
     client_name: String,
     limits: FrameLimits,
     connect_timeout: Duration,
+    login: Option<Login>,
     entries: Mutex<BTreeMap<String, Entry>>,
     closed: AtomicBool,
 }
@@ -71,6 +75,7 @@ impl Pool {
         client_name: String,
         limits: FrameLimits,
         connect_timeout: Duration,
+        login: Option<Login>,
     ) -> Arc<Self> {
         Arc::new(Self {
             endpoint,
@@ -79,6 +84,7 @@ impl Pool {
             client_name,
             limits,
             connect_timeout,
+            login,
             entries: Mutex::default(),
             closed: AtomicBool::new(false),
         })
@@ -245,7 +251,16 @@ impl Pool {
                 .map_err(|lost| lost_error(address, &lost))?;
             let member_id = welcome.member_id;
             tracing::debug!(address, member = %member_id, name = welcome.name, "connected");
-            Ok(Link::new(connection, member_id, first, second, self.limits))
+            let link = Link::new(connection, member_id, first, second, self.limits);
+            if let Some(login) = &self.login {
+                let deadline = in_time(self.connect_timeout);
+                match login.log_in(&link, deadline).await {
+                    Err(refusal) if login::is_about_who(&refusal) => return Err(refusal),
+                    // What else went wrong is found by the first request, which then logs in anew.
+                    Ok(()) | Err(_) => {}
+                }
+            }
+            Ok(link)
         };
         let result = tokio::time::timeout(self.connect_timeout, attempt).await;
         match result {
@@ -258,6 +273,12 @@ impl Pool {
                 ))
             }
         }
+    }
+
+    /// What to log in by, if that may help against this refusal.
+    pub(super) fn remedy(&self, link: &Link, error: &Error) -> Option<&Login> {
+        let login = self.login.as_ref()?;
+        login.may_help(link, error).then_some(login)
     }
 
     async fn greet(&self, stream: &mut FrameStream) -> Result<Welcome, GreetError> {

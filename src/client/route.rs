@@ -9,6 +9,7 @@
 //! the last error does not lie about the attempts before it, a write that may have been applied
 //! by any attempt fails with outcome *unknown*, whatever its last attempt was told (A18).
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -16,6 +17,7 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
@@ -23,10 +25,13 @@ use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
+use crate::api::Member;
+use crate::api::MembersResponse;
 use crate::api::Outcome;
 use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
+use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::SessionCall;
 use crate::client::link::Broken;
@@ -47,8 +52,14 @@ const REPLY_TIME_MAX: Duration = Duration::from_millis(50);
 
 /// How long the first attempt to connect is waited for; doubled each time.
 const DIAL_PATIENCE: Duration = Duration::from_millis(300);
+/// How long the list of members is waited for, and how seldom it is asked for without need.
+const REFRESH_PATIENCE: Duration = Duration::from_secs(5);
+const REFRESH_MIN: Duration = Duration::from_secs(1);
 /// After so many back-offs, endpoints that are not connected get their turn as well.
 const TRIES_OF_CONNECTED: u32 = 2;
+
+/// A token may have had its time before it was used, where time is short.
+const LOGINS_MAX: u32 = 3;
 
 /// Who is believed to lead, and where.
 #[derive(Clone, Debug)]
@@ -91,6 +102,10 @@ pub(super) struct Router {
     pool: Arc<Pool>,
     endpoints: Vec<String>,
     retry: RetryPolicy,
+    /// Where clients reach the members, as one of them said: for when the endpoints do not answer.
+    learned: Arc<ArcSwap<Vec<String>>>,
+    /// Who led when the members were last asked for, and when that was.
+    refreshed: Mutex<Option<(NodeId, Instant)>>,
     leader: ArcSwapOption<Leader>,
     turn: AtomicUsize,
     random: Mutex<fastrand::Rng>,
@@ -141,6 +156,8 @@ impl Router {
             pool,
             endpoints,
             retry,
+            learned: Arc::default(),
+            refreshed: Mutex::default(),
             leader: ArcSwapOption::empty(),
             turn: AtomicUsize::new(0),
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
@@ -149,6 +166,16 @@ impl Router {
 
     pub(super) fn endpoints(&self) -> &[String] {
         &self.endpoints
+    }
+
+    /// Where members are that the endpoints do not name.
+    pub(super) fn learned(&self) -> Arc<Vec<String>> {
+        self.learned.load_full()
+    }
+
+    /// The members are these.
+    pub(super) fn learn_members(&self, list: &MembersResponse) {
+        self.learned.store(Arc::new(beside(&self.endpoints, list)));
     }
 
     pub(super) fn leader(&self) -> Option<Arc<Leader>> {
@@ -230,7 +257,7 @@ impl Router {
         loop {
             progress.attempts += 1;
             let verdict = if let Some(first) = first.take() {
-                self.judge(first, safety, &mut progress)
+                self.judge(first, safety, deadline, &mut progress).await
             } else {
                 let target = match errand.only {
                     Some(address) => Target::Other(address.to_string()),
@@ -260,12 +287,40 @@ impl Router {
         }
     }
 
-    fn judge(&self, first: FirstAttempt, safety: Safety, progress: &mut Progress) -> Verdict {
+    async fn judge(
+        &self,
+        first: FirstAttempt,
+        safety: Safety,
+        deadline: Instant,
+        progress: &mut Progress,
+    ) -> Verdict {
         let address = first.target.address();
         match first.failure {
-            Ok(error) => self.refused(error, address, &first.link, safety, progress),
+            Ok(error) => match self.log_in(&error, &first.link, deadline, progress).await {
+                Some(verdict) => verdict,
+                None => self.refused(error, address, &first.link, safety, progress),
+            },
             Err(broken) => self.broken(broken, address, safety, progress),
         }
+    }
+
+    /// If whoever was asked did not know who asks: tells him, to ask again then.
+    async fn log_in(
+        &self,
+        error: &Error,
+        link: &Link,
+        deadline: Instant,
+        progress: &mut Progress,
+    ) -> Option<Verdict> {
+        let login = self.pool.remedy(link, error)?;
+        if error.outcome != Outcome::NotApplied || progress.logins >= LOGINS_MAX {
+            return None;
+        }
+        progress.logins += 1;
+        Some(match login.log_in(link, deadline).await {
+            Ok(()) => Verdict::Again(error.clone(), Next::Redirected),
+            Err(refusal) => Verdict::Final(refusal),
+        })
     }
 
     /// One attempt, at one node.
@@ -297,9 +352,16 @@ impl Router {
         match link.call(frame, safety != Safety::Once, deadline).await {
             Ok(Ok(response)) => {
                 self.learn(&response.header, target, &link);
+                if progress.unreachable.is_some() {
+                    // Where somebody was there is nobody now.
+                    self.refresh(None, &link);
+                }
                 Verdict::Done(response)
             }
-            Ok(Err(error)) => self.refused(error, address, &link, safety, progress),
+            Ok(Err(error)) => match self.log_in(&error, &link, deadline, progress).await {
+                Some(verdict) => verdict,
+                None => self.refused(error, address, &link, safety, progress),
+            },
             Err(broken) => self.broken(broken, address, safety, progress),
         }
     }
@@ -419,10 +481,13 @@ impl Router {
             return Target::Leader(leader);
         }
         let turn = self.turn.load(Ordering::Relaxed);
-        let around = || {
-            let count = self.endpoints.len();
-            (0..count).map(move |step| &self.endpoints[(turn + step) % count])
+        // Where members say that they are may be out of reach from here: what was given comes first.
+        let all = match (progress.back_offs as usize) < self.endpoints.len() {
+            true => self.endpoints.clone(),
+            false => self.endpoints_and_learned(),
         };
+        let count = all.len();
+        let around = || (0..count).map(|step| &all[(turn + step) % count]);
         let elsewhere = |address: &&String| Some(*address) != progress.failed_at.as_ref();
         // Nodes that are connected come first, but not for ever: they may all be followers whose
         // leader is reached only at an endpoint that has not been tried.
@@ -441,8 +506,12 @@ impl Router {
     /// A node that may serve what any node can: one that is connected, if there is one.
     pub(super) fn anyone(&self, attempt: u32) -> String {
         let turn = self.turn.load(Ordering::Relaxed);
-        let count = self.endpoints.len();
-        let mut around = (0..count).map(|step| &self.endpoints[(turn + step) % count]);
+        let all = match (attempt as usize) <= self.endpoints.len() {
+            true => self.endpoints.clone(),
+            false => self.endpoints_and_learned(),
+        };
+        let count = all.len();
+        let mut around = (0..count).map(|step| &all[(turn + step) % count]);
         let next = around.clone().next();
         let connected = if attempt <= TRIES_OF_CONNECTED {
             around.find(|address| self.pool.usable(address).is_some())
@@ -451,6 +520,11 @@ impl Router {
         };
         // There is at least one endpoint, so this is never empty.
         connected.or(next).cloned().unwrap_or_default()
+    }
+
+    fn endpoints_and_learned(&self) -> Vec<String> {
+        let learned = self.learned.load();
+        self.endpoints.iter().chain(&**learned).cloned().collect()
     }
 
     /// A node did not serve: the next one's turn.
@@ -515,6 +589,7 @@ impl Router {
         let Some(id) = header.leader_id else {
             return;
         };
+        self.refresh(Some(id), link);
         if id != header.member_id {
             // A follower that has just been told by its leader knows who that is.
             if header
@@ -537,6 +612,49 @@ impl Router {
                 link: Arc::downgrade(link),
             })));
         }
+    }
+
+    /// Asks the member at the other end of `link` who the members are, in the background: when another
+    /// one leads than when it was last asked, or now and then.
+    fn refresh(&self, leader: Option<NodeId>, link: &Arc<Link>) {
+        let now = in_time(Duration::ZERO);
+        {
+            let mut refreshed = self
+                .refreshed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let is_due = match (*refreshed, leader) {
+                (None, _) => true,
+                (Some((known, _)), Some(leader)) => known != leader,
+                (Some((_, at)), None) => now > at + REFRESH_MIN,
+            };
+            if !is_due {
+                return;
+            }
+            let known = refreshed.map_or(NodeId(0), |(known, _)| known);
+            *refreshed = Some((leader.unwrap_or(known), now));
+        }
+        let (link, learned) = (Arc::clone(link), Arc::clone(&self.learned));
+        let endpoints = self.endpoints.clone();
+        tokio::spawn(async move {
+            let mut frame = ClientFrame {
+                request_id: 0,
+                call: Call {
+                    timeout_ms: told(REFRESH_PATIENCE),
+                    consistency: Consistency::Serializable,
+                    min_revision: 0,
+                    session: None,
+                    request: Request::MemberList,
+                },
+            };
+            // What does not come is asked for the next time.
+            let answer = link.call(&mut frame, true, in_time(REFRESH_PATIENCE)).await;
+            if let Ok(Ok(response)) = answer
+                && let ResponseBody::Members(list) = response.body
+            {
+                learned.store(Arc::new(beside(&endpoints, &list)));
+            }
+        });
     }
 
     /// A follower served a read by the word of `leader`, which is one exchange more than asking the
@@ -592,6 +710,26 @@ impl Router {
     }
 }
 
+/// Where clients reach the members that `endpoints` does not name. Those that vote come first: one of
+/// them leads.
+fn beside(endpoints: &[String], list: &MembersResponse) -> Vec<String> {
+    let mut members: Vec<&Member> = list.members.iter().collect();
+    members.sort_by_key(|member| !member.membership.votes());
+    let mut found: Vec<String> = Vec::new();
+    for member in members {
+        let address = &member.info.client_address;
+        // "Any address" is where a node listens, and nowhere that anybody could call.
+        let can_be_called = match address.parse::<SocketAddr>() {
+            Ok(address) => !address.ip().is_unspecified() && address.port() > 0,
+            Err(_) => !address.is_empty(),
+        };
+        if can_be_called && !endpoints.contains(address) && !found.contains(address) {
+            found.push(address.clone());
+        }
+    }
+    found
+}
+
 /// What an attempt came to.
 enum Verdict {
     Done(Response),
@@ -603,7 +741,9 @@ impl Verdict {
     /// No connection: nothing was sent, so anything may be tried again, unless it is hopeless.
     fn unreachable(error: Error) -> Self {
         match error.kind {
-            ErrorKind::InvalidArgument => Self::Final(error),
+            ErrorKind::InvalidArgument | ErrorKind::Unauthenticated | ErrorKind::TokenExpired => {
+                Self::Final(error)
+            }
             _ => Self::Again(error, Next::Elsewhere),
         }
     }
@@ -644,9 +784,15 @@ impl Safety {
             | Request::WatchProgress { .. }
             | Request::LeaseKeepAlive(_)
             | Request::LeaseTimeToLive { .. }
-            | Request::LeaseList(_) => Self::Repeatable,
+            | Request::LeaseList(_)
+            | Request::MemberList => Self::Repeatable,
+            Request::Auth(auth) if !auth.is_write() => Self::Repeatable,
             Request::Txn(txn) if txn.is_read_only() => Self::Repeatable,
-            Request::MoveLeader { .. } => Self::Once,
+            Request::MoveLeader { .. }
+            | Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_) => Self::Once,
             _ if numbered => Self::Numbered,
             Request::Put(_)
             | Request::DeleteRange(_)
@@ -655,7 +801,8 @@ impl Safety {
             | Request::LeaseGrant(_)
             | Request::LeaseRevoke(_)
             | Request::LeaseUpdateTtl { .. }
-            | Request::PutWithNewLease(..) => Self::Once,
+            | Request::PutWithNewLease(..)
+            | Request::Auth(_) => Self::Once,
         }
     }
 }
@@ -674,6 +821,8 @@ struct Progress {
     unreachable: Option<String>,
     /// Connections that were waited for.
     dials: u32,
+    /// How often it was said anew who asks.
+    logins: u32,
     last: Option<Error>,
 }
 

@@ -532,6 +532,9 @@ impl Task {
                 ErrorKind::Compacted { .. }
                 | ErrorKind::InvalidArgument
                 | ErrorKind::RequestTooLarge { .. }
+                | ErrorKind::PermissionDenied
+                | ErrorKind::Unauthenticated
+                | ErrorKind::TokenExpired
                 | ErrorKind::Unsupported => return Err(error),
                 ErrorKind::SlowDown { retry_after_ms } => {
                     wait = wait.max(Duration::from_millis(u64::from(*retry_after_ms)));
@@ -576,7 +579,17 @@ impl Task {
         let timeout = client.options.timeout;
         let link = client.router.pool().link(address, in_time(timeout)).await?;
         let watch = self.course.request();
-        let (watch_id, revision, stream) = link.open_watch(watch, in_time(timeout)).await?;
+        let opened = match link.open_watch(watch.clone(), in_time(timeout)).await {
+            Err(error) => match client.router.pool().remedy(&link, &error) {
+                Some(login) => {
+                    login.log_in(&link, in_time(timeout)).await?;
+                    link.open_watch(watch, in_time(timeout)).await
+                }
+                None => Err(error),
+            },
+            opened => opened,
+        };
+        let (watch_id, revision, stream) = opened?;
         Ok(Open {
             address: address.to_owned(),
             link,

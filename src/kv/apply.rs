@@ -17,6 +17,8 @@ use crate::api::SessionCall;
 use crate::types::LogId;
 use crate::types::SessionId;
 
+use super::access;
+use super::access::Author;
 use super::clients;
 use super::clients::Admission;
 use super::command::Command;
@@ -86,19 +88,22 @@ fn execute<S: Store>(
     command: Command,
 ) -> Result<Reply, S::Error> {
     match command {
-        Command::Write { session, operation } => match session {
-            Some(call) => write_once(store, progress, call, operation),
-            None => {
-                let mut changes = Vec::new();
-                let result = write(store, progress, operation, &mut changes)?;
-                Ok(answer(progress, result).with(changes))
-            }
-        },
-        Command::OpenSession { sessions_max } => {
-            let id = SessionId(progress.applied.index.0);
-            let result = clients::open(store, id, &mut progress.sessions, sessions_max);
-            Ok(answer(progress, result))
+        Command::Write { .. } | Command::OpenSession { .. } if progress.access.enabled => {
+            Ok(answer(progress, Err(anonymous())))
         }
+        Command::Write { session, operation } => {
+            write_for(store, progress, None, session, operation)
+        }
+        Command::OpenSession { sessions_max } => open_for(store, progress, None, sessions_max),
+        Command::WriteAs {
+            author,
+            session,
+            operation,
+        } => write_for(store, progress, Some(&author), session, operation),
+        Command::OpenSessionAs {
+            author,
+            sessions_max,
+        } => open_for(store, progress, Some(&author), sessions_max),
         Command::Bootstrap(info) => {
             let result = bootstrap(store, &info)?;
             Ok(silent(progress, result))
@@ -128,25 +133,96 @@ fn execute<S: Store>(
             Ok(silent(progress, Ok(())).with(changes))
         }
         Command::CheckHash => Ok(silent(progress, Ok(()))),
+        Command::SetSpaceAlarm(alarm) => {
+            progress.space_alarm = alarm;
+            Ok(silent(progress, Ok(())))
+        }
+        Command::RaiseVersion { version } => {
+            if version > meta::cluster_version(store)? {
+                let (key, record) = meta::version_record(version);
+                store.put(Space::Meta, key, record)?;
+            }
+            Ok(silent(progress, Ok(())))
+        }
     }
 }
 
-/// A write that carries a session: applied unless its number has been decided before.
-fn write_once<S: Store>(
+/// Opens a session, if whoever wants it may have one.
+fn open_for<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
-    call: SessionCall,
+    author: Option<&Author>,
+    sessions_max: u32,
+) -> Result<Reply, S::Error> {
+    let mut owner = "";
+    if progress.access.enabled
+        && let Some(Author::Client(identity)) = author
+    {
+        if let Err(refusal) = access::permit_session(store, identity)? {
+            return Ok(answer(progress, Err(refusal)));
+        }
+        owner = &identity.name;
+    }
+    let id = SessionId(progress.applied.index.0);
+    let result = clients::open(store, id, &mut progress.sessions, sessions_max, owner);
+    Ok(answer(progress, result))
+}
+
+/// A write, on whoever's behalf. One that carries a session is applied unless its number has been
+/// decided before. That somebody may not do it decides nothing about the number: he may ask again
+/// once he may, or once he has said who he is.
+fn write_for<S: Store>(
+    store: &mut Hashed<'_, S>,
+    progress: &mut Progress,
+    author: Option<&Author>,
+    session: Option<SessionCall>,
     operation: Operation,
 ) -> Result<Reply, S::Error> {
-    match clients::admit(store, progress.applied.index, call, progress.revision)? {
+    let mut changes = Vec::new();
+    let Some(call) = session else {
+        if let Err(refusal) = permit(store, progress, author, &operation)? {
+            return Ok(answer(progress, Err(refusal)));
+        }
+        let result = write(store, progress, author, operation, &mut changes)?;
+        return Ok(answer(progress, result).with(changes));
+    };
+    let owner = author.filter(|_| progress.access.enabled).map(Author::name);
+    let index = progress.applied.index;
+    match clients::admit(store, index, call, progress.revision, owner)? {
         Admission::Settled(reply) => Ok(reply),
         Admission::First(admitted) => {
-            let mut changes = Vec::new();
-            let result = write(store, progress, operation, &mut changes)?;
+            if let Err(refusal) = permit(store, progress, author, &operation)? {
+                admitted.leave(store)?;
+                return Ok(answer(progress, Err(refusal)));
+            }
+            let result = write(store, progress, author, operation, &mut changes)?;
             admitted.settle(store, progress.revision, &result)?;
             Ok(answer(progress, result).with(changes))
         }
     }
+}
+
+/// Whether `author` may do that, by the rules of this moment.
+fn permit<S: Store>(
+    store: &Hashed<'_, S>,
+    progress: &Progress,
+    author: Option<&Author>,
+    operation: &Operation,
+) -> Result<Result<(), Error>, S::Error> {
+    match author {
+        Some(Author::Client(identity)) if progress.access.enabled => {
+            access::permit(store, identity, operation)
+        }
+        _ => Ok(Ok(())),
+    }
+}
+
+/// A leader that did not know yet that access is controlled has let it through.
+fn anonymous() -> Error {
+    Error::not_applied(
+        ErrorKind::Unavailable,
+        "access control was turned on while the write was on its way: send it again",
+    )
 }
 
 /// Carries `operation` out; the revision rises if it changed something. What it does to leases is
@@ -154,9 +230,16 @@ fn write_once<S: Store>(
 fn write<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
+    author: Option<&Author>,
     operation: Operation,
     changes: &mut Vec<LeaseChange>,
 ) -> Result<Result<ResponseBody, Error>, S::Error> {
+    if let Some(alarm) = progress.space_alarm.filter(|_| operation.takes_room()) {
+        return Ok(Err(alarm.refusal()));
+    }
+    // Whoever is known has what he grants to himself.
+    let creator = author.filter(|_| progress.access.enabled);
+    let creator = creator.map_or("", Author::name);
     let main = progress.revision + 1;
     let mut write = Write::new(main);
     let result = match operation {
@@ -172,7 +255,7 @@ fn write<S: Store>(
         }
         Operation::LeaseGrant(request) => {
             let index = progress.applied.index;
-            let granted = lease::grant(store, index, &mut progress.leases, &request)?;
+            let granted = lease::grant(store, index, &mut progress.leases, &request, creator)?;
             granted.map(|(response, terms)| {
                 changes.push(LeaseChange::Granted(terms));
                 ResponseBody::LeaseGrant(response)
@@ -189,10 +272,14 @@ fn write<S: Store>(
                 }
             }),
         Operation::PutWithNewLease { grant, put } => {
-            put_with_new_lease(store, progress, &mut write, &grant, put)?.map(|(both, terms)| {
+            let done = put_with_new_lease(store, progress, &mut write, &grant, put, creator)?;
+            done.map(|(both, terms)| {
                 changes.push(LeaseChange::Granted(terms));
                 ResponseBody::PutWithNewLease(Box::new(both))
             })
+        }
+        Operation::Auth(request) => {
+            access::change(store, &mut progress.access, author, &request)?.map(ResponseBody::Auth)
         }
     };
     if write.has_changed() {
@@ -208,11 +295,12 @@ fn put_with_new_lease<S: Store>(
     write: &mut Write,
     grant: &LeaseGrant,
     put: PutRequest,
+    creator: &str,
 ) -> Result<Result<(PutWithNewLeaseResponse, LeaseTerms), Error>, S::Error> {
     let index = progress.applied.index;
     let mut leases = progress.leases;
     let done = txn::whole(store, write, |above, draft| {
-        let (grant, terms) = match lease::grant(above, index, &mut leases, grant)? {
+        let (grant, terms) = match lease::grant(above, index, &mut leases, grant, creator)? {
             Ok(granted) => granted,
             Err(refusal) => return Ok(Err(refusal)),
         };

@@ -65,12 +65,14 @@ pub(super) struct Admitted {
 }
 
 /// Decides what to do with the write `call`, which is applied at `index`; `revision` is the
-/// store's.
+/// store's. Where access is controlled it is `owner`'s, and a session of anybody else is none: its
+/// number is easily guessed, and what it keeps are answers.
 pub(super) fn admit<S: Store>(
     store: &mut Hashed<'_, S>,
     index: LogIndex,
     call: SessionCall,
     revision: i64,
+    owner: Option<&str>,
 ) -> Result<Admission, S::Error> {
     let refuse = |error| {
         Ok(Admission::Settled(Reply {
@@ -81,7 +83,9 @@ pub(super) fn admit<S: Store>(
             hash: None,
         }))
     };
-    let Some(mut session) = Session::read(store, call.id)? else {
+    let found = Session::read(store, call.id)?;
+    let found = found.filter(|session| owner.is_none_or(|owner| owner == session.owner));
+    let Some(mut session) = found else {
         return refuse(Error::unknown(
             ErrorKind::SessionExpired,
             format!(
@@ -158,6 +162,13 @@ impl Admitted {
     }
 }
 
+impl Admitted {
+    /// Leaves this number undecided: whoever asks again is judged anew, by what then holds.
+    pub(super) fn leave<S: Store>(self, store: &mut Hashed<'_, S>) -> Result<(), S::Error> {
+        self.session.write(store, self.call.id)
+    }
+}
+
 /// How many bytes of a reply tell what was found, and not what was done.
 fn found_bytes(body: &ResponseBody) -> u64 {
     match body {
@@ -185,12 +196,13 @@ fn in_all<'a>(kvs: impl IntoIterator<Item = &'a KeyValue>) -> u64 {
     kvs.into_iter().map(bytes).sum()
 }
 
-/// Opens session `id`, unless `sessions_max` are open already; `sessions` counts them.
+/// Opens session `id` for `owner`, unless `sessions_max` are open already; `sessions` counts them.
 pub(super) fn open<S: Store>(
     store: &mut Hashed<'_, S>,
     id: SessionId,
     sessions: &mut u64,
     sessions_max: u32,
+    owner: &str,
 ) -> Result<ResponseBody, Error> {
     #[cfg(leasehold_bugs)]
     planted_eviction(store, sessions, sessions_max);
@@ -210,6 +222,7 @@ pub(super) fn open<S: Store>(
         acknowledged: 0,
         used: LogIndex(id.0),
         kept_bytes: 0,
+        owner: owner.to_owned(),
     };
     store.insert(Space::Clients, session_key(id), session.encode());
     Ok(ResponseBody::OpenSession { id })
@@ -270,7 +283,12 @@ struct Session {
     used: LogIndex,
     /// The size of the replies kept for it.
     kept_bytes: u64,
+    /// The user who opened it; empty where access was not controlled then.
+    owner: String,
 }
+
+/// The numbers of a session; its owner's name stands behind them.
+const SESSION_BYTES: usize = 24;
 
 impl Session {
     fn read<V: View>(view: &V, id: SessionId) -> Result<Option<Self>, V::Error> {
@@ -302,21 +320,26 @@ impl Session {
     }
 
     fn encode(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(24);
+        let mut bytes = BytesMut::with_capacity(SESSION_BYTES + self.owner.len());
         bytes.put_u64(self.acknowledged);
         bytes.put_u64(self.used.0);
         bytes.put_u64(self.kept_bytes);
+        bytes.put_slice(self.owner.as_bytes());
         bytes.freeze()
     }
 
     fn decode(mut record: Bytes) -> Result<Self, Fault> {
-        if record.len() != 24 {
+        if record.len() < SESSION_BYTES {
             return Err(damaged("a session of the wrong size"));
         }
+        let owner = std::str::from_utf8(&record[SESSION_BYTES..])
+            .map_err(|_| damaged("a session of a user whose name does not read"))?
+            .to_owned();
         Ok(Self {
             acknowledged: record.get_u64(),
             used: LogIndex(record.get_u64()),
             kept_bytes: record.get_u64(),
+            owner,
         })
     }
 }

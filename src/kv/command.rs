@@ -6,7 +6,7 @@
 //!
 //! A command that does not read is refused by apply and changes nothing. That keeps replicas equal
 //! only while they read alike, so a leader proposes nothing that some member's release does not
-//! know; if it happened, the content hash (`hash.rs`) would show it.
+//! know (`node/upgrade.rs`); if it happened, the content hash (`hash.rs`) would show it.
 //!
 //! Everything a replica could decide differently from its peers is decided by the proposer and
 //! written into the command (lease-protocol T8): apply knows no clock, no configuration and no
@@ -15,6 +15,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::api::AuthRequest;
 use crate::api::ClusterInfo;
 use crate::api::CompactionRequest;
 use crate::api::DeleteRangeRequest;
@@ -28,8 +29,11 @@ use crate::api::TxnRequest;
 use crate::types::LogIndex;
 use crate::types::SessionId;
 use crate::types::Term;
+use crate::types::VersionRange;
 
+use super::access::Author;
 use super::lease::LeaseChange;
+use super::quota::SpaceAlarm;
 
 use super::hash::ContentHash;
 
@@ -79,6 +83,31 @@ pub enum Command {
     },
     /// Changes nothing: every replica tells the others which content hash it has here.
     CheckHash,
+    /// From here on the cluster is of this version, if it is not of a later one: every member has said
+    /// that it reads it, and what it brings may follow in the log.
+    RaiseVersion {
+        /// The version.
+        version: u16,
+    },
+    /// From here on what would make the state grow is refused with these figures, or, with none, is
+    /// not any more.
+    SetSpaceAlarm(Option<SpaceAlarm>),
+    /// A write of somebody who is known: what access control goes by, where there is one.
+    WriteAs {
+        /// Whose.
+        author: Author,
+        /// Its place in his session, if it is to be applied exactly once.
+        session: Option<SessionCall>,
+        /// What to write.
+        operation: Operation,
+    },
+    /// Opens a session that is somebody's own.
+    OpenSessionAs {
+        /// Whose.
+        author: Author,
+        /// As in [`Command::OpenSession`].
+        sessions_max: u32,
+    },
 }
 
 /// A lease to be granted, as its proposer decided it.
@@ -152,12 +181,43 @@ pub enum Operation {
         /// The key, and its value.
         put: PutRequest,
     },
+    /// Changes who may do what. Passwords are hashed by now.
+    Auth(AuthRequest),
 }
 
 /// The format version this program writes, and the highest that it reads.
 const VERSION: u8 = 1;
 
+/// The versions of the cluster that this program knows. The newest rises with every kind of command,
+/// and every message between nodes, that the release before does not read: whatever is new is used
+/// only when the cluster is of that version ([`Command::since`]), which it becomes when every member
+/// knows it. The oldest rises when something may not be in any log any more.
+pub const KNOWN_VERSIONS: VersionRange = VersionRange {
+    oldest: 1,
+    newest: 1,
+};
+
+/// What a cluster is before it has agreed on anything.
+pub const FIRST_VERSION: u16 = 1;
+
 impl Command {
+    /// The version of the cluster from which on this may be in its log.
+    pub fn since(&self) -> u16 {
+        match self {
+            Self::Write { operation, .. } | Self::WriteAs { operation, .. } => operation.since(),
+            Self::OpenSession { .. }
+            | Self::OpenSessionAs { .. }
+            | Self::SetSpaceAlarm(_)
+            | Self::Bootstrap(_)
+            | Self::ForgetSessions { .. }
+            | Self::ExpireLeases { .. }
+            | Self::MarkLeases { .. }
+            | Self::ContinueLeaseEnds { .. }
+            | Self::CheckHash
+            | Self::RaiseVersion { .. } => FIRST_VERSION,
+        }
+    }
+
     /// The bytes that go into the log.
     pub fn encode(&self) -> Bytes {
         let bytes = postcard::to_extend(self, vec![VERSION])
@@ -183,6 +243,34 @@ impl Command {
     }
 }
 
+impl Operation {
+    fn since(&self) -> u16 {
+        match self {
+            Self::Put(_)
+            | Self::DeleteRange(_)
+            | Self::Compact(_)
+            | Self::Txn(_)
+            | Self::LeaseGrant(_)
+            | Self::LeaseRevoke(_)
+            | Self::LeaseUpdateTtl { .. }
+            | Self::PutWithNewLease { .. }
+            | Self::Auth(_) => FIRST_VERSION,
+        }
+    }
+}
+
+/// The version to which `bytes`, if they are a command, raise the cluster. Asked of every entry, so
+/// nothing else is decoded.
+pub fn raises_version(bytes: &[u8]) -> Option<u16> {
+    if !matches!(bytes, [VERSION, RAISE_VERSION, ..]) {
+        return None;
+    }
+    match Command::decode(bytes) {
+        Ok(Command::RaiseVersion { version }) => Some(version),
+        _ => None,
+    }
+}
+
 /// Whether `bytes` are a command that may end very many leases: one that takes as long to apply as some
 /// hundred writes do. Asked without decoding it, by the number of its variant, which never changes.
 pub fn ends_many_leases(bytes: &[u8]) -> bool {
@@ -191,6 +279,7 @@ pub fn ends_many_leases(bytes: &[u8]) -> bool {
 
 const EXPIRE_LEASES: u8 = 4;
 const CONTINUE_LEASE_ENDS: u8 = 6;
+const RAISE_VERSION: u8 = 8;
 
 /// Why bytes are not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -245,6 +334,7 @@ mod tests {
     use super::*;
     use crate::api::KeyRange;
     use crate::api::MemberInfo;
+    use crate::kv::access::Identity;
     use crate::types::ClusterId;
     use crate::types::NodeId;
 
@@ -395,6 +485,41 @@ mod tests {
                 "01 00 00 07 04 0a 05 016e 016f 0c 08 00 00 00 00 00 00",
             ),
             (Command::CheckHash, "0107"),
+            (Command::RaiseVersion { version: 300 }, "0108ac02"),
+            (
+                Command::SetSpaceAlarm(Some(SpaceAlarm { used: 9, quota: 8 })),
+                "01 09 01 09 08",
+            ),
+            (Command::SetSpaceAlarm(None), "01 09 00"),
+            (
+                Command::WriteAs {
+                    author: Author::Node,
+                    session: None,
+                    operation: Operation::Compact(CompactionRequest::at(70)),
+                },
+                "01 0a 00 00 02 8c0100",
+            ),
+            (
+                Command::WriteAs {
+                    author: Author::Client(Identity {
+                        name: "anna".into(),
+                        generation: Some(3),
+                    }),
+                    session: None,
+                    operation: Operation::Auth(AuthRequest::Disable),
+                },
+                "01 0a 01 04616e6e61 0103 00 08 01",
+            ),
+            (
+                Command::OpenSessionAs {
+                    author: Author::Client(Identity {
+                        name: "anna".into(),
+                        generation: None,
+                    }),
+                    sessions_max: 128,
+                },
+                "01 0b 01 04616e6e61 00 8001",
+            ),
         ]
     }
 
@@ -405,6 +530,27 @@ mod tests {
             assert_eq!(hex(&bytes), golden.replace(' ', ""), "{command:?}");
             assert_eq!(Command::decode(&bytes), Ok(command));
         }
+    }
+
+    #[test]
+    fn what_raises_the_version_is_found_without_decoding_the_rest() {
+        for (command, _) in examples() {
+            let version = match command {
+                Command::RaiseVersion { version } => Some(version),
+                _ => None,
+            };
+            assert_eq!(raises_version(&command.encode()), version, "{command:?}");
+        }
+        assert_eq!(raises_version(&[VERSION, RAISE_VERSION]), None);
+        assert_eq!(raises_version(b""), None);
+    }
+
+    #[test]
+    fn nothing_is_newer_than_this_program_knows() {
+        for (command, _) in examples() {
+            assert!(KNOWN_VERSIONS.contains(command.since()), "{command:?}");
+        }
+        assert!(KNOWN_VERSIONS.contains(FIRST_VERSION));
     }
 
     #[test]

@@ -98,15 +98,26 @@ pub(super) struct Lease {
     pub(super) keys: u64,
     pub(super) name: String,
     pub(super) owner: String,
+    /// The user who granted it, and who alone may use it where access is controlled. Empty where it
+    /// was not when the lease was granted.
+    #[serde(skip)]
+    pub(super) creator: String,
 }
 
 /// The first byte of a record: its format.
 const FORMAT: u8 = 1;
+/// That of a lease that somebody has to himself: his name stands behind what [`FORMAT`] has.
+const FORMAT_OF_USER: u8 = 2;
 
 impl Lease {
     pub(super) fn encode(&self) -> Bytes {
-        let bytes = postcard::to_extend(self, vec![FORMAT])
+        let format = match self.creator.is_empty() {
+            true => FORMAT,
+            false => FORMAT_OF_USER,
+        };
+        let mut bytes = postcard::to_extend(self, vec![format])
             .expect("a vector grows without bound and the types serialize without fail");
+        bytes.extend_from_slice(self.creator.as_bytes());
         Bytes::from(bytes)
     }
 
@@ -114,6 +125,17 @@ impl Lease {
         match record.split_first() {
             Some((&FORMAT, body)) => {
                 postcard::from_bytes(body).map_err(|_| damaged("a lease that does not read"))
+            }
+            Some((&FORMAT_OF_USER, body)) => {
+                let does_not_read = |_| damaged("a lease that does not read");
+                let (lease, creator): (Self, _) =
+                    postcard::take_from_bytes(body).map_err(does_not_read)?;
+                let creator = std::str::from_utf8(creator)
+                    .map_err(|_| damaged("a lease of a user whose name does not read"))?;
+                Ok(Self {
+                    creator: creator.to_owned(),
+                    ..lease
+                })
             }
             _ => Err(damaged("a lease of unknown format")),
         }
@@ -157,6 +179,7 @@ impl Lease {
             keys,
             name: String::new(),
             owner: String::new(),
+            creator: String::new(),
         }
     }
 
@@ -194,12 +217,14 @@ impl Lease {
     }
 }
 
-/// Grants a lease at the entry `index`, or says why not. A refusal has changed nothing.
+/// Grants a lease at the entry `index`, or says why not. A refusal has changed nothing. `creator` alone
+/// may use it, if he has a name.
 pub(super) fn grant<S: Store>(
     store: &mut Hashed<'_, S>,
     index: LogIndex,
     leases: &mut u64,
     grant: &LeaseGrant,
+    creator: &str,
 ) -> Result<Result<(LeaseGrantResponse, LeaseTerms), Error>, S::Error> {
     if *leases >= grant.leases_max {
         return Ok(Err(Error::not_applied(
@@ -246,6 +271,7 @@ pub(super) fn grant<S: Store>(
         keys: 0,
         name: grant.name.clone(),
         owner: grant.owner.clone(),
+        creator: creator.to_owned(),
     };
     store.insert(Space::Leases, lease_key(id), lease.encode());
     *leases += 1;
@@ -466,7 +492,7 @@ pub(super) fn lease_id(key: &[u8]) -> Result<i64, Fault> {
 }
 
 /// The id in a record of `lease_names`.
-fn named_id(record: &[u8]) -> Result<i64, Fault> {
+pub(super) fn named_id(record: &[u8]) -> Result<i64, Fault> {
     lease_id(record)
 }
 

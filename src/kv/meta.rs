@@ -6,21 +6,30 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::api::AuthStatus;
 use crate::api::ClusterInfo;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::Term;
 
+use super::command::FIRST_VERSION;
+use super::quota::SpaceAlarm;
 use super::store::Fault;
 use super::store::Space;
 use super::store::View;
 
 const PROGRESS: &[u8] = b"progress";
 const CLUSTER: &[u8] = b"cluster";
+const VERSION: &[u8] = b"version";
 /// The one record that the content hash leaves out: itself.
 pub(super) const HASH: &[u8] = b"hash";
 
 const PROGRESS_BYTES: usize = 48;
+/// How much longer the record is while the alarm is raised.
+const ALARM_BYTES: usize = 16;
+/// Behind them, once users or roles were ever changed.
+const ACCESS_BYTES: usize = 9;
+const BOTH_BYTES: usize = ALARM_BYTES + ACCESS_BYTES;
 
 /// An empty store is at revision 1, as in etcd: the first write makes it 2.
 const FIRST_REVISION: i64 = 1;
@@ -38,6 +47,10 @@ pub struct Progress {
     pub sessions: u64,
     /// How many client leases there are.
     pub leases: u64,
+    /// What would make the state grow is refused.
+    pub space_alarm: Option<SpaceAlarm>,
+    /// Whether access is controlled, and by which rules.
+    pub access: AuthStatus,
 }
 
 /// How far `view` is.
@@ -66,6 +79,29 @@ pub fn cluster_info<V: View>(view: &V) -> Result<Option<ClusterInfo>, V::Error> 
     Ok(Some(info))
 }
 
+/// The version that the cluster has agreed on, as far as `view` goes.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn cluster_version<V: View>(view: &V) -> Result<u16, V::Error> {
+    let Some(mut record) = view.get(Space::Meta, VERSION)? else {
+        return Ok(FIRST_VERSION);
+    };
+    match record.len() {
+        2 => Ok(record.get_u16()),
+        _ => Err(Fault::Damaged {
+            space: Space::Meta,
+            what: "a cluster version of the wrong size",
+        })?,
+    }
+}
+
+/// Key and record of the version that the cluster has agreed on.
+pub(super) fn version_record(version: u16) -> (Bytes, Bytes) {
+    let record = Bytes::copy_from_slice(&version.to_be_bytes());
+    (Bytes::from_static(VERSION), record)
+}
+
 /// The key of the cluster's identity.
 pub(super) fn cluster_key() -> Bytes {
     Bytes::from_static(CLUSTER)
@@ -87,6 +123,8 @@ impl Default for Progress {
             compact_revision: 0,
             sessions: 0,
             leases: 0,
+            space_alarm: None,
+            access: AuthStatus::default(),
         }
     }
 }
@@ -94,29 +132,56 @@ impl Default for Progress {
 impl Progress {
     /// Key and record.
     pub(super) fn record(&self) -> (Bytes, Bytes) {
-        let mut bytes = BytesMut::with_capacity(PROGRESS_BYTES);
+        let mut bytes = BytesMut::with_capacity(PROGRESS_BYTES + ALARM_BYTES + ACCESS_BYTES);
         bytes.put_u64(self.applied.index.0);
         bytes.put_u64(self.applied.term.0);
         bytes.put_i64(self.revision);
         bytes.put_i64(self.compact_revision);
         bytes.put_u64(self.sessions);
         bytes.put_u64(self.leases);
+        if let Some(alarm) = self.space_alarm {
+            bytes.put_u64(alarm.used);
+            bytes.put_u64(alarm.quota);
+        }
+        if self.access != AuthStatus::default() {
+            bytes.put_u64(self.access.revision);
+            bytes.put_u8(self.access.enabled.into());
+        }
         (Bytes::from_static(PROGRESS), bytes.freeze())
     }
 
     fn decode(mut record: Bytes) -> Result<Self, Fault> {
-        if record.len() != PROGRESS_BYTES {
-            return Err(Fault::Damaged {
-                space: Space::Meta,
-                what: "a progress record of the wrong size",
-            });
-        }
+        let tail = record.len().checked_sub(PROGRESS_BYTES);
+        let (is_alarmed, has_access) = match tail {
+            Some(0) => (false, false),
+            Some(ALARM_BYTES) => (true, false),
+            Some(ACCESS_BYTES) => (false, true),
+            Some(BOTH_BYTES) => (true, true),
+            _ => {
+                return Err(Fault::Damaged {
+                    space: Space::Meta,
+                    what: "a progress record of the wrong size",
+                });
+            }
+        };
+        // Fields are read in the order written.
         Ok(Self {
             applied: LogId::new(LogIndex(record.get_u64()), Term(record.get_u64())),
             revision: record.get_i64(),
             compact_revision: record.get_i64(),
             sessions: record.get_u64(),
             leases: record.get_u64(),
+            space_alarm: is_alarmed.then(|| SpaceAlarm {
+                used: record.get_u64(),
+                quota: record.get_u64(),
+            }),
+            access: match has_access {
+                false => AuthStatus::default(),
+                true => AuthStatus {
+                    revision: record.get_u64(),
+                    enabled: record.get_u8() != 0,
+                },
+            },
         })
     }
 }

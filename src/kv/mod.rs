@@ -16,9 +16,12 @@
 //! Keys may hang on a client lease (`lease.rs`), and go when it ends (`lease_end.rs`), many together if they are
 //! due together (`lease_walk.rs`).
 //!
+//! Who may do what is state, too (`access/`).
+//!
 //! Nothing in here knows terms beyond recording them, nodes beyond naming them, or disks at all:
 //! the store is a trait ([`View`], [`Store`]).
 
+pub mod access;
 mod anew;
 mod apply;
 mod clients;
@@ -33,6 +36,7 @@ mod lease_walk;
 mod meta;
 mod mvcc;
 mod page;
+mod quota;
 mod read;
 mod record;
 mod replies;
@@ -47,6 +51,7 @@ pub use anew::begin_anew;
 pub use apply::apply;
 pub use clients::{OUTSTANDING_MAX, idle_sessions};
 pub use command::{Command, CommandError, LeaseGrant, LeaseMark, LeaseMarkKind};
+pub use command::{FIRST_VERSION, KNOWN_VERSIONS, raises_version};
 pub use command::{Operation, Reply, ends_many_leases};
 pub use compaction::Compacted;
 pub use compaction::CompactionBudget;
@@ -59,9 +64,10 @@ pub use keys::KEY_BYTES_MAX;
 pub use lease::{HeldLeases, LEASE_KEYS_MAX, LeaseChange, LeaseEnd, LeaseTerms};
 pub use lease::{held_leases, lease_info, leases_are_sound};
 pub use lease_end::END_KEYS_MAX;
-pub use meta::{Progress, cluster_info, progress};
+pub use meta::{Progress, cluster_info, cluster_version, progress};
 pub use mvcc::{ANSWER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_KEYS_MAX};
 pub use page::page;
+pub use quota::SpaceAlarm;
 pub use read::{RangeReply, range};
 pub use record::{key_value, record_of};
 pub use scan::{Chunk, Scan, ScanBudget};

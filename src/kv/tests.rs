@@ -5,6 +5,7 @@ mod leases;
 pub(crate) mod model;
 mod pages;
 mod programs;
+mod quota;
 mod ranges;
 mod txn;
 

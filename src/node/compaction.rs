@@ -15,6 +15,7 @@ use super::Node;
 use crate::api::CompactionRequest;
 use crate::kv::Command;
 use crate::kv::Operation;
+use crate::kv::access::Author;
 use crate::time::Instant;
 
 /// What history a leader gives up without being asked.
@@ -118,7 +119,8 @@ impl Node {
         if self.consensus.leads_in().is_none() || !self.consensus.status().ready {
             return;
         }
-        let command = Command::Write {
+        let command = Command::WriteAs {
+            author: Author::Node,
             session: None,
             operation: Operation::Compact(CompactionRequest::at(revision)),
         };

@@ -8,7 +8,9 @@ use crate::api::Error;
 use crate::api::Response;
 use crate::kv::HeldLeases;
 use crate::kv::Reply;
+use crate::kv::access::Author;
 use crate::node::AskedLeases;
+use crate::node::SpaceReport;
 use crate::raft::Change;
 use crate::raft::Entry;
 use crate::raft::Envelope;
@@ -21,6 +23,7 @@ use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::RequestId;
 use crate::types::SessionId;
+use crate::types::VersionRange;
 
 /// What a node is told.
 #[derive(Clone, Debug)]
@@ -29,6 +32,8 @@ pub enum Input {
     Message(Envelope),
     /// A client's request arrived. It must have passed [`crate::api::validate`].
     Request(RequestId, Call),
+    /// A request of a client of whom it is known who it is, or who says so.
+    RequestAs(RequestId, Call, Author),
     /// Everything up to and including this ticket is durable.
     Persisted(Ticket),
     /// These entries, all in one atomic step, are applied and visible to new snapshots. In order,
@@ -57,6 +62,11 @@ pub enum Input {
     Retire,
     /// Time has passed.
     Tick,
+    /// How much room there is. Reported again and again; a shell that does not has no quota.
+    Space(SpaceReport),
+    /// A member has said which versions of the cluster it knows; `None` once it is not connected any
+    /// more, for it may come back as another release.
+    PeerVersions(NodeId, Option<VersionRange>),
 }
 
 /// What a node must know of a state that took the place of its own.
@@ -70,6 +80,8 @@ pub struct Installed {
     pub founded: bool,
     /// Every lease in it.
     pub leases: HeldLeases,
+    /// The version that the cluster had agreed on.
+    pub cluster_version: u16,
 }
 
 /// What a node wants done. `Persist`s are carried out in the order given, `Apply`s and `Install`s

@@ -14,11 +14,14 @@ mod consistency;
 mod io;
 mod lease_tracker;
 mod leases;
+mod members;
+mod quota;
 mod reader;
 mod requests;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,6 +35,8 @@ use crate::api::MemberInfo;
 use crate::api::Request;
 use crate::api::ResponseHeader;
 use crate::kv::Command;
+use crate::kv::SpaceAlarm;
+use crate::kv::access::Author;
 use crate::raft;
 use crate::raft::Consensus;
 use crate::raft::Envelope;
@@ -60,6 +65,9 @@ pub use lease_tracker::LeaseTracker;
 pub use lease_tracker::RENEWALS_SAMPLED;
 pub use leases::AskedLease;
 pub use leases::AskedLeases;
+pub use members::known;
+pub use members::members_of;
+pub use quota::SpaceReport;
 pub use reader::Answer;
 pub use reader::Authority;
 pub use reader::Reader;
@@ -69,7 +77,9 @@ pub use reader::path_of;
 use compaction::Compactor;
 use consistency::Referee;
 use leases::Leases;
+use members::MemberQuestions;
 use requests::Waiting;
+use upgrade::Upgrade;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
 /// since then.
@@ -114,6 +124,7 @@ pub struct Node {
     consensus: Consensus,
     waiting: Waiting,
     leases: Leases,
+    members: MemberQuestions,
     /// The reading with which the last input was handled.
     now: Instant,
     outputs: VecDeque<Output>,
@@ -128,6 +139,9 @@ pub struct Node {
     session_samples: VecDeque<(Instant, LogIndex)>,
     compactor: Compactor,
     referee: Referee,
+    /// The alarm that there is no room, by the last report.
+    space_alarm: Option<SpaceAlarm>,
+    upgrade: Upgrade,
 }
 
 impl Node {
@@ -145,8 +159,10 @@ impl Node {
         let mut node = Self {
             compactor: Compactor::new(options.auto_compaction),
             referee: Referee::default(),
+            upgrade: Upgrade::default(),
             waiting: Waiting::new(options.waiting_max),
             leases: Leases::new(options.leases, &options.timing),
+            members: MemberQuestions::default(),
             now,
             options,
             consensus,
@@ -156,6 +172,7 @@ impl Node {
             founded,
             founding: None,
             session_samples: VecDeque::new(),
+            space_alarm: None,
         };
         node.drain_consensus();
         node
@@ -178,7 +195,10 @@ impl Node {
             Input::Message(envelope) => self.consensus.handle(now, raft::Input::Message(envelope)),
             Input::Persisted(ticket) => self.consensus.handle(now, raft::Input::Persisted(ticket)),
             Input::Applied(replies) => self.handle_applied(now, replies),
-            Input::Request(id, call) => self.handle_request(now, id, call),
+            Input::Request(id, call) => self.handle_request(now, id, call, None),
+            Input::RequestAs(id, call, author) => {
+                self.handle_request(now, id, call, Some(author));
+            }
             Input::IdleSessions {
                 unused_since,
                 sessions,
@@ -197,6 +217,8 @@ impl Node {
             // Whoever asked looks at the configuration, whatever the answer is.
             Input::Change(change) => _ = self.consensus.change(now, &change),
             Input::Retire => self.consensus.retire(now),
+            Input::Space(report) => self.judge_space(now, report),
+            Input::PeerVersions(peer, versions) => self.upgrade.heard(peer, versions),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
                 self.answer_transfers();
@@ -207,11 +229,13 @@ impl Node {
             }
         }
         self.found_cluster(now);
+        self.raise_version(now);
         self.follow_leadership(now);
         if is_tick {
             self.tend_leases(now);
         }
         self.release_reads();
+        self.answer_changes();
         self.give_up_on_lost_leadership();
         self.answer_transfers();
     }
@@ -260,7 +284,7 @@ impl Node {
         &self.consensus
     }
 
-    fn handle_request(&mut self, now: Instant, id: RequestId, call: Call) {
+    fn handle_request(&mut self, now: Instant, id: RequestId, call: Call, author: Option<Author>) {
         let deadline = now + Duration::from_millis(u64::from(call.timeout_ms));
         if call.timeout_ms == 0 {
             return self.refuse(
@@ -289,6 +313,11 @@ impl Node {
             | Request::LeaseTimeToLive { .. }
             | Request::LeaseList(_) => self.ask_leases(now, id, &call),
             Request::Txn(txn) if txn.is_read_only() => self.start_read(now, id, &call),
+            Request::MemberList => self.list_members(now, id, &call),
+            Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_) => self.start_change(now, id, &call.request, deadline),
             Request::MoveLeader { target } => {
                 match self.consensus.transfer(now, *target) {
                     Ok(_) => self
@@ -306,13 +335,18 @@ impl Node {
             | Request::LeaseRevoke(_)
             | Request::LeaseUpdateTtl { .. }
             | Request::PutWithNewLease(..) => {
-                self.start_write(now, id, &call, deadline);
+                self.start_write(now, id, &call, author, deadline);
             }
+            Request::Auth(auth) if auth.is_write() => {
+                self.start_write(now, id, &call, author, deadline);
+            }
+            Request::Auth(auth) if auth.is_read() => self.start_read(now, id, &call),
             Request::Status
             | Request::LeaderLeaseReport
             | Request::Watch { .. }
             | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. } => self.refuse(
+            | Request::WatchProgress { .. }
+            | Request::Auth(_) => self.refuse(
                 id,
                 ErrorKind::Unsupported,
                 "this is answered by the session that received it, not by consensus",
@@ -411,7 +445,10 @@ impl Node {
                     self.outputs.push_back(Output::Persist(ticket, unsaved));
                 }
                 raft::Output::Send(envelope) => self.outputs.push_back(Output::Send(envelope)),
-                raft::Output::Commit(entries) => self.outputs.push_back(Output::Apply(entries)),
+                raft::Output::Commit(entries) => {
+                    self.upgrade.committed(&entries);
+                    self.outputs.push_back(Output::Apply(entries));
+                }
                 raft::Output::SendSnapshot(peer) => {
                     self.outputs.push_back(Output::SendSnapshot(peer));
                 }
@@ -423,6 +460,7 @@ impl Node {
                 raft::Output::RefuseRead(read, refusal) => {
                     let id = RequestId(read.0);
                     self.leases.forget(id);
+                    self.members.forget(id);
                     if !self.waiting.take_read(id) {
                         continue;
                     }

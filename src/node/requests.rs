@@ -21,11 +21,11 @@ use crate::api::ResponseBody;
 use crate::kv::Command;
 use crate::kv::Operation;
 use crate::kv::Reply;
+use crate::kv::access::Author;
 use crate::raft::ReadId;
 use crate::raft::ReadMode;
 use crate::raft::ReadPermit;
 use crate::raft::Refused;
-use crate::raft::Unfit;
 use crate::time::Instant;
 use crate::types::LogId;
 use crate::types::LogIndex;
@@ -63,6 +63,8 @@ enum What {
     EarlyRead(i64),
     Write(LogIndex),
     Transfer,
+    /// A change of members.
+    Change,
 }
 
 impl Waiting {
@@ -110,7 +112,7 @@ impl Waiting {
         let waiter = self.requests.remove(&request)?;
         self.deadlines.remove(&(waiter.deadline, request));
         match waiter.what {
-            What::Read(_) => {}
+            What::Read(_) | What::Change => {}
             What::PermittedRead(index, _) => {
                 self.permitted.remove(&(index, request));
             }
@@ -130,6 +132,14 @@ impl Waiting {
     pub(super) fn add_transfer(&mut self, request: RequestId, term: Term, deadline: Instant) {
         self.add(request, deadline, What::Transfer);
         self.transfers.insert(request, term);
+    }
+
+    pub(super) fn add_change(&mut self, request: RequestId, deadline: Instant) {
+        self.add(request, deadline, What::Change);
+    }
+
+    pub(super) fn take_change(&mut self, request: RequestId) {
+        self.remove(request);
     }
 
     fn add_write(&mut self, id: LogId, request: RequestId, deadline: Instant) {
@@ -201,41 +211,45 @@ impl Node {
         now: Instant,
         id: RequestId,
         call: &Call,
+        author: Option<Author>,
         deadline: Instant,
     ) {
-        let command = match &call.request {
-            Request::Put(put) => Command::Write {
-                session: call.session,
-                operation: Operation::Put(put.clone()),
-            },
-            Request::DeleteRange(delete) => Command::Write {
-                session: call.session,
-                operation: Operation::DeleteRange(delete.clone()),
-            },
-            Request::Txn(txn) => Command::Write {
-                session: call.session,
-                operation: Operation::Txn(txn.clone()),
-            },
-            Request::Compact(compaction) => Command::Write {
-                session: call.session,
-                operation: Operation::Compact(*compaction),
-            },
+        let operation = match &call.request {
+            Request::Put(put) => Some(Operation::Put(put.clone())),
+            Request::DeleteRange(delete) => Some(Operation::DeleteRange(delete.clone())),
+            Request::Txn(txn) => Some(Operation::Txn(txn.clone())),
+            Request::Compact(compaction) => Some(Operation::Compact(*compaction)),
+            Request::Auth(auth) => Some(Operation::Auth(auth.clone())),
             Request::LeaseGrant(_)
             | Request::LeaseRevoke(_)
             | Request::LeaseUpdateTtl { .. }
             | Request::PutWithNewLease(..) => match self.lease_operation(&call.request) {
-                Ok(operation) => Command::Write {
-                    session: call.session,
-                    operation,
-                },
-                Err(refusal) => {
-                    return self.outputs.push_back(Output::Reply(id, Err(refusal)));
-                }
+                Ok(operation) => Some(operation),
+                Err(refusal) => return self.refuse_with(id, refusal),
             },
-            _ => Command::OpenSession {
-                sessions_max: self.options.sessions_max,
+            _ => None,
+        };
+        let sessions_max = self.options.sessions_max;
+        let session = call.session;
+        let command = match (operation, author) {
+            (Some(operation), None) => Command::Write { session, operation },
+            (Some(operation), Some(author)) => Command::WriteAs {
+                author,
+                session,
+                operation,
+            },
+            (None, None) => Command::OpenSession { sessions_max },
+            (None, Some(author)) => Command::OpenSessionAs {
+                author,
+                sessions_max,
             },
         };
+        if self.refuse_without_room(id, call, &command) {
+            return;
+        }
+        if !self.may_log(&command) {
+            return self.refuse(id, ErrorKind::Unsupported, &self.too_new(&command));
+        }
         match self.consensus.propose(now, command.encode()) {
             Ok(entry) => self.waiting.add_write(entry, id, deadline),
             Err(refused) => self.refuse_because(id, refused),
@@ -278,6 +292,7 @@ impl Node {
         if let Err(refused) = self.consensus.read(now, ReadId(id.0), mode) {
             self.waiting.take_read(id);
             self.leases.forget(id);
+            self.members.forget(id);
             self.refuse_because(id, refused);
         }
     }
@@ -289,7 +304,7 @@ impl Node {
     /// Lets go the reads that the state machine has caught up with.
     pub(super) fn release_reads(&mut self) {
         while let Some((id, permit)) = self.waiting.take_released(self.applied, self.revision) {
-            if self.answer_lease_question(id, permit) {
+            if self.answer_lease_question(id, permit) || self.answer_member_list(id) {
                 continue;
             }
             self.outputs.push_back(match permit {
@@ -329,6 +344,7 @@ impl Node {
         let late = "the cluster did not finish the request within its deadline";
         while let Some((id, what)) = self.waiting.take_expired(now) {
             self.leases.forget(id);
+            self.members.forget(id);
             let error = match what {
                 What::EarlyRead(revision) => Error::not_applied(
                     ErrorKind::FutureRevision,
@@ -341,7 +357,7 @@ impl Node {
                 What::Read(_) | What::PermittedRead(..) => {
                     Error::not_applied(ErrorKind::DeadlineExceeded, late)
                 }
-                What::Write(_) | What::Transfer => {
+                What::Write(_) | What::Transfer | What::Change => {
                     Error::unknown(ErrorKind::DeadlineExceeded, late)
                 }
             };
@@ -357,6 +373,7 @@ impl Node {
             return;
         }
         self.waiting.leadership = leadership;
+        self.give_up_on_changes();
         planted!(WaitersKept => return);
         let over = |term: &Term| Some(*term) != leadership;
         let writes: Vec<RequestId> = self
@@ -412,8 +429,11 @@ impl Node {
     }
 
     pub(super) fn refuse(&mut self, id: RequestId, kind: ErrorKind, detail: &str) {
-        self.outputs
-            .push_back(Output::Reply(id, Err(Error::not_applied(kind, detail))));
+        self.refuse_with(id, Error::not_applied(kind, detail));
+    }
+
+    pub(super) fn refuse_with(&mut self, id: RequestId, refusal: Error) {
+        self.outputs.push_back(Output::Reply(id, Err(refusal)));
     }
 
     pub(super) fn refuse_because(&mut self, id: RequestId, refused: Refused) {
@@ -441,10 +461,6 @@ impl Node {
             ),
             Refused::Unfit(unfit) => self.refuse_unfit(id, unfit),
         }
-    }
-
-    fn refuse_unfit(&mut self, id: RequestId, unfit: Unfit) {
-        self.refuse(id, ErrorKind::Internal, &format!("{unfit:?}"));
     }
 
     pub(super) fn refuse_not_leader(&mut self, id: RequestId) {

@@ -16,8 +16,10 @@ impl Node {
             revision,
             founded,
             leases,
+            cluster_version,
         } = installed;
         self.founded |= founded;
+        self.upgrade.reached(cluster_version);
         self.revision = self.revision.max(revision);
         self.applied = self.applied.max(id.index);
         self.leases.begin_anew(leases, &self.options.timing);

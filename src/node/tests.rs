@@ -1,6 +1,7 @@
 //! A node between invented disks, peers and clients.
 
 mod leases;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -498,6 +499,65 @@ fn a_read_waits_until_the_state_machine_has_what_was_committed_before_it() {
         let leased = permit.lease_remaining().is_some();
         assert_eq!(leased, consistency == Consistency::Linearizable);
     }
+}
+
+#[test]
+fn the_leader_alone_raises_the_alarm_and_turns_away_what_adds_before_it_is_in_the_log() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let follower = NodeId(1 + leader.0 % 3);
+    let report = |used, alarm| {
+        Input::Space(SpaceReport {
+            used,
+            quota: 10,
+            free: 100,
+            reserve: 10,
+            alarm,
+        })
+    };
+    let tell = |world: &mut World, node, input| {
+        world.give(node, input);
+        world.settle();
+        world.advance(100);
+        world.nodes[&leader].node.status().last.index
+    };
+    let alarms = |world: &World| -> Vec<Option<SpaceAlarm>> {
+        let stores = world.nodes.values().map(|replica| &replica.store);
+        stores
+            .map(|store| crate::kv::progress(store).unwrap().space_alarm)
+            .collect()
+    };
+    let last = tell(&mut world, leader, report(9, None));
+    assert_eq!(tell(&mut world, follower, report(20, None)), last);
+    assert_eq!(alarms(&world), [None; 3]);
+
+    assert_eq!(tell(&mut world, leader, report(20, None)), last.next());
+    let raised = Some(SpaceAlarm {
+        used: 20,
+        quota: 10,
+    });
+    assert_eq!(alarms(&world), [raised; 3]);
+    // Before the shell has seen it, it is refused at apply; after that, without an entry.
+    let refused = world.put(leader);
+    let no_space = ErrorKind::NoSpace {
+        used: 20,
+        quota: 10,
+    };
+    assert_eq!(world.answer(refused).error().kind, no_space);
+    let last = tell(&mut world, leader, report(20, raised));
+    let refused = world.put(leader);
+    let error = world.answer(refused).error();
+    assert_eq!(
+        (&error.kind, error.outcome),
+        (&no_space, Outcome::NotApplied)
+    );
+    assert_eq!(world.nodes[&leader].node.status().last.index, last);
+
+    assert_eq!(tell(&mut world, leader, report(9, raised)), last.next());
+    assert_eq!(alarms(&world), [None; 3]);
+    tell(&mut world, leader, report(9, None));
+    let taken = world.put(leader);
+    world.answer(taken).response();
 }
 
 #[test]

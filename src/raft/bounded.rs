@@ -42,6 +42,13 @@ impl Weigh for (NodeId, Option<NodeId>) {
     }
 }
 
+/// A name of a member.
+impl Weigh for String {
+    fn weight(&self) -> usize {
+        1
+    }
+}
+
 /// What a shell keeps about a member: a payload.
 impl Weigh for (NodeId, Bytes) {
     fn weight(&self) -> usize {

@@ -411,6 +411,14 @@ impl Consensus {
         self.settle();
     }
 
+    /// How long the disk has owed an answer, if for longer than a promise lasts. A node whose disk is
+    /// so slow promises nothing, does not stand for election, and gives up leadership soon.
+    pub fn stalled_disk(&self, now: Instant) -> Option<Duration> {
+        let (_, issued) = self.writing.front()?;
+        let silent = now.at_least_since(*issued);
+        (silent > self.timing.lease_duration).then_some(silent)
+    }
+
     /// How it stands.
     pub fn status(&self) -> Status {
         Status {

@@ -39,7 +39,6 @@ use crate::raft::quorum::DETAILS_BYTES_MAX;
 use crate::raft::role::RoleState;
 use crate::time::Instant;
 use crate::types::LogId;
-use crate::types::LogIndex;
 use crate::types::NodeId;
 
 /// How many entries a learner may lack when it becomes a voter. Commitment may have to wait for it
@@ -271,6 +270,12 @@ impl Consensus {
         let created = ack.and_then(|round| leader.lease.created(round));
         let longest = self.timing.election_timeout_max;
         created.is_some_and(|created| self.now.certainly_before(created + longest))
+    }
+
+    /// As leader: whether those voters that answer can decide without `member`.
+    pub fn has_quorum_without(&self, member: NodeId) -> bool {
+        let configuration = self.log.configuration();
+        configuration.has_quorum(|voter| voter != member && self.answers(voter))
     }
 
     /// Appends a configuration, which is in force from this moment on: for replication, commitment,

@@ -2,19 +2,27 @@
 //! and people with `curl`.
 //!
 //! `/livez` says whether the process turns, and never asks about leaders or quorum: else a network
-//! partition would make an orchestrator restart a whole cluster. `/readyz` says whether this node
-//! can do its work now. Nothing here changes anything.
+//! partition would make an orchestrator restart a whole cluster. `/startupz` says how far a start is.
+//! `/readyz` says whether this node can do its work now, and has all that the others have: whoever
+//! restarts one node after the other waits for it. Nothing of that changes anything; what does is in
+//! `manage`, and served to the node's own machine alone.
 //!
 //! axum's own server puts no bound on connections or on how slowly a request may arrive, so the
 //! connections are served by hyper directly, each with a limit on its header's size and time.
 
+pub(crate) mod manage;
+
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::DefaultBodyLimit;
+use axum::extract::Path;
+use axum::extract::RawQuery;
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -25,16 +33,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::startup::Startup;
 use crate::version;
+use crate::wire::PROTOCOL_VERSIONS;
 
-/// What the admin server asks of the node. Called on every request; must not wait for anything.
+/// An answer that may take a moment.
+pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What the admin server asks of the node, on every request. Only [`AdminSource::ready`] may wait.
 pub trait AdminSource: Send + Sync + 'static {
     /// Whether the process turns: its threads, and nothing about other nodes.
     fn live(&self) -> Vec<Check>;
-    /// Whether the node can do its work now.
-    fn ready(&self) -> Vec<Check>;
-    /// All metrics as Prometheus text. Called on a thread that may block.
-    fn render_metrics(&self) -> String;
+    /// Whether the node can do its work now. May ask the leader, for a second at most.
+    fn ready(self: Arc<Self>) -> Answer<Vec<Check>>;
+    /// How far its start is.
+    fn startup(&self) -> Startup;
+    /// The version that the cluster has agreed on; `None` while this node cannot know.
+    fn cluster_version(&self) -> Option<u16>;
+    /// All metrics as Prometheus text; `None` while there are none, because the node is starting: zeros
+    /// would be taken for facts. Called on a thread that may block.
+    fn render_metrics(&self) -> Option<String>;
 }
 
 /// One thing a probe looks at.
@@ -119,8 +137,63 @@ const LIMITS: HttpLimits = HttpLimits {
     stop_time: Duration::from_secs(2),
 };
 
-/// What there is to ask for, as an unknown path is told.
-const PATHS: &str = "/livez /readyz /metrics /version";
+/// A request's body, in bytes: only a log filter travels in one.
+const BODY_BYTES_MAX: usize = 4 << 10;
+
+/// What there is to ask for, and who answers.
+#[derive(Debug)]
+pub struct Pages {
+    router: Router,
+    paths: Vec<&'static str>,
+}
+
+impl Pages {
+    /// Probes, metrics and versions, as `source` knows them.
+    pub fn probes(source: Arc<dyn AdminSource>) -> Self {
+        let router = Router::new()
+            .route("/livez", get(livez))
+            .route("/livez/{check}", get(one_of_livez))
+            .route("/readyz", get(readyz))
+            .route("/readyz/{check}", get(one_of_readyz))
+            .route("/startupz", get(startupz))
+            .route("/health", get(health))
+            .route("/metrics", get(metrics))
+            .route("/version", get(version))
+            .with_state(source);
+        Self {
+            router,
+            paths: vec![
+                "/livez",
+                "/readyz",
+                "/startupz",
+                "/health",
+                "/metrics",
+                "/version",
+            ],
+        }
+    }
+
+    /// These and others.
+    pub(crate) fn and(mut self, router: Router, paths: &[&'static str]) -> Self {
+        self.router = self.router.merge(router);
+        self.paths.extend(paths);
+        self
+    }
+
+    fn into_router(self) -> Router {
+        let paths = self.paths.join(" ");
+        self.router
+            .fallback(async move || {
+                let body = format!("there is nothing here: ask for one of {paths}\n");
+                text(StatusCode::NOT_FOUND, body)
+            })
+            .method_not_allowed_fallback(async || {
+                let body = "this path takes another method: the header Allow names it\n";
+                text(StatusCode::METHOD_NOT_ALLOWED, body.to_owned())
+            })
+            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+    }
+}
 
 /// A running admin server. Dropping it stops it without waiting.
 #[derive(Debug)]
@@ -131,7 +204,7 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Binds `address`, which `setting` gave, and serves `source` there. Needs a tokio runtime.
+    /// Binds `address`, which `setting` gave, and serves `pages` there. Needs a tokio runtime.
     ///
     /// # Errors
     /// [`AdminError`], when the address cannot be bound.
@@ -141,9 +214,9 @@ impl AdminServer {
     pub async fn start(
         setting: &'static str,
         address: SocketAddr,
-        source: Arc<dyn AdminSource>,
+        pages: Pages,
     ) -> Result<Self, AdminError> {
-        Self::start_with(setting, address, source, LIMITS).await
+        Self::start_with(setting, address, pages, LIMITS).await
     }
 
     /// The address bound; its port is the system's choice where 0 was asked for.
@@ -165,7 +238,7 @@ impl AdminServer {
     async fn start_with(
         setting: &'static str,
         address: SocketAddr,
-        source: Arc<dyn AdminSource>,
+        pages: Pages,
         limits: HttpLimits,
     ) -> Result<Self, AdminError> {
         let failed = |source: io::Error| match source.kind() {
@@ -179,7 +252,7 @@ impl AdminServer {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
-        let task = tokio::spawn(serve(listener, router(source), limits, stopping));
+        let task = tokio::spawn(serve(listener, pages.into_router(), limits, stopping));
         Ok(Self {
             address: bound,
             stop,
@@ -256,16 +329,6 @@ async fn told(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-fn router(source: Arc<dyn AdminSource>) -> Router {
-    Router::new()
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .route("/version", get(version))
-        .fallback(not_found)
-        .with_state(source)
-}
-
 type Source = State<Arc<dyn AdminSource>>;
 
 async fn livez(State(source): Source, RawQuery(query): RawQuery) -> Response {
@@ -273,25 +336,62 @@ async fn livez(State(source): Source, RawQuery(query): RawQuery) -> Response {
 }
 
 async fn readyz(State(source): Source, RawQuery(query): RawQuery) -> Response {
-    probe("readyz", &source.ready(), query.as_deref())
+    probe("readyz", &source.ready().await, query.as_deref())
+}
+
+async fn one_of_livez(State(source): Source, Path(check): Path<String>) -> Response {
+    probe_one("livez", source.live(), &check)
+}
+
+async fn one_of_readyz(State(source): Source, Path(check): Path<String>) -> Response {
+    probe_one("readyz", source.ready().await, &check)
+}
+
+async fn startupz(State(source): Source) -> Response {
+    let startup = source.startup();
+    let status = match startup {
+        Startup::Serving => StatusCode::OK,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, axum::Json(startup.document())).into_response()
+}
+
+/// What is asked of a probe.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wish<'a> {
+    /// Tell of every check.
+    verbose: bool,
+    /// Whatever these say.
+    exclude: Vec<&'a str>,
+}
+
+impl<'a> Wish<'a> {
+    fn of(query: Option<&'a str>) -> Self {
+        let mut wish = Self::default();
+        for part in query.unwrap_or_default().split('&') {
+            match part.split_once('=').unwrap_or((part, "")) {
+                ("verbose", _) => wish.verbose = true,
+                ("exclude", check) => wish.exclude.push(check),
+                _ => {}
+            }
+        }
+        wish
+    }
 }
 
 /// A line per check where one failed or the caller wants to know, else a short `ok`.
 fn probe(name: &str, checks: &[Check], query: Option<&str>) -> Response {
-    let verbose = query.is_some_and(|query| {
-        query
-            .split('&')
-            .any(|part| part == "verbose" || part.starts_with("verbose="))
-    });
-    let passed = checks.iter().all(|check| check.ok);
-    if passed && !verbose {
+    let wish = Wish::of(query);
+    let is_excluded = |check: &Check| wish.exclude.contains(&check.name);
+    let passed = checks.iter().all(|check| check.ok || is_excluded(check));
+    if passed && !wish.verbose {
         return text(StatusCode::OK, "ok\n".to_owned());
     }
     let mut lines = String::new();
-    for Check { name, ok, detail } in checks {
-        lines += &match ok {
-            true => format!("[+]{name} ok\n"),
-            false => format!("[-]{name} failed: {detail}\n"),
+    for check in checks {
+        lines += &match is_excluded(check) {
+            true => format!("[ ]{} excluded\n", check.name),
+            false => line_of(check),
         };
     }
     let (status, verdict) = match passed {
@@ -301,10 +401,71 @@ fn probe(name: &str, checks: &[Check], query: Option<&str>) -> Response {
     text(status, format!("{lines}{name} check {verdict}\n"))
 }
 
+fn line_of(check: &Check) -> String {
+    let Check { name, ok, detail } = check;
+    match ok {
+        true => format!("[+]{name} ok\n"),
+        false => format!("[-]{name} failed: {detail}\n"),
+    }
+}
+
+/// What one check says.
+fn probe_one(name: &str, checks: Vec<Check>, wanted: &str) -> Response {
+    let Some(check) = checks.iter().find(|check| check.name == wanted) else {
+        let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
+        let names = names.join(" ");
+        let body = format!("{name} has no such check: ask for one of {names}\n");
+        return text(StatusCode::NOT_FOUND, body);
+    };
+    match check.ok {
+        true => text(StatusCode::OK, "ok\n".to_owned()),
+        false => text(StatusCode::SERVICE_UNAVAILABLE, line_of(check)),
+    }
+}
+
+/// As etcd answers it, for those who ask etcd: whether a read would be served here, with
+/// `serializable=true` one that may be old.
+async fn health(State(source): Source, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    let may_be_old = query.split('&').any(|part| part == "serializable=true");
+    let needed: &[&str] = match may_be_old {
+        true => &[
+            "started",
+            "storage_writable",
+            "data_corruption",
+            "serializable_read",
+        ],
+        false => &[
+            "started",
+            "storage_writable",
+            "data_corruption",
+            "linearizable_read",
+        ],
+    };
+    let checks = source.ready().await;
+    let failed = checks
+        .iter()
+        .find(|check| !check.ok && needed.contains(&check.name));
+    let (status, health, reason) = match failed {
+        None => (StatusCode::OK, "true", ""),
+        Some(check) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "false",
+            check.detail.as_str(),
+        ),
+    };
+    let document = serde_json::json!({"health": health, "reason": reason});
+    (status, axum::Json(document)).into_response()
+}
+
 async fn metrics(State(source): Source) -> Response {
     // Rendering takes milliseconds, which the threads that serve requests do not have.
     match tokio::task::spawn_blocking(move || source.render_metrics()).await {
-        Ok(rendered) => {
+        Ok(None) => {
+            let body = "the node is starting: /startupz says how far it is\n";
+            text(StatusCode::SERVICE_UNAVAILABLE, body.to_owned())
+        }
+        Ok(Some(rendered)) => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], rendered).into_response()
         }
@@ -315,20 +476,17 @@ async fn metrics(State(source): Source) -> Response {
     }
 }
 
-async fn version() -> Response {
+/// What this binary was made from, and what it and its cluster can read.
+async fn version(State(source): Source) -> Response {
     axum::Json(serde_json::json!({
         "leasehold": version::VERSION,
         "commit": version::COMMIT,
         "rustc": version::RUSTC,
+        "cluster": source.cluster_version(),
+        "cluster_supported": {"oldest": PROTOCOL_VERSIONS.oldest, "newest": PROTOCOL_VERSIONS.newest},
+        "storage": crate::kv::STATE_FORMAT,
     }))
     .into_response()
-}
-
-async fn not_found() -> Response {
-    text(
-        StatusCode::NOT_FOUND,
-        format!("there is nothing here: ask for one of {PATHS}\n"),
-    )
 }
 
 fn text(status: StatusCode, body: String) -> Response {
@@ -356,24 +514,39 @@ mod tests {
             vec![Check::ok("driver")]
         }
 
-        fn ready(&self) -> Vec<Check> {
+        fn ready(self: Arc<Self>) -> Answer<Vec<Check>> {
             let leader = match self.leaderless.load(Ordering::SeqCst) {
                 true => Check::failed("leader_known", "no leader for 3s"),
                 false => Check::ok("leader_known"),
             };
-            vec![Check::ok("storage_writable"), leader]
+            Box::pin(async { vec![Check::ok("storage_writable"), leader] })
         }
 
-        fn render_metrics(&self) -> String {
+        fn startup(&self) -> Startup {
+            match self.leaderless.load(Ordering::SeqCst) {
+                true => Startup::Replaying { done: 8, total: 9 },
+                false => Startup::Serving,
+            }
+        }
+
+        fn cluster_version(&self) -> Option<u16> {
+            Some(1)
+        }
+
+        fn render_metrics(&self) -> Option<String> {
             assert!(!self.panics.load(Ordering::SeqCst), "told to panic");
-            "# TYPE up gauge\nup 1\n".to_owned()
+            Some("# TYPE up gauge\nup 1\n".to_owned())
         }
     }
 
+    fn pages() -> Pages {
+        Pages::probes(Arc::<Node>::default())
+    }
+
     async fn start(node: &Arc<Node>) -> AdminServer {
-        let source = Arc::clone(node) as Arc<dyn AdminSource>;
+        let pages = Pages::probes(Arc::clone(node) as Arc<dyn AdminSource>);
         let any = "127.0.0.1:0".parse().unwrap();
-        AdminServer::start("listen.admin", any, source)
+        AdminServer::start("listen.admin", any, pages)
             .await
             .unwrap()
     }
@@ -430,6 +603,51 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn each_check_has_a_path_of_its_own_and_can_be_left_out() {
+        let node = Arc::<Node>::default();
+        let server = start(&node).await;
+        node.leaderless.store(true, Ordering::SeqCst);
+        assert_eq!(ask(&server, "GET", "/readyz/storage_writable").await.0, 200);
+        let (status, _, body) = ask(&server, "GET", "/readyz/leader_known").await;
+        assert_eq!(
+            (status, body.as_str()),
+            (503, "[-]leader_known failed: no leader for 3s\n")
+        );
+        let (status, _, body) = ask(&server, "GET", "/readyz/nonsense").await;
+        assert_eq!(status, 404);
+        assert_eq!(
+            body,
+            "readyz has no such check: ask for one of storage_writable leader_known\n"
+        );
+        assert_eq!(ask(&server, "GET", "/livez/driver").await.0, 200);
+        let without = "/readyz?exclude=leader_known";
+        assert_eq!(ask(&server, "GET", without).await.0, 200);
+        let (_, _, body) = ask(&server, "GET", "/readyz?exclude=leader_known&verbose").await;
+        assert_eq!(
+            body,
+            "[+]storage_writable ok\n[ ]leader_known excluded\nreadyz check passed\n"
+        );
+        assert_eq!(
+            ask(&server, "GET", "/readyz?exclude=leader").await.0,
+            503,
+            "a part of a name leaves nothing out"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_start_tells_how_far_it_is() {
+        let node = Arc::<Node>::default();
+        let server = start(&node).await;
+        node.leaderless.store(true, Ordering::SeqCst);
+        let (status, kind, body) = ask(&server, "GET", "/startupz").await;
+        assert_eq!((status, kind.as_str()), (503, "application/json"));
+        assert_eq!(body, r#"{"done":8,"phase":"replaying","total":9}"#);
+        node.leaderless.store(false, Ordering::SeqCst);
+        let (status, _, body) = ask(&server, "GET", "/startupz").await;
+        assert_eq!((status, body.as_str()), (200, r#"{"phase":"serving"}"#));
+    }
+
+    #[tokio::test]
     async fn metrics_have_the_content_type_that_prometheus_insists_on() {
         let node = Arc::<Node>::default();
         let server = start(&node).await;
@@ -460,9 +678,11 @@ mod tests {
         assert_eq!(status, 404);
         assert_eq!(
             body,
-            "there is nothing here: ask for one of /livez /readyz /metrics /version\n"
+            "there is nothing here: ask for one of /livez /readyz /startupz /health /metrics /version\n"
         );
-        assert_eq!(ask(&server, "POST", "/livez").await.0, 405);
+        let (status, _, body) = ask(&server, "POST", "/livez").await;
+        assert_eq!(status, 405);
+        assert!(body.starts_with("this path takes another method"), "{body}");
     }
 
     #[tokio::test]
@@ -491,7 +711,7 @@ mod tests {
             ..LIMITS
         };
         let any = "127.0.0.1:0".parse().unwrap();
-        let server = AdminServer::start_with("listen.admin", any, Arc::<Node>::default(), limits)
+        let server = AdminServer::start_with("listen.admin", any, pages(), limits)
             .await
             .unwrap();
         let silent = exchange(server.address(), b"GET /livez HT");
@@ -504,7 +724,7 @@ mod tests {
     async fn a_port_in_use_is_named_with_what_to_do() {
         let first = start(&Arc::default()).await;
         let address = first.address();
-        let second = AdminServer::start("listen.admin", address, Arc::<Node>::default()).await;
+        let second = AdminServer::start("listen.admin", address, pages()).await;
         let port = address.port();
         assert_eq!(
             second.unwrap_err().to_string(),
@@ -522,12 +742,18 @@ mod tests {
             fn live(&self) -> Vec<Check> {
                 Vec::new()
             }
-            fn ready(&self) -> Vec<Check> {
-                Vec::new()
+            fn ready(self: Arc<Self>) -> Answer<Vec<Check>> {
+                Box::pin(async { Vec::new() })
             }
-            fn render_metrics(&self) -> String {
+            fn startup(&self) -> Startup {
+                Startup::Opening
+            }
+            fn cluster_version(&self) -> Option<u16> {
+                None
+            }
+            fn render_metrics(&self) -> Option<String> {
                 // More than the sockets in between will hold.
-                "x".repeat(64 << 20)
+                Some("x".repeat(64 << 20))
             }
         }
         let limits = HttpLimits {
@@ -536,9 +762,14 @@ mod tests {
             ..LIMITS
         };
         let any = "127.0.0.1:0".parse().unwrap();
-        let server = AdminServer::start_with("listen.admin", any, Arc::new(Talkative), limits)
-            .await
-            .unwrap();
+        let server = AdminServer::start_with(
+            "listen.admin",
+            any,
+            Pages::probes(Arc::new(Talkative)),
+            limits,
+        )
+        .await
+        .unwrap();
         let mut deaf = TcpStream::connect(server.address()).await.unwrap();
         deaf.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
             .await
@@ -558,7 +789,7 @@ mod tests {
             ..LIMITS
         };
         let any = "127.0.0.1:0".parse().unwrap();
-        let server = AdminServer::start_with("listen.admin", any, Arc::<Node>::default(), limits)
+        let server = AdminServer::start_with("listen.admin", any, pages(), limits)
             .await
             .unwrap();
         let address = server.address();

@@ -20,12 +20,12 @@ use std::time::SystemTime;
 
 use super::config::BackupConfig;
 use super::disk::store::Export;
-use super::disk::store::Origin;
 use super::disk::store::StateReader;
 use super::disk::store::StoreError;
 use super::integrity::Integrity;
 use super::metrics::Metrics;
 use super::metrics::seconds_since_1970;
+use super::origins::Origins;
 use crate::wire::state::Chunks;
 use crate::wire::state::ReadFault;
 use crate::wire::state::StateDecoder;
@@ -46,7 +46,7 @@ const READABLE_LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Backups {
     pub(crate) config: BackupConfig,
     pub(crate) store: StateReader,
-    pub(crate) origin: Origin,
+    pub(crate) origins: Arc<Origins>,
     /// The state may be read.
     pub(crate) readable: Arc<AtomicBool>,
     /// Whether it may be served, by what other nodes have.
@@ -65,6 +65,8 @@ enum BackupError {
     Stopping,
     #[error("the state of this node differs from that of the others")]
     Unsound,
+    #[error("this node cannot say who the members were where its state ends")]
+    NoMembers,
     #[error("{}: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
     #[error("{} was not what was written: {fault}", path.display())]
@@ -129,7 +131,9 @@ impl Backups {
             move |error| BackupError::Io { path, error }
         };
         fs::create_dir_all(dir).map_err(at(dir))?;
-        let mut export = Export::new(self.store.snapshot()?, self.origin.clone())?;
+        let snapshot = self.store.snapshot()?;
+        let origin = self.origins.at(snapshot.applied().index);
+        let mut export = Export::new(snapshot, origin.ok_or(BackupError::NoMembers)?)?;
         // Twenty digits hold every revision, so that names sort as numbers do.
         let name = format!("{PREFIX}{:020}{ENDING}", export.header().revision);
         let (file, part) = (dir.join(&name), dir.join(name + PART));
@@ -240,11 +244,11 @@ mod tests {
                 keep: 2,
             },
             store: store.reader(),
-            origin: Origin {
-                cluster: ClusterId(7),
-                member: NodeId(3),
-                configuration: Configuration::default(),
-            },
+            origins: Arc::new(Origins::fixed(
+                ClusterId(7),
+                NodeId(3),
+                Configuration::default(),
+            )),
             readable: Arc::new(AtomicBool::new(true)),
             integrity: Arc::default(),
             metrics: Metrics::new(),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use super::config::TlsFiles;
 use super::metrics::Metrics;
@@ -60,7 +61,48 @@ pub(crate) struct Certificates {
     /// How often the files are looked at; never, if it is nothing.
     pub(crate) interval: Option<Duration>,
     pub(crate) asked: Arc<Notify>,
+    /// Told what came of it whenever somebody has asked.
+    pub(crate) told: Arc<Told>,
     pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What came of the last reload that somebody asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Told(watch::Sender<Reloaded>);
+
+#[derive(Debug, Default)]
+struct Reloaded {
+    times: u64,
+    complaints: Vec<String>,
+}
+
+impl Told {
+    /// Asks for a reload and waits until it has been made.
+    ///
+    /// # Errors
+    /// What is wrong with the files, a sentence for each port; those in use stay in use.
+    ///
+    /// # Cancel safety
+    /// Safe; what was asked for is done all the same.
+    pub(crate) async fn ask(&self, asked: &Notify) -> Result<(), Vec<String>> {
+        let mut told = self.0.subscribe();
+        let before = told.borrow_and_update().times;
+        asked.notify_one();
+        let Ok(now) = told.wait_for(|now| now.times > before).await else {
+            return Err(vec!["this node is stopping".to_owned()]);
+        };
+        match now.complaints.is_empty() {
+            true => Ok(()),
+            false => Err(now.complaints.clone()),
+        }
+    }
+
+    fn say(&self, complaints: Vec<String>) {
+        self.0.send_modify(|told| {
+            told.times += 1;
+            told.complaints = complaints;
+        });
+    }
 }
 
 impl Certificates {
@@ -78,6 +120,10 @@ impl Certificates {
                 ] {
                     renew(shown, port, &name, cluster, asked.is_ok());
                 }
+            }
+            if asked.is_ok() {
+                let complaints = [&self.client, &self.peer].map(|shown| shown.complaint.clone());
+                self.told.say(complaints.into_iter().flatten().collect());
             }
             for shown in [&self.client, &self.peer] {
                 let closed = shown.endpoint.close_untrusted(UnixTime::now());

@@ -1,55 +1,107 @@
-//! Who is where: the members' names and addresses, as configured and as learned from peers.
+//! Who is where: the members' names and addresses, as the configuration has them and as learned from
+//! the members themselves.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 
+use crate::api::Member;
 use crate::api::MemberInfo;
 use crate::types::NodeId;
 
 /// The members a node knows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Directory {
-    members: RwLock<BTreeMap<NodeId, MemberInfo>>,
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    members: BTreeMap<NodeId, MemberInfo>,
+    /// What members said of themselves: newer than what was noted down of them.
+    said: BTreeMap<NodeId, Said>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Said {
+    peer_address: String,
+    client_address: String,
 }
 
 impl Directory {
-    /// The members as configured; client addresses of others are learned later.
-    pub(crate) fn new(members: impl IntoIterator<Item = MemberInfo>) -> Self {
-        let members = members
-            .into_iter()
-            .map(|member| (member.id, member))
+    /// The members are these from here on.
+    pub(crate) fn set_members(&self, members: &[Member]) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.members = members
+            .iter()
+            .map(|member| (member.info.id, member.info.clone()))
             .collect();
-        Self {
-            members: RwLock::new(members),
-        }
     }
 
-    /// A member said where clients reach it. Strangers are not taken in.
-    pub(crate) fn learn_client_address(&self, id: NodeId, address: &str) {
-        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(member) = members.get_mut(&id)
-            && !address.is_empty()
-        {
-            address.clone_into(&mut member.client_address);
+    /// A member said where it is reached. Of a stranger nothing is shown, but it may be a member soon:
+    /// who speaks here has the certificate of a node.
+    pub(crate) fn learn(&self, id: NodeId, peer_address: &str, client_address: &str) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let said = known.said.entry(id).or_default();
+        for (place, address) in [
+            (&mut said.peer_address, peer_address),
+            (&mut said.client_address, client_address),
+        ] {
+            if !address.is_empty() {
+                address.clone_into(place);
+            }
         }
     }
 
     /// What is known of one member.
     pub(crate) fn member(&self, id: NodeId) -> Option<MemberInfo> {
-        self.members
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&id)
-            .cloned()
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.members.get(&id).map(|member| known.complete(member))
     }
 
     /// Every member, by name.
     pub(crate) fn members(&self) -> Vec<MemberInfo> {
-        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<MemberInfo> = members.values().cloned().collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let members = known.members.values();
+        let mut all: Vec<MemberInfo> = members.map(|member| known.complete(member)).collect();
+        all.sort_by(|a, b| (&a.name, a.id.0).cmp(&(&b.name, b.id.0)));
         all
+    }
+
+    /// Fills in what is known here and not in the list.
+    pub(crate) fn complete(&self, members: &mut [Member]) {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        for member in members {
+            let info = known.members.get(&member.info.id);
+            if member.info.name.is_empty()
+                && let Some(info) = info
+            {
+                member.info.name.clone_from(&info.name);
+            }
+            if member.info.peer_address.is_empty()
+                && let Some(info) = info
+            {
+                member.info.peer_address.clone_from(&info.peer_address);
+            }
+            member.info = known.complete(&member.info);
+        }
+    }
+}
+
+impl Known {
+    fn complete(&self, member: &MemberInfo) -> MemberInfo {
+        let mut member = member.clone();
+        if let Some(said) = self.said.get(&member.id) {
+            for (place, address) in [
+                (&mut member.peer_address, &said.peer_address),
+                (&mut member.client_address, &said.client_address),
+            ] {
+                if !address.is_empty() {
+                    place.clone_from(address);
+                }
+            }
+        }
+        member
     }
 }
 
@@ -58,21 +110,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_members_are_learned_and_strangers_are_not_taken_in() {
-        let known = MemberInfo {
-            id: NodeId(1),
-            name: "n1".into(),
-            ..MemberInfo::default()
+    fn addresses_of_members_are_learned_and_strangers_are_not_shown() {
+        let directory = Directory::default();
+        let member = |id: u64, client: &str| Member {
+            info: MemberInfo {
+                id: NodeId(id),
+                name: format!("n{id}"),
+                peer_address: format!("p{id}:1"),
+                client_address: client.to_owned(),
+            },
+            ..Member::default()
         };
-        let directory = Directory::new([known]);
-        directory.learn_client_address(NodeId(1), "127.0.0.1:7400");
-        directory.learn_client_address(NodeId(1), "");
-        directory.learn_client_address(NodeId(2), "127.0.0.1:9");
-        assert_eq!(
-            directory.member(NodeId(1)).unwrap().client_address,
-            "127.0.0.1:7400"
-        );
+        directory.set_members(&[member(1, "")]);
+        directory.learn(NodeId(1), "", "127.0.0.1:7400");
+        directory.learn(NodeId(1), "", "");
+        directory.learn(NodeId(2), "", "127.0.0.1:9");
+        let first = directory.member(NodeId(1)).unwrap();
+        assert_eq!(first.client_address, "127.0.0.1:7400");
+        assert_eq!(first.peer_address, "p1:1");
         assert_eq!(directory.member(NodeId(2)), None);
-        assert_eq!(directory.members().len(), 1);
+        // What it says itself is newer than what was noted down.
+        directory.set_members(&[member(1, "old:1"), member(2, "")]);
+        let clients = directory.members().into_iter();
+        let clients: Vec<String> = clients.map(|member| member.client_address).collect();
+        assert_eq!(clients, ["127.0.0.1:7400", "127.0.0.1:9"]);
     }
 }

@@ -16,6 +16,7 @@ use super::gather::Gather;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
 use crate::api::Call;
+use crate::kv::access::Author;
 use crate::node::Consistency;
 use crate::node::Input;
 use crate::node::LeaseCounts;
@@ -33,6 +34,8 @@ use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::types::RequestId;
+use crate::types::Role;
+use crate::types::Term;
 
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
 /// turning the loop into a busy one.
@@ -51,6 +54,10 @@ pub(crate) enum Mail {
     /// A client's request, and where its answer goes.
     Request {
         call: Call,
+        /// When it was taken in: from then on its time runs.
+        arrived: std::time::Instant,
+        /// In whose name it is to be carried out, if that has to be known.
+        author: Option<Author>,
         outbox: Arc<Outbox>,
         frame: u64,
     },
@@ -82,6 +89,12 @@ pub(crate) trait Sinks: Send {
     fn send_snapshot(&mut self, peer: NodeId);
     /// To the state thread.
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
+    /// Another configuration is in force, or it is committed now. `index` is where it stands.
+    fn members_changed(&mut self, index: LogIndex, is_committed: bool, members: &Configuration) {
+        let _ = (index, is_committed, members);
+    }
+    /// It is committed that this node is no member any more. Called once, and not while it leads.
+    fn removed(&mut self) {}
     /// Consensus stands differently than before.
     fn status_changed(&mut self, before: &Status, now: &Status);
     /// A leader lease was given, or renewed so long after the one before began. It may be trusted
@@ -89,14 +102,23 @@ pub(crate) trait Sinks: Send {
     fn lease_renewed(&mut self, interval: Option<Duration>, left: Duration);
     /// The node acted so much later on what was due than it was due.
     fn timer_delayed(&mut self, by: Duration);
+    /// The disk owes an answer for longer than a promise lasts, for so long by now; or, with none, has
+    /// answered again.
+    fn disk_stalled(&mut self, silent: Option<Duration>) {
+        let _ = silent;
+    }
     /// A clock of this machine ran backwards, for the `times`th time (A4).
     fn clock_went_back(&mut self, times: u64);
     /// This member took part in the founding, or took everything anew. Called at most once.
     fn proven(&mut self);
     /// Proof came that an assumption about clocks failed (P37). Called once.
     fn lease_tripped(&mut self);
+    /// The cluster is of this version from here on.
+    fn version_raised(&mut self, _version: u16) {}
     /// Client leases were granted, renewed or ended, or are others than before.
     fn leases_changed(&mut self, _counts: &LeaseCounts, _held: LeasesHeld) {}
+    /// The deadline of a request was over before it was looked at.
+    fn request_expired(&mut self) {}
     /// The state was compared with the others': what is known by now, and how often they agreed.
     fn compared(&mut self, consistency: Consistency, agreed: u64) {
         let _ = (consistency, agreed);
@@ -127,12 +149,20 @@ pub(crate) struct Driver<S> {
     /// See [`crate::raft::Restored::unproven`].
     unproven: bool,
     clock_regressions: u64,
+    /// The disk owed an answer for too long, by the last look.
+    disk_stalled: bool,
     /// What the comparisons with other nodes have shown, and how often they agreed.
     compared: (Consistency, u64),
     /// What client leases there were, by the last look.
     leases_held: LeasesHeld,
     /// When the lease ended, by the last look.
     lease_until: Option<Instant>,
+    /// Which configuration was in force by the last look: where it stands, in which term that was, and
+    /// whether it was committed.
+    members: Option<(LogIndex, Term, bool)>,
+    removed: bool,
+    /// What the cluster was, by the last look.
+    cluster_version: u16,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -149,9 +179,13 @@ impl<S: Sinks> Driver<S> {
             lease_tripped: node.consensus().lease_tripped(),
             unproven,
             clock_regressions: 0,
+            disk_stalled: false,
             compared: (Consistency::default(), 0),
             leases_held: LeasesHeld::default(),
             lease_until: None,
+            members: None,
+            removed: false,
+            cluster_version: node.cluster_version(),
             node,
             mailbox,
             clock,
@@ -167,6 +201,7 @@ impl<S: Sinks> Driver<S> {
         let mut mails = Vec::new();
         let mut ticked = self.clock.now();
         self.carry_away();
+        self.tell_members();
         loop {
             let due = self.node.poll_timeout();
             let patience = until(self.clock.now(), due).clamp(SLEEP_MIN, SLEEP_MAX);
@@ -181,14 +216,23 @@ impl<S: Sinks> Driver<S> {
                 match mail {
                     Mail::Input(input) => self.node.handle(now, input),
                     Mail::Request {
-                        call,
+                        mut call,
+                        arrived,
+                        author,
                         outbox,
                         frame,
                     } => {
+                        if spend(&mut call, arrived.elapsed()) {
+                            self.sinks.request_expired();
+                        }
                         let id = RequestId(self.next_request);
                         self.next_request += 1;
                         self.pending.insert(id, (outbox, frame));
-                        self.node.handle(now, Input::Request(id, call));
+                        let input = match author {
+                            None => Input::Request(id, call),
+                            Some(author) => Input::RequestAs(id, call, author),
+                        };
+                        self.node.handle(now, input);
                     }
                     Mail::ConfigurationAt(index, answer) => {
                         let found = self.node.consensus().configuration_at(index);
@@ -203,6 +247,8 @@ impl<S: Sinks> Driver<S> {
             // the log and one message to each follower.
             self.node.handle(now, Input::Tick);
             self.prove();
+            // Before anything is sent to whoever is new.
+            self.tell_members();
             self.carry_away();
             self.publish_status(now);
         }
@@ -255,6 +301,11 @@ impl<S: Sinks> Driver<S> {
             self.clock_regressions = regressions;
             self.sinks.clock_went_back(regressions);
         }
+        let silent = self.node.consensus().stalled_disk(now);
+        if silent.is_some() != self.disk_stalled {
+            self.disk_stalled = silent.is_some();
+            self.sinks.disk_stalled(silent);
+        }
         if !self.lease_tripped && self.node.consensus().lease_tripped() {
             self.lease_tripped = true;
             self.sinks.lease_tripped();
@@ -275,11 +326,38 @@ impl<S: Sinks> Driver<S> {
             self.compared = compared;
             self.sinks.compared(compared.0, compared.1);
         }
+        if !self.removed && self.node.consensus().is_removed() {
+            // Who removed itself leads until another has taken over.
+            self.removed = self.node.status().role != Role::Leader;
+            if self.removed {
+                self.sinks.removed();
+            }
+        }
+        let version = self.node.cluster_version();
+        if self.cluster_version != version {
+            self.cluster_version = version;
+            self.sinks.version_raised(version);
+        }
         let status = self.node.status();
         let before = self.status.load();
         if **before != status {
             self.sinks.status_changed(&before, &status);
             self.status.store(Arc::new(status));
+        }
+    }
+
+    /// Says who the members are, if they are others than before.
+    fn tell_members(&mut self) {
+        let consensus = self.node.consensus();
+        let (index, committed) = (
+            consensus.configuration_index(),
+            consensus.is_configuration_committed(),
+        );
+        let members = (index, self.node.published().term(), committed);
+        if self.members != Some(members) {
+            self.members = Some(members);
+            let configuration = consensus.configuration();
+            self.sinks.members_changed(index, committed, configuration);
         }
     }
 
@@ -301,6 +379,14 @@ impl<S: Sinks> Driver<S> {
     }
 }
 
+/// Takes what a request has waited already from the time that it has; whether nothing is left.
+fn spend(call: &mut Call, waited: Duration) -> bool {
+    let waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
+    let had_time = call.timeout_ms > 0;
+    call.timeout_ms = call.timeout_ms.saturating_sub(waited);
+    had_time && call.timeout_ms == 0
+}
+
 /// How long to sleep: until the first of the two clocks reaches the deadline.
 fn until(now: Instant, deadline: Instant) -> Duration {
     let boot = deadline.boot.saturating_sub(now.boot);
@@ -314,6 +400,22 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+
+    #[test]
+    fn what_a_request_has_waited_is_taken_from_its_time() {
+        let mut call = Call {
+            timeout_ms: 100,
+            consistency: crate::api::Consistency::default(),
+            min_revision: 0,
+            session: None,
+            request: crate::api::Request::OpenSession,
+        };
+        assert!(!spend(&mut call, Duration::from_micros(99_900)));
+        assert_eq!(call.timeout_ms, 1);
+        assert!(spend(&mut call, Duration::from_secs(1 << 40)));
+        assert_eq!(call.timeout_ms, 0);
+        assert!(!spend(&mut call, Duration::ZERO), "it had none");
+    }
 
     #[test]
     fn sleep_ends_with_the_first_clock_to_reach_the_deadline() {
@@ -334,6 +436,19 @@ mod tests {
             let reading = self.readings.fetch_add(1, Ordering::Relaxed);
             let stepped = if reading > 300 { 1_500_000_000 } else { 0 };
             Instant::from_nanos(10_000_000_000 + reading * 20_000_000 - stepped)
+        }
+    }
+
+    /// A clock that goes on by 5 ms whenever it is read.
+    #[derive(Default)]
+    struct Steady {
+        readings: AtomicU64,
+    }
+
+    impl Clock for Steady {
+        fn now(&self) -> Instant {
+            let reading = self.readings.fetch_add(1, Ordering::Relaxed);
+            Instant::from_nanos(10_000_000_000 + reading * 5_000_000)
         }
     }
 
@@ -394,6 +509,106 @@ mod tests {
         fn lease_tripped(&mut self) {}
     }
 
+    /// A disk that answers until there is an entry to write, then stalls until leadership is given up.
+    struct Stalling {
+        mailbox: Arc<Mailbox>,
+        owed: Option<Ticket>,
+        is_over: bool,
+        told: Arc<std::sync::Mutex<Vec<&'static str>>>,
+        over: Arc<AtomicU64>,
+    }
+
+    impl Stalling {
+        fn tell(&self, what: &'static str) {
+            self.told.lock().unwrap().push(what);
+        }
+    }
+
+    impl Sinks for Stalling {
+        fn persist(&mut self, ticket: Ticket, unsaved: Unsaved) {
+            if self.is_over || self.owed.is_none() && unsaved.entries.is_empty() {
+                self.mailbox.send(Mail::Input(Input::Persisted(ticket)));
+            } else {
+                self.owed = Some(ticket);
+            }
+        }
+        fn send(&mut self, _: Envelope) {}
+        fn apply(&mut self, _: Vec<Entry>) {}
+        fn install(&mut self, _: LogId) {}
+        fn discard_snapshot(&mut self, _: LogId) {}
+        fn send_snapshot(&mut self, _: NodeId) {}
+        fn find_idle_sessions(&mut self, _: LogIndex) {}
+        fn status_changed(&mut self, before: &Status, now: &Status) {
+            use crate::types::Role::Leader;
+            match (before.role, now.role) {
+                (Leader, role) if role != Leader => {
+                    self.tell("gives up");
+                    self.is_over = true;
+                    let owed = self.owed.expect("it gave up because of it");
+                    self.mailbox.send(Mail::Input(Input::Persisted(owed)));
+                }
+                (role, Leader) if role != Leader => {
+                    self.tell("leads");
+                    if self.is_over {
+                        self.over.store(1, Ordering::Relaxed);
+                        self.mailbox.send(Mail::Stop);
+                    }
+                }
+                _ => {}
+            }
+        }
+        fn lease_renewed(&mut self, _: Option<Duration>, _: Duration) {}
+        fn timer_delayed(&mut self, _: Duration) {}
+        fn clock_went_back(&mut self, _: u64) {}
+        fn proven(&mut self) {}
+        fn lease_tripped(&mut self) {}
+        fn disk_stalled(&mut self, silent: Option<Duration>) {
+            match silent {
+                Some(silent) => {
+                    assert!(silent > crate::raft::Timing::default().lease_duration);
+                    self.tell("stalled");
+                }
+                None => self.tell("answers"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_leader_whose_disk_stalls_says_so_gives_up_and_leads_again_once_it_answers() {
+        let clock = Arc::new(Steady::default());
+        let mailbox = Arc::new(Mailbox::default());
+        let told = Arc::default();
+        let over = Arc::new(AtomicU64::new(0));
+        let restored = crate::raft::Restored {
+            base_configuration: Configuration {
+                voters: [NodeId(1)].into(),
+                ..Configuration::default()
+            },
+            ..crate::raft::Restored::default()
+        };
+        let node = Node::new(options(), restored, true, 1, clock.now());
+        let sinks = Stalling {
+            mailbox: mailbox.clone(),
+            owed: None,
+            is_over: false,
+            told: Arc::clone(&told),
+            over: over.clone(),
+        };
+        let (waking, ended) = (mailbox.clone(), over.clone());
+        let waker = std::thread::spawn(move || {
+            while ended.load(Ordering::Relaxed) == 0 {
+                waking.send(Mail::Input(Input::Tick));
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let status = Arc::new(ArcSwap::from_pointee(Status::default()));
+        // A driver that never leads again runs for ever.
+        Driver::new(node, mailbox, clock, sinks, status, false).run();
+        waker.join().unwrap();
+        let told = told.lock().unwrap();
+        assert_eq!(*told, ["leads", "stalled", "gives up", "answers", "leads"]);
+    }
+
     /// Notes in which order it is told what.
     struct Notes {
         mailbox: Arc<Mailbox>,
@@ -451,7 +666,7 @@ mod tests {
             fresh: None,
         };
         let first = Entry {
-            id: LogId::new(LogIndex(1), crate::types::Term(1)),
+            id: LogId::new(LogIndex(1), Term(1)),
             payload: crate::raft::Payload::Noop,
         };
         let append = crate::raft::Append {
@@ -462,7 +677,7 @@ mod tests {
         mailbox.send(Mail::Input(Input::Message(Envelope {
             from: ids[0],
             to: ids[1],
-            term: crate::types::Term(1),
+            term: Term(1),
             message: crate::raft::Message::Append(append),
         })));
         let sinks = Notes {

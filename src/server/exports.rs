@@ -17,10 +17,10 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::disk::store::Export;
-use super::disk::store::Origin;
 use super::disk::store::Snapshot;
 use super::disk::store::StoreError;
 use super::metrics::stopwatch;
+use super::origins::Origins;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::SnapshotCall;
@@ -67,10 +67,10 @@ impl Exports {
         &self,
         call: SnapshotCall,
         snapshot: Snapshot,
-        origin: &Origin,
+        origins: &Origins,
     ) -> Result<Result<SnapshotReply, Error>, StoreError> {
         match call {
-            SnapshotCall::Begin => self.begin(snapshot, origin.clone()),
+            SnapshotCall::Begin => self.begin(snapshot, origins),
             SnapshotCall::Chunk { id, number } => self.chunk(id, number),
             SnapshotCall::End { id } => {
                 self.lock().by_id.remove(&id);
@@ -82,9 +82,18 @@ impl Exports {
     fn begin(
         &self,
         snapshot: Snapshot,
-        origin: Origin,
+        origins: &Origins,
     ) -> Result<Result<SnapshotReply, Error>, StoreError> {
         self.let_go_of_idle();
+        let Some(origin) = origins.at(snapshot.applied().index) else {
+            return Ok(Err(Error::not_applied(
+                ErrorKind::SlowDown {
+                    retry_after_ms: RETRY_AFTER_MS,
+                },
+                "this node cannot say who the members were where its state ends: its log was cut \
+                 meanwhile, or it has just joined; ask again shortly",
+            )));
+        };
         let export = Export::new(snapshot, origin)?;
         let mut held = self.lock();
         if held.by_id.len() >= SNAPSHOTS_MAX {
@@ -182,15 +191,11 @@ mod tests {
     fn snapshots_are_few_and_each_is_there_until_it_is_let_go() {
         let directory = tempfile::tempdir().unwrap();
         let store = StateStore::open(directory.path(), &StoreOptions::default()).unwrap();
-        let origin = Origin {
-            cluster: ClusterId(7),
-            member: NodeId(3),
-            configuration: Configuration::default(),
-        };
+        let origins = Origins::fixed(ClusterId(7), NodeId(3), Configuration::default());
         let exports = Exports::default();
         let ask = |call| {
             let snapshot = store.reader().snapshot().unwrap();
-            exports.answer(call, snapshot, &origin).unwrap()
+            exports.answer(call, snapshot, &origins).unwrap()
         };
         let first = ask(SnapshotCall::Begin).unwrap().id;
         let second = ask(SnapshotCall::Begin).unwrap().id;

@@ -4,16 +4,46 @@
 //! the data away and would report the next sync as good. The reason is logged, whoever waits for
 //! it is told, and the process ends, or (where several nodes share one) the node.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
 
 use super::disk::store::StoreError;
+use super::founding::write_removed;
 use crate::log::LogError;
 
 /// The exit code of a process whose disk failed it.
 const EXIT_CODE: i32 = 1;
+
+/// How a node leaves its cluster: it remembers that it was removed, and stops.
+#[derive(Clone)]
+pub(crate) struct Exit {
+    fatal: Fatal,
+    data_dir: PathBuf,
+    left: Arc<AtomicBool>,
+}
+
+impl Exit {
+    /// This node is no member any more. Returns at once: whoever runs the node stops it.
+    pub(crate) fn leave(&self, why: &str) {
+        if self.left.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Err(error) = write_removed(&self.data_dir, why) {
+            tracing::error!(node = %self.fatal.node, %error, "the removal cannot be remembered");
+        }
+        self.fatal.tell(why);
+    }
+
+    /// Whether the node was removed.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+}
 
 /// Where fatal errors go.
 #[derive(Clone)]
@@ -76,7 +106,23 @@ impl Fatal {
         }
     }
 
+    /// For whoever learns that this node was removed.
+    pub(crate) fn exit(&self, data_dir: &Path) -> Exit {
+        Exit {
+            fatal: self.clone(),
+            data_dir: data_dir.to_owned(),
+            left: Arc::default(),
+        }
+    }
+
     fn strike(&self, reason: &str) {
+        self.tell(reason);
+        if self.exit {
+            std::process::exit(EXIT_CODE);
+        }
+    }
+
+    fn tell(&self, reason: &str) {
         tracing::error!(node = %self.node, "{reason}");
         // Only the first reason counts; the rest follows from it.
         self.reason.send_if_modified(|current| {
@@ -84,9 +130,6 @@ impl Fatal {
             current.get_or_insert_with(|| reason.to_owned());
             first
         });
-        if self.exit {
-            std::process::exit(EXIT_CODE);
-        }
     }
 }
 
@@ -106,6 +149,6 @@ impl Drop for Watch {
 }
 
 /// The file beside a state that says it is damaged.
-pub(crate) fn damage_mark(state: &std::path::Path) -> PathBuf {
+pub(crate) fn damage_mark(state: &Path) -> PathBuf {
     state.with_extension("damaged")
 }

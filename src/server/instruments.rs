@@ -1,15 +1,24 @@
 //! What probes and scrapes see: published atomics, read at the moment somebody looks.
 
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustls_pki_types::UnixTime;
 
 use super::admin::AdminSource;
+use super::admin::Answer;
 use super::admin::Check;
+use super::admission::Class;
 use super::metrics::Metrics;
 use super::metrics::PortMetrics;
 use super::sessions::Sessions;
+use super::startup::Beginning;
+use super::startup::Startup;
 use crate::raft::Invalidation;
 use crate::raft::Status;
+use crate::transport::Endpoint;
 use crate::transport::HandshakeFailure;
 use crate::transport::Port;
 use crate::transport::TransportStats;
@@ -17,38 +26,145 @@ use crate::types::Role;
 
 /// The node, as its admin port sees it.
 pub(crate) struct Instruments {
-    pub(crate) metrics: Arc<Metrics>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) transport: Arc<TransportStats>,
     pub(crate) failed: tokio::sync::watch::Receiver<Option<String>>,
+    pub(crate) beginning: Arc<Beginning>,
+    /// Both ports, with the settings that name their certificates.
+    pub(crate) ports: [(&'static str, Endpoint); 2],
 }
 
-impl AdminSource for Instruments {
+/// What answers probes, from the first moment of a start on.
+pub(crate) struct Probes {
+    pub(crate) metrics: Arc<Metrics>,
+    /// The node, once it has been put together.
+    pub(crate) node: OnceLock<Arc<Instruments>>,
+}
+
+impl AdminSource for Probes {
     fn live(&self) -> Vec<Check> {
-        vec![match &*self.failed.borrow() {
-            None => Check::ok("threads"),
-            Some(reason) => Check::failed("threads", reason.clone()),
-        }]
+        match self.node.get() {
+            None => vec![Check::ok("threads")],
+            Some(node) => vec![node.threads()],
+        }
     }
 
-    fn ready(&self) -> Vec<Check> {
-        let status = self.sessions.status.load();
+    fn ready(self: Arc<Self>) -> Answer<Vec<Check>> {
+        Box::pin(async move {
+            match self.node.get() {
+                None => {
+                    let detail = "the node is starting: /startupz says how far it is";
+                    vec![Check::failed("started", detail)]
+                }
+                Some(node) => node.ready().await,
+            }
+        })
+    }
+
+    fn startup(&self) -> Startup {
+        match self.node.get() {
+            None => Startup::Opening,
+            Some(node) => node.beginning.stands(&node.sessions),
+        }
+    }
+
+    fn cluster_version(&self) -> Option<u16> {
+        let node = self.node.get()?;
+        Some(node.sessions.cluster_version.load(Ordering::Relaxed))
+    }
+
+    fn render_metrics(&self) -> Option<String> {
+        let node = self.node.get()?;
+        Some(self.metrics.render(|metrics| node.refresh(metrics)))
+    }
+}
+
+/// How long a linearizable read of a probe may take: less than a probe waits.
+const READ_PATIENCE: Duration = Duration::from_secs(1);
+/// A state that may be older than this, or than three elections take, has not caught up.
+const CAUGHT_UP_MAX: Duration = Duration::from_secs(5);
+
+impl Instruments {
+    fn threads(&self) -> Check {
+        match &*self.failed.borrow() {
+            None => Check::ok("threads"),
+            Some(reason) => Check::failed("threads", reason.clone()),
+        }
+    }
+
+    async fn ready(&self) -> Vec<Check> {
+        let status = self.sessions.status.load_full();
+        let leader = leader_known(&status);
+        let linearizable_read = match leader.ok {
+            true => self.linearizable_read().await,
+            false => Check::failed("linearizable_read", leader.detail.clone()),
+        };
         vec![
+            Check::ok("started"),
             self.storage_writable(),
             self.serializable_read(),
-            leader_known(&status),
+            linearizable_read,
+            leader,
+            self.caught_up(),
+            self.non_learner(&status),
             self.log_whole(&status),
-            self.state_consistent(),
+            self.data_corruption(),
+            self.certificates(),
             self.not_stopping(),
         ]
     }
 
-    fn render_metrics(&self) -> String {
-        self.metrics.render(|metrics| self.refresh(metrics))
+    /// Whether a linearizable read is served here: by making one.
+    async fn linearizable_read(&self) -> Check {
+        match self.sessions.confirm(READ_PATIENCE).await {
+            Ok(()) => Check::ok("linearizable_read"),
+            Err(error) => Check::failed("linearizable_read", error.to_string()),
+        }
     }
-}
 
-impl Instruments {
+    /// Whether this node has what its leader had a moment ago. A node that has just been restarted has
+    /// not, and while it has not, another one must not be stopped.
+    fn caught_up(&self) -> Check {
+        let sessions = &self.sessions;
+        let most = CAUGHT_UP_MAX.max(sessions.timing.election_timeout_max * 3);
+        let Some(fresh) = sessions.published.freshness() else {
+            return Check::failed("caught_up", "what the leader has is not applied yet");
+        };
+        let age = fresh.bound(sessions.clock.now()).staleness();
+        match age <= most {
+            true => Check::ok("caught_up"),
+            false => Check::failed(
+                "caught_up",
+                format!("the state may be {:.1}s old", age.as_secs_f64()),
+            ),
+        }
+    }
+
+    fn non_learner(&self, status: &Status) -> Check {
+        match status.role {
+            Role::Learner => Check::failed(
+                "non_learner",
+                "this node is a learner: it is not counted until it is promoted",
+            ),
+            _ => Check::ok("non_learner"),
+        }
+    }
+
+    fn certificates(&self) -> Check {
+        let now = UnixTime::now().as_secs();
+        let ended = self.ports.iter().find(|(_, port)| {
+            let ends = u64::try_from(port.certificate_ends()).unwrap_or(0);
+            ends <= now
+        });
+        match ended {
+            None => Check::ok("certificates"),
+            Some((section, _)) => Check::failed(
+                "certificates",
+                format!("the certificate of [tls.{section}] has ended: issue a new one"),
+            ),
+        }
+    }
+
     fn storage_writable(&self) -> Check {
         match &*self.failed.borrow() {
             None => Check::ok("storage_writable"),
@@ -78,10 +194,10 @@ impl Instruments {
         }
     }
 
-    fn state_consistent(&self) -> Check {
+    fn data_corruption(&self) -> Check {
         match self.sessions.integrity.warning() {
-            None => Check::ok("state_consistent"),
-            Some(warning) => Check::failed("state_consistent", warning),
+            None => Check::ok("data_corruption"),
+            Some(warning) => Check::failed("data_corruption", warning),
         }
     }
 
@@ -134,6 +250,7 @@ impl Instruments {
         let applied = sessions.store.applied();
         raft.has_leader.set(flag(status.leader.is_some()));
         raft.is_leader.set(flag(status.role == Role::Leader));
+        raft.is_learner.set(flag(status.role == Role::Learner));
         raft.term.set(status.term.0 as f64);
         raft.commit_index.set(commit.0 as f64);
         raft.applied_index.set(applied.0 as f64);
@@ -150,7 +267,11 @@ impl Instruments {
         metrics.watch.slow.set(count(&watches.slow));
         metrics.watch.pending.set(count(&watches.pending));
         metrics.watch.queued_bytes.set(count(&watches.queued_bytes));
-        metrics.requests.in_flight.set(sessions.handed_on() as f64);
+        for class in Class::ALL {
+            let waiting = sessions.backlog.waiting(class);
+            metrics.work.in_flight(class).set(waiting as f64);
+        }
+        metrics.work.room.set(sessions.backlog.room() as f64);
         metrics
             .storage
             .revision
@@ -166,6 +287,8 @@ impl Instruments {
         metrics.storage.hash_checks_differed.absolute(differed);
         let is_alarm = !sessions.integrity.is_sound();
         metrics.storage.corruption_alarm.set(flag(is_alarm));
+        let is_full = sessions.room.is_alarm();
+        metrics.storage.space_alarm.set(flag(is_full));
         // What cannot be measured is not shown; the store reports its own failure.
         if let Ok(bytes) = sessions.store.storage_bytes() {
             metrics.storage.size_bytes.set(bytes as f64);

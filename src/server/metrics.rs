@@ -12,6 +12,8 @@
 //! name. Samples of histograms pile up until somebody drains them: [`Metrics::spawn_upkeep`] does.
 
 mod leases;
+mod members;
+mod work;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,11 +24,16 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder
 use tokio::task::JoinHandle;
 
 use crate::api::ErrorKind;
+use crate::api::ReadCounts;
 use crate::api::ReadPath;
 use crate::raft::Invalidation;
 use crate::version;
 
 pub use leases::LeaseMetrics;
+pub use members::MemberMetrics;
+pub use work::ExpiredIn;
+pub use work::Rejection;
+pub use work::WorkMetrics;
 
 /// How often samples are drained.
 pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
@@ -49,6 +56,8 @@ const WAL_FSYNC: &str = "leasehold_wal_fsync_duration_seconds";
 const STORAGE_COMMIT: &str = "leasehold_storage_commit_duration_seconds";
 const HASH_CHECKS: &str = "leasehold_storage_hash_checks_total";
 const HASH_CHECKS_HELP: &str = "Comparisons of this node's state with that of the others.";
+const ALARMS: &str = "leasehold_alarms";
+const ALARMS_HELP: &str = "1 while an alarm is raised on this node, by its type.";
 const HISTORY_STEP: &str = "leasehold_storage_history_step_duration_seconds";
 const WAL_BATCH_ENTRIES: &str = "leasehold_wal_batch_entries";
 const REQUESTS: &str = "leasehold_requests_total";
@@ -64,8 +73,12 @@ pub struct Metrics {
     pub reads: ReadMetrics,
     /// All requests of clients.
     pub requests: RequestMetrics,
+    /// What waits of them, and what was turned away.
+    pub work: WorkMetrics,
     /// Consensus.
     pub raft: RaftMetrics,
+    /// Who the members are.
+    pub members: MemberMetrics,
     /// Client leases.
     pub leases: LeaseMetrics,
     /// Log and state on disk.
@@ -118,7 +131,7 @@ impl LeaderLeaseMetrics {
 
 /// Reads, by the authority they were served on.
 pub struct ReadMetrics {
-    total: [Counter; READ_PATHS.len()],
+    total: [Tally; READ_PATHS.len()],
     duration_seconds: [Histogram; READ_PATHS.len()],
     fallbacks: [Counter; ReadFallback::ALL.len()],
     /// Reads that waited for consensus and were refused.
@@ -126,6 +139,20 @@ pub struct ReadMetrics {
     /// How old a state was at most that a read was served from, in seconds, where it may be old and
     /// that is known.
     pub staleness_seconds: Histogram,
+}
+
+/// A counter that can be read, too.
+pub struct Tally {
+    counter: Counter,
+    so_far: AtomicU64,
+}
+
+impl Tally {
+    /// Counts `more`.
+    pub fn increment(&self, more: u64) {
+        self.so_far.fetch_add(more, Ordering::Relaxed);
+        self.counter.increment(more);
+    }
 }
 
 const READ_PATHS: [ReadPath; 4] = [
@@ -172,8 +199,19 @@ impl ReadFallback {
 
 impl ReadMetrics {
     /// Reads served.
-    pub fn total(&self, path: ReadPath) -> &Counter {
+    pub fn total(&self, path: ReadPath) -> &Tally {
         &self.total[path_index(path)]
+    }
+
+    /// All reads served so far.
+    pub fn counts(&self) -> ReadCounts {
+        let count = |path| self.total(path).so_far.load(Ordering::Relaxed);
+        ReadCounts {
+            lease: count(ReadPath::Lease),
+            read_index: count(ReadPath::ReadIndex),
+            follower: count(ReadPath::Follower),
+            serializable: count(ReadPath::Serializable),
+        }
     }
 
     /// How long a read took, from decoded request to encoded reply, in seconds. Sampled: record
@@ -216,14 +254,12 @@ impl Sampler {
 
 /// All requests of clients.
 pub struct RequestMetrics {
-    /// Requests taken in and not answered yet.
-    pub in_flight: Gauge,
     succeeded: [Counter; METHODS.len()],
     duration_seconds: [Histogram; METHODS.len()],
 }
 
 /// What [`Request::method`](crate::api::Request::method) may say, and a place for what it may not.
-const METHODS: [&str; 22] = [
+const METHODS: [&str; 45] = [
     "range",
     "put",
     "delete_range",
@@ -245,6 +281,29 @@ const METHODS: [&str; 22] = [
     "watch_cancel",
     "watch_progress",
     "snapshot",
+    "member_list",
+    "member_add",
+    "member_remove",
+    "member_promote",
+    "member_update",
+    "auth_enable",
+    "auth_disable",
+    "auth_status",
+    "authenticate",
+    "use_token",
+    "user_add",
+    "user_get",
+    "user_list",
+    "user_delete",
+    "user_change_password",
+    "user_grant_role",
+    "user_revoke_role",
+    "role_add",
+    "role_get",
+    "role_list",
+    "role_delete",
+    "role_grant_permission",
+    "role_revoke_permission",
     "other",
 ];
 
@@ -274,6 +333,8 @@ pub struct RaftMetrics {
     pub has_leader: Gauge,
     /// 1 while it leads.
     pub is_leader: Gauge,
+    /// 1 while it receives everything and does not vote.
+    pub is_learner: Gauge,
     /// Its term.
     pub term: Gauge,
     /// Changes of leader that it saw.
@@ -414,6 +475,10 @@ pub struct StorageMetrics {
     pub revision: Gauge,
     /// Bytes of state on disk, as the storage engine counts them.
     pub size_bytes: Gauge,
+    /// How many there may be.
+    pub quota_bytes: Gauge,
+    /// 1 while nothing may be written because there is no room.
+    pub space_alarm: Gauge,
     /// Comparisons with the states of other nodes that agreed.
     pub hash_checks_agreed: Counter,
     /// Those that did not.
@@ -424,6 +489,10 @@ pub struct StorageMetrics {
     pub wal_fsync_seconds: Histogram,
     /// How many entries shared one sync.
     pub wal_batch_entries: Histogram,
+    /// Times that a write of the log was owed for longer than a promise lasts.
+    pub wal_stalls: Counter,
+    /// 1 while one is.
+    pub wal_stalled: Gauge,
     /// How long it took to apply a batch to the state, in seconds.
     pub commit_seconds: Histogram,
 }
@@ -572,6 +641,8 @@ impl Metrics {
             TransportMetrics::new(register),
         );
         let leases = LeaseMetrics::new(register);
+        let members = MemberMetrics::new(register);
+        let work = WorkMetrics::new(register);
         let history = HistoryMetrics::new(register);
         let backup = BackupMetrics::new(register);
         let watch = WatchMetrics::new(register);
@@ -600,7 +671,9 @@ impl Metrics {
             reads,
             requests,
             raft,
+            members,
             leases,
+            work,
             storage,
             history,
             backup,
@@ -615,6 +688,19 @@ impl Metrics {
         Register(&self.recorder)
             .labelled(&[("method", method), ("code", kind.code())])
             .counter(REQUESTS, REQUESTS_HELP)
+            .increment(1);
+        let reason = match kind {
+            ErrorKind::Unauthenticated => "unauthenticated",
+            ErrorKind::TokenExpired => "token_expired",
+            ErrorKind::PermissionDenied => "permission_denied",
+            _ => return,
+        };
+        Register(&self.recorder)
+            .labelled(&[("reason", reason)])
+            .counter(
+                "leasehold_auth_failures_total",
+                "Requests refused for who asked, by what was wrong with that.",
+            )
             .increment(1);
     }
 
@@ -843,10 +929,11 @@ impl LeaderLeaseMetrics {
 impl ReadMetrics {
     fn new(register: Register<'_>) -> Self {
         Self {
-            total: READ_PATHS.map(|path| {
-                register
+            total: READ_PATHS.map(|path| Tally {
+                counter: register
                     .labelled(&[("path", path.name())])
-                    .counter("leasehold_reads_total", "Reads served, by authority.")
+                    .counter("leasehold_reads_total", "Reads served, by authority."),
+                so_far: AtomicU64::new(0),
             }),
             duration_seconds: READ_PATHS.map(|path| {
                 register.labelled(&[("path", path.name())]).histogram(
@@ -877,10 +964,6 @@ impl ReadMetrics {
 impl RequestMetrics {
     fn new(register: Register<'_>) -> Self {
         Self {
-            in_flight: register.gauge(
-                "leasehold_requests_in_flight",
-                "Requests taken in and not answered yet.",
-            ),
             succeeded: METHODS.map(|method| {
                 register
                     .labelled(&[("method", method), ("code", "OK")])
@@ -905,6 +988,10 @@ impl RaftMetrics {
                 "1 while this node knows a leader.",
             ),
             is_leader: register.gauge("leasehold_raft_is_leader", "1 while this node leads."),
+            is_learner: register.gauge(
+                "leasehold_raft_is_learner",
+                "1 while this node receives everything and does not vote.",
+            ),
             term: register.gauge("leasehold_raft_term", "This node's term."),
             timer_delay_seconds: register.histogram(
                 "leasehold_raft_timer_delay_seconds",
@@ -1013,20 +1100,34 @@ impl StorageMetrics {
                 "leasehold_storage_size_bytes",
                 "Bytes of state on disk, as the storage engine counts them.",
             ),
+            quota_bytes: register.gauge(
+                "leasehold_storage_quota_bytes",
+                "Bytes that the state may take on disk.",
+            ),
+            space_alarm: register
+                .labelled(&[("type", "no_space")])
+                .gauge(ALARMS, ALARMS_HELP),
             hash_checks_agreed: register
                 .labelled(&[("result", "ok")])
                 .counter(HASH_CHECKS, HASH_CHECKS_HELP),
             hash_checks_differed: register
                 .labelled(&[("result", "differs")])
                 .counter(HASH_CHECKS, HASH_CHECKS_HELP),
-            corruption_alarm: register.labelled(&[("type", "corrupt")]).gauge(
-                "leasehold_alarms",
-                "1 while an alarm is raised on this node, by its type.",
-            ),
+            corruption_alarm: register
+                .labelled(&[("type", "corrupt")])
+                .gauge(ALARMS, ALARMS_HELP),
             wal_fsync_seconds: register.histogram(WAL_FSYNC, "Time of one sync of the log."),
             wal_batch_entries: register.histogram(
                 WAL_BATCH_ENTRIES,
                 "Entries that shared one sync of the log.",
+            ),
+            wal_stalls: register.counter(
+                "leasehold_wal_stalls_total",
+                "Times that the disk of the log owed an answer for longer than a promise lasts.",
+            ),
+            wal_stalled: register.gauge(
+                "leasehold_wal_stalled",
+                "1 while the disk of the log owes an answer for longer than a promise lasts.",
             ),
             commit_seconds: register.histogram(
                 STORAGE_COMMIT,
@@ -1186,17 +1287,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::api::CompactionRequest;
-    use crate::api::DeleteRangeRequest;
-    use crate::api::LeaseGrantRequest;
-    use crate::api::LeaseListRequest;
-    use crate::api::LeaseRef;
-    use crate::api::PutRequest;
-    use crate::api::RangeRequest;
-    use crate::api::Request;
-    use crate::api::SnapshotCall;
-    use crate::api::TxnRequest;
-    use crate::api::WatchRequest;
     use crate::node::Lapse;
     use crate::node::LeaseCounts;
 
@@ -1332,6 +1422,8 @@ mod tests {
             "leasehold_tls_certificate_expiry_timestamp_seconds{role=\"peer\"}",
             "leasehold_request_duration_seconds_count{method=\"move_leader\"}",
             "leasehold_wal_fsync_duration_seconds_count",
+            "leasehold_members{role=\"learner\"}",
+            "leasehold_raft_is_learner",
         ] {
             assert_eq!(value(&text, series), 0.0, "{series}");
         }
@@ -1419,41 +1511,15 @@ mod tests {
 
     #[test]
     fn every_method_of_a_request_has_its_handles() {
-        let requests = [
-            Request::Range(RangeRequest::default()),
-            Request::Put(PutRequest::default()),
-            Request::DeleteRange(DeleteRangeRequest::default()),
-            Request::OpenSession,
-            Request::Status,
-            Request::MoveLeader { target: None },
-            Request::Compact(CompactionRequest::default()),
-            Request::LeaderLeaseReport,
-            Request::Txn(TxnRequest::default()),
-            Request::LeaseGrant(LeaseGrantRequest::default()),
-            Request::LeaseRevoke(LeaseRef::default()),
-            Request::LeaseKeepAlive(Vec::new()),
-            Request::LeaseTimeToLive { id: 1, keys: false },
-            Request::LeaseList(LeaseListRequest::default()),
-            Request::LeaseUpdateTtl {
-                lease: LeaseRef::default(),
-                ttl_ms: 1,
-            },
-            Request::PutWithNewLease(LeaseGrantRequest::default(), PutRequest::default()),
-            Request::RangePage(RangeRequest::default()),
-            Request::Watch {
-                watch_id: 1,
-                watch: WatchRequest::default(),
-            },
-            Request::WatchCancel { watch_id: 1 },
-            Request::WatchProgress { watch_id: 1 },
-            Request::Snapshot(SnapshotCall::Begin),
-        ];
-        let indexes = requests
-            .each_ref()
-            .map(|request| method_index(request.method()));
+        let requests = crate::api::every::every_request();
+        let mut indexes: Vec<usize> = requests
+            .iter()
+            .map(|request| method_index(request.method()))
+            .collect();
+        indexes.sort_unstable();
         assert_eq!(
             indexes,
-            std::array::from_fn(|place| place),
+            (0..METHODS.len() - 1).collect::<Vec<_>>(),
             "and the last is for what is not known here"
         );
     }

@@ -1,6 +1,8 @@
 //! The shell around a node: what is neither consensus nor state machine.
 
+mod access;
 pub mod admin;
+mod admission;
 mod attempt;
 mod backups;
 mod budget;
@@ -8,6 +10,7 @@ mod certificates;
 pub mod config;
 mod directory;
 pub mod disk;
+mod drain;
 mod driver;
 mod exports;
 mod fatal;
@@ -15,16 +18,23 @@ mod founding;
 mod gather;
 mod instruments;
 mod integrity;
+mod joining;
 mod journal_thread;
 mod lease_log;
+mod log_control;
 mod log_cutter;
+mod managed;
+mod members;
 pub mod metrics;
 pub mod offline;
+mod origins;
 mod outbox;
 pub mod peers;
+mod quota;
 mod sessions;
 mod sinks;
 mod start;
+mod startup;
 mod state_thread;
 pub mod supervisor;
 mod sweep_thread;
@@ -33,6 +43,7 @@ mod vitals;
 mod watches;
 
 pub use founding::FoundingError;
+pub use log_control::LogControl;
 pub use start::CertificateReload;
 pub use start::Pulse;
 pub use start::Server;

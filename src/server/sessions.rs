@@ -6,9 +6,11 @@
 //! lease does not cover, goes to the driver and comes back through the stream's
 //! [`Outbox`](super::outbox::Outbox).
 //!
-//! What a client can make a node hold is bounded: requests by connection, bytes by node
-//! ([`budget`](super::budget)), replies by what is written before more is taken in.
+//! What a client can make a node hold is bounded: requests by connection and, by how much they matter,
+//! by node ([`admission`](super::admission)), bytes by both ([`budget`](super::budget)), replies by what is written before more is taken in.
 
+mod errand;
+mod inside;
 mod leased;
 mod leases;
 mod scans;
@@ -18,8 +20,10 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU16;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,11 +32,14 @@ use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::access::Access;
+use super::access::Audit;
+use super::access::Who;
+use super::admission::Backlog;
 use super::budget::ByteBudget;
 use super::budget::InFlight;
 use super::budget::SCANS_PER_CONNECTION_MAX;
 use super::directory::Directory;
-use super::disk::store::Origin;
 use super::disk::store::StateReader;
 use super::disk::store::StoreError;
 use super::driver::Mailbox;
@@ -40,6 +47,8 @@ use super::exports::Exports;
 use super::integrity::Integrity;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
+use super::origins::Origins;
+use super::quota::Room;
 use super::sweep_thread::Removed;
 use super::vitals::Vitals;
 use super::watches::Courier;
@@ -65,9 +74,6 @@ pub(crate) use status::StorageSize;
 /// Scans that may run at the same time on one node; more wait their turn.
 const SCANS_MAX: usize = 4;
 
-/// Bytes of requests and of results of scans that a node holds for clients (security.md 3).
-pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 256 << 20;
-
 /// What every session of a node shares.
 pub(crate) struct Sessions {
     pub(crate) cluster_id: ClusterId,
@@ -79,6 +85,12 @@ pub(crate) struct Sessions {
     pub(crate) in_flight_max: usize,
     /// Bytes that all connections may make this node hold; beyond, requests are refused.
     pub(crate) budget: Arc<ByteBudget>,
+    /// The same, of one connection.
+    pub(crate) connection_bytes_max: usize,
+    /// The requests of all connections that wait here.
+    pub(crate) backlog: Arc<Backlog>,
+    /// How much room there is for data.
+    pub(crate) room: Arc<Room>,
     pub(crate) reader: Reader,
     pub(crate) store: StateReader,
     pub(crate) storage_size: StorageSize,
@@ -91,13 +103,19 @@ pub(crate) struct Sessions {
     pub(crate) directory: Arc<Directory>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) watches: Arc<Watches>,
+    /// Who may do what.
+    pub(crate) access: Access,
+    /// Where it is written down who did what.
+    pub(crate) audit: Option<Audit>,
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
     /// Snapshots that clients are fetching.
     pub(crate) exports: Arc<Exports>,
     /// Whose state they are.
-    pub(crate) origin: Origin,
+    pub(crate) origins: Arc<Origins>,
+    /// Emptied, this node would found a cluster by itself: so it takes in no members.
+    pub(crate) founds_alone: bool,
     /// What the lease rests on.
     pub(crate) timing: Timing,
     /// How well the lease is kept alive.
@@ -110,6 +128,8 @@ pub(crate) struct Sessions {
     pub(crate) removed: Arc<Removed>,
     /// Whether the state may be served, by what other nodes have.
     pub(crate) integrity: Arc<Integrity>,
+    /// What the cluster has agreed on, as far as this node knows.
+    pub(crate) cluster_version: Arc<AtomicU16>,
     /// Which leased reads are measured.
     pub(crate) sampler: Sampler,
     /// What `endpoint status` says while the log is being taken anew.
@@ -124,10 +144,16 @@ pub(crate) struct Sessions {
 struct Shares {
     /// Requests that are not answered yet.
     in_flight: InFlight,
+    /// Bytes that the connection may make the node hold.
+    budget: Arc<ByteBudget>,
     /// Places for scans.
     scans: Arc<Semaphore>,
     /// Sends what its watches are told.
     courier: Arc<Courier>,
+    /// Who is at the other end.
+    who: Arc<Who>,
+    /// Where that is, or was when it connected.
+    address: SocketAddr,
 }
 
 /// Ends the watches of a connection with it, however its task ends.
@@ -166,8 +192,11 @@ impl Sessions {
         );
         let shares = Arc::new(Shares {
             in_flight: InFlight::new(self.in_flight_max),
+            budget: ByteBudget::new(self.connection_bytes_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
-            courier: Courier::new(),
+            courier: Courier::of(connection.connection()),
+            who: Who::new(connection.identity().name()),
+            address: connection.remote_address(),
         });
         let courier = shares.courier.clone();
         // Ends with this task, as the streams do.
@@ -246,6 +275,16 @@ impl Sessions {
             ..error
         }
     }
+}
+
+/// What is said to whoever wants to add a member to a cluster that would be founded anew.
+fn founds_alone() -> Error {
+    Error::not_applied(
+        ErrorKind::UnsafeReconfiguration,
+        "this node founded its cluster alone, and with cluster.state = \"new\" it would do so again if \
+         its data directory were ever emptied, beside the members that are added now: set cluster.state \
+         = \"existing\" in its configuration and restart it, then add members",
+    )
 }
 
 fn lease_invalid() -> Error {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::directory::Directory;
@@ -14,25 +16,33 @@ use super::driver::LeasesHeld;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::driver::Sinks;
+use super::fatal::Exit;
 use super::fatal::Watch;
 use super::founding::remove_mark;
 use super::gather::Gather;
 use super::integrity::Integrity;
 use super::lease_log::LeaseLog;
+use super::members::MemberNames;
+use super::members::OwnStanding;
+use super::members::REMOVED;
+use super::metrics::ExpiredIn;
 use super::metrics::MessageKind;
 use super::metrics::Metrics;
 use super::peers::PeerHandler;
 use super::peers::PeerInfo;
 use super::peers::Peers;
+use super::peers::Roster;
 use super::state_thread::Work;
 use super::transfer::Incoming;
 use super::transfer::Outgoing;
 use super::vitals::Vitals;
 use super::watches::Watches;
+use crate::api::Member;
 use crate::log::LogError;
 use crate::node::Consistency;
 use crate::node::Input;
 use crate::node::LeaseCounts;
+use crate::raft::Configuration;
 use crate::raft::Entry;
 use crate::raft::Envelope;
 use crate::raft::Message;
@@ -40,6 +50,7 @@ use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
 use crate::transport::FrameStream;
+use crate::types::Incarnation;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::types::NodeId;
@@ -54,6 +65,8 @@ pub(crate) struct Hands {
     pub(crate) incoming: Arc<Incoming>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) directory: Arc<Directory>,
+    /// What the cluster has agreed on, for whoever asks.
+    pub(crate) cluster_version: Arc<AtomicU16>,
     pub(crate) name: String,
     /// The file that remembers a tripped lease.
     pub(crate) tripwire_mark: PathBuf,
@@ -67,6 +80,27 @@ pub(crate) struct Hands {
     pub(crate) lease_log: LeaseLog,
     /// The file that says that the state is to be built anew at the next start.
     pub(crate) damage_mark: PathBuf,
+    pub(crate) names: MemberNames,
+    /// Who may speak as a peer, as the peers were told.
+    pub(crate) roster: Roster,
+    /// The configuration in force, where it stands, and whether it is committed.
+    pub(crate) configuration: (LogIndex, bool, Configuration),
+    pub(crate) standing: Arc<OwnStanding>,
+    pub(crate) exit: Exit,
+}
+
+impl Hands {
+    /// Tells the peers who may speak, if that has changed.
+    fn tell_peers(&mut self) {
+        let (index, is_committed, configuration) = &self.configuration;
+        let roster = self
+            .names
+            .roster(*index, *is_committed, configuration, &self.roster);
+        if roster != self.roster {
+            self.roster = roster;
+            self.peers.set_roster(self.roster.clone());
+        }
+    }
 }
 
 impl Sinks for Hands {
@@ -121,6 +155,39 @@ impl Sinks for Hands {
         self.vitals.timer_delay.record(by);
     }
 
+    fn members_changed(
+        &mut self,
+        index: LogIndex,
+        is_committed: bool,
+        configuration: &Configuration,
+    ) {
+        self.configuration = (index, is_committed, configuration.clone());
+        self.tell_peers();
+        self.standing.reached(index);
+        let members = self.names.describe(configuration);
+        self.directory.set_members(&members);
+        self.metrics.members.set(&members);
+        if index > LogIndex(0) {
+            let say = |member: &Member| format!("{} ({:?})", member.info.name, member.membership);
+            let members: Vec<String> = members.iter().map(say).collect();
+            tracing::info!(
+                node = %self.name,
+                configuration = %index,
+                committed = is_committed,
+                members = members.join(", "),
+                "members"
+            );
+        }
+    }
+
+    fn removed(&mut self) {
+        self.exit.leave(REMOVED);
+    }
+
+    fn request_expired(&mut self) {
+        self.metrics.work.expired(ExpiredIn::Queue).increment(1);
+    }
+
     fn status_changed(&mut self, before: &Status, now: &Status) {
         if before.leader != now.leader {
             self.watches.leader(now.leader.is_some());
@@ -147,6 +214,26 @@ impl Sinks for Hands {
         }
     }
 
+    fn disk_stalled(&mut self, silent: Option<Duration>) {
+        let storage = &self.metrics.storage;
+        match silent {
+            Some(silent) => {
+                storage.wal_stalls.increment(1);
+                storage.wal_stalled.set(1.0);
+                tracing::error!(
+                    node = %self.name,
+                    ?silent,
+                    "the disk of the log does not answer: until it does this node promises nothing and \
+                     stands in no election, and if it leads it gives that up, so that another can"
+                );
+            }
+            None => {
+                storage.wal_stalled.set(0.0);
+                tracing::warn!(node = %self.name, "the disk of the log answers again");
+            }
+        }
+    }
+
     fn clock_went_back(&mut self, times: u64) {
         tracing::warn!(
             node = %self.name,
@@ -157,7 +244,15 @@ impl Sinks for Hands {
         );
     }
 
+    fn version_raised(&mut self, version: u16) {
+        tracing::info!(node = %self.name, version, "the cluster is of a newer version from here on");
+        self.cluster_version.store(version, Ordering::Relaxed);
+        self.peers.require_version(version);
+    }
+
     fn proven(&mut self) {
+        self.names.proven();
+        self.tell_peers();
         tracing::info!(node = %self.name, "this member holds all that it ever acknowledged");
         if let Err(error) = remove_mark(&self.unproven_mark) {
             tracing::warn!(
@@ -226,6 +321,8 @@ pub(crate) struct Post {
     pub(crate) directory: Arc<Directory>,
     pub(crate) incoming: Arc<Incoming>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) standing: Arc<OwnStanding>,
+    pub(crate) exit: Exit,
 }
 
 impl PeerHandler for Post {
@@ -236,7 +333,21 @@ impl PeerHandler for Post {
     fn on_connected(&self, peer: &PeerInfo) {
         tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
         self.directory
-            .learn_client_address(peer.id, &peer.client_address);
+            .learn(peer.id, &peer.peer_address, &peer.client_address);
+        let told = Input::PeerVersions(peer.id, Some(peer.versions));
+        self.mailbox.send(Mail::Input(told));
+    }
+
+    fn on_standing(&self, by: &str, index: LogIndex, incarnation: Option<Incarnation>) {
+        if let Some(why) = self.standing.judge(index, incarnation) {
+            tracing::warn!(by, configuration = %index, "a member does not count this node as one");
+            self.exit.leave(why);
+        }
+    }
+
+    fn on_disconnected(&self, peer: NodeId) {
+        let told = Input::PeerVersions(peer, None);
+        self.mailbox.send(Mail::Input(told));
     }
 
     fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {

@@ -1,11 +1,11 @@
 //! Putting a node together, and taking it apart again.
 //!
 //! The order of the start matters: the data directory is locked before the clock is read that the
-//! voter's silence is counted from (A3), the log is whole before consensus sees it, and the ports
-//! open last. The order of the stop matters too: refuse new work, hand leadership over, release the
+//! voter's silence is counted from (A3), the log is whole before consensus sees it, and the ports for
+//! clients and peers open last; probes are answered from early on. The order of the stop matters too: refuse new work, hand leadership over, release the
 //! promises, then let each thread finish what it holds.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::hash::Hasher;
 use std::hash::RandomState;
@@ -15,7 +15,9 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU16;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -28,60 +30,80 @@ use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::access::Access;
+use super::access::Audit;
 use super::admin::AdminError;
 use super::admin::AdminServer;
+use super::admin::Pages;
+use super::admin::manage;
+use super::admin::manage::Place;
+use super::admission::Backlog;
 use super::attempt;
 use super::attempt::Attempt;
 use super::backups::Backups;
 use super::budget::ByteBudget;
 use super::certificates::Certificates;
 use super::certificates::Shown;
+use super::certificates::Told;
+use super::config::ClusterState;
 use super::config::Config;
 use super::config::TlsFiles;
 use super::directory::Directory;
 use super::disk::data_dir::DataDir;
 use super::disk::data_dir::DataDirError;
 use super::disk::data_dir::Identity;
+use super::disk::log_thread;
 use super::disk::log_thread::LogThread;
 use super::disk::log_thread::RestoreError;
 use super::disk::log_thread::restore;
 use super::disk::places::Places;
-use super::disk::store::Origin;
 use super::disk::store::StateStore;
 use super::disk::store::StoreError;
 use super::disk::store::StoreOptions;
+use super::drain::Drain;
 use super::driver::Driver;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::exports;
 use super::exports::Exports;
+use super::fatal::Exit;
 use super::fatal::Fatal;
 use super::fatal::damage_mark;
 use super::founding::Founding;
 use super::founding::FoundingError;
+use super::founding::founds_alone;
+use super::founding::removed_mark;
 use super::gather::Gather;
 use super::instruments::Instruments;
+use super::instruments::Probes;
 use super::integrity::Integrity;
+use super::joining;
 use super::journal_thread::JournalThread;
 use super::journal_thread::StopJournal;
 use super::lease_log::LeaseLog;
+use super::log_control::LogControl;
 use super::log_cutter::LogCutter;
 use super::log_cutter::LogUse;
 use super::log_cutter::StopCutting;
+use super::managed::Managed;
+use super::members::MemberNames;
+use super::members::OwnStanding;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::metrics::UPKEEP_INTERVAL;
-use super::outbox::Delivery;
-use super::outbox::Outbox;
+use super::origins::Origins;
 use super::peers::Peers;
 use super::peers::PeersConfig;
 use super::peers::PeersError;
-use super::sessions::IN_FLIGHT_BYTES_MAX;
+use super::peers::Roster;
+use super::quota::QuotaWatch;
+use super::quota::Room;
 use super::sessions::Sessions;
 use super::sessions::StorageSize;
 use super::sinks::Hands;
 use super::sinks::LogReports;
 use super::sinks::Post;
+use super::startup::Beginning;
 use super::state_thread::StateThread;
 use super::state_thread::Work;
 use super::sweep_thread::Pace;
@@ -94,22 +116,18 @@ use super::transfer::SendRate;
 use super::vitals::Vitals;
 use super::watches::WatchThread;
 use super::watches::Watches;
-use crate::api::Call;
-use crate::api::Consistency;
-use crate::api::MemberInfo;
-use crate::api::Request;
+use crate::api::Member;
 use crate::clock::SystemClock;
 use crate::kv;
 use crate::kv::HeldLeases;
 use crate::log::Log;
 use crate::log::LogError;
-use crate::log::LogOptions;
 use crate::log::Verdict;
-use crate::node::Input;
 use crate::node::Node;
 use crate::node::NodeOptions;
 use crate::node::Reader;
 use crate::raft::Configuration;
+use crate::raft::Payload;
 use crate::raft::Status;
 use crate::time::Clock;
 use crate::time::Instant;
@@ -125,7 +143,7 @@ use crate::types::ClusterId;
 use crate::types::Incarnation;
 use crate::types::LogIndex;
 use crate::types::NodeId;
-use crate::types::Role;
+use crate::types::VersionRange;
 use crate::wire::FrameLimits;
 
 /// Requests that may wait inside a node; beyond that it asks clients to slow down.
@@ -134,10 +152,6 @@ const WAITING_MAX: usize = 65_536;
 const SESSIONS_MAX: u32 = 100_000;
 /// How long a session may stay unused before it is forgotten.
 const SESSION_IDLE_MAX: Duration = Duration::from_secs(3600);
-/// How long a stopping leader tries to hand leadership over.
-const HAND_OVER_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a stopping node waits for the requests it has taken in.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a server needs besides its configuration.
 #[derive(Clone, Debug, Default)]
@@ -145,6 +159,8 @@ pub struct ServerOptions {
     /// End the process when the node cannot go on (a failed sync, a damaged store). Without it the
     /// node alone ends, as `dev` wants it.
     pub exit_on_fatal: bool,
+    /// The log of this process, if this node may change what is in it.
+    pub log: Option<LogControl>,
 }
 
 /// Why a server did not start.
@@ -198,9 +214,38 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// The configuration names other members than the cluster was founded with.
+    /// The configuration does not fit what the directory remembers of the founding.
     #[error(transparent)]
     Founding(#[from] FoundingError),
+    /// The directory is that of a member that was removed.
+    #[error("{why} (says {})", path.display())]
+    Removed {
+        /// What it was told.
+        why: String,
+        /// The file that remembers it.
+        path: PathBuf,
+    },
+    /// The directory is empty, the cluster is said to exist, and nobody can be asked.
+    #[error(
+        "{} is empty, cluster.state says that the cluster exists, and cluster.initial names nobody who \
+         could be asked: name other members there, restore the directory, or set cluster.state = \"new\" \
+         if there never was such a cluster",
+        path.display()
+    )]
+    NobodyToAsk {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Emptied, this member of a larger cluster would found it anew.
+    #[error(
+        "this cluster has {members} members, and cluster.initial names this node alone with cluster.state \
+         = \"new\": were its data directory ever emptied it would found the cluster again, beside the \
+         others; set cluster.state = \"existing\""
+    )]
+    WouldFoundAlone {
+        /// How many there are.
+        members: usize,
+    },
     /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -217,6 +262,20 @@ pub enum StartError {
         applied: LogIndex,
         /// Where the log begins.
         base: LogIndex,
+    },
+    /// The data is of a cluster that has agreed on what this program does not know.
+    #[error(
+        "{} belongs to a cluster of version {found}, and this program knows {known}: start the newer \
+         release that wrote it; there is no way back to an older one",
+        data_dir.display()
+    )]
+    NewerCluster {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// What the cluster is.
+        found: u16,
+        /// What this program knows.
+        known: VersionRange,
     },
     /// The state cannot be opened.
     #[error(transparent)]
@@ -258,6 +317,7 @@ pub struct Server {
     accepting: tokio::task::JoinHandle<()>,
     certificates: AbortOnDrop,
     reload: Arc<Notify>,
+    drain: Arc<Drain>,
     peers: Arc<Peers>,
     mailbox: Arc<Mailbox>,
     status: Arc<ArcSwap<Status>>,
@@ -273,6 +333,7 @@ pub struct Server {
     cutter_thread: JoinHandle<()>,
     watch_thread: JoinHandle<()>,
     failed: watch::Receiver<Option<String>>,
+    exit: Exit,
     _ends: Ends,
 }
 
@@ -332,7 +393,7 @@ struct Ends {
     watches: Arc<Watches>,
     listener: Arc<ClientListener>,
     backups_end: Arc<AtomicBool>,
-    _backing_up: JoinSet<()>,
+    _tending: JoinSet<()>,
 }
 
 impl Drop for Ends {
@@ -367,15 +428,18 @@ impl Server {
                 peer: cluster_id,
             });
         }
+        let told = who_am_i(&config, &tls_peer).await?;
         let identity = Identity {
             cluster: cluster_id,
             node_name: config.node.name.clone(),
-            incarnation: Incarnation(0),
+            incarnation: told.incarnation,
         };
         let member_id = identity.node();
         let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity)?;
-        let founding = Founding::check(&config, &data_dir)?;
+        refuse_removed(data_dir.path())?;
+        let founding = Founding::check(&config, &data_dir, told.founders)?;
         let data_dir = Arc::new(data_dir);
+        let names = MemberNames::new(&config, cluster_id, &founding);
 
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         // After the lock is held: an earlier process of this directory can promise nothing more.
@@ -389,11 +453,56 @@ impl Server {
             port.certificate_expiry_seconds.set(ends);
         }
         let vitals = Arc::new(Vitals::default());
-        let mut found = Found::on_disk(&config, &data_dir, cluster_id, member_id, &metrics)?;
-        found.restored.unproven = founding.unproven;
-
-        let members = first_members(&config, cluster_id);
-        let directory = Arc::new(Directory::new(members.clone()));
+        // Probes are answered while log and state are opened, which may take long: of those who only
+        // look, none shall take a node that starts for one that is gone.
+        let probes = Arc::new(Probes {
+            metrics: metrics.clone(),
+            node: OnceLock::new(),
+        });
+        let place = Place::default();
+        let pages = Pages::probes(probes.clone()).and(manage::router(place.clone()), manage::PATHS);
+        let mut admin = vec![AdminServer::start("listen.admin", config.listen.admin, pages).await?];
+        if let Some(address) = config.listen.metrics {
+            let pages = Pages::probes(probes.clone());
+            admin.push(AdminServer::start("listen.metrics", address, pages).await?);
+        }
+        let (found, names, founding) = {
+            let (config, data_dir, metrics) = (config.clone(), data_dir.clone(), metrics.clone());
+            let open = move || {
+                let found = Found::on_disk(&config, &data_dir, &names, &founding, &metrics);
+                (found, names, founding)
+            };
+            match tokio::task::spawn_blocking(open).await {
+                Ok((found, names, founding)) => (found?, names, founding),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        };
+        let beginning = Arc::new(Beginning {
+            applied: found.store.reader().applied(),
+            lacks_state: found.lacks_state,
+            has_caught_up: AtomicBool::new(false),
+        });
+        let configuration = configuration_of(&found.restored).clone();
+        if founds_alone(&config) && configuration.members().iter().any(|id| *id != member_id) {
+            let members = configuration.members().len();
+            return Err(StartError::WouldFoundAlone { members });
+        }
+        // Until the node says more: who may be heard, and who is where.
+        // The driver says at once what is committed of it.
+        let nobody = names.roster(
+            LogIndex(0),
+            true,
+            &Configuration::default(),
+            &Roster::default(),
+        );
+        let roster = names.roster(LogIndex(0), false, &configuration, &nobody);
+        let described = names.describe(&configuration);
+        note_other_names(&config, &described);
+        let directory = Arc::new(Directory::default());
+        directory.set_members(&described);
+        let founders = names.describe(&names.first_configuration());
+        let members = founders.into_iter().map(|member| member.info).collect();
+        let standing = Arc::new(OwnStanding::new(data_dir.identity().incarnation));
         let limits = config.limits;
         let node = Node::new(
             NodeOptions {
@@ -415,10 +524,13 @@ impl Server {
             found.store.reader().revision(),
             started,
         )
-        .with_leases(found.leases);
+        .with_leases(found.leases)
+        .with_versions(kv::KNOWN_VERSIONS, found.cluster_version);
+        let cluster_version = Arc::new(AtomicU16::new(found.cluster_version));
 
         let transport_stats = Arc::new(TransportStats::default());
         let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
+        let exit = fatal.exit(data_dir.path());
         let mailbox = Arc::new(Mailbox::default());
         let status = Arc::new(ArcSwap::from_pointee(Status::default()));
         let published = node.published();
@@ -432,7 +544,7 @@ impl Server {
             ListenerConfig {
                 member_id,
                 limits: frame_limits,
-                admission: Admission::DEFAULT,
+                admission: config.connections,
             },
             transport_stats.clone(),
         )
@@ -448,7 +560,7 @@ impl Server {
             .client
             .clone()
             .unwrap_or_else(|| client_address.to_string());
-        directory.learn_client_address(member_id, &advertised);
+        directory.learn(member_id, "", &advertised);
         let peers_config = PeersConfig {
             bind: config.listen.peer,
             tls: tls_peer,
@@ -456,7 +568,7 @@ impl Server {
             incarnation: data_dir.identity().incarnation,
             peer_address: config.advertise.peer.clone().unwrap_or_default(),
             client_address: advertised,
-            peers: other_members(&config),
+            roster: roster.clone(),
             limits: frame_limits,
             admission: Admission::DEFAULT,
             seed: seed(started, member_id),
@@ -477,6 +589,8 @@ impl Server {
             directory: directory.clone(),
             incoming: incoming.clone(),
             metrics: metrics.clone(),
+            standing: standing.clone(),
+            exit: exit.clone(),
         });
         let stats = transport_stats.clone();
         // It makes a runtime of its own, which must not be dropped inside of this one.
@@ -488,6 +602,7 @@ impl Server {
             })?
             .map_err(StartError::Peers)?;
         let peers = Arc::new(peers);
+        peers.require_version(found.cluster_version);
         let peer_address = peers.local_address();
 
         let log_use = Arc::new(LogUse::new(found.log.base().index));
@@ -506,11 +621,8 @@ impl Server {
         });
         let removed = Arc::new(Removed::default());
         let exports = Arc::new(Exports::default());
-        let origin = Origin {
-            cluster: cluster_id,
-            member: member_id,
-            configuration: first_configuration(&config, cluster_id),
-        };
+        let origins = Origins::of_node(cluster_id, member_id, mailbox.clone());
+        let origins = Arc::new(origins);
         let integrity = Arc::new(Integrity::default());
         let watches = Arc::new(Watches::default());
         let sessions = Arc::new(Sessions {
@@ -520,7 +632,10 @@ impl Server {
             limits,
             frame_limits,
             in_flight_max: config.inflight_max,
-            budget: ByteBudget::new(IN_FLIGHT_BYTES_MAX),
+            budget: ByteBudget::new(config.work.bytes_max),
+            connection_bytes_max: config.work.connection_bytes_max,
+            backlog: Backlog::new(config.work.waiting_max),
+            room: Arc::new(Room::new(config.quota)),
             storage_size: StorageSize::default(),
             reader: Reader {
                 lease_margin: config.timing.max_clock_skew,
@@ -534,10 +649,23 @@ impl Server {
             directory: directory.clone(),
             metrics: metrics.clone(),
             watches: watches.clone(),
+            audit: match &config.auth_audit_file {
+                Some(path) => {
+                    let audit = Audit::open(path);
+                    Some(audit.map_err(io_error("opening auth.audit_file"))?)
+                }
+                None => None,
+            },
+            access: Access::new(
+                store_reader.gate().clone(),
+                cluster_id,
+                config.auth_token_ttl,
+            ),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             exports: exports.clone(),
-            origin,
+            origins,
+            founds_alone: founds_alone(&config),
             timing: config.timing,
             vitals: vitals.clone(),
             lease_duration: config.timing.lease_duration,
@@ -546,22 +674,21 @@ impl Server {
             removed: removed.clone(),
             integrity: integrity.clone(),
             sampler: Sampler::default(),
+            cluster_version: cluster_version.clone(),
             quarantine_warning: found.quarantine_warning,
             warnings: found.warnings,
             on_fatal: fatal.for_store(),
         });
-        let instruments = Arc::new(Instruments {
-            metrics: metrics.clone(),
+        let instruments = Instruments {
             sessions: sessions.clone(),
             transport: transport_stats,
             failed: failed.clone(),
-        });
-        let mut admin = vec![
-            AdminServer::start("listen.admin", config.listen.admin, instruments.clone()).await?,
-        ];
-        if let Some(address) = config.listen.metrics {
-            admin.push(AdminServer::start("listen.metrics", address, instruments).await?);
-        }
+            beginning: beginning.clone(),
+            ports: [
+                ("client", listener.endpoint().clone()),
+                ("peer", peers.endpoint().clone()),
+            ],
+        };
         metrics.spawn_upkeep(UPKEEP_INTERVAL);
 
         let log_thread = LogThread::spawn(
@@ -662,6 +789,7 @@ impl Server {
                 incoming,
                 metrics: metrics.clone(),
                 directory: directory.clone(),
+                cluster_version,
                 name: config.node.name.clone(),
                 tripwire_mark: tripwire_mark(data_dir.path()),
                 unproven_mark: founding.mark(),
@@ -671,6 +799,11 @@ impl Server {
                 watches: watches.clone(),
                 lease_log: LeaseLog::new(),
                 damage_mark: damage_mark(&data_dir.state_path()),
+                names,
+                roster,
+                configuration: (LogIndex(0), false, configuration),
+                standing,
+                exit: exit.clone(),
             },
             status.clone(),
             founding.unproven,
@@ -687,22 +820,34 @@ impl Server {
         let accepting = tokio::spawn(sessions.clone().accept(listener.clone()));
         tokio::spawn(exports::tend(exports));
         // Ends with the server.
-        let mut backing_up = JoinSet::new();
+        let mut tending = JoinSet::new();
+        let quota = QuotaWatch {
+            name: config.node.name.clone(),
+            room: sessions.room.clone(),
+            data_dir: config.node.data_dir.clone(),
+            segment_bytes: config.storage.segment_bytes,
+            store: sessions.store.clone(),
+            mailbox: mailbox.clone(),
+            metrics: metrics.clone(),
+            on_fatal: fatal.for_store(),
+        };
+        tending.spawn(quota.run());
         let backups_end = Arc::new(AtomicBool::new(false));
         if let Some(config) = config.backup.clone() {
             let backups = Backups {
                 config,
                 store: sessions.store.clone(),
-                origin: sessions.origin.clone(),
+                origins: sessions.origins.clone(),
                 readable: sessions.readable.clone(),
                 integrity: sessions.integrity.clone(),
                 metrics: metrics.clone(),
                 stopping: backups_end.clone(),
                 on_fatal: fatal.for_store(),
             };
-            backing_up.spawn(backups.run());
+            tending.spawn(backups.run());
         }
         let reload = Arc::new(Notify::new());
+        let reloaded = Arc::new(Told::default());
         let certificates = Certificates {
             name: config.node.name.clone(),
             cluster_id,
@@ -710,9 +855,28 @@ impl Server {
             peer: Shown::new("peer", &config.tls_peer, peers.endpoint().clone()),
             interval: config.tls_reload_interval,
             asked: reload.clone(),
+            told: reloaded.clone(),
             metrics: metrics.clone(),
         };
         let certificates = AbortOnDrop(tokio::spawn(certificates.look_after()));
+        let drain = Arc::new(Drain {
+            sessions: sessions.clone(),
+            done: tokio::sync::Mutex::default(),
+        });
+        let managed = Managed {
+            sessions: sessions.clone(),
+            beginning,
+            drain: drain.clone(),
+            reload: reload.clone(),
+            reloaded,
+            client_port: listener.endpoint().clone(),
+            peer_port: peers.endpoint().clone(),
+            log: options.log,
+            baseline: Mutex::default(),
+        };
+        // Each is set here, and nowhere else.
+        let _ = probes.node.set(Arc::new(instruments));
+        let _ = place.set(Arc::new(managed));
 
         tracing::info!(
             node = %config.node.name,
@@ -736,7 +900,7 @@ impl Server {
                 watches,
                 listener: listener.clone(),
                 backups_end,
-                _backing_up: backing_up,
+                _tending: tending,
             },
             name: config.node.name,
             member_id,
@@ -749,6 +913,7 @@ impl Server {
             accepting,
             certificates,
             reload,
+            drain,
             peers,
             mailbox,
             status,
@@ -764,6 +929,7 @@ impl Server {
             cutter_thread,
             watch_thread,
             failed,
+            exit,
         })
     }
 
@@ -842,6 +1008,12 @@ impl Server {
         }
     }
 
+    /// Whether the node was removed from its cluster: then it has stopped taking part for good, and
+    /// [`Server::failed`] says why.
+    pub fn was_removed(&self) -> bool {
+        self.exit.has_left()
+    }
+
     /// Stops gracefully: hands leadership over, takes no more work, finishes what it holds,
     /// releases promises, makes everything durable.
     ///
@@ -849,12 +1021,7 @@ impl Server {
     /// Not cancel safe; dropping the server instead is like a crash, which it survives.
     pub async fn shutdown(mut self) {
         tracing::info!(node = %self.name, "stopping");
-        // Leadership first, while everything is still served: reads wait no longer than the
-        // exchange takes, and writes are sent on to whoever leads next. Only then is work refused.
-        self.hand_over().await;
-        self.sessions.stopping.store(true, Ordering::Relaxed);
-        self.drain().await;
-        self.mailbox.send(Mail::Input(Input::Retire));
+        self.drain.run().await;
         // The release of promises must leave before the peers' connections close.
         tokio::time::sleep(Duration::from_millis(50)).await;
         // It holds the ports.
@@ -872,53 +1039,6 @@ impl Server {
             tracing::error!(node = %name, "a thread of this node panicked while stopping");
         }
         tracing::info!(node = %name, "stopped");
-    }
-
-    /// Waits for the requests that were taken in before the stop.
-    async fn drain(&self) {
-        let started = self.sessions.clock.now();
-        while self.sessions.handed_on() > 0 {
-            if self
-                .sessions
-                .clock
-                .now()
-                .possibly_after(started + DRAIN_PATIENCE)
-            {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    /// Moves leadership to another voter, if this node leads and another one is fit to.
-    async fn hand_over(&self) {
-        if self.status.load().role != Role::Leader || self.sessions.directory.members().len() < 2 {
-            return;
-        }
-        let outbox = Arc::new(Outbox::default());
-        let patience = u32::try_from(HAND_OVER_PATIENCE.as_millis()).unwrap_or(u32::MAX);
-        self.mailbox.send(Mail::Request {
-            call: Call {
-                timeout_ms: patience,
-                consistency: Consistency::default(),
-                min_revision: 0,
-                session: None,
-                request: Request::MoveLeader { target: None },
-            },
-            outbox: outbox.clone(),
-            frame: 0,
-        });
-        let mut answers = Vec::new();
-        let answered = tokio::time::timeout(HAND_OVER_PATIENCE, outbox.take(&mut answers)).await;
-        match (answered, answers.pop()) {
-            (Ok(()), Some((_, Delivery::Reply(Ok(_))))) => {
-                tracing::info!(node = %self.name, "leadership handed over");
-            }
-            (Ok(()), Some((_, Delivery::Reply(Err(error))))) => {
-                tracing::warn!(node = %self.name, %error, "leadership was not handed over");
-            }
-            _ => tracing::warn!(node = %self.name, "leadership was not handed over in time"),
-        }
     }
 
     fn join(self) {
@@ -955,6 +1075,7 @@ struct Found {
     restored: crate::raft::Restored,
     founded: bool,
     leases: HeldLeases,
+    cluster_version: u16,
     quarantine_warning: Option<String>,
     warnings: Vec<String>,
 }
@@ -963,16 +1084,13 @@ impl Found {
     fn on_disk(
         config: &Config,
         data_dir: &DataDir,
-        cluster: ClusterId,
-        node: NodeId,
+        names: &MemberNames,
+        founding: &Founding,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        let options = LogOptions {
-            cluster,
-            node,
-            incarnation: data_dir.identity().incarnation,
-            segment_bytes: config.storage.segment_bytes,
-        };
+        // Before the log is opened, which writes to it: what a later release left stays as it is.
+        StateStore::refuse_newer_format(&data_dir.state_path())?;
+        let options = data_dir.log_options(config.storage.segment_bytes);
         let observed = metrics.clone();
         let disk = data_dir.log_disk().observed_by(Arc::new(move |took| {
             observed
@@ -981,6 +1099,10 @@ impl Found {
                 .record(took.as_secs_f64());
         }));
         let (mut log, recovery) = Log::open(disk, options)?;
+        let first = names.first_configuration();
+        let configuration = log_thread::configuration(&recovery, &first)?;
+        // One that joins, and knows nothing yet, has somebody who took it in.
+        let has_peers = configuration.members().len() != 1;
         let mut warnings = Vec::new();
         let mut quarantine_warning = None;
         match &recovery.verdict {
@@ -992,7 +1114,7 @@ impl Found {
                  acknowledged is lost"
             ),
             Verdict::Damaged(damage) => {
-                let warning = quarantine_sentence(&damage.to_string(), config);
+                let warning = quarantine_sentence(&damage.to_string(), has_peers);
                 tracing::error!("{warning}");
                 quarantine_warning = Some(warning);
                 log.repair()?;
@@ -1005,7 +1127,7 @@ impl Found {
         let state_path = places.state();
         let store_options = store_options(config.storage.cache_bytes);
         // What is lost can be had from the log, or from peers.
-        let can_be_lost = recovery.base.index == LogIndex(0) || config.initial_members.len() > 1;
+        let can_be_lost = recovery.base.index == LogIndex(0) || has_peers;
         let mark = damage_mark(&state_path);
         if can_be_lost && let Ok(why) = std::fs::read_to_string(&mark) {
             warnings.push(set_aside(&state_path, why.trim())?);
@@ -1040,7 +1162,7 @@ impl Found {
         }
         places.clear().map_err(looking())?;
         let lacks_state = store.reader().applied() < recovery.base.index;
-        if lacks_state && config.initial_members.len() == 1 {
+        if lacks_state && !has_peers {
             return Err(StartError::StateLost {
                 applied: store.reader().applied(),
                 base: recovery.base.index,
@@ -1057,16 +1179,38 @@ impl Found {
         let snapshot = store.reader().snapshot()?;
         let founded = kv::cluster_info(&snapshot)?.is_some();
         let leases = kv::held_leases(&snapshot)?;
+        let cluster_version = kv::cluster_version(&snapshot)?;
         drop(snapshot);
-        let configuration = first_configuration(config, cluster);
         let applied = store.reader().applied();
         let was_quarantined = recovery.quarantined;
-        let mut restored = restore(recovery, configuration, applied)?;
+        let mut restored = restore(recovery, first, applied)?;
+        restored.unproven = founding.unproven;
+        let logged = restored
+            .entries
+            .iter()
+            .filter_map(|entry| match &entry.payload {
+                Payload::Command(bytes) => kv::raises_version(bytes),
+                Payload::Noop | Payload::Configuration(_) => None,
+            });
+        // What is only in the log may still be cut from it, but not by this program: it would apply
+        // what comes instead, and could not read that either.
+        let newest = logged.max().unwrap_or(cluster_version).max(cluster_version);
+        if newest > kv::KNOWN_VERSIONS.newest {
+            return Err(StartError::NewerCluster {
+                data_dir: config.node.data_dir.clone(),
+                found: newest,
+                known: kv::KNOWN_VERSIONS,
+            });
+        }
         let last = restored
             .entries
             .last()
             .map_or(restored.base, |entry| entry.id);
-        let doubt = if was_quarantined {
+        let doubt = if founding.emptied {
+            // Nobody it helps to elect could be sure of what the cluster has committed.
+            restored.quarantined = true;
+            Some("the data directory of this member was empty, and its cluster exists".to_owned())
+        } else if was_quarantined {
             Some("it was so before the last stop, and was not whole again by then".to_owned())
         } else if applied > last.index {
             Some(format!(
@@ -1086,7 +1230,7 @@ impl Found {
         if quarantine_warning.is_none()
             && let Some(why) = doubt
         {
-            let warning = quarantine_sentence(&why, config);
+            let warning = quarantine_sentence(&why, has_peers);
             tracing::error!("{warning}");
             quarantine_warning = Some(warning);
         }
@@ -1107,6 +1251,7 @@ impl Found {
             restored,
             founded,
             leases,
+            cluster_version,
             quarantine_warning,
             warnings,
         })
@@ -1138,10 +1283,12 @@ fn store_options(cache_bytes: u64) -> StoreOptions {
 }
 
 /// What is said of a log that cannot be trusted.
-fn quarantine_sentence(why: &str, config: &Config) -> String {
-    let then = match config.initial_members.len() {
-        1 => "it has no peers to take everything anew from: restore its data directory from a copy",
-        _ => "it takes everything anew from its peers",
+fn quarantine_sentence(why: &str, has_peers: bool) -> String {
+    let then = match has_peers {
+        false => {
+            "it has no peers to take everything anew from: restore its data directory from a copy"
+        }
+        true => "it takes everything anew from its peers",
     };
     format!(
         "the log of this node is damaged ({why}): it is quarantined, neither votes nor serves; {then}"
@@ -1179,6 +1326,7 @@ pub(super) fn load_tls(
     name: &str,
 ) -> Result<Tls, StartError> {
     let tls = Tls::load(&files.paths()).map_err(|error| StartError::Tls { section, error })?;
+    let tls = tls.with_allowed(files.allowed_sans.clone());
     let identity = tls.identity();
     if !identity.is_node() || identity.name() != name {
         return Err(StartError::CertificateName {
@@ -1190,39 +1338,84 @@ pub(super) fn load_tls(
     Ok(tls)
 }
 
-/// The cluster's first members, as every node is configured with them.
-fn first_members(config: &Config, cluster: ClusterId) -> Vec<MemberInfo> {
-    config
-        .initial_members
-        .iter()
-        .map(|member| MemberInfo {
-            id: NodeId::derive(cluster, &member.name, Incarnation(0)),
-            name: member.name.clone(),
-            peer_address: member.address.clone().unwrap_or_default(),
-            client_address: String::new(),
+/// Which life of its data this node is in: what its data directory says; what the cluster says, where
+/// that is empty and the cluster exists; the first, in a new one.
+async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::Told, StartError> {
+    let path = &config.node.data_dir;
+    let known = DataDir::read_identity(path)?;
+    let told = |incarnation| joining::Told {
+        incarnation,
+        founders: Vec::new(),
+    };
+    if let Some(identity) = known {
+        return Ok(told(identity.incarnation));
+    }
+    if config.cluster_state == ClusterState::New {
+        return Ok(told(Incarnation(0)));
+    }
+    let others = config.initial_members.iter();
+    if others
+        .filter(|member| member.name != config.node.name)
+        .count()
+        == 0
+    {
+        return Err(StartError::NobodyToAsk { path: path.clone() });
+    }
+    joining::ask(config, tls)
+        .await
+        .map_err(|error| StartError::Bind {
+            setting: "listen.peer",
+            error,
         })
-        .collect()
 }
 
-/// The cluster's first configuration.
-fn first_configuration(config: &Config, cluster: ClusterId) -> Configuration {
-    let members = config.initial_members.iter();
-    Configuration {
-        voters: members
-            .map(|member| NodeId::derive(cluster, &member.name, Incarnation(0)))
-            .collect(),
-        ..Configuration::default()
+/// A member that was removed does not come back with what it had: it has promised and voted.
+fn refuse_removed(data_dir: &Path) -> Result<(), StartError> {
+    let path = removed_mark(data_dir);
+    match std::fs::read_to_string(&path) {
+        Ok(why) => Err(StartError::Removed {
+            why: why.trim().to_owned(),
+            path,
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io_error("looking whether this member was removed")(error)),
     }
 }
 
-/// The other members' names and addresses.
-fn other_members(config: &Config) -> BTreeMap<String, String> {
-    config
-        .initial_members
+/// The configuration in force after all that the log holds.
+fn configuration_of(restored: &crate::raft::Restored) -> &Configuration {
+    let entries = restored.entries.iter().rev();
+    let mut configurations = entries.filter_map(|entry| match &entry.payload {
+        Payload::Configuration(configuration) => Some(&**configuration),
+        _ => None,
+    });
+    configurations
+        .next()
+        .unwrap_or(&restored.base_configuration)
+}
+
+/// Members come and go by `leasehold member`, and not by the configuration file: whoever thinks
+/// otherwise is told.
+fn note_other_names(config: &Config, members: &[Member]) {
+    if config.cluster_state != ClusterState::New || members.is_empty() {
+        return;
+    }
+    let configured = config.initial_members.iter();
+    let configured: BTreeSet<&str> = configured.map(|member| member.name.as_str()).collect();
+    let members: BTreeSet<&str> = members
         .iter()
-        .filter(|member| member.name != config.node.name)
-        .filter_map(|member| Some((member.name.clone(), member.address.clone()?)))
-        .collect()
+        .map(|member| member.info.name.as_str())
+        .collect();
+    if configured != members {
+        tracing::warn!(
+            node = %config.node.name,
+            ?configured,
+            ?members,
+            "cluster.initial names others than the members, who are changed by `leasehold member` and \
+             not by the configuration: set cluster.state = \"existing\" to say that it names members to \
+             ask"
+        );
+    }
 }
 
 /// What the election timeouts are drawn from: different on every node and at every start.

@@ -30,6 +30,7 @@ use super::transfer::Incoming;
 use super::watches::Watches;
 use crate::kv;
 use crate::kv::Command;
+use crate::kv::KNOWN_VERSIONS;
 use crate::kv::Operation;
 use crate::node::Input;
 use crate::node::Installed;
@@ -215,7 +216,13 @@ impl Hands {
             .iter()
             .map(|entry| (entry.id, command(entry)))
             .collect();
+        for (_, command) in &commands {
+            let raised = command.as_ref().and_then(|bytes| kv::raises_version(bytes));
+            raised.map_or(Ok(0), known_version)?;
+        }
         let began = stopwatch();
+        let gate = self.store.reader().gate().clone();
+        let rules_before = gate.policy().status();
         let (replies, changes) = self
             .store
             .apply_ahead(&commands, self.watches.are_heard())?;
@@ -227,6 +234,9 @@ impl Hands {
         self.mailbox.send(Mail::Input(Input::Applied(replies)));
         let reader = self.store.reader();
         self.watches.applied(reader.revision(), changes);
+        if gate.policy().status() != rules_before {
+            self.watches.judge();
+        }
         self.store.settle()?;
         if let Some((last, _)) = commands.last() {
             let bytes = commands.iter().flat_map(|(_, command)| command);
@@ -260,6 +270,7 @@ impl Hands {
             revision: snapshot.revision(),
             founded: kv::cluster_info(&snapshot)?.is_some(),
             leases: kv::held_leases(&snapshot)?,
+            cluster_version: known_version(kv::cluster_version(&snapshot)?)?,
         };
         drop(snapshot);
         let adopted = self.incoming.places.adopt(&path);
@@ -272,12 +283,24 @@ impl Hands {
         self.mailbox.send(Mail::Input(installed));
         // What changed in between is not known here: whoever watches gets it from the state.
         self.watches.applied(revision, None);
+        self.watches.judge();
         self.metrics.raft.without_state.set(0.0);
         let took = began.elapsed();
         let seconds = &self.metrics.raft.snapshot_install_seconds;
         seconds.record(took.as_secs_f64());
         tracing::info!(%id, ?took, "a state from a peer is in use");
         Ok(())
+    }
+}
+
+/// The version of the cluster, if this program knows it: else nothing that follows may be applied here.
+fn known_version(found: u16) -> Result<u16, StoreError> {
+    match found <= KNOWN_VERSIONS.newest {
+        true => Ok(found),
+        false => Err(StoreError::NewerCluster {
+            found,
+            known: KNOWN_VERSIONS,
+        }),
     }
 }
 
@@ -309,7 +332,9 @@ fn retire(retired: Retired, data_dir: Arc<DataDir>) {
 /// What a batch with a compaction in it wants done.
 fn sweep_work(batch: &[Entry]) -> SweepWork {
     let is_physical = batch.iter().filter_map(command).any(|command| {
-        let Ok(Command::Write { operation, .. }) = Command::decode(&command) else {
+        let (Ok(Command::Write { operation, .. }) | Ok(Command::WriteAs { operation, .. })) =
+            Command::decode(&command)
+        else {
             return false;
         };
         matches!(operation, Operation::Compact(request) if request.physical)

@@ -1,6 +1,6 @@
 //! How well this node can keep a leader lease alive, measured where it happens: by the driver.
 //!
-//! The driver is the only writer; whoever is asked for a report reads. Beside the histograms for
+//! The driver writes; whoever is asked for a report reads, and may begin it anew. Beside the histograms for
 //! Prometheus, whose buckets are few and whose life begins with the process, these have fine ones
 //! and are shipped as they are, so that two reports tell exactly what happened between them.
 
@@ -19,6 +19,15 @@ pub(crate) struct Vitals {
     pub(crate) round_trip: Recorder,
     /// How late the driver acted on what was due.
     pub(crate) timer_delay: Recorder,
+}
+
+impl Vitals {
+    /// Begins anew.
+    pub(crate) fn reset(&self) {
+        for recorder in [&self.renew_interval, &self.round_trip, &self.timer_delay] {
+            recorder.reset();
+        }
+    }
 }
 
 /// Counts durations.
@@ -41,6 +50,13 @@ impl Recorder {
     pub(crate) fn record(&self, taken: Duration) {
         let bucket = usize::from(Distribution::bucket(taken));
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Forgets all so far. What is taken down meanwhile may be forgotten as well.
+    pub(crate) fn reset(&self) {
+        for count in &self.buckets {
+            count.store(0, Ordering::Relaxed);
+        }
     }
 
     /// All so far.
@@ -72,5 +88,7 @@ mod tests {
         assert!(read.buckets.is_sorted());
         assert_eq!(read.buckets[0].1, 2);
         assert!(read.max() > Duration::from_secs(100));
+        recorder.reset();
+        assert_eq!(recorder.read(), Distribution::default());
     }
 }

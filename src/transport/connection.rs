@@ -18,6 +18,7 @@ use crate::transport::HandshakeFailure;
 use crate::transport::IdentityError;
 use crate::transport::PeerIdentity;
 use crate::transport::Port;
+use crate::transport::Tls;
 use crate::transport::TransportStats;
 use crate::types::ClusterId;
 use crate::wire::Door;
@@ -78,7 +79,9 @@ impl CloseCode {
             Self::Duplicate => "duplicate connection",
             Self::Identity => "identity not accepted here",
             Self::Cluster => "another cluster",
-            Self::Version => "no protocol version in common",
+            Self::Version => {
+                "no version in common with the cluster: run the release that the others run"
+            }
             Self::Busy => "too many connections",
             Self::Stopping => "stopping",
             Self::Hello => "hello missing or senseless",
@@ -264,6 +267,25 @@ fn alert_words(alert: u8) -> String {
     }
 }
 
+/// One connection, as somebody sees it who looks after a node. Counts are from its beginning.
+#[derive(Clone, Debug)]
+pub struct ConnectionFacts {
+    /// Who is at the other end, by certificate.
+    pub identity: PeerIdentity,
+    /// Where the other end is now.
+    pub address: SocketAddr,
+    /// Whether this side made the call.
+    pub dialled: bool,
+    /// The round-trip time, as estimated now.
+    pub round_trip: Duration,
+    /// Packets that went out and were taken for lost.
+    pub lost_packets: u64,
+    /// Bytes that went out, packets and all.
+    pub sent_bytes: u64,
+    /// Bytes that came in.
+    pub received_bytes: u64,
+}
+
 /// UDP packets of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Datagrams {
@@ -322,6 +344,7 @@ pub(crate) struct Established {
     pub(crate) port: Port,
     pub(crate) dialled: bool,
     pub(crate) cluster_id: ClusterId,
+    pub(crate) tls: Arc<Tls>,
     pub(crate) limits: FrameLimits,
     pub(crate) stats: Arc<TransportStats>,
     pub(crate) seats: Vec<Seat>,
@@ -338,6 +361,7 @@ impl Connection {
             port,
             dialled,
             cluster_id,
+            tls,
             limits,
             stats,
             mut seats,
@@ -345,6 +369,10 @@ impl Connection {
         let address = quic.remote_address().to_string();
         let identity = identity_of(&quic)
             .and_then(|identity| admit(identity, port, dialled, cluster_id))
+            .and_then(|identity| match tls.allows(&identity) {
+                true => Ok(identity),
+                false => Err(IdentityError::NotAllowed(identity)),
+            })
             .map_err(|source| {
                 let failure = failure_of(&source);
                 let code = match failure {
@@ -408,6 +436,20 @@ impl Connection {
     /// The round-trip time, as estimated now.
     pub fn round_trip(&self) -> Duration {
         self.inner.quic.rtt()
+    }
+
+    /// What can be told of it to whoever looks after a node.
+    pub fn facts(&self) -> ConnectionFacts {
+        let stats = self.inner.quic.stats();
+        ConnectionFacts {
+            identity: self.inner.identity.clone(),
+            address: self.remote_address(),
+            dialled: self.inner.dialled,
+            round_trip: self.round_trip(),
+            lost_packets: stats.path.lost_packets,
+            sent_bytes: stats.udp_tx.bytes,
+            received_bytes: stats.udp_rx.bytes,
+        }
     }
 
     /// Packets that went out and came in so far, of whatever kind.

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use crate::transport::CloseCode;
 use crate::transport::ConnectError;
 use crate::transport::Connection;
+use crate::transport::ConnectionFacts;
 use crate::transport::HandshakeFailure;
 use crate::transport::PeerIdentity;
 use crate::transport::Port;
@@ -122,6 +123,8 @@ pub enum BindError {
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bursts of a few thousand small frames must survive a scheduler pause of the reader.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Of all handshakes that may be under way, those of one network (/24, /48) may be this part.
+const NETWORK_PART: usize = 4;
 /// Networks whose rate is remembered at one time; beyond that everyone proves their address.
 const NETWORKS_MAX: usize = 4096;
 
@@ -149,6 +152,8 @@ struct Shared {
     stats: Arc<TransportStats>,
     handshakes: Arc<AtomicUsize>,
     addresses: AddressSeats,
+    /// Handshakes under way, by network.
+    networks: Seats<[u8; 6]>,
     identities: Seats<PeerIdentity>,
     rates: Mutex<NetworkRates>,
 }
@@ -241,6 +246,7 @@ impl Endpoint {
                 stats,
                 handshakes: Arc::default(),
                 addresses: AddressSeats::default(),
+                networks: Seats::default(),
                 identities: Seats::default(),
                 rates: Mutex::default(),
             }),
@@ -272,7 +278,7 @@ impl Endpoint {
             let address = incoming.remote_address();
             let pending = shared.handshakes.load(Ordering::Relaxed);
             let full = pending >= shared.admission.handshakes_max
-                || shared.quic.open_connections() > shared.admission.connections_max;
+                || shared.quic.open_connections() >= shared.admission.connections_max;
             if full {
                 // No answer at all: an answer to a forged address would strike someone else.
                 shared.stats.count_ignored();
@@ -290,6 +296,16 @@ impl Endpoint {
                 let _ = incoming.retry();
                 continue;
             }
+            // Whoever has many addresses of one network shall not keep all others from being heard.
+            let of_network = (shared.admission.handshakes_max / NETWORK_PART).max(1);
+            let Some(turn) = shared.networks.take(network_of(address.ip()), of_network) else {
+                shared.stats.count_ignored();
+                shared
+                    .stats
+                    .count_failed(shared.port, HandshakeFailure::Limit);
+                incoming.ignore();
+                continue;
+            };
             let seats_max = shared.admission.per_address_max;
             let Some(seat) = shared.addresses.take(address.ip(), seats_max) else {
                 shared
@@ -301,7 +317,7 @@ impl Endpoint {
             return Some(Accepting {
                 incoming,
                 address,
-                pending: Pending::new(&shared.handshakes),
+                pending: Pending::new(&shared.handshakes, turn),
                 seat,
                 endpoint: self.clone(),
             });
@@ -397,6 +413,7 @@ impl Endpoint {
             port: shared.port,
             dialled,
             cluster_id: shared.cluster_id,
+            tls: shared.tls.load_full(),
             limits: shared.limits,
             stats: Arc::clone(&shared.stats),
             seats,
@@ -435,18 +452,27 @@ impl Endpoint {
     pub fn close_untrusted(&self, now: UnixTime) -> usize {
         let shared = &self.shared;
         let tls = shared.tls.load_full();
-        let open: Vec<Connection> = {
-            let mut live = shared.live();
-            live.retain(|connection| connection.upgrade().is_some());
-            live.iter().filter_map(WeakConnection::upgrade).collect()
-        };
+        let open = shared.open_connections();
         let distrusted = open.iter().filter(|connection| {
             let chain = connection.certificates();
-            tls.still_trusts(&chain, connection.dialled(), now).is_err()
+            !tls.allows(connection.identity())
+                || tls.still_trusts(&chain, connection.dialled(), now).is_err()
         });
         distrusted
             .inspect(|connection| connection.close(CloseCode::Untrusted))
             .count()
+    }
+
+    /// When the certificate that it shows ends, in seconds since 1970.
+    pub fn certificate_ends(&self) -> i64 {
+        self.shared.tls.load().expires_at_unix_seconds()
+    }
+
+    /// The connections that are open, in the order they were made.
+    pub fn connections(&self) -> Vec<ConnectionFacts> {
+        let open = self.shared.open_connections();
+        let live = open.iter().filter(|connection| !connection.is_lost());
+        live.map(Connection::facts).collect()
     }
 
     /// Moves to a new local port: what to do when a middlebox has forgotten the old one.
@@ -492,6 +518,13 @@ impl Endpoint {
 impl Shared {
     fn live(&self) -> MutexGuard<'_, Vec<WeakConnection>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connections that somebody still holds.
+    fn open_connections(&self) -> Vec<Connection> {
+        let mut live = self.live();
+        live.retain(|connection| connection.upgrade().is_some());
+        live.iter().filter_map(WeakConnection::upgrade).collect()
     }
 
     /// Remembers a connection that was made, and forgets those that are over once there are many.
@@ -604,18 +637,24 @@ async fn within_handshake_time(
 
 /// Counts an unfinished handshake for as long as it lives.
 #[derive(Debug)]
-struct Pending(Arc<AtomicUsize>);
+struct Pending {
+    count: Arc<AtomicUsize>,
+    _turn: Seat,
+}
 
 impl Pending {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
+    fn new(count: &Arc<AtomicUsize>, turn: Seat) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
+        Self {
+            count: Arc::clone(count),
+            _turn: turn,
+        }
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -54,6 +54,9 @@ pub enum IdentityError {
     /// A client where a node is needed, or the other way round.
     #[error("the certificate is for {0}, who has no business here")]
     WrongKind(PeerIdentity),
+    /// One who is not among those that may be here.
+    #[error("{0} is not among those that tls.client.allowed_sans or tls.peer.allowed_sans lets in")]
+    NotAllowed(PeerIdentity),
     /// Another cluster's.
     #[error("the certificate is of cluster {theirs}, and this is cluster {ours}")]
     ForeignCluster {

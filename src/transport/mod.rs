@@ -35,6 +35,7 @@ mod tests;
 pub use connection::CloseCode;
 pub use connection::ConnectError;
 pub use connection::Connection;
+pub use connection::ConnectionFacts;
 pub use connection::Datagrams;
 pub use connection::Lost;
 pub use endpoint::Accepting;

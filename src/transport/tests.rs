@@ -147,6 +147,7 @@ fn paths(directory: &Path, ca: &str, issued: &Issued) -> TlsPaths {
         ca: write(directory, "ca.pem", ca),
         certificate: write(directory, "n.pem", &issued.certificate),
         key: write(directory, "n.key", &issued.key),
+        crl: None,
     }
 }
 
@@ -542,6 +543,80 @@ fn one_address_cannot_take_all_connections() {
         let _arrived = host.connections.recv().await.unwrap();
         assert!(client.connect(host.address).await.is_err());
         failed(&host.stats, Port::Client, HandshakeFailure::Limit, 1).await;
+    });
+}
+
+#[test]
+fn so_many_connections_are_taken_in_and_one_more_gets_no_answer() {
+    run(async {
+        let authority = Authority::new();
+        let admission = Admission {
+            connections_max: 2,
+            ..Admission::DEFAULT
+        };
+        let mut host = host(Port::Client, &authority.node(CLUSTER, "n1"), admission);
+        let client = caller(Port::Client, &authority.client(CLUSTER, "c1"));
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            kept.push(client.connect(host.address).await.unwrap());
+            kept.push(host.connections.recv().await.unwrap());
+        }
+        let address = host.address;
+        let call = tokio::spawn({
+            let client = client.clone();
+            async move { client.connect(address).await }
+        });
+        eventually("it was ignored", || host.stats.ignored() > 0).await;
+        assert!(!call.is_finished(), "an answer would have ended the call");
+        call.abort();
+        kept.clear();
+        eventually("there is room again", || {
+            host.stats.connections(Port::Client) == 0
+        })
+        .await;
+        // What is said to those who left takes its time.
+        let again = loop {
+            if let Ok(connection) = client.connect(address).await {
+                break connection;
+            }
+        };
+        assert!(!again.is_lost());
+    });
+}
+
+/// Strangers who begin a handshake and never go on with it hold up their own network alone.
+#[test]
+fn one_network_cannot_take_all_handshakes() {
+    run(async {
+        let authority = Authority::new();
+        let admission = Admission {
+            handshakes_max: 8,
+            handshakes_before_retry: 8,
+            per_network_per_second_max: 1000,
+            ..Admission::DEFAULT
+        };
+        let mut host = host(Port::Client, &authority.node(CLUSTER, "n1"), admission);
+        let client = caller(Port::Client, &authority.client(CLUSTER, "c1"));
+        // They are heard and never answered to: what the host says does not come through.
+        let mut mute = Vec::new();
+        let mut calls = tokio::task::JoinSet::new();
+        for place in 1..=3 {
+            let relay = tokio::net::UdpSocket::bind(("127.8.8.1", 0)).await.unwrap();
+            let through = relay.local_addr().unwrap();
+            let (client, address) = (client.clone(), host.address);
+            calls.spawn(async move { drop(client.connect(through).await) });
+            let mut datagram = vec![0; 2000];
+            let (length, _) = relay.recv_from(&mut datagram).await.unwrap();
+            relay.send_to(&datagram[..length], address).await.unwrap();
+            mute.push(relay);
+            if place == 3 {
+                eventually("the third was ignored", || host.stats.ignored() == 1).await;
+            }
+        }
+        // From elsewhere there is room.
+        let _honest = client.connect(host.address).await.unwrap();
+        let _arrived = host.connections.recv().await.unwrap();
+        assert_eq!(host.stats.ignored(), 1);
     });
 }
 

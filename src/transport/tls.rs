@@ -18,7 +18,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
 use rustls::server::VerifierBuilderError;
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::CertificateDer;
+use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::ServerName;
 use rustls_pki_types::UnixTime;
@@ -43,6 +45,9 @@ pub struct TlsPaths {
     pub certificate: PathBuf,
     /// PEM file of its private key.
     pub key: PathBuf,
+    /// PEM file of what the authorities have revoked, if that is to be looked at: then of every
+    /// authority that is trusted, or nobody whom it has signed is let in.
+    pub crl: Option<PathBuf>,
 }
 
 impl TlsPaths {
@@ -53,13 +58,17 @@ impl TlsPaths {
             Some((metadata.modified().ok()?, metadata.len()))
         };
         let (ca, certificate) = (stamp(&self.ca)?, stamp(&self.certificate)?);
-        Some(TlsStamps([ca, certificate, stamp(&self.key)?]))
+        let crl = match &self.crl {
+            Some(crl) => Some(stamp(crl)?),
+            None => None,
+        };
+        Some(TlsStamps([ca, certificate, stamp(&self.key)?], crl))
     }
 }
 
 /// When the files were written and how long they are: enough to see that they are others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TlsStamps([(SystemTime, u64); 3]);
+pub(crate) struct TlsStamps([(SystemTime, u64); 3], Option<(SystemTime, u64)>);
 
 /// An identity with its key, and the authorities it trusts. Cheap to clone; its `Debug` shows no
 /// key.
@@ -74,6 +83,24 @@ struct Inner {
     key: PrivateKeyDer<'static>,
     identity: PeerIdentity,
     not_after: i64,
+    /// What the authorities have revoked; empty where nobody looks.
+    revoked: Vec<CertificateRevocationListDer<'static>>,
+    /// Who may be at the other end, by name or whole identity; everybody if it is empty.
+    allowed: Vec<String>,
+}
+
+impl Clone for Inner {
+    fn clone(&self) -> Self {
+        Self {
+            roots: Arc::clone(&self.roots),
+            chain: self.chain.clone(),
+            key: self.key.clone_key(),
+            identity: self.identity.clone(),
+            not_after: self.not_after,
+            revoked: self.revoked.clone(),
+            allowed: self.allowed.clone(),
+        }
+    }
 }
 
 /// What is wrong with the certificates or the key.
@@ -173,11 +200,15 @@ impl Tls {
         let ca = read(&paths.ca)?;
         let certificate = read(&paths.certificate)?;
         let key = read(&paths.key)?;
-        Self::from_named_pem(
+        let tls = Self::from_named_pem(
             (&name_of(&paths.ca), &ca),
             (&name_of(&paths.certificate), &certificate),
             (&name_of(&paths.key), &key),
-        )
+        )?;
+        match &paths.crl {
+            Some(crl) => tls.with_revoked(&name_of(crl), &read(crl)?),
+            None => Ok(tls),
+        }
     }
 
     /// The same from PEM text that is in memory already.
@@ -239,6 +270,8 @@ impl Tls {
                 key,
                 identity,
                 not_after,
+                revoked: Vec::new(),
+                allowed: Vec::new(),
             }),
         };
         // Built once to find out now what would otherwise fail at the first connection.
@@ -255,10 +288,7 @@ impl Tls {
 
     /// What a node needs to be called.
     pub(crate) fn server_config(&self, port: Port) -> Result<rustls::ServerConfig, String> {
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.inner.roots), provider())
-                .build()
-                .map_err(|error| error.to_string())?;
+        let verifier = self.client_verifier().map_err(|error| error.to_string())?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| error.to_string())?
@@ -278,7 +308,7 @@ impl Tls {
     pub(crate) fn client_config(&self, port: Port) -> Result<rustls::ClientConfig, rustls::Error> {
         let mut config = rustls::ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(Arc::clone(&self.inner.roots))
+            .with_webpki_verifier(self.server_verifier().map_err(unbuilt)?)
             .with_client_auth_cert(self.inner.chain.clone(), self.inner.key.clone_key())?;
         config.alpn_protocols = vec![port.alpn().to_vec()];
         config.resumption = Resumption::disabled();
@@ -297,20 +327,72 @@ impl Tls {
         let Some((leaf, intermediates)) = chain.split_first() else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
-        let unusable = |error: VerifierBuilderError| rustls::Error::General(error.to_string());
-        let roots = Arc::clone(&self.inner.roots);
         if dialled {
-            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider());
-            let verifier = verifier.build().map_err(unusable)?;
+            let verifier = self.server_verifier().map_err(unbuilt)?;
             let name = ServerName::try_from(self.server_name())
                 .map_err(|error| rustls::Error::General(error.to_string()))?;
             verifier.verify_server_cert(leaf, intermediates, &name, &[], now)?;
         } else {
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-            let verifier = verifier.build().map_err(unusable)?;
+            let verifier = self.client_verifier().map_err(unbuilt)?;
             verifier.verify_client_cert(leaf, intermediates, now)?;
         }
         Ok(())
+    }
+
+    /// The same for whom only these may be at the other end: by name, or by whole identity as it
+    /// stands in a certificate. Everybody whose certificate is good, if there are none.
+    #[must_use]
+    pub fn with_allowed(mut self, allowed: Vec<String>) -> Self {
+        Arc::make_mut(&mut self.inner).allowed = allowed;
+        self
+    }
+
+    /// Whether `identity` may be at the other end.
+    pub(crate) fn allows(&self, identity: &PeerIdentity) -> bool {
+        let allowed = &self.inner.allowed;
+        let is_meant = |entry: &String| entry == identity.name() || *entry == identity.to_string();
+        allowed.is_empty() || allowed.iter().any(is_meant)
+    }
+
+    /// The same, looking at what `pem` says is revoked.
+    fn with_revoked(mut self, name: &str, pem: &[u8]) -> Result<Self, TlsError> {
+        let lists =
+            CertificateRevocationListDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+        let lists = lists.ok().filter(|lists| !lists.is_empty());
+        Arc::make_mut(&mut self.inner).revoked = lists.ok_or_else(|| TlsError::NotPem {
+            path: name.into(),
+            wanted: "revocation list",
+        })?;
+        match self.client_verifier() {
+            Ok(_) => Ok(self),
+            Err(error) => Err(unusable(name, &unbuilt(error))),
+        }
+    }
+
+    /// Who may call.
+    fn client_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+        let roots = Arc::clone(&self.inner.roots);
+        let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
+        match self.inner.revoked.as_slice() {
+            [] => builder.build(),
+            lists => builder
+                .with_crls(lists.to_vec())
+                .only_check_end_entity_revocation()
+                .build(),
+        }
+    }
+
+    /// Who may be called.
+    fn server_verifier(&self) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
+        let roots = Arc::clone(&self.inner.roots);
+        let builder = WebPkiServerVerifier::builder_with_provider(roots, provider());
+        match self.inner.revoked.as_slice() {
+            [] => builder.build(),
+            lists => builder
+                .with_crls(lists.to_vec())
+                .only_check_end_entity_revocation()
+                .build(),
+        }
     }
 
     /// A key for `purpose`, the same in every process that holds this private key, and of no use for
@@ -334,6 +416,10 @@ impl fmt::Debug for Tls {
             .field("key", &"***")
             .finish_non_exhaustive()
     }
+}
+
+fn unbuilt(error: VerifierBuilderError) -> rustls::Error {
+    rustls::Error::General(error.to_string())
 }
 
 /// The one crypto provider. Always named: with two in a dependency tree, asking for the default

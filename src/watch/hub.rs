@@ -2,6 +2,7 @@
 //! `feed`.
 
 mod feed;
+mod shown;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use super::queue::Notice;
 use super::queue::Queue;
 use super::queue::Taken;
 pub use feed::Applied;
+pub use shown::WatcherView;
 
 /// What watchers may cost.
 #[derive(Clone, Copy, Debug)]
@@ -306,19 +308,31 @@ impl Hub {
     pub fn end_all(&mut self, error: &Error) {
         let meter = self.meter.clone();
         for slot in 0..number(self.slots.len()) {
-            let Some(watcher) = &mut self.slots[slot as usize].watcher else {
-                continue;
-            };
-            if matches!(watcher.phase, Phase::Ended(_)) {
-                continue;
-            }
-            let _ = watcher.queue.abandon(&meter);
-            let cancel = Cancel {
-                error: error.clone(),
-                resume_revision: None,
-            };
-            self.end(slot, cancel);
+            self.end_at(slot, error, &meter);
         }
+    }
+
+    /// Ends one watcher with this word, as [`Hub::end_all`] ends all.
+    pub fn end_one(&mut self, id: WatcherId, error: &Error) {
+        if let Some(slot) = self.slot(id) {
+            let meter = self.meter.clone();
+            self.end_at(slot, error, &meter);
+        }
+    }
+
+    fn end_at(&mut self, slot: u32, error: &Error, meter: &Meter) {
+        let Some(watcher) = &mut self.slots[slot as usize].watcher else {
+            return;
+        };
+        if matches!(watcher.phase, Phase::Ended(_)) {
+            return;
+        }
+        let _ = watcher.queue.abandon(meter);
+        let cancel = Cancel {
+            error: error.clone(),
+            resume_revision: None,
+        };
+        self.end(slot, cancel);
     }
 
     /// Time has passed: tells those that want to know, and were told nothing else, how far they are.

@@ -34,6 +34,7 @@ pub use hub::Hub;
 pub use hub::HubOptions;
 pub use hub::Registered;
 pub use hub::WatcherId;
+pub use hub::WatcherView;
 pub use queue::Batch;
 pub use queue::Cancel;
 pub use queue::Notice;

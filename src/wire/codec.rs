@@ -1,24 +1,28 @@
 //! Frames: their header, their limits, and the reader that finds them in a stream of chunks.
 
-use std::fmt;
-
 use bytes::Buf;
 use bytes::Bytes;
 use bytes::BytesMut;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::api::Limits;
+use crate::kv::KNOWN_VERSIONS;
+use crate::types::VersionRange;
 use crate::wire::state::CHUNK_BYTES_MAX;
 
 /// Bytes before the body: length, kind, version, checksum.
 pub const HEADER_BYTES: usize = 4 + 1 + 2 + 4;
 
-/// The versions of the protocol that this build speaks.
-pub const PROTOCOL_VERSIONS: VersionRange = VersionRange {
-    oldest: 1,
-    newest: 1,
-};
+/// The versions of the protocol that this build speaks. One number stands for what is in frames and
+/// what is in the log, for a node that cannot read the one is of no use with the other.
+pub const PROTOCOL_VERSIONS: VersionRange = KNOWN_VERSIONS;
+
+/// The version in which frames took the shape that they have now. A frame is written in this one, and
+/// not in the newest that this build speaks: else the nodes of a cluster that is being upgraded would
+/// not understand each other. A shape that changes is written only once the cluster has agreed on its
+/// version, and then carries that.
+const SHAPED_IN: u16 = 1;
 
 /// Hellos are read before a version is agreed on, so they are written in this one for ever.
 const HELLO_VERSION: u16 = 1;
@@ -29,6 +33,8 @@ const HELLO_BYTES_MAX: usize = 4 << 10;
 const CLOCK_BYTES_MAX: usize = 20;
 /// A few numbers.
 const TRANSFER_BYTES_MAX: usize = 64;
+/// The names of as many members as there may be.
+const STANDING_BYTES_MAX: usize = 64 * (64 + 1) + 64;
 /// A chunk of a state with its length.
 const STATE_CHUNK_BYTES_MAX: usize = (256 << 10) + 8;
 /// What a call or reply may have around the request or reply that `api::Limits` counts.
@@ -36,38 +42,6 @@ const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 /// Room set aside for a frame that has only begun to arrive; more is taken as more arrives, so a
 /// length that is merely claimed costs nothing.
 const FIRST_RESERVE_BYTES: usize = 4 << 10;
-
-/// An inclusive range of protocol versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VersionRange {
-    /// The oldest version spoken.
-    pub oldest: u16,
-    /// The newest version spoken.
-    pub newest: u16,
-}
-
-impl VersionRange {
-    /// The newest version that both sides speak.
-    pub fn common(self, other: Self) -> Option<u16> {
-        let newest = self.newest.min(other.newest);
-        (newest >= self.oldest && newest >= other.oldest).then_some(newest)
-    }
-
-    /// Whether `version` is spoken.
-    pub fn contains(self, version: u16) -> bool {
-        (self.oldest..=self.newest).contains(&version)
-    }
-}
-
-impl fmt::Display for VersionRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.oldest == self.newest {
-            write!(f, "{}", self.newest)
-        } else {
-            write!(f, "{} to {}", self.oldest, self.newest)
-        }
-    }
-}
 
 /// What a frame's body is. The numbers are for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +67,8 @@ pub enum Kind {
     Transfer = 19,
     /// A piece of it.
     StateChunk = 20,
+    /// What the cluster knows of a node.
+    Standing = 21,
 }
 
 impl Kind {
@@ -108,6 +84,7 @@ impl Kind {
             18 => Self::PeerClock,
             19 => Self::Transfer,
             20 => Self::StateChunk,
+            21 => Self::Standing,
             _ => return None,
         })
     }
@@ -123,7 +100,7 @@ impl Kind {
         if self.is_hello() {
             HELLO_VERSION
         } else {
-            PROTOCOL_VERSIONS.newest
+            SHAPED_IN
         }
     }
 
@@ -141,6 +118,7 @@ impl Kind {
             Self::ClientHello | Self::ServerHello | Self::PeerHello => HELLO_BYTES_MAX,
             Self::PeerClock => CLOCK_BYTES_MAX,
             Self::Transfer => TRANSFER_BYTES_MAX,
+            Self::Standing => STANDING_BYTES_MAX,
             Self::StateChunk => STATE_CHUNK_BYTES_MAX,
             Self::Call => limits.call_bytes_max,
             Self::Reply => limits.reply_bytes_max,
@@ -216,7 +194,12 @@ impl Door {
             Self::Client => matches!(kind, Kind::ServerHello | Kind::Reply | Kind::Watch),
             Self::Peer => matches!(
                 kind,
-                Kind::PeerHello | Kind::Raft | Kind::PeerClock | Kind::Transfer | Kind::StateChunk
+                Kind::PeerHello
+                    | Kind::Raft
+                    | Kind::PeerClock
+                    | Kind::Transfer
+                    | Kind::StateChunk
+                    | Kind::Standing
             ),
         }
     }

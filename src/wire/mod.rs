@@ -32,6 +32,7 @@ pub use codec::FrameReader;
 pub use codec::HEADER_BYTES;
 pub use codec::Kind;
 pub use codec::PROTOCOL_VERSIONS;
-pub use codec::VersionRange;
 pub use codec::WireError;
 pub use codec::encode;
+
+pub use crate::types::VersionRange;

@@ -1,7 +1,7 @@
 //! What peers say to each other.
 //!
 //! The dialling side opens a bidirectional stream and sends [`PeerHello`], the other side answers
-//! with its own; then each opens one-way streams and fills them with [`Raft`] frames. Streams
+//! with its own, or with what it knows of the caller's [`Standing`] and closes; then each opens one-way streams and fills them with [`Raft`] frames. Streams
 //! have no order between them, and consensus asks for none (lease-protocol P31).
 
 use bytes::Bytes;
@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::raft::APPEND_WEIGHT_MAX;
 use crate::raft::Envelope;
+use crate::raft::MEMBERS_MAX;
 use crate::raft::bounded;
 use crate::types::ClusterId;
 use crate::types::Incarnation;
 use crate::types::LogId;
+use crate::types::LogIndex;
 use crate::types::NodeId;
 use crate::wire::Body;
 use crate::wire::Kind;
@@ -40,6 +42,25 @@ pub struct PeerHello {
     /// Rises with every hello of this process to that peer: tells, of two connections that cross,
     /// which hello was written before which.
     pub sequence: u64,
+}
+
+/// What the cluster knows of the node at the other end, by the name in its certificate. A node without
+/// data asks before it has an identity; one whose hello is refused is told without asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    /// What is known of me?
+    Ask,
+    /// This much.
+    Known {
+        /// Where the newest configuration stands in the log that is known to be committed: who was made
+        /// a member later is not known here yet.
+        index: LogIndex,
+        /// The life of the node that is a member; `None` if none is.
+        incarnation: Option<Incarnation>,
+        /// The members that the cluster was founded with, by name; empty where that is not known.
+        #[serde(deserialize_with = "bounded::<MEMBERS_MAX, _, _>")]
+        founders: Vec<String>,
+    },
 }
 
 /// The clocks of a peer as it sent this, in nanoseconds; sent about once a second. No lease rests on
@@ -108,6 +129,9 @@ impl Body for StateChunk {
 }
 impl Body for PeerHello {
     const KIND: Kind = Kind::PeerHello;
+}
+impl Body for Standing {
+    const KIND: Kind = Kind::Standing;
 }
 impl Body for PeerClock {
     const KIND: Kind = Kind::PeerClock;

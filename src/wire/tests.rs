@@ -58,6 +58,7 @@ use crate::wire::peer::FRAME_WEIGHT_MAX;
 use crate::wire::peer::PeerClock;
 use crate::wire::peer::PeerHello;
 use crate::wire::peer::Raft;
+use crate::wire::peer::Standing;
 use crate::wire::peer::StateChunk;
 use crate::wire::peer::Transfer;
 use crate::wire::state::CHUNK_BYTES_MAX;
@@ -236,6 +237,15 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (
             encoded(&peer_hello()),
             "120000001001007e4d4d6c01017702026e320103683a3103683a320304",
+        ),
+        (encoded(&Standing::Ask), "010000001501006d128dcf00"),
+        (
+            encoded(&Standing::Known {
+                index: LogIndex(300),
+                incarnation: Some(Incarnation(5)),
+                founders: vec!["n1".to_owned()],
+            }),
+            "09000000150100c35ed70b01ac02010501026e31",
         ),
         (encoded(&Raft::default()), "010000001101003a85ef4000"),
         (
@@ -590,6 +600,7 @@ proptest! {
         let _ = frame(Kind::PeerClock).decode::<PeerClock>();
         let _ = frame(Kind::Transfer).decode::<Transfer>();
         let _ = frame(Kind::StateChunk).decode::<StateChunk>();
+        let _ = frame(Kind::Standing).decode::<Standing>();
     }
 
     #[test]

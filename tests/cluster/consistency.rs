@@ -82,7 +82,7 @@ async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_
     assert!(warnings.contains("ALARM CORRUPT"), "{warnings}");
     let (code, ready) = alarmed.admin("/readyz").unwrap();
     assert!(
-        code >= 500 && ready.contains("state_consistent"),
+        code >= 500 && ready.contains("data_corruption"),
         "{code} {ready}"
     );
     assert!(alarmed.log_text().contains("ALARM CORRUPT"));

@@ -297,9 +297,38 @@ impl Node {
         Some((status, body))
     }
 
+    /// One HTTP request to the admin listener with whatever `head` has after the method, for example
+    /// `/path HTTP/1.1\r\nHost: x`: the status and the body, once all of it has come.
+    pub(crate) fn http(&self, head: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect_timeout(&self.admin, PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).expect("an answer of HTTP");
+        let body = answer.split_once("\r\n\r\n").expect("a whole head").1;
+        (status.parse().unwrap(), body.to_owned())
+    }
+
+    /// What the admin listener answers to somebody on the node's own machine.
+    pub(crate) fn manage(&self, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {}", self.admin);
+        let (status, body) = self.http(&head, body);
+        let document = serde_json::from_str(&body)
+            .unwrap_or_else(|_| panic!("{method} {path}: {status} without a document: {body}"));
+        (status, document)
+    }
+
     /// The value of one metric line, whose name and labels are `series`.
     pub(crate) fn metric(&self, series: &str) -> f64 {
-        let (_, body) = eventually("a scrape", || self.admin("/metrics"));
+        let (_, body) = eventually("a scrape", || {
+            self.admin("/metrics").filter(|(status, _)| *status == 200)
+        });
         body.lines()
             .find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
             .unwrap_or_else(|| panic!("{} has no series {series}:\n{body}", self.name))
@@ -375,33 +404,72 @@ impl Cluster {
 
     /// Writes every node's configuration; `more` is appended to each.
     pub(crate) fn write_configs(&self, more: &str) {
-        let initial: Vec<String> = self
-            .nodes
-            .iter()
-            .map(|node| format!("\"{}={}\"", node.name, node.peer))
-            .collect();
-        for node in &self.nodes {
-            let text = format!(
-                "[node]\nname = \"{}\"\ndata_dir = \"{}\"\n\
-                 [listen]\nclient = \"{}\"\npeer = \"{}\"\nadmin = \"{}\"\n\
-                 [cluster]\ninitial = [{}]\n\
-                 [storage]\nsegment_bytes = \"8MiB\"\n\
-                 [tls.client]\ncert_file = \"{server}.pem\"\nkey_file = \"{server}.key\"\ntrusted_ca_file = \"{client_ca}\"\n\
-                 [tls.peer]\ncert_file = \"{peer}.pem\"\nkey_file = \"{peer}.key\"\ntrusted_ca_file = \"{peer_ca}\"\n\
-                 [log]\nformat = \"text\"\n{more}",
-                node.name,
-                node.data_dir.display(),
-                node.client,
-                node.peer,
-                node.admin,
-                initial.join(", "),
-                server = self.pki.file(&format!("{}-server", node.name)),
-                peer = self.pki.file(&format!("{}-peer", node.name)),
-                client_ca = self.pki.file("client-ca.pem"),
-                peer_ca = self.pki.file("peer-ca.pem"),
-            );
-            fs::write(&node.config, text).unwrap();
+        let initial = self.initial();
+        for place in 0..self.nodes.len() {
+            self.write_config(place, &initial, more);
         }
+    }
+
+    /// Writes one node's configuration, with these initial members.
+    pub(crate) fn write_config(&self, place: usize, initial: &[String], more: &str) {
+        let node = &self.nodes[place];
+        let text = format!(
+            "[node]\nname = \"{}\"\ndata_dir = \"{}\"\n\
+             [listen]\nclient = \"{}\"\npeer = \"{}\"\nadmin = \"{}\"\n\
+             [cluster]\ninitial = [{}]\n\
+             [storage]\nsegment_bytes = \"8MiB\"\n\
+             [tls.client]\ncert_file = \"{server}.pem\"\nkey_file = \"{server}.key\"\ntrusted_ca_file = \"{client_ca}\"\n\
+             [tls.peer]\ncert_file = \"{peer}.pem\"\nkey_file = \"{peer}.key\"\ntrusted_ca_file = \"{peer_ca}\"\n\
+             [log]\nformat = \"text\"\n{more}",
+            node.name,
+            node.data_dir.display(),
+            node.client,
+            node.peer,
+            node.admin,
+            initial.join(", "),
+            server = self.pki.file(&format!("{}-server", node.name)),
+            peer = self.pki.file(&format!("{}-peer", node.name)),
+            client_ca = self.pki.file("client-ca.pem"),
+            peer_ca = self.pki.file("peer-ca.pem"),
+        );
+        fs::write(&node.config, text).unwrap();
+    }
+
+    /// Prepares one more node, which asks the others who it is; starts nothing. Returns its place.
+    pub(crate) fn prepare_another(&mut self) -> usize {
+        let name = format!("n{}", self.nodes.len() + 1);
+        self.pki.issue("--node", &name, &[]);
+        let address = || SocketAddr::from(([127, 0, 0, 1], free_port()));
+        self.nodes.push(Node {
+            client: address(),
+            peer: address(),
+            admin: address(),
+            data_dir: self.folder.path().join(&name),
+            config: self.folder.path().join(format!("{name}.toml")),
+            log: self.folder.path().join(format!("{name}.log")),
+            name,
+            process: None,
+        });
+        let place = self.nodes.len() - 1;
+        self.write_config(place, &self.initial(), "");
+        self.says_that_the_cluster_exists(place);
+        place
+    }
+
+    /// Has a node, before it starts, take its cluster for one that exists.
+    pub(crate) fn says_that_the_cluster_exists(&self, place: usize) {
+        let path = &self.nodes[place].config;
+        let text = fs::read_to_string(path).unwrap();
+        let text = text.replace("[cluster]\n", "[cluster]\nstate = \"existing\"\n");
+        fs::write(path, text).unwrap();
+    }
+
+    /// All nodes, as `cluster.initial` names them.
+    pub(crate) fn initial(&self) -> Vec<String> {
+        let nodes = self.nodes.iter();
+        nodes
+            .map(|node| format!("\"{}={}\"", node.name, node.peer))
+            .collect()
     }
 
     /// Has the nodes, before they start, compare their states every second.

@@ -122,6 +122,7 @@ fn tls(pki: &Pki, ca: &str, stem: &str) -> Tls {
     Tls::load(&TlsPaths {
         ca: pki.file(ca).into(),
         certificate: pki.file(&format!("{stem}.pem")).into(),
+        crl: None,
         key: pki.file(&format!("{stem}.key")).into(),
     })
     .unwrap()

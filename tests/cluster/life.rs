@@ -98,8 +98,9 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
         assert!(is_healthy(status.role), "{} is {}", node.name, status.role);
         assert_eq!(status.name, node.name);
         assert_eq!(status.members.len(), 3);
-        let (ready, body) = node.admin("/readyz?verbose").unwrap();
-        assert_eq!(ready, 200, "{body}");
+        eventually("a node that is ready", || {
+            (node.admin("/readyz?verbose")?.0 == 200).then_some(())
+        });
         assert_eq!(node.admin("/livez").unwrap().0, 200);
         assert_eq!(node.admin("/version").unwrap().0, 200);
     }

@@ -7,6 +7,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
+mod access;
+mod admin;
 mod backup;
 mod bad_input;
 mod bench;
@@ -20,15 +22,20 @@ mod embedded;
 mod examples;
 mod harness;
 mod hostile;
+mod hostile_many;
 mod lease_limits;
 mod lease_metrics;
 mod lease_storm;
 mod leases;
 mod life;
 mod locks;
+mod members;
 mod once;
+mod quota;
 mod reads;
 mod recipes;
+mod recorded;
+mod rolling;
 mod snapshots;
 mod streams;
 mod supervised;

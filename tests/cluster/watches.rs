@@ -444,6 +444,7 @@ impl Raw {
             certificate: file("tester.pem"),
             key: file("tester.key"),
             ca: file("client-ca.pem"),
+            crl: None,
         };
         let tls = Tls::load(&paths).unwrap();
         let stats = Arc::new(TransportStats::default());

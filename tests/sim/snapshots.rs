@@ -127,6 +127,7 @@ impl World {
         let hash = kv::content_hash(store).expect("memory does not fail");
         let founded = kv::cluster_info(store).expect("memory does not fail");
         let leases = kv::held_leases(store).expect("memory does not fail");
+        let cluster_version = kv::cluster_version(store).expect("memory does not fail");
         self.judge.applied(node, id, hash.0);
         self.trace
             .line(self.now, Some(node), || format!("   has installed {id}"));
@@ -135,6 +136,7 @@ impl World {
             revision: progress.revision,
             founded: founded.is_some(),
             leases,
+            cluster_version,
         };
         self.mail(node, Mail::Input(Input::Installed(Box::new(installed))));
         self.schedule_work(US, node, Work::StateReports);

@@ -619,7 +619,9 @@ impl World {
             | ResponseBody::LeaseUpdateTtl { .. }
             | ResponseBody::PutWithNewLease(_)
             | ResponseBody::RangePage(_)
-            | ResponseBody::Snapshot(_) => Fate::Unknown,
+            | ResponseBody::Snapshot(_)
+            | ResponseBody::Members(_)
+            | ResponseBody::Auth(_) => Fate::Unknown,
         };
         this.remember(&fate);
         self.client_finishes(client, fate);

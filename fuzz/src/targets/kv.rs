@@ -435,6 +435,8 @@ struct Model {
     sessions: BTreeMap<SessionId, Session>,
     leases: Leases,
     cluster: Option<ClusterInfo>,
+    /// There is no room.
+    is_full: bool,
 }
 
 #[derive(Default)]
@@ -453,6 +455,10 @@ impl Model {
     /// Applies `command` and compares what it should answer.
     fn expect(&mut self, index: u64, command: &Command, reply: &Reply) {
         match command {
+            Command::SetSpaceAlarm(alarm) => {
+                self.is_full = alarm.is_some();
+                assert_eq!(reply.result, Ok(None));
+            }
             Command::CheckHash => {
                 assert_eq!(reply.revision, self.revision());
                 assert_eq!(reply.result, Ok(None));
@@ -513,7 +519,12 @@ impl Model {
                 self.leases.mark(*term, marks);
                 assert_eq!(reply.result, Ok(None));
             }
-            Command::ContinueLeaseEnds { .. } => assert_eq!(reply.result, Ok(None)),
+            Command::ContinueLeaseEnds { .. } | Command::RaiseVersion { .. } => {
+                assert_eq!(reply.result, Ok(None));
+            }
+            Command::WriteAs { .. } | Command::OpenSessionAs { .. } => {
+                unreachable!("nobody here is known")
+            }
         }
     }
 
@@ -579,6 +590,9 @@ impl Model {
 
     /// `None` if the write is refused.
     fn write(&mut self, index: u64, operation: &Operation) -> Option<ResponseBody> {
+        if self.is_full && operation.takes_room() {
+            return None;
+        }
         match operation {
             Operation::Compact(request) => {
                 let possible = request.revision > self.history.compacted
@@ -620,6 +634,7 @@ impl Model {
                 Some(ResponseBody::LeaseUpdateTtl { ttl_ms })
             }
             Operation::PutWithNewLease { grant, put } => self.put_with_new_lease(index, grant, put),
+            Operation::Auth(_) => unreachable!("users and roles are not drawn"),
         }
     }
 

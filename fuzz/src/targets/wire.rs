@@ -28,6 +28,7 @@ use leasehold::wire::encode;
 use leasehold::wire::peer::PeerClock;
 use leasehold::wire::peer::PeerHello;
 use leasehold::wire::peer::Raft;
+use leasehold::wire::peer::Standing;
 use leasehold::wire::peer::StateChunk;
 use leasehold::wire::peer::Transfer;
 
@@ -129,9 +130,12 @@ fn message<T: Body + PartialEq + Debug>(body: &[u8], memory_max: usize) -> Optio
     let door = match T::KIND {
         Kind::ClientHello | Kind::Call => Door::Server,
         Kind::ServerHello | Kind::Reply | Kind::Watch => Door::Client,
-        Kind::PeerHello | Kind::Raft | Kind::PeerClock | Kind::Transfer | Kind::StateChunk => {
-            Door::Peer
-        }
+        Kind::PeerHello
+        | Kind::Raft
+        | Kind::PeerClock
+        | Kind::Transfer
+        | Kind::StateChunk
+        | Kind::Standing => Door::Peer,
     };
     let (frames, end) = read_all(door, &written, 7);
     assert_eq!(end, Ok(()), "what we write we can read");
@@ -182,6 +186,7 @@ fn decode_any(frame: &Frame) {
         Kind::PeerClock => drop(frame.decode::<PeerClock>()),
         Kind::Transfer => drop(frame.decode::<Transfer>()),
         Kind::StateChunk => drop(frame.decode::<StateChunk>()),
+        Kind::Standing => drop(frame.decode::<Standing>()),
     }
 }
 

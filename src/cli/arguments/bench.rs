@@ -77,6 +77,52 @@ without and with a member beside it that was emptied and is sent everything.")]
 Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards. \
 Of a cluster that runs already it only moves the leader.")]
     Gap(GapArgs),
+    /// Ask a cluster for more than it can do, and measure what it does
+    #[command(after_help = "Examples:
+  leasehold bench overload
+  leasehold bench overload --cores 0.5 --duration 30s --leases 1000 --ttl 2s
+  leasehold bench overload --set limits.max_waiting=1000
+
+It starts three processes of this binary on loopback, holds each to a part of a core, finds the most \
+that they serve, and asks them for half of it, all of it, twice and four times as much. Control groups \
+are made for that where this user may; else the processes are paused and resumed.")]
+    Overload(OverloadArgs),
+}
+
+/// How much more is asked for than can be done.
+#[derive(Clone, Debug, Args)]
+pub struct OverloadArgs {
+    /// How much of a core each server has
+    #[arg(long, value_name = "PART", default_value_t = 0.25, value_parser = part_of_a_core)]
+    pub cores: f64,
+    /// How long each load is measured
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
+    pub duration: Duration,
+    /// How long whoever puts waits for an answer
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_length)]
+    pub deadline: Duration,
+    /// Connections that those who put share
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub connections: u32,
+    /// Leases that are kept alive meanwhile
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub leases: u32,
+    /// How long each lasts without a renewal
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_length)]
+    pub ttl: Duration,
+    /// How the processes are started.
+    #[command(flatten)]
+    pub own: OwnClusterArgs,
+    /// No line per second on standard error
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+fn part_of_a_core(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(part) if part > 0.01 && part <= 1.0 => Ok(part),
+        _ => Err("choose a number above 0.01 and up to 1, for example 0.25".to_owned()),
+    }
 }
 
 /// How leases are renewed.

@@ -173,6 +173,7 @@ impl Prepared {
             cacert: self.announcement.cacert.clone(),
             cert: self.announcement.cert.clone(),
             key: self.announcement.key.clone(),
+            login: None,
             timeout: Duration::from_secs(1),
             exactly_once: false,
         }

@@ -4,9 +4,11 @@
 //! `fields` names each field. `json` is one document whose keys and values are base64, since they
 //! are bytes. `table` is for looking at many.
 
+mod alarms;
 pub mod held;
 mod json;
 pub mod leases;
+pub mod members;
 pub mod snapshot;
 mod status;
 mod table;
@@ -14,6 +16,7 @@ mod table;
 use std::io;
 use std::io::Write;
 
+pub use self::alarms::alarms;
 pub use self::json::{fields, key_value_line, line};
 pub use self::status::{EndpointStatus, moved, size, status};
 pub use self::table::{Align, table};
@@ -354,7 +357,7 @@ fn raw_line(out: &mut impl Write, view: View, bytes: &[u8]) -> io::Result<()> {
 
 /// Bytes as text that fits one line: quotes, backslashes, control characters and what is not UTF-8
 /// are escaped.
-fn escaped(view: View, bytes: &[u8]) -> String {
+pub(super) fn escaped(view: View, bytes: &[u8]) -> String {
     if view.hex {
         return hex(bytes);
     }

@@ -115,6 +115,8 @@ fn fields(out: &mut impl Write, one: &EndpointStatus) -> io::Result<()> {
     writeln!(out, "\"CommitIndex\" : {}", status.commit_index)?;
     writeln!(out, "\"AppliedIndex\" : {}", status.applied_index)?;
     writeln!(out, "\"StorageBytes\" : {}", status.storage_bytes)?;
+    writeln!(out, "\"QuotaBytes\" : {}", status.quota.bytes)?;
+    writeln!(out, "\"NoSpace\" : {}", status.quota.no_space)?;
     let lease = &status.leader_lease;
     writeln!(out, "\"LeaseValid\" : {}", lease.is_valid)?;
     writeln!(
@@ -147,7 +149,7 @@ fn as_table(out: &mut impl Write, all: &[EndpointStatus]) -> io::Result<()> {
         ("TERM", Align::Right),
         ("COMMIT", Align::Right),
         ("APPLIED", Align::Right),
-        ("SIZE", Align::Right),
+        ("USED/QUOTA", Align::Right),
         ("LEASE VALID", Align::Left),
         ("LEASE REMAINING", Align::Right),
         ("LEASE MARGIN", Align::Right),
@@ -169,7 +171,7 @@ fn as_table(out: &mut impl Write, all: &[EndpointStatus]) -> io::Result<()> {
             header.raft_term.0.to_string(),
             status.commit_index.to_string(),
             status.applied_index.to_string(),
-            size(status.storage_bytes),
+            room(status),
             is_valid.to_string(),
             if is_valid {
                 short(remaining)
@@ -194,9 +196,16 @@ struct Document<'a> {
     commit_index: u64,
     applied_index: u64,
     storage_bytes: u64,
+    quota: Quota,
     leader_lease: Lease,
     members: Vec<Member<'a>>,
     warnings: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Quota {
+    bytes: u64,
+    no_space: bool,
 }
 
 #[derive(Serialize)]
@@ -238,6 +247,10 @@ impl<'a> Document<'a> {
             commit_index: status.commit_index.0,
             applied_index: status.applied_index.0,
             storage_bytes: status.storage_bytes,
+            quota: Quota {
+                bytes: status.quota.bytes,
+                no_space: status.quota.no_space,
+            },
             leader_lease: Lease {
                 is_valid: lease.is_valid,
                 remaining_ms: json::milliseconds(lease.remaining),
@@ -256,6 +269,16 @@ impl<'a> Document<'a> {
 /// A member's id as people see and type it.
 fn id(id: NodeId) -> String {
     format!("{:016x}", id.0)
+}
+
+/// How large the state is, how large it may be, and whether it is too large.
+fn room(status: &StatusResponse) -> String {
+    let alarm = match status.quota.no_space {
+        true => " (NOSPACE)",
+        false => "",
+    };
+    let (used, quota) = (size(status.storage_bytes), size(status.quota.bytes));
+    format!("{used}/{quota}{alarm}")
 }
 
 /// To the millisecond, or the microsecond below one.

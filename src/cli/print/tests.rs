@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::api::HistoryStatus;
 use crate::api::LeaderLeaseStatus;
+use crate::api::QuotaStatus;
 use crate::api::ReadInfo;
 use crate::api::ReadPath;
 use crate::api::StatusResponse;
@@ -226,7 +227,12 @@ fn endpoint(name: &str, role: Role, lease: bool) -> EndpointStatus {
             },
             members: Vec::new(),
             history: HistoryStatus::default(),
+            quota: QuotaStatus {
+                bytes: 100_000,
+                no_space: lease,
+            },
             warnings: Vec::new(),
+            ..StatusResponse::default()
         },
     }
 }
@@ -252,16 +258,45 @@ fn the_status_of_endpoints_shows_who_leads_and_whether_the_lease_holds() {
         rows[3].ends_with("| true        |           412ms |         50ms |"),
         "{table}"
     );
+    assert!(rows[3].contains("| 25 kB/100 kB (NOSPACE) |"), "{table}");
+    assert!(rows[4].contains("|           25 kB/100 kB |"), "{table}");
     assert!(
         rows[4].ends_with("| false       |                 |         50ms |"),
         "{table}"
     );
     let fields = text(|out| status(out, Format::Fields, &all[..1]));
     assert!(fields.contains("\"LeaseRemainingMs\" : 412\n"), "{fields}");
+    assert!(
+        fields.contains("\"QuotaBytes\" : 100000\n\"NoSpace\" : true\n"),
+        "{fields}"
+    );
     let json = text(|out| status(out, Format::Json, &all));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["leader_lease"]["remaining_ms"], 412.0);
     assert_eq!(json[1]["role"], "follower");
+    assert_eq!(json[0]["quota"]["no_space"], true);
+}
+
+#[test]
+fn alarms_print_as_etcdctl_does_and_only_those_that_are_raised() {
+    let all = [
+        endpoint("n1", Role::Leader, true),
+        endpoint("n2", Role::Follower, false),
+    ];
+    assert_eq!(
+        text(|out| alarms(out, Format::Simple, &all)),
+        "memberID:9372538179322589801 alarm:NOSPACE\n"
+    );
+    let json = text(|out| alarms(out, Format::Json, &all));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 1);
+    assert_eq!(json[0]["alarm"], "NOSPACE");
+    assert_eq!(
+        (&json[0]["used"], &json[0]["quota"]),
+        (&25_000.into(), &100_000.into())
+    );
+    assert_eq!(text(|out| alarms(out, Format::Simple, &all[1..])), "");
+    assert_eq!(text(|out| alarms(out, Format::Json, &[])), "[]\n");
 }
 
 #[test]

@@ -175,6 +175,7 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         cacert: "ca".into(),
         cert: "cert".into(),
         key: "key".into(),
+        login: None,
         timeout: Duration::from_secs(5),
         exactly_once: false,
     };
@@ -246,7 +247,8 @@ fn a_read_asks_for_the_consistency_that_was_typed() {
 
 #[test]
 fn what_the_cluster_refuses_ends_with_the_code_of_the_reason() {
-    let full = api::Error::not_applied(ErrorKind::NoSpace, "the disk is full");
+    let full =
+        api::Error::not_applied(ErrorKind::NoSpace { used: 2, quota: 1 }, "the disk is full");
     let cluster = Cluster {
         refuses: Some(full),
         ..Cluster::default()

@@ -10,6 +10,7 @@
 //! Nothing is opened here but the file itself: whether an address can be bound or a certificate
 //! read is found out by whoever needs it.
 
+mod bounds;
 mod error;
 mod source;
 mod value;
@@ -19,6 +20,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::bounds::QuotaConfig;
 pub use self::error::{At, ConfigError};
 
 use self::source::Values;
@@ -29,7 +31,9 @@ use crate::node::LeaseOptions;
 use crate::raft::Timing;
 use crate::raft::TimingError;
 use crate::raft::TimingOptions;
+use crate::server::admission::AdmissionOptions;
 use crate::server::watches::WatchOptions;
+use crate::transport::Admission;
 use crate::transport::TlsPaths;
 use crate::types::is_name;
 
@@ -94,7 +98,13 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "cluster.initial",
         "",
-        "The first members, as name=host:port; default: this node alone",
+        "The first members, as name=host:port; default: this node alone. Later: members to ask",
+    ),
+    setting(
+        "cluster.state",
+        "new",
+        "What an empty data directory is: new (this node takes part in founding the cluster), existing \
+         or join (the cluster is there, and is asked who this node is)",
     ),
     setting(
         "raft.heartbeat_interval",
@@ -190,6 +200,57 @@ pub const SETTINGS: &[Setting] = &[
         "Most requests of one connection under way at a time",
     ),
     setting(
+        "limits.max_waiting",
+        "16384",
+        "Most requests of all connections that wait for log, state or a scan; keep-alives may fill all \
+         of it, reads less, writes less still, scans least",
+    ),
+    setting(
+        "limits.memory_budget",
+        "256MiB",
+        "Memory for requests that wait and for what scans have found, of all connections",
+    ),
+    setting(
+        "limits.connection_memory_budget",
+        "64MiB",
+        "The same of one connection",
+    ),
+    setting(
+        "limits.max_connections",
+        "4096",
+        "Most connections of clients",
+    ),
+    setting(
+        "limits.max_connections_per_client",
+        "64",
+        "Most connections of one client, by its certificate",
+    ),
+    setting(
+        "limits.max_connections_per_address",
+        "128",
+        "Most connections of clients from one address, those in their handshake included",
+    ),
+    setting(
+        "limits.max_handshakes",
+        "512",
+        "Most handshakes under way; from a quarter on, strangers must prove their address first",
+    ),
+    setting(
+        "limits.max_handshake_rate",
+        "20",
+        "Handshakes a second from one network (/24, /48), beyond which its strangers must do so",
+    ),
+    setting(
+        "quota.bytes",
+        "8GiB",
+        "Bytes that the state may take on disk: beyond, nothing is written or granted until there is room",
+    ),
+    setting(
+        "quota.warn_ratio",
+        "0.8",
+        "From which part of quota.bytes on this node warns",
+    ),
+    setting(
         "compaction.mode",
         "periodic",
         "How history is given up: periodic, revision or off",
@@ -267,6 +328,36 @@ pub const SETTINGS: &[Setting] = &[
         "How often the certificates' files are looked at; 0s for when SIGHUP asks",
     ),
     setting(
+        "tls.client.crl_file",
+        "",
+        "Which certificates of clients are revoked (PEM)",
+    ),
+    setting(
+        "tls.client.allowed_sans",
+        "",
+        "Which clients may connect, by name; all that are signed when empty",
+    ),
+    setting(
+        "tls.peer.crl_file",
+        "",
+        "Which certificates of nodes are revoked (PEM)",
+    ),
+    setting(
+        "tls.peer.allowed_sans",
+        "",
+        "Which nodes may connect, by name; all that are signed when empty",
+    ),
+    setting(
+        "auth.token_ttl",
+        "5m",
+        "How long a token is good for that is given for a password",
+    ),
+    setting(
+        "auth.audit_file",
+        "",
+        "Where it is written down who did what; nowhere when empty",
+    ),
+    setting(
         "backup.schedule",
         "",
         "How often this node writes a backup, for example 1h; never when empty",
@@ -306,8 +397,11 @@ pub struct Config {
     pub listen: ListenConfig,
     /// How others reach it.
     pub advertise: AdvertiseConfig,
-    /// The members a new cluster begins with, this node among them, sorted by name.
+    /// The members a new cluster begins with, this node among them, sorted by name. Where the cluster
+    /// exists: members that can be asked, perhaps without this node.
     pub initial_members: Vec<InitialMember>,
+    /// What an empty data directory is.
+    pub cluster_state: ClusterState,
     /// Timeouts of consensus and of the leader's lease.
     pub timing: Timing,
     /// What a request may cost.
@@ -318,6 +412,12 @@ pub struct Config {
     pub leases: LeaseOptions,
     /// Most requests of one connection under way at a time.
     pub inflight_max: usize,
+    /// What may wait in this node, of all connections.
+    pub work: AdmissionOptions,
+    /// Who may connect to the client port.
+    pub connections: Admission,
+    /// How large the state may become.
+    pub quota: QuotaConfig,
     /// How history is given up and removed.
     pub compaction: CompactionConfig,
     /// What watches may cost.
@@ -330,10 +430,25 @@ pub struct Config {
     pub tls_reload_interval: Option<Duration>,
     /// Certificates of the peer port.
     pub tls_peer: TlsFiles,
+    /// How long a token is good for.
+    pub auth_token_ttl: Duration,
+    /// Where it is written down who did what, if anywhere.
+    pub auth_audit_file: Option<PathBuf>,
     /// What backups this node writes by itself, if any.
     pub backup: Option<BackupConfig>,
     /// What is logged, and how.
     pub log: LogConfig,
+}
+
+/// What an empty data directory is taken for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClusterState {
+    /// That of a node which takes part in founding its cluster.
+    #[default]
+    New,
+    /// That of a node whose cluster exists: a member that lost its data, or one that is to join. Such
+    /// a node never founds anything.
+    Existing,
 }
 
 /// Who a node is.
@@ -412,7 +527,7 @@ pub struct StorageConfig {
     pub corruption_check_interval: Option<Duration>,
 }
 
-/// Certificates of one port: all three are needed, for both sides of every connection show one.
+/// Certificates of one port: the first three are needed, for both sides of every connection show one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// What this node shows.
@@ -421,6 +536,10 @@ pub struct TlsFiles {
     pub key_file: PathBuf,
     /// Who signs the other side.
     pub trusted_ca_file: PathBuf,
+    /// What those have revoked, if that is to be looked at.
+    pub crl_file: Option<PathBuf>,
+    /// Who may be at the other side, by name; everybody who is signed if it is empty.
+    pub allowed_sans: Vec<String>,
 }
 
 impl TlsFiles {
@@ -430,6 +549,7 @@ impl TlsFiles {
             ca: self.trusted_ca_file.clone(),
             certificate: self.cert_file.clone(),
             key: self.key_file.clone(),
+            crl: self.crl_file.clone(),
         }
     }
 }
@@ -479,7 +599,8 @@ impl Config {
         let values = Values::collect(sources)?;
         let name = node_name(&values)?;
         let listen = listen(&values)?;
-        let initial_members = initial_members(&values, &name, &listen)?;
+        let cluster_state = cluster_state(&values)?;
+        let initial_members = initial_members(&values, &name, &listen, cluster_state)?;
         let own = initial_members.iter().find(|member| member.name == name);
         let own_address = own.and_then(|member| member.address.as_deref());
         let advertise = advertise(&values, &listen, own_address)?;
@@ -492,17 +613,27 @@ impl Config {
             listen,
             advertise,
             initial_members,
+            cluster_state,
             timing: timing(&values)?,
             limits,
             snapshots: snapshots(&values)?,
             leases: leases(&values)?,
             inflight_max: values.integer("limits.max_inflight", 1, 65_536)? as usize,
+            work: bounds::work(&values)?,
+            connections: bounds::connections(&values)?,
+            quota: bounds::quota(&values)?,
             compaction: compaction(&values)?,
             watch: watch(&values)?,
             storage: storage(&values, &limits)?,
             tls_client: tls(&values, "client")?,
             tls_reload_interval: tls_reload_interval(&values)?,
             tls_peer: tls(&values, "peer")?,
+            auth_token_ttl: values.duration_between(
+                "auth.token_ttl",
+                Duration::from_secs(1),
+                Duration::from_secs(30 * 24 * 3_600),
+            )?,
+            auth_audit_file: values.optional("auth.audit_file")?.map(PathBuf::from),
             backup: backup(&values)?,
             log: log(&values)?,
         })
@@ -573,10 +704,20 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     meets && one.port() == other.port() && one.port() != 0
 }
 
+fn cluster_state(values: &Values) -> Result<ClusterState, ConfigError> {
+    const KEY: &str = "cluster.state";
+    match values.required(KEY)?.as_str() {
+        "new" => Ok(ClusterState::New),
+        "existing" | "join" => Ok(ClusterState::Existing),
+        _ => Err(values.invalid(KEY, "choose new, existing or join")),
+    }
+}
+
 fn initial_members(
     values: &Values,
     name: &str,
     listen: &ListenConfig,
+    state: ClusterState,
 ) -> Result<Vec<InitialMember>, ConfigError> {
     const KEY: &str = "cluster.initial";
     let entries = values.list(KEY)?;
@@ -604,7 +745,7 @@ fn initial_members(
             });
         }
     }
-    if !names.contains_key(name) {
+    if !names.contains_key(name) && state == ClusterState::New {
         return Err(ConfigError::NotAMember {
             at: values.at(KEY),
             name: name.to_owned(),
@@ -688,6 +829,7 @@ fn advertise(
         None => {
             // The host under which peers reach this node is the best guess for clients.
             let host = own
+                .or(peer.as_deref())
                 .and_then(|own| split_address(own).ok())
                 .map(|(host, _)| host);
             let host = host.unwrap_or("127.0.0.1");
@@ -892,6 +1034,14 @@ fn tls(values: &Values, port: &str) -> Result<TlsFiles, ConfigError> {
         cert_file: file("cert_file")?,
         key_file: file("key_file")?,
         trusted_ca_file: file("trusted_ca_file")?,
+        crl_file: values
+            .optional(&format!("tls.{port}.crl_file"))?
+            .map(PathBuf::from),
+        allowed_sans: values
+            .list(&format!("tls.{port}.allowed_sans"))?
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect(),
     })
 }
 

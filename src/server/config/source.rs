@@ -18,6 +18,8 @@ pub(super) enum Raw {
     String(String),
     /// An integer of the file, as written.
     Integer(String),
+    /// A number of the file with a fraction, as written.
+    Fraction(String),
     /// A boolean of the file.
     Boolean(bool),
     /// A list of the file, each element with its place.
@@ -201,7 +203,7 @@ fn raw(value: &DeValue<'_>, place: &dyn Fn(usize) -> At) -> Raw {
                 .collect(),
         ),
         DeValue::Integer(_) => Raw::Other("a number that is not decimal"),
-        DeValue::Float(_) => Raw::Other("a number with a fraction"),
+        DeValue::Float(float) => Raw::Fraction(float.as_str().replace('_', "")),
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Table(_) => Raw::Other("a table"),
     }

@@ -125,6 +125,13 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     assert_eq!(config.limits, Limits::DEFAULT);
     assert_eq!(config.leases, LeaseOptions::DEFAULT);
     assert_eq!(config.inflight_max, 4_096);
+    assert_eq!(config.work, AdmissionOptions::DEFAULT);
+    assert_eq!(config.connections, Admission::DEFAULT);
+    let quota = QuotaConfig {
+        bytes: 8 << 30,
+        warn_ratio: 0.8,
+    };
+    assert_eq!(config.quota, quota);
     assert_eq!(config.storage.cache_bytes, 256 << 20);
     let retention = Duration::from_secs(3_600);
     let compaction = CompactionConfig {
@@ -173,6 +180,7 @@ fn every_key_can_be_given_without_a_file() {
         ("advertise.client", "db.example.org:1"),
         ("advertise.peer", "10.0.0.2:1"),
         ("cluster.initial", "n1=10.0.0.1:1, n2=10.0.0.2:1"),
+        ("cluster.state", "join"),
         ("raft.heartbeat_interval", "100ms"),
         ("raft.election_timeout_min", "1100ms"),
         ("raft.election_timeout_max", "2s"),
@@ -194,6 +202,16 @@ fn every_key_can_be_given_without_a_file() {
         ("limits.max_key_bytes", "1KiB"),
         ("limits.max_value_bytes", "512KiB"),
         ("limits.max_inflight", "7"),
+        ("limits.max_waiting", "100"),
+        ("limits.memory_budget", "8MiB"),
+        ("limits.connection_memory_budget", "7MiB"),
+        ("limits.max_connections", "11"),
+        ("limits.max_connections_per_client", "12"),
+        ("limits.max_connections_per_address", "13"),
+        ("limits.max_handshakes", "16"),
+        ("limits.max_handshake_rate", "15"),
+        ("quota.bytes", "1GiB"),
+        ("quota.warn_ratio", "0.5"),
         ("compaction.mode", "revision"),
         ("compaction.retention", "5000"),
         ("compaction.batch_limit", "50"),
@@ -216,6 +234,12 @@ fn every_key_can_be_given_without_a_file() {
         ("tls.peer.cert_file", "d"),
         ("tls.peer.key_file", "e"),
         ("tls.peer.trusted_ca_file", "f"),
+        ("tls.client.crl_file", "g"),
+        ("tls.client.allowed_sans", "billing, ops"),
+        ("tls.peer.crl_file", "h"),
+        ("tls.peer.allowed_sans", "n1"),
+        ("auth.token_ttl", "7m"),
+        ("auth.audit_file", "i"),
         ("backup.schedule", "6h"),
         ("backup.dir", "/backups"),
         ("backup.keep", "3"),
@@ -247,9 +271,45 @@ fn every_key_can_be_given_without_a_file() {
         Some("db.example.org:1")
     );
     assert_eq!(by_flags.log.format, LogFormat::Text);
+    let connections = Admission {
+        connections_max: 11,
+        per_identity_max: 12,
+        per_address_max: 13,
+        handshakes_before_retry: 4,
+        handshakes_max: 16,
+        per_network_per_second_max: 15,
+    };
+    assert_eq!(by_flags.connections, connections);
+    let work = AdmissionOptions {
+        waiting_max: 100,
+        bytes_max: 8 << 20,
+        connection_bytes_max: 7 << 20,
+    };
+    assert_eq!(by_flags.work, work);
+    let quota = QuotaConfig {
+        bytes: 1 << 30,
+        warn_ratio: 0.5,
+    };
+    assert_eq!(by_flags.quota, quota);
+    assert_eq!(by_flags.auth_token_ttl, Duration::from_secs(7 * 60));
+    assert_eq!(by_flags.tls_client.allowed_sans, ["billing", "ops"]);
+    assert_eq!(by_flags.tls_peer.crl_file, Some(PathBuf::from("h")));
     let backup = by_flags.backup.unwrap();
     assert_eq!(backup.interval, Duration::from_secs(6 * 3_600));
     assert_eq!((backup.dir, backup.keep), (PathBuf::from("/backups"), 3));
+}
+
+#[test]
+fn a_ratio_is_a_part_of_a_whole() {
+    let given = |ratio: &str| complete(&format!("[quota]\nwarn_ratio = {ratio}\n"));
+    assert_eq!(load(&given("0.95")).quota.warn_ratio, 0.95);
+    assert_eq!(load(&given("1")).quota.warn_ratio, 1.0);
+    for wrong in ["0", "1.01", "-0.5", "nan", "0.0"] {
+        let said = complaint(&given(wrong));
+        assert!(said.contains("quota.warn_ratio"), "{wrong}: {said}");
+    }
+    let said = complaint(&given("\"80%\""));
+    assert!(said.contains("0.8, without quotes"), "{said}");
 }
 
 #[test]
@@ -286,17 +346,17 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
         )
     );
     assert_eq!(
-        complaint(&complete("[quota]\nbytes = \"8GiB\"\n")),
+        complaint(&complete("[etcd_compat]\nhttp_gateway = true\n")),
         format!(
-            "leasehold.toml:{}: unknown key `quota.bytes`: `leasehold serve --help` lists the \
+            "leasehold.toml:{}: unknown key `etcd_compat.http_gateway`: `leasehold serve --help` lists the \
              keys there are",
             line - 1
         )
     );
     assert_eq!(
-        complaint(&complete("[auth]\n")),
+        complaint(&complete("[tracing]\n")),
         format!(
-            "leasehold.toml:{EXTRA_LINE}: unknown key `auth`: `leasehold serve --help` lists the \
+            "leasehold.toml:{EXTRA_LINE}: unknown key `tracing`: `leasehold serve --help` lists the \
              keys there are"
         )
     );
@@ -524,6 +584,23 @@ fn sockets_and_addresses_that_contradict_each_other_are_refused() {
         "flag --advertise.peer: advertise.peer = `10.0.0.9:7401`: cluster.initial tells the other \
          nodes 10.0.0.1:7401: give the same address in both, or leave advertise.peer out"
     );
+}
+
+#[test]
+fn where_the_cluster_exists_the_initial_members_are_those_that_can_be_asked() {
+    let others = "initial = [\"n2=10.0.0.2:7401\", \"n3=10.0.0.3:7401\"]";
+    let with = |state: &str| {
+        let all =
+            "initial = [\"n1=10.0.0.1:7401\", \"n2=10.0.0.2:7401\", \"n3=n3.example.org:7401\"]";
+        complete("").replace(all, &format!("state = \"{state}\"\n{others}"))
+    };
+    for state in ["existing", "join"] {
+        let config = load(&with(state));
+        assert_eq!(config.cluster_state, ClusterState::Existing);
+        assert_eq!(config.initial_members.len(), 2);
+    }
+    assert!(complaint(&with("new")).contains("does not name this node"));
+    assert!(complaint(&with("old")).contains("choose new, existing or join"));
 }
 
 #[test]

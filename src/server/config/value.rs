@@ -67,6 +67,26 @@ impl Values {
         }
     }
 
+    /// A part of a whole, above 0 and at most 1.
+    pub(super) fn ratio(&self, key: &str) -> Result<f64, ConfigError> {
+        let (raw, at) = self.raw(key);
+        let text = match raw {
+            Raw::Fraction(text) | Raw::Integer(text) | Raw::Text(text) => text,
+            other => {
+                return Err(wrong_type(
+                    key,
+                    at,
+                    "a number such as 0.8, without quotes",
+                    other,
+                ));
+            }
+        };
+        match text.parse::<f64>() {
+            Ok(ratio) if ratio > 0.0 && ratio <= 1.0 => Ok(ratio),
+            _ => Err(self.invalid(key, "choose a number above 0 and up to 1, for example 0.8")),
+        }
+    }
+
     pub(super) fn duration(&self, key: &str) -> Result<Duration, ConfigError> {
         self.duration_between(key, Duration::ZERO, Duration::from_secs(3_600))
     }
@@ -189,7 +209,9 @@ impl Values {
             at: at.clone(),
             key: known(key),
             value: match raw {
-                Raw::Text(text) | Raw::String(text) | Raw::Integer(text) => text.clone(),
+                Raw::Text(text) | Raw::String(text) | Raw::Integer(text) | Raw::Fraction(text) => {
+                    text.clone()
+                }
                 Raw::Boolean(boolean) => boolean.to_string(),
                 Raw::List(_) => "(a list)".to_owned(),
                 Raw::Other(kind) => (*kind).to_owned(),
@@ -229,6 +251,7 @@ fn wrong_type(key: &str, at: &At, expected: &'static str, found: &Raw) -> Config
         found: match found {
             Raw::Text(_) | Raw::String(_) => "a string",
             Raw::Integer(_) => "a number",
+            Raw::Fraction(_) => "a number with a fraction",
             Raw::Boolean(_) => "a boolean",
             Raw::List(_) => "a list",
             Raw::Other(kind) => kind,

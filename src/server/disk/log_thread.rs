@@ -448,6 +448,25 @@ pub fn restore(
     })
 }
 
+/// The configuration in force after all that was recovered; `founders` is the one before every entry.
+///
+/// # Errors
+/// A membership that this version cannot read.
+pub fn configuration(
+    recovery: &Recovery,
+    founders: &Configuration,
+) -> Result<Configuration, RestoreError> {
+    let read = |index, bytes: &[u8]| {
+        postcard::from_bytes(bytes).map_err(|_| RestoreError::BadConfiguration { index })
+    };
+    let mut records = recovery.records.iter().rev();
+    match records.find(|record| record.kind == CONFIGURATION) {
+        Some(record) => read(record.id.index, &record.payload),
+        None if recovery.base.index == LogIndex(0) => Ok(founders.clone()),
+        None => read(recovery.base.index, &recovery.base_note),
+    }
+}
+
 /// What lies on the disks does not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RestoreError {

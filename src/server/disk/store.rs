@@ -36,6 +36,7 @@ mod cache;
 mod error;
 mod export;
 mod front;
+mod gate;
 mod import;
 mod journal;
 mod keeper;
@@ -74,6 +75,7 @@ use crate::kv::Reply;
 use crate::kv::Space;
 use crate::kv::Span;
 use crate::kv::View;
+use crate::kv::access::Policy;
 use crate::types::LogId;
 use crate::types::LogIndex;
 use crate::wire::point::Record;
@@ -87,6 +89,7 @@ pub use boundary::contains_panic;
 pub use error::StoreError;
 pub use export::Export;
 pub use export::Origin;
+pub use gate::Gate;
 pub use import::Import;
 pub use import::ImportError;
 pub use journal::Journal;
@@ -134,6 +137,14 @@ pub struct Applied {
 }
 
 impl StateStore {
+    /// Refuses a state that a later release wrote, before anything else of this node is touched.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerFormat`], and no other.
+    pub fn refuse_newer_format(directory: &Path) -> Result<(), StoreError> {
+        marks::refuse_newer_format(directory)
+    }
+
     /// Opens the state in `directory`, or makes an empty one there.
     ///
     /// # Errors
@@ -167,11 +178,13 @@ impl StateStore {
             _lock: directory.into_lock(),
         });
         let snapshot = Snapshot::take(&shared)?;
+        let gate = Gate::default();
+        gate.publish(Arc::new(Policy::of(&snapshot)?));
         shared.front.publish(snapshot.progress);
 
         let is_clean = mark == Some(snapshot.mark()?);
         Ok(Self {
-            current: Current::new(Arc::clone(&shared)),
+            current: Current::new(Arc::clone(&shared), gate),
             shared,
             needs_verification: !is_clean && !is_new,
         })
@@ -262,6 +275,10 @@ impl StateStore {
             applied.push(Applied { id: *id, reply });
         }
         let progress = kv::progress(&overlay)?;
+        let gate = self.current.gate();
+        if gate.policy().status() != progress.access {
+            gate.publish(Arc::new(Policy::of(&overlay)?));
+        }
 
         let mut ahead = Ahead::default();
         for (space, changes) in overlay.into_changes() {
@@ -462,6 +479,11 @@ impl StateReader {
         }
     }
 
+    /// The rules of access of this state, and of those that follow it.
+    pub fn gate(&self) -> &Arc<Gate> {
+        self.current.gate()
+    }
+
     /// A consistent look at everything, for ranges. It stays as it is while writes go on; held for
     /// long, it keeps what was replaced since from being cleaned up.
     ///
@@ -569,6 +591,11 @@ impl Snapshot {
     /// The oldest revision that can be read in it.
     pub fn compact_revision(&self) -> i64 {
         self.progress.compact_revision
+    }
+
+    /// Whether what would make the state grow is refused in it, and with which figures.
+    pub fn space_alarm(&self) -> Option<kv::SpaceAlarm> {
+        self.progress.space_alarm
     }
 
     /// How many sessions are open in it.

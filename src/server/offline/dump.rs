@@ -79,7 +79,7 @@ fn named(command: &[u8]) -> String {
         Err(error) => return format!("unreadable: {error}"),
     };
     let name = match command {
-        Command::Write { operation, .. } => match operation {
+        Command::Write { operation, .. } | Command::WriteAs { operation, .. } => match operation {
             Operation::Put(_) => "put",
             Operation::DeleteRange(_) => "delete_range",
             Operation::Compact(_) => "compact",
@@ -88,14 +88,17 @@ fn named(command: &[u8]) -> String {
             Operation::LeaseRevoke(_) => "lease_revoke",
             Operation::LeaseUpdateTtl { .. } => "lease_update_ttl",
             Operation::PutWithNewLease { .. } => "put_with_new_lease",
+            Operation::Auth(request) => request.method(),
         },
-        Command::OpenSession { .. } => "open_session",
+        Command::OpenSession { .. } | Command::OpenSessionAs { .. } => "open_session",
         Command::Bootstrap(_) => "bootstrap",
         Command::ForgetSessions { .. } => "forget_sessions",
         Command::ExpireLeases { .. } => "expire_leases",
         Command::MarkLeases { .. } => "mark_leases",
         Command::ContinueLeaseEnds { .. } => "continue_lease_ends",
         Command::CheckHash => "check_hash",
+        Command::SetSpaceAlarm(_) => "set_space_alarm",
+        Command::RaiseVersion { .. } => "raise_version",
     };
     name.to_owned()
 }

@@ -9,12 +9,14 @@
 //! the member with the smaller id stays.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
@@ -27,14 +29,18 @@ use crate::server::peers::PeerStats;
 use crate::server::peers::PeersConfig;
 use crate::server::peers::lane::Lane;
 use crate::server::peers::lane::Overflow;
+use crate::server::peers::roster::Admitted;
+use crate::server::peers::roster::Roster;
 use crate::transport::CloseCode;
 use crate::transport::Connection;
 use crate::transport::FrameStream;
 use crate::types::Incarnation;
 use crate::types::NodeId;
+use crate::types::VersionRange;
 use crate::wire::FrameLimits;
 use crate::wire::PROTOCOL_VERSIONS;
 use crate::wire::peer::PeerHello;
+use crate::wire::peer::Standing;
 
 /// Control messages that may wait for one peer. A heartbeat interval brings a handful.
 const CONTROL_MAX: usize = 1024;
@@ -61,14 +67,19 @@ pub(super) struct Hub {
     routes: ArcSwap<BTreeMap<NodeId, Arc<Route>>>,
     known: ArcSwap<BTreeMap<NodeId, PeerInfo>>,
     links: Mutex<Links>,
-    /// Told when a link has got or lost its connection.
+    /// Told when a link has got or lost its connection, and when the members are others.
     changed: Notify,
+    /// Members of releases that do not know this version are not let in.
+    required_version: AtomicU16,
 }
 
 struct Links {
     /// The number of the next hello that this process writes.
     sequence: u64,
+    roster: Roster,
     by_name: BTreeMap<String, Link>,
+    /// Members that a task calls.
+    called: BTreeSet<String>,
 }
 
 #[derive(Default)]
@@ -108,18 +119,30 @@ pub(super) enum HelloError {
     WrongName { said: String, certified: String },
     #[error("the hello's member id does not follow from its name and incarnation")]
     WrongId,
-    #[error("it speaks another version of the protocol")]
-    Version,
+    #[error(
+        "its release knows versions {theirs} of the cluster, this one {ours}, and the cluster is of \
+         version {required}: run a release there that knows it"
+    )]
+    Version {
+        theirs: VersionRange,
+        ours: VersionRange,
+        required: u16,
+    },
     #[error("a newer incarnation of the same member is known: this one was replaced")]
     Outdated,
 }
 
 impl HelloError {
+    /// Whether it may mean that the node at the other end is no member any more.
+    pub(super) fn is_about_membership(&self) -> bool {
+        matches!(self, Self::Stranger(_) | Self::Outdated)
+    }
+
     pub(super) fn code(&self) -> CloseCode {
         match self {
             Self::Stranger(_) | Self::WrongName { .. } | Self::WrongId => CloseCode::Identity,
             Self::ForeignCluster => CloseCode::Cluster,
-            Self::Version => CloseCode::Version,
+            Self::Version { .. } => CloseCode::Version,
             Self::Outdated => CloseCode::Outdated,
         }
     }
@@ -131,13 +154,7 @@ impl Hub {
         local_address: SocketAddr,
         handler: Arc<dyn PeerHandler>,
     ) -> Self {
-        let own_name = config.tls.identity().name();
-        let by_name = config
-            .peers
-            .keys()
-            .filter(|name| *name != own_name)
-            .map(|name| (name.clone(), Link::default()))
-            .collect();
+        let roster = without(config.roster.clone(), config.tls.identity().name());
         let advertised = if !config.peer_address.is_empty() {
             config.peer_address.clone()
         } else if local_address.ip().is_unspecified() {
@@ -155,10 +172,18 @@ impl Hub {
             known: ArcSwap::default(),
             links: Mutex::new(Links {
                 sequence: 1,
-                by_name,
+                roster,
+                by_name: BTreeMap::new(),
+                called: BTreeSet::new(),
             }),
             changed: Notify::new(),
+            required_version: AtomicU16::new(0),
         }
+    }
+
+    /// From here on only members are let in that know this version of the cluster.
+    pub(super) fn require_version(&self, version: u16) {
+        self.required_version.fetch_max(version, Ordering::Relaxed);
     }
 
     pub(super) fn send(&self, envelope: Envelope) {
@@ -216,20 +241,103 @@ impl Hub {
         self.config.seed
     }
 
-    pub(super) fn peer_names(&self) -> Vec<String> {
-        self.lock().by_name.keys().cloned().collect()
+    /// The members are others from here on.
+    pub(super) fn set_roster(&self, roster: Roster) {
+        let roster = without(roster, self.config.tls.identity().name());
+        let mut links = self.lock();
+        // Who was heard because nobody was known yet, and nobody calls.
+        let known = |name: &String| roster.knows(name) || links.called.contains(name);
+        let strangers = links.by_name.keys().filter(|name| !known(name));
+        let strangers: Vec<String> = strangers.cloned().collect();
+        links.roster = roster;
+        drop(links);
+        for name in strangers {
+            self.drop_member(&name);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Members that nobody calls yet. Whoever asks calls them from now on.
+    pub(super) fn take_uncalled(&self) -> Vec<String> {
+        let mut links = self.lock();
+        let names = links.roster.peers.keys();
+        let uncalled = names.filter(|name| !links.called.contains(*name));
+        let uncalled: Vec<String> = uncalled.cloned().collect();
+        links.called.extend(uncalled.iter().cloned());
+        uncalled
+    }
+
+    /// Waits until somebody should be called whom nobody calls.
+    pub(super) async fn uncalled(&self) -> Vec<String> {
+        loop {
+            let changed = self.changed.notified();
+            let uncalled = self.take_uncalled();
+            if !uncalled.is_empty() {
+                return uncalled;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits while `name` is a member.
+    pub(super) async fn until_no_member(&self, name: &str) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.is_member(name) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) fn is_member(&self, name: &str) -> bool {
+        self.lock().roster.peers.contains_key(name)
+    }
+
+    /// Nobody calls `name` any more, and nothing is heard of it.
+    pub(super) fn drop_member(&self, name: &str) {
+        let mut links = self.lock();
+        links.called.remove(name);
+        let link = links.by_name.remove(name);
+        self.publish(&links);
+        drop(links);
+        if let Some(active) = link.and_then(|link| link.active) {
+            active.connection.close(CloseCode::Identity);
+            self.handler.on_disconnected(active.route.info.id);
+            tracing::info!(peer = name, "no member any more: connection closed");
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// What the node at the other end is told of itself.
+    pub(super) fn standing_of(&self, connection: &Connection) -> Option<Standing> {
+        let links = self.lock();
+        links.roster.standing_of(connection.identity().name())
+    }
+
+    /// A member has said what the cluster knows of us.
+    pub(super) fn told(&self, by: &Connection, standing: Standing) {
+        if let Standing::Known {
+            index, incarnation, ..
+        } = standing
+        {
+            self.handler
+                .on_standing(by.identity().name(), index, incarnation);
+        }
     }
 
     /// Where the member may be: where the configuration says, and where it said itself.
     pub(super) fn addresses_of(&self, name: &str) -> Vec<String> {
-        let configured = self.config.peers.get(name).cloned();
         let links = self.lock();
-        let learned = links
-            .by_name
-            .get(name)
-            .and_then(|link| link.learned_address.clone())
-            .filter(|learned| Some(learned) != configured.as_ref());
-        configured.into_iter().chain(learned).collect()
+        let configured = links.roster.peers.get(name);
+        let mut addresses = configured.map_or_else(Vec::new, |peer| peer.addresses.clone());
+        let link = links.by_name.get(name);
+        if let Some(learned) = link.and_then(|link| link.learned_address.clone())
+            && !addresses.contains(&learned)
+        {
+            addresses.push(learned);
+        }
+        addresses
     }
 
     /// Waits until everything that is queued is on its way.
@@ -273,8 +381,8 @@ impl Hub {
     /// The hello for a call, unless a connection has come up meanwhile.
     pub(super) fn calling_hello(&self, name: &str) -> Option<PeerHello> {
         let mut links = self.lock();
-        let link = links.by_name.get(name)?;
-        if link.active.is_some() {
+        let link = links.by_name.get(name);
+        if link.is_some_and(|link| link.active.is_some()) {
             return None;
         }
         Some(self.next_hello(&mut links))
@@ -344,10 +452,11 @@ impl Hub {
         hello: &PeerHello,
     ) -> Result<(), HelloError> {
         let certified = connection.identity();
-        let link = links
-            .by_name
-            .get_mut(certified.name())
-            .ok_or_else(|| HelloError::Stranger(certified.name().to_string()))?;
+        let stranger = || HelloError::Stranger(certified.name().to_string());
+        let is_self = certified.name() == self.config.tls.identity().name();
+        if is_self || !links.roster.knows(certified.name()) {
+            return Err(stranger());
+        }
         if hello.cluster_id != certified.cluster_id {
             return Err(HelloError::ForeignCluster);
         }
@@ -360,9 +469,20 @@ impl Hub {
         if hello.node_id != NodeId::derive(hello.cluster_id, &hello.name, hello.incarnation) {
             return Err(HelloError::WrongId);
         }
-        if PROTOCOL_VERSIONS.common(hello.versions).is_none() {
-            return Err(HelloError::Version);
+        let required = self.required_version.load(Ordering::Relaxed);
+        if PROTOCOL_VERSIONS.common(hello.versions).is_none() || hello.versions.newest < required {
+            return Err(HelloError::Version {
+                theirs: hello.versions,
+                ours: PROTOCOL_VERSIONS,
+                required,
+            });
         }
+        match links.roster.admits(&hello.name, hello.incarnation) {
+            Admitted::Yes => {}
+            Admitted::Stranger => return Err(stranger()),
+            Admitted::Outdated => return Err(HelloError::Outdated),
+        }
+        let link = links.by_name.entry(hello.name.clone()).or_default();
         if hello.incarnation < link.newest {
             return Err(HelloError::Outdated);
         }
@@ -401,6 +521,7 @@ impl Hub {
             incarnation: theirs.incarnation,
             peer_address: theirs.peer_address.clone(),
             client_address: theirs.client_address.clone(),
+            versions: theirs.versions,
         };
         let route = Arc::new(Route {
             info: info.clone(),
@@ -488,6 +609,12 @@ impl fmt::Debug for Hub {
             .field("connected", &self.connected())
             .finish_non_exhaustive()
     }
+}
+
+/// A node does not call itself.
+fn without(mut roster: Roster, own: &str) -> Roster {
+    roster.peers.remove(own);
+    roster
 }
 
 /// Whether `new` takes the place of `old`. Both sides, asked about the same two connections, keep

@@ -38,6 +38,7 @@ use crate::wire::peer::ENVELOPES_MAX;
 use crate::wire::peer::PeerClock;
 use crate::wire::peer::PeerHello;
 use crate::wire::peer::Raft;
+use crate::wire::peer::Standing;
 
 /// Heartbeats before everything else.
 const CONTROL_PRIORITY: i32 = 1;
@@ -54,6 +55,8 @@ const STAGGER: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_millis(500);
 const BACK_OFF_MIN: Duration = Duration::from_millis(25);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
+/// How long a member that was removed is still called, and heard: it is told so meanwhile.
+const LETTING_GO: Duration = Duration::from_secs(3);
 /// A connection that lasted this long was a good one: the next call is made at once.
 const LASTED: Duration = Duration::from_secs(1);
 
@@ -85,9 +88,25 @@ pub(super) async fn accept_all(endpoint: Endpoint, hub: Arc<Hub>) {
     }
 }
 
-/// Calls the member `name` whenever it has no connection, for ever.
+/// Calls the member `name` whenever it has no connection, for as long as it is one and a little longer.
 pub(super) async fn keep_calling(endpoint: Endpoint, hub: Arc<Hub>, name: String) {
-    let mut random = jitter_source(hub.seed(), &name);
+    let until_gone = async {
+        loop {
+            hub.until_no_member(&name).await;
+            tokio::time::sleep(LETTING_GO).await;
+            if !hub.is_member(&name) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = call_for_ever(&endpoint, &hub, &name) => {}
+        () = until_gone => hub.drop_member(&name),
+    }
+}
+
+async fn call_for_ever(endpoint: &Endpoint, hub: &Arc<Hub>, name: &str) {
+    let mut random = jitter_source(hub.seed(), name);
     let mut back_off = BACK_OFF_MIN;
     let mut last_failure = String::new();
     // At most one connection at a time; the set ends it with this task.
@@ -95,10 +114,10 @@ pub(super) async fn keep_calling(endpoint: Endpoint, hub: Arc<Hub>, name: String
     loop {
         // Also before the first call: so that not everyone calls everyone in the same instant.
         tokio::time::sleep(jittered(back_off, &mut random)).await;
-        if !hub.is_connected(&name) {
-            match call(&endpoint, &hub, &name).await {
+        if !hub.is_connected(name) {
+            match call(endpoint, hub, name).await {
                 Ok(Some((connection, route))) => {
-                    carrying.spawn(carry(connection, Arc::clone(&hub), route));
+                    carrying.spawn(carry(connection, Arc::clone(hub), route));
                     last_failure.clear();
                 }
                 Ok(None) => last_failure.clear(),
@@ -113,11 +132,11 @@ pub(super) async fn keep_calling(endpoint: Endpoint, hub: Arc<Hub>, name: String
             }
             while carrying.try_join_next().is_some() {}
         }
-        let lasting = tokio::time::timeout(LASTED, hub.until_unconnected(&name)).await;
+        let lasting = tokio::time::timeout(LASTED, hub.until_unconnected(name)).await;
         if lasting.is_ok() {
             back_off = (back_off * 2).min(BACK_OFF_MAX);
         } else {
-            hub.until_unconnected(&name).await;
+            hub.until_unconnected(name).await;
             back_off = BACK_OFF_MIN;
         }
     }
@@ -142,6 +161,11 @@ enum Failure {
     SomeoneElse { called: String, answered: String },
     #[error("our own hello is too long: {0}")]
     OwnHello(WireError),
+    #[error("it does not count this node, as it is, among the members")]
+    NoMember,
+    /// It asked who it is, and was told.
+    #[error("it asked what is known of it")]
+    Asked,
 }
 
 impl Failure {
@@ -150,6 +174,8 @@ impl Failure {
         let (reason, code) = match self {
             // Counted below; over already.
             Self::Connect(_) | Self::Stream(StreamError::Malformed(_)) => return,
+            // No failure of anybody.
+            Self::Asked | Self::NoMember => return connection.close(CloseCode::Done),
             Self::Stream(_) | Self::Lost(_) => (HandshakeFailure::Other, CloseCode::Hello),
             Self::Silent => (HandshakeFailure::Timeout, CloseCode::Hello),
             Self::Crowded | Self::OwnHello(_) => (HandshakeFailure::Hello, CloseCode::Hello),
@@ -253,19 +279,75 @@ async fn greet(
         return Ok(None);
     };
     write_hello(&mut stream, &ours, hub.limits()).await?;
-    let theirs = read_hello(&mut stream).await?;
-    Ok(hub.answered(connection, &ours, &theirs)?)
+    match read_greeting(&mut stream).await? {
+        Greeting::Hello(theirs) => Ok(hub.answered(connection, &ours, &theirs)?),
+        Greeting::Standing(standing) => {
+            hub.told(connection, standing);
+            Err(Failure::NoMember)
+        }
+    }
 }
 
 /// The other half.
 async fn answer(connection: &Connection, hub: &Hub) -> Result<Option<Arc<Route>>, Failure> {
     let mut stream = connection.accept_stream().await?;
-    let theirs = read_hello(&mut stream).await?;
-    let Some((ours, route)) = hub.called(connection, &theirs)? else {
-        return Ok(None);
+    let theirs = match read_greeting(&mut stream).await? {
+        Greeting::Hello(theirs) => theirs,
+        Greeting::Standing(_) => {
+            tell_standing(connection, &mut stream, hub).await?;
+            return Err(Failure::Asked);
+        }
     };
-    write_hello(&mut stream, &ours, hub.limits()).await?;
-    Ok(Some(route))
+    match hub.called(connection, &theirs) {
+        Ok(None) => Ok(None),
+        Ok(Some((ours, route))) => {
+            write_hello(&mut stream, &ours, hub.limits()).await?;
+            Ok(Some(route))
+        }
+        Err(refused) => {
+            if refused.is_about_membership() {
+                // It may not know that it was removed. That it does not listen is no news.
+                let _ = tell_standing(connection, &mut stream, hub).await;
+            }
+            Err(refused.into())
+        }
+    }
+}
+
+/// Tells the node at the other end what is known of it, and waits a moment for it to hear that.
+async fn tell_standing(
+    connection: &Connection,
+    stream: &mut FrameStream,
+    hub: &Hub,
+) -> Result<(), Failure> {
+    let Some(standing) = hub.standing_of(connection) else {
+        return Ok(());
+    };
+    let mut bytes = BytesMut::new();
+    encode(&standing, hub.limits(), &mut bytes).map_err(Failure::OwnHello)?;
+    flatten(stream.write(bytes.freeze()).await)?;
+    let _ = tokio::time::timeout(GRACE, connection.lost()).await;
+    Ok(())
+}
+
+/// Asks the member at the other end what the cluster knows of this node.
+pub(crate) async fn ask_standing(
+    connection: &Connection,
+    limits: &FrameLimits,
+) -> Option<Standing> {
+    let asking = async {
+        let mut stream = connection.open_stream().await.ok()?;
+        let mut bytes = BytesMut::new();
+        encode(&Standing::Ask, limits, &mut bytes).ok()?;
+        stream.write(bytes.freeze()).await.ok()?;
+        match read_greeting(&mut stream).await {
+            Ok(Greeting::Standing(standing)) => Some(standing),
+            _ => None,
+        }
+    };
+    let answer = tokio::time::timeout(HELLO_TIMEOUT, asking).await;
+    connection.close(CloseCode::Done);
+    answer.ok().flatten()
 }
 
 async fn write_hello(
@@ -278,11 +360,20 @@ async fn write_hello(
     flatten(stream.write(bytes.freeze()).await)
 }
 
-async fn read_hello(stream: &mut FrameStream) -> Result<PeerHello, Failure> {
+/// What a connection begins with, from either side.
+enum Greeting {
+    Hello(PeerHello),
+    Standing(Standing),
+}
+
+async fn read_greeting(stream: &mut FrameStream) -> Result<Greeting, Failure> {
     let mut frames = Vec::new();
     flatten(stream.read_batch(&mut frames).await)?;
     match frames.as_slice() {
-        [only] => Ok(stream.receiver.decode(only)?),
+        [only] if only.kind == Kind::Standing => {
+            Ok(Greeting::Standing(stream.receiver.decode(only)?))
+        }
+        [only] => Ok(Greeting::Hello(stream.receiver.decode(only)?)),
         _ => Err(Failure::Crowded),
     }
 }

@@ -12,20 +12,21 @@
 //! beside the configured one. Of two connections between the same two members one is closed, the
 //! same one on both sides (`hub.rs`).
 //!
-//! Nothing of a peer reaches the core before its hello has been checked: certificate, cluster,
-//! member id, incarnation; and each message must come from the member at the other end and be
+//! Who the members are may change at any time ([`Peers::set_roster`]): who is new is called, who left is
+//! let go a little later, once it has heard of it. Nothing of a peer reaches the core before its hello
+//! has been checked: certificate, cluster, member id, incarnation, membership; and each message must come from the member at the other end and be
 //! meant for this one.
 
 mod drift;
 mod hub;
 mod lane;
 mod link;
+mod roster;
 
 #[cfg(test)]
 #[cfg(feature = "cli")]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,10 +48,16 @@ use crate::transport::Port;
 use crate::transport::Tls;
 use crate::transport::TransportStats;
 use crate::types::Incarnation;
+use crate::types::LogIndex;
 use crate::types::NodeId;
+use crate::types::VersionRange;
 use crate::wire::FrameLimits;
 
 use self::hub::Hub;
+pub(crate) use self::link::ask_standing;
+pub use self::roster::Committed;
+pub use self::roster::Roster;
+pub use self::roster::RosterPeer;
 
 /// How long the last messages and the farewell may take when the process stops.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -73,8 +80,8 @@ pub struct PeersConfig {
     pub peer_address: String,
     /// Where clients reach this node, as `host:port`.
     pub client_address: String,
-    /// The other members: name, and address as `host:port`. Whoever is not listed is refused.
-    pub peers: BTreeMap<String, String>,
+    /// The other members, as far as they are known at first. Whoever is not among them is refused.
+    pub roster: Roster,
     /// How long frames may be.
     pub limits: FrameLimits,
     /// How many callers are put up with.
@@ -105,6 +112,12 @@ pub trait PeerHandler: Send + Sync + 'static {
         let _ = (peer, stream);
     }
 
+    /// The member `by` refuses this node's hello, and has said what it knows: of the newest
+    /// configuration that is committed, where it stands, and which life of this node is in it, if any.
+    fn on_standing(&self, by: &str, index: LogIndex, incarnation: Option<Incarnation>) {
+        let _ = (by, index, incarnation);
+    }
+
     /// There is no connection to this member any more.
     fn on_disconnected(&self, peer: NodeId) {
         let _ = peer;
@@ -124,6 +137,8 @@ pub struct PeerInfo {
     pub peer_address: String,
     /// Where clients reach it.
     pub client_address: String,
+    /// The versions of the cluster that it knows.
+    pub versions: VersionRange,
 }
 
 /// Why the connections to peers could not be set up.
@@ -269,6 +284,12 @@ impl Peers {
         self.hub.send(envelope);
     }
 
+    /// The members are others from here on: who is new is called, who is none any more is let go after a
+    /// while, so that it hears of it. Never waits.
+    pub fn set_roster(&self, roster: Roster) {
+        self.hub.set_roster(roster);
+    }
+
     /// The connection to a member, if there is one: for what is too large for messages.
     pub(crate) fn connection(&self, id: NodeId) -> Option<Connection> {
         self.hub.connection(id)
@@ -277,6 +298,11 @@ impl Peers {
     /// Runs `task` beside the connections, until it ends or they do.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
+    }
+
+    /// From here on only members are let in that know this version of the cluster.
+    pub fn require_version(&self, version: u16) {
+        self.hub.require_version(version);
     }
 
     /// The port, for those who look after its certificates.
@@ -355,11 +381,18 @@ fn open(
 async fn serve(endpoint: Endpoint, hub: Arc<Hub>, mut stopped: watch::Receiver<bool>) {
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(link::accept_all(endpoint.clone(), Arc::clone(&hub)));
-    for name in hub.peer_names() {
-        tasks.spawn(link::keep_calling(endpoint.clone(), Arc::clone(&hub), name));
+    loop {
+        tokio::select! {
+            // An error means that the sender is gone, which is a stop too.
+            _ = stopped.wait_for(|stop| *stop) => break,
+            names = hub.uncalled() => {
+                for name in names {
+                    tasks.spawn(link::keep_calling(endpoint.clone(), Arc::clone(&hub), name));
+                }
+            }
+        }
+        while tasks.try_join_next().is_some() {}
     }
-    // An error means that the sender is gone, which is a stop too.
-    let _ = stopped.wait_for(|stop| *stop).await;
     let _ = tokio::time::timeout(FAREWELL, hub.drained()).await;
     if !hub.connected().is_empty() {
         // What was taken from the queues may not have left the socket, and closing would discard

@@ -23,6 +23,7 @@ use crate::server::peers::PeerInfo;
 use crate::server::peers::Peers;
 use crate::server::peers::PeersConfig;
 use crate::server::peers::PeersError;
+use crate::server::peers::Roster;
 use crate::server::peers::hub::Hub;
 use crate::server::peers::lane::Lane;
 use crate::server::peers::lane::Overflow;
@@ -172,10 +173,11 @@ fn config(tls: Tls, peers: &[(&str, String)]) -> PeersConfig {
         incarnation: Incarnation(0),
         peer_address: String::new(),
         client_address: "client:1".into(),
-        peers: peers
-            .iter()
-            .map(|(name, address)| ((*name).to_string(), address.clone()))
-            .collect(),
+        roster: Roster::of_addresses(
+            peers
+                .iter()
+                .map(|(name, address)| ((*name).to_string(), address.clone())),
+        ),
         limits: LIMITS,
         admission: Admission::DEFAULT,
         seed: seed(),
@@ -637,6 +639,22 @@ fn a_hello_that_does_not_fit_the_certificate_is_refused_and_counted() {
             assert!(node.peers.connected().is_empty());
         }
         assert!(fake.say(&node, &good).await.1.is_ok());
+        // The cluster agrees on what the release of this member does not know.
+        node.peers.require_version(good.versions.newest + 1);
+        let again = PeerHello {
+            boot: good.boot + 1,
+            ..good.clone()
+        };
+        let (_connection, answer) = fake.say(&node, &again).await;
+        assert_eq!(answer, Err(Lost::Closed(CloseCode::Version)));
+        let newer = PeerHello {
+            versions: VersionRange {
+                oldest: good.versions.oldest,
+                newest: good.versions.newest + 1,
+            },
+            ..again
+        };
+        assert!(fake.say(&node, &newer).await.1.is_ok());
     });
 }
 

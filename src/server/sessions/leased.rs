@@ -26,6 +26,8 @@ use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::ReadPath;
+use crate::kv::access::Policy;
+use crate::kv::access::Rules;
 use crate::node::Authority;
 use crate::node::Source;
 use crate::raft::Freshness;
@@ -247,10 +249,20 @@ impl Session {
             .iter()
             .any(|asked| wants_lease(asked.read.consistency));
         let judged = captured.judge(&*self.shared.clock, wants_lease);
+        // After the lookup: the rules are no older than what was found.
+        let rules = self.shared.access.rules();
+        let rules = rules.as_deref().map(|policy| self.rules_of(policy));
         let mut headers = Headers::default();
         let mut served = Served::default();
         for (asked, point) in reads.iter().zip(found) {
             let read = &asked.read;
+            if let Some(rules) = &rules
+                && let Err(error) = may_read(rules, read.key(&frames[asked.frame]))
+            {
+                self.note_read(read.request_id, read.key(&frames[asked.frame]));
+                self.reply(read.request_id, "range", Err(error));
+                continue;
+            }
             let authority = judged.authority(read.consistency);
             match (authority, point.take()) {
                 (Some(authority), Some(point)) => {
@@ -329,6 +341,12 @@ impl Session {
             }
         };
         let authority = released_authority(&self.shared, &captured, permit);
+        if let Some(policy) = self.shared.access.rules()
+            && let Err(error) = may_read(&self.rules_of(&policy), key)
+        {
+            self.note_read(wish.request_id, key);
+            return self.reply(wish.request_id, "range", Err(error));
+        }
         let mut served = Served::default();
         if self.answer_point(wish, authority, point, &mut Headers::default()) {
             served.count(authority);
@@ -344,10 +362,25 @@ impl Session {
         );
     }
 
+    /// What `policy` allows to who is at the other end.
+    fn rules_of<'p>(&self, policy: &'p Policy) -> Result<&'p Rules, Error> {
+        let identity = self.who().identity()?;
+        policy.rules(&identity)
+    }
+
     fn hand_on_read(&mut self, frame: &Frame) -> Result<(), WireError> {
         let ClientFrame { request_id, call } = frame.decode()?;
-        self.hand_on(request_id, call, frame.body.len());
+        self.hand_on(request_id, call, None, frame.body.len());
         Ok(())
+    }
+}
+
+/// Whether `key` may be read by `rules`.
+fn may_read(rules: &Result<&Rules, Error>, key: &[u8]) -> Result<(), Error> {
+    match rules {
+        Ok(rules) if rules.may_read(key) => Ok(()),
+        Ok(rules) => Err(rules.read_denied(key)),
+        Err(refusal) => Err(refusal.clone()),
     }
 }
 

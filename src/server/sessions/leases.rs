@@ -22,6 +22,8 @@ use crate::kv;
 use crate::node::AskedLeases;
 use crate::node::Source;
 use crate::raft::ReadPermit;
+use crate::server::access::Who;
+use crate::server::admission::Class;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::outbox::Delivery;
@@ -72,10 +74,12 @@ impl Session {
             return self.reply(frame, method, Err(not_readable()));
         }
         let bytes = self.shared.limits.reply_bytes_max;
-        if !self.remember(frame, What::Other(method), bytes) {
+        // It has waited already: it is not turned away half way.
+        if !self.remember(frame, Class::KeepAlive, What::Other(method), bytes) {
             return;
         }
         let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
+        let who = self.who().clone();
         let places = self.scan_places();
         tokio::spawn(async move {
             let place = ScanPlace::take(places).await;
@@ -83,7 +87,7 @@ impl Session {
             let node = shared.clone();
             let read = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
-                answer(&node, permit, &asked, &question)
+                answer(&node, Some(&who), permit, &asked, &question)
             });
             let result = match read.await {
                 Ok(Ok(result)) => result,
@@ -98,8 +102,10 @@ impl Session {
     }
 }
 
-fn answer(
+/// To `who`, or to the node itself.
+pub(super) fn answer(
     shared: &Arc<Sessions>,
+    who: Option<&Who>,
     permit: Option<ReadPermit>,
     asked: &AskedLeases,
     question: &LeaseQuestion,
@@ -118,6 +124,12 @@ fn answer(
     else {
         return Ok(Err(behind()));
     };
+    let request = || question.request.clone();
+    if let Some(who) = who
+        && let Err(refusal) = shared.access.admit(who, &snapshot, request)?
+    {
+        return Ok(Err(refusal));
+    }
     shared.metrics.reads.total(authority.path()).increment(1);
     let wants_keys = matches!(
         question.request,

@@ -7,6 +7,8 @@
 //! order of [`leased`](super::leased): commit index, snapshot, clock, reply.
 
 use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
@@ -14,6 +16,7 @@ use super::Sessions;
 use super::leased::Captured;
 use super::leased::behind;
 use super::leased::released_authority;
+use crate::api::AuthRequest;
 use crate::api::Call;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -25,9 +28,11 @@ use crate::api::SnapshotCall;
 use crate::api::TxnRequest;
 use crate::node::Source;
 use crate::raft::ReadPermit;
+use crate::server::access::Who;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
+use crate::server::metrics::ExpiredIn;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
 
@@ -44,6 +49,8 @@ pub(super) enum Query {
     /// A snapshot of everything, or a chunk of one. What is new about a snapshot is when it is taken;
     /// its chunks are as old as it is, whoever leads meanwhile.
     Snapshot(SnapshotCall),
+    /// What there is to know of users and roles, or a token.
+    Auth(Arc<AuthRequest>),
 }
 
 impl Query {
@@ -54,6 +61,7 @@ impl Query {
             Request::RangePage(range) => Some(Self::Page(range.clone())),
             Request::Txn(txn) if txn.is_read_only() => Some(Self::Txn(Arc::new(txn.clone()))),
             Request::Snapshot(call) => Some(Self::Snapshot(*call)),
+            Request::Auth(auth) if auth.is_read() => Some(Self::Auth(Arc::new(auth.clone()))),
             _ => None,
         }
     }
@@ -65,6 +73,28 @@ impl Query {
             Self::Page(_) => "range_page",
             Self::Txn(_) => "txn",
             Self::Snapshot(_) => "snapshot",
+            Self::Auth(auth) => auth.method(),
+        }
+    }
+
+    /// The request that asks for it.
+    fn request(&self) -> Request {
+        match self {
+            Self::Range(range) => Request::Range(range.clone()),
+            Self::Page(range) => Request::RangePage(range.clone()),
+            Self::Txn(txn) => Request::Txn(TxnRequest::clone(txn)),
+            Self::Snapshot(call) => Request::Snapshot(*call),
+            Self::Auth(auth) => Request::Auth(AuthRequest::clone(auth)),
+        }
+    }
+
+    /// Where it waits for its turn on the node.
+    fn turn(&self, shared: &Sessions) -> Arc<Semaphore> {
+        match self {
+            Self::Auth(auth) if matches!(**auth, AuthRequest::Authenticate { .. }) => {
+                shared.access.hashing()
+            }
+            _ => shared.scans.clone(),
         }
     }
 }
@@ -72,11 +102,16 @@ impl Query {
 /// A read of many keys, or of the past.
 pub(super) struct Scan {
     pub(super) shared: Arc<Sessions>,
+    /// Who asks.
+    pub(super) who: Arc<Who>,
     /// Where its answer goes, and to which request.
     pub(super) outbox: Arc<Outbox>,
     pub(super) frame: u64,
     pub(super) query: Query,
     pub(super) min_revision: i64,
+    /// When it was asked for here, and how long the client waits from then on.
+    pub(super) began: Instant,
+    pub(super) left: Duration,
     pub(super) on: ScanOn,
 }
 
@@ -99,8 +134,9 @@ impl Scan {
     pub(super) fn spawn(self, places: Arc<Semaphore>) {
         tokio::spawn(async move {
             let place = ScanPlace::take(places).await;
-            let slot = self.shared.scans.clone().acquire_owned().await;
+            let slot = self.query.turn(&self.shared).acquire_owned().await;
             let (shared, outbox, frame) = (self.shared.clone(), self.outbox.clone(), self.frame);
+            let began = self.began;
             let scanned = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
                 self.run()
@@ -112,6 +148,8 @@ impl Scan {
                     drop(place);
                     return shared.mailbox.send(Mail::Request {
                         call,
+                        arrived: began,
+                        author: None,
                         outbox,
                         frame,
                     });
@@ -129,6 +167,14 @@ impl Scan {
 
     fn run(self) -> Result<Scanned, StoreError> {
         let shared = &*self.shared;
+        if self.began.elapsed() >= self.left {
+            // Nobody waits for what would be found.
+            shared.metrics.work.expired(ExpiredIn::Scan).increment(1);
+            return Ok(Scanned::Done(Err(Error::not_applied(
+                ErrorKind::DeadlineExceeded,
+                "the deadline was over before it was this read's turn: this node has many to make",
+            ))));
+        }
         if !shared.integrity.is_sound() {
             return Ok(Scanned::Done(Err(shared.integrity.refusal())));
         }
@@ -165,6 +211,11 @@ impl Scan {
                 None => Scanned::Done(Err(behind())),
             });
         };
+        // The rules are no older than the snapshot.
+        let asked = || self.query.request();
+        if let Err(refusal) = shared.access.admit(&self.who, &snapshot, asked)? {
+            return Ok(Scanned::Done(Err(refusal)));
+        }
         shared.metrics.reads.total(authority.path()).increment(1);
         let found = match &self.query {
             Query::Range(range) => {
@@ -176,8 +227,15 @@ impl Scan {
             Query::Txn(txn) => crate::kv::read_txn(&snapshot, txn)?.map(ResponseBody::Txn),
             Query::Snapshot(call) => shared
                 .exports
-                .answer(*call, snapshot, &shared.origin)?
+                .answer(*call, snapshot, &shared.origins)?
                 .map(ResponseBody::Snapshot),
+            Query::Auth(auth) => match &**auth {
+                AuthRequest::Authenticate { name, password } => {
+                    shared.access.authenticate(&snapshot, name, password)?
+                }
+                auth => crate::kv::access::read(&snapshot, auth)?,
+            }
+            .map(ResponseBody::Auth),
         };
         Ok(Scanned::Done(found.map(|body| Response {
             header: shared.header_of(&answer),

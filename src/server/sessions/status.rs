@@ -51,7 +51,7 @@ impl StorageSize {
 }
 
 impl Sessions {
-    pub(super) fn status_response(&self) -> Response {
+    pub(crate) fn status_response(&self) -> Response {
         let status = self.status.load();
         let now = self.clock.now();
         let body = StatusResponse {
@@ -69,6 +69,9 @@ impl Sessions {
                 compact_revision: self.store.compact_revision(),
                 removed_through: self.removed.through(),
             },
+            quota: self.room.status(),
+            reads: self.metrics.reads.counts(),
+            cluster_version: self.cluster_version.load(Ordering::Relaxed),
         };
         Response {
             header: self.header(self.store.revision()),
@@ -76,7 +79,7 @@ impl Sessions {
         }
     }
 
-    pub(super) fn lease_report_response(&self) -> Response {
+    pub(crate) fn lease_report_response(&self) -> Response {
         let role = self.status.load().role;
         let (timing, vitals) = (&self.timing, &self.vitals);
         let mut body = LeaderLeaseReport {
@@ -131,7 +134,8 @@ impl Sessions {
             .iter()
             .filter(|_| role == Role::Quarantined);
         let told = quarantined.chain(&self.warnings).cloned();
-        self.integrity.warning().into_iter().chain(told).collect()
+        let found = self.integrity.warning().into_iter();
+        found.chain(self.room.warning()).chain(told).collect()
     }
 }
 

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
+use std::time::Duration;
 use std::time::Instant;
 
 use bytes::BytesMut;
 
 use super::Sessions;
 use super::Shares;
+use super::errand::Errand;
+use super::founds_alone;
 use super::lease_invalid;
 use super::leased::Asked;
 use super::leased::Wish;
@@ -25,6 +28,7 @@ use super::scans::Query;
 use super::scans::Scan;
 use super::scans::ScanOn;
 use crate::api;
+use crate::api::AuthRequest;
 use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::Error;
@@ -34,12 +38,21 @@ use crate::api::ReadPath;
 use crate::api::Request;
 use crate::api::Response;
 use crate::api::ResponseBody;
+use crate::kv::access::Author;
 use crate::node::path_of;
 use crate::raft::ReadPermit;
+use crate::server::access;
+use crate::server::access::Judged;
+use crate::server::access::Note;
+use crate::server::access::Who;
+use crate::server::admission::Class;
+use crate::server::admission::Place;
 use crate::server::budget::ScanPlace;
 use crate::server::budget::Share;
 use crate::server::disk::store::Point;
+use crate::server::drain;
 use crate::server::driver::Mail;
+use crate::server::metrics::Rejection;
 use crate::server::metrics::stopwatch;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
@@ -62,8 +75,8 @@ pub(super) const BATCH_MAX: usize = 128;
 pub(super) const REPLIES_BYTES: usize = 256 << 10;
 /// What a request costs beside its bytes while it waits.
 const REQUEST_BYTES: usize = 512;
-/// When to ask again if the node holds too much already.
-const SLOW_DOWN_MS: u32 = 50;
+/// When to ask again if the node holds too many bytes already.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
 
 /// One stream of a client.
 pub(super) struct Session {
@@ -72,6 +85,8 @@ pub(super) struct Session {
     shares: Arc<Shares>,
     /// Requests of this stream that were handed on.
     waiting: BTreeMap<u64, Handed>,
+    /// What is to be written down of requests once they are answered.
+    notes: BTreeMap<u64, Note>,
     /// Requests on their way to the driver, once the batch is done.
     leaving: Vec<Mail>,
     /// Encoded replies that are not written yet.
@@ -86,7 +101,8 @@ pub(super) struct Session {
 struct Handed {
     arrived: Instant,
     what: What,
-    _bytes: Share,
+    place: Place,
+    _bytes: (Share, Share),
 }
 
 /// What its answer needs of it.
@@ -95,6 +111,8 @@ pub(super) enum What {
         query: Query,
         consistency: Consistency,
         min_revision: i64,
+        /// How long the client waits for it.
+        timeout: Duration,
     },
     Leases(LeaseQuestion),
     /// Of so many leases.
@@ -119,6 +137,7 @@ impl Session {
             shares,
             outbox: Arc::default(),
             waiting: BTreeMap::new(),
+            notes: BTreeMap::new(),
             leaving: Vec::new(),
             replies: BytesMut::new(),
             places: Vec::new(),
@@ -237,12 +256,13 @@ impl Session {
             mut call,
         } = frame.decode()?;
         let method = call.request.method();
-        if stopping {
-            let error = Error::not_applied(
-                ErrorKind::Unavailable,
-                "this node is stopping: ask another one",
-            );
-            self.reply(request_id, method, Err(error));
+        if self.shared.audit.is_some() {
+            self.notes.insert(request_id, Note::of(&call.request));
+        }
+        // How it stands can be asked of a node that is out of service, too.
+        let is_about_node = matches!(call.request, Request::Status | Request::LeaderLeaseReport);
+        if stopping && !is_about_node {
+            self.reply(request_id, method, Err(drain::stopping()));
             return Ok(());
         }
         if let Err(error) = api::validate(&call.request, &self.shared.limits) {
@@ -250,7 +270,23 @@ impl Session {
             return Ok(());
         }
         leases::stamp(&mut call.request);
+        if Judged::of(&call.request) == Judged::AtOnce
+            && let Err(error) = self.shared.access.admit_at_once(self.who(), &call.request)
+        {
+            self.reply(request_id, method, Err(error));
+            return Ok(());
+        }
         match &call.request {
+            Request::Auth(AuthRequest::UseToken { token }) => {
+                let used = self.shared.access.use_token(self.who(), token);
+                let header = self.shared.header(self.shared.store.revision());
+                let response = used.map(|used| Response {
+                    header,
+                    body: ResponseBody::Auth(used),
+                });
+                self.reply(request_id, method, response);
+                return Ok(());
+            }
             Request::Status => {
                 let response = self.shared.status_response();
                 self.reply(request_id, method, Ok(response));
@@ -269,6 +305,10 @@ impl Session {
             self.reply(request_id, method, Err(refusal));
             return Ok(());
         }
+        if self.shared.founds_alone && matches!(call.request, Request::MemberAdd(_)) {
+            self.reply(request_id, method, Err(founds_alone()));
+            return Ok(());
+        }
         let Some(call) = self.watch_control(request_id, call, frame.body.len()) else {
             return Ok(());
         };
@@ -279,9 +319,54 @@ impl Session {
             Some(_) if !wants_lease(call.consistency) => {
                 self.reply(request_id, method, Err(not_readable()));
             }
-            _ => self.hand_on(request_id, call, frame.body.len()),
+            _ => self.send_on(request_id, call, frame.body.len()),
         }
         Ok(())
+    }
+
+    /// Has it written down that `key` was not read.
+    pub(super) fn note_read(&mut self, request_id: u64, key: &[u8]) {
+        if self.shared.audit.is_some() {
+            self.notes.insert(request_id, Note::of_read(key));
+        }
+    }
+
+    /// Who is at the other end of the connection.
+    pub(super) fn who(&self) -> &Arc<Who> {
+        &self.shares.who
+    }
+
+    /// Leaves a request to the driver; before that, what of it takes time is done elsewhere.
+    fn send_on(&mut self, frame: u64, mut call: Call, bytes: usize) {
+        let method = call.request.method();
+        let author = match self.shared.access.author(self.who(), &call.request) {
+            Ok(author) => author,
+            Err(error) => return self.reply(frame, method, Err(error)),
+        };
+        match &mut call.request {
+            Request::Auth(auth) if auth.is_write() => {
+                if !access::has_plain_password(auth) {
+                    return match access::prepare(auth) {
+                        Ok(()) => self.hand_on(frame, call, author, bytes),
+                        Err(error) => self.reply(frame, method, Err(error)),
+                    };
+                }
+            }
+            Request::LeaseKeepAlive(_) if self.shared.access.rules().is_some() => {}
+            _ => return self.hand_on(frame, call, author, bytes),
+        }
+        let class = Class::of(&call.request);
+        if self.remember(frame, class, What::of(&call.request), bytes) {
+            let errand = Errand {
+                shared: self.shared.clone(),
+                who: self.who().clone(),
+                outbox: self.outbox.clone(),
+                frame,
+                author,
+                arrived: stopwatch(),
+            };
+            errand.spawn(call);
+        }
     }
 
     /// Leaves what is about a watch to the watch thread, which any node has; gives back what is not.
@@ -295,15 +380,16 @@ impl Session {
         };
         if !self.is_readable() {
             self.reply(frame, method, Err(not_readable()));
-        } else if self.remember(frame, What::Other(method), bytes) {
+        } else if self.remember(frame, Class::Read, What::Other(method), bytes) {
             let reply = Reply {
                 outbox: self.outbox.clone(),
                 frame,
             };
             let courier = &self.shares.courier;
+            let who = self.shares.who.identity();
             self.shared
                 .watches
-                .control(courier, watch_id, control, reply);
+                .control(courier, watch_id, control, who, reply);
         }
         None
     }
@@ -320,55 +406,60 @@ impl Session {
 
     /// Has a read of many keys made.
     fn scan(&mut self, frame: u64, query: Query, call: Call) {
-        let (consistency, min_revision) = (call.consistency, call.min_revision);
-        self.run_scan(frame, query, consistency, min_revision, ScanOn::Own(call));
+        let what = What::read(query.clone(), &call);
+        let timeout = timeout(&call);
+        // A transaction that only reads is asked for as one thing, like a read of one key.
+        let class = Class::of(&call.request);
+        self.run_scan(frame, class, query, timeout, what, ScanOn::Own(call));
     }
 
     fn run_scan(
         &mut self,
         frame: u64,
+        class: Class,
         query: Query,
-        consistency: Consistency,
-        min_revision: i64,
+        left: Duration,
+        what: What,
         on: ScanOn,
     ) {
+        let min_revision = match what {
+            What::Read { min_revision, .. } => min_revision,
+            _ => 0,
+        };
         let scan = Scan {
             shared: self.shared.clone(),
+            who: self.who().clone(),
             outbox: self.outbox.clone(),
             frame,
-            query: query.clone(),
-            min_revision,
-            on,
-        };
-        let what = What::Read {
             query,
-            consistency,
             min_revision,
+            began: stopwatch(),
+            left,
+            on,
         };
         // What it may find is what the node may have to hold.
         let bytes = self.shared.limits.reply_bytes_max;
-        if self.remember(frame, what, bytes) {
+        if self.remember(frame, class, what, bytes) {
             scan.spawn(self.shares.scans.clone());
         }
     }
 
     /// Puts a request of `bytes` among those that go to the driver when the batch is done.
-    pub(super) fn hand_on(&mut self, frame: u64, call: Call, bytes: usize) {
+    pub(super) fn hand_on(&mut self, frame: u64, call: Call, author: Option<Author>, bytes: usize) {
         let what = match Query::of(&call.request) {
-            Some(query) => What::Read {
-                query,
-                consistency: call.consistency,
-                min_revision: call.min_revision,
-            },
+            Some(query) => What::read(query, &call),
             None => match LeaseQuestion::of(&call) {
                 Some(question) => What::Leases(question),
                 None => What::of(&call.request),
             },
         };
-        if self.remember(frame, what, bytes) {
+        let class = Class::of(&call.request);
+        if self.remember(frame, class, what, bytes) {
             let outbox = self.outbox.clone();
             self.leaving.push(Mail::Request {
                 call,
+                arrived: stopwatch(),
+                author,
                 outbox,
                 frame,
             });
@@ -378,30 +469,66 @@ impl Session {
     /// Notes a request whose answer comes later; false if nothing more is to be done. A client that
     /// uses a number again while the first use waits gets one answer for both.
     #[must_use = "what is asked twice is done once"]
-    pub(super) fn remember(&mut self, frame: u64, what: What, bytes: usize) -> bool {
-        let share = self.shared.budget.take(bytes + REQUEST_BYTES);
-        match (self.waiting.entry(frame), share) {
-            (Entry::Occupied(_), _) => return false,
-            (Entry::Vacant(_), None) => {
-                self.reply(frame, what.method(), Err(slow_down()));
+    pub(super) fn remember(&mut self, frame: u64, class: Class, what: What, bytes: usize) -> bool {
+        let Entry::Vacant(entry) = self.waiting.entry(frame) else {
+            return false;
+        };
+        let place = match self.shared.backlog.enter(class) {
+            Ok(place) => place,
+            Err(full) => {
+                self.reject(frame, class, Rejection::Waiting, &what, full.retry_after);
                 return false;
             }
-            (Entry::Vacant(place), Some(share)) => place.insert(Handed {
-                arrived: stopwatch(),
-                what,
-                _bytes: share,
-            }),
         };
+        let bytes = bytes + REQUEST_BYTES;
+        let shares = self.shares.budget.take(bytes);
+        let shares = shares.and_then(|own| Some((own, self.shared.budget.take(bytes)?)));
+        let Some(shares) = shares else {
+            drop(place);
+            self.reject(frame, class, Rejection::Memory, &what, RETRY_AFTER);
+            return false;
+        };
+        entry.insert(Handed {
+            arrived: stopwatch(),
+            what,
+            place,
+            _bytes: shares,
+        });
         self.shares.in_flight.enter();
         self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
         true
     }
 
+    /// There is too much to do for a request: nothing has been done for it.
+    fn reject(
+        &mut self,
+        frame: u64,
+        class: Class,
+        reason: Rejection,
+        what: &What,
+        retry_after: Duration,
+    ) {
+        let metrics = &self.shared.metrics.work;
+        metrics.rejected(class, reason).increment(1);
+        self.reply(frame, what.method(), Err(slow_down(reason, retry_after)));
+    }
+
     /// An answer came for a request that was handed on.
     pub(super) fn give_out(&mut self, frame: u64, delivery: Delivery) {
-        let Some(Handed { arrived, what, .. }) = self.waiting.remove(&frame) else {
+        let Some(Handed {
+            arrived,
+            what,
+            place,
+            ..
+        }) = self.waiting.remove(&frame)
+        else {
             return;
         };
+        match &delivery {
+            // Refused at once: that says nothing about how long work takes.
+            Delivery::Reply(Err(error)) if error.outcome == Outcome::NotApplied => drop(place),
+            _ => place.served(stopwatch(), arrived.elapsed()),
+        }
         self.shares.in_flight.leave(1);
         self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
         let method = what.method();
@@ -418,7 +545,12 @@ impl Session {
                     let failures = &self.shared.metrics.reads.read_index_failures;
                     failures.increment(u64::from(result.is_err()));
                 }
-                let result = result.map_err(|error| self.shared.complete(error));
+                let mut result = result.map_err(|error| self.shared.complete(error));
+                if let Ok(response) = &mut result
+                    && let ResponseBody::Members(list) = &mut response.body
+                {
+                    self.shared.directory.complete(&mut list.members);
+                }
                 if let What::Renewal(leases) = what {
                     self.note_renewal(arrived, leases, &result);
                 }
@@ -440,6 +572,7 @@ impl Session {
             query,
             consistency,
             min_revision,
+            timeout,
         } = what
         else {
             let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
@@ -458,8 +591,16 @@ impl Session {
         let range = match query {
             Query::Range(range) if range.is_point() => range,
             query => {
-                let on = ScanOn::Released(permit);
-                return self.run_scan(frame, query, consistency, min_revision, on);
+                let left = timeout.saturating_sub(arrived.elapsed());
+                let what = What::Read {
+                    query: query.clone(),
+                    consistency,
+                    min_revision,
+                    timeout,
+                };
+                // It has waited already: it is not turned away half way.
+                let (class, on) = (Class::KeepAlive, ScanOn::Released(permit));
+                return self.run_scan(frame, class, query, left, what, on);
             }
         };
         let wish = Wish {
@@ -468,6 +609,8 @@ impl Session {
             min_revision,
         };
         self.read_released(wish, &range.key, permit);
+        // What was read is not written down.
+        self.notes.remove(&frame);
         let path = permit.map_or(ReadPath::Serializable, |permit| path_of(&permit));
         let took = arrived.elapsed().as_secs_f64();
         let reads = &self.shared.metrics.reads;
@@ -506,6 +649,12 @@ impl Session {
         match &result {
             Ok(_) => metrics.requests.succeeded(method).increment(1),
             Err(error) => metrics.request_failed(method, &error.kind),
+        }
+        if let Some(audit) = &self.shared.audit
+            && let Some(note) = self.notes.remove(&request_id)
+        {
+            let (who, address) = (&self.shares.who, self.shares.address);
+            audit.record(who, address, method, &note, &result);
         }
         let limits = &self.shared.frame_limits;
         let frame = ServerFrame { request_id, result };
@@ -558,6 +707,16 @@ impl Drop for Session {
 }
 
 impl What {
+    /// Of a read.
+    fn read(query: Query, call: &Call) -> Self {
+        Self::Read {
+            query,
+            consistency: call.consistency,
+            min_revision: call.min_revision,
+            timeout: timeout(call),
+        }
+    }
+
     /// Of a request that is neither read nor asked about leases.
     fn of(request: &Request) -> Self {
         match request {
@@ -576,11 +735,18 @@ impl What {
     }
 }
 
-fn slow_down() -> Error {
-    Error::not_applied(
-        ErrorKind::SlowDown {
-            retry_after_ms: SLOW_DOWN_MS,
-        },
-        "this node holds as much for its clients as it may: ask again a little later",
-    )
+fn timeout(call: &Call) -> Duration {
+    Duration::from_millis(u64::from(call.timeout_ms))
+}
+
+fn slow_down(reason: Rejection, retry_after: Duration) -> Error {
+    let detail = match reason {
+        Rejection::Waiting => "this node has more to do than it can: ask again a little later",
+        Rejection::Memory => {
+            "this node holds as much for its clients, or for this connection, as it may: ask again a \
+             little later"
+        }
+    };
+    let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);
+    Error::not_applied(ErrorKind::SlowDown { retry_after_ms }, detail)
 }

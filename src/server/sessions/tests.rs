@@ -48,6 +48,7 @@ use crate::raft::Payload;
 use crate::raft::Restored;
 use crate::raft::Status;
 use crate::raft::Timing;
+use crate::server::admission::AdmissionOptions;
 use crate::server::disk::store::StateStore;
 use crate::server::disk::store::StoreOptions;
 use crate::server::driver::Mail;
@@ -92,10 +93,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::with(IN_FLIGHT_BYTES_MAX)
+        let options = AdmissionOptions::DEFAULT;
+        Self::with(options.bytes_max, options.waiting_max)
     }
 
-    fn with(bytes_max: usize) -> Self {
+    fn with(bytes_max: usize, waiting_max: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock {
             nanos: AtomicU64::new(1_000_000_000),
@@ -133,6 +135,12 @@ impl World {
             frame_limits: FrameLimits::DEFAULT,
             in_flight_max: 4096,
             budget: ByteBudget::new(bytes_max),
+            connection_bytes_max: bytes_max,
+            backlog: Backlog::new(waiting_max),
+            room: Arc::new(Room::new(crate::server::config::QuotaConfig {
+                bytes: 1 << 30,
+                warn_ratio: 0.8,
+            })),
             reader: Reader {
                 lease_margin: Duration::from_millis(50),
             },
@@ -143,17 +151,24 @@ impl World {
             status: Arc::new(ArcSwap::from_pointee(Status::default())),
             clock: clock.clone(),
             mailbox: Arc::default(),
-            directory: Arc::new(Directory::new(Vec::new())),
+            directory: Arc::new(Directory::default()),
             metrics: Metrics::new(),
             watches: Arc::default(),
+            audit: None,
+            access: Access::new(
+                store.reader().gate().clone(),
+                ClusterId(1),
+                Duration::from_secs(300),
+            ),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
             exports: Arc::default(),
-            origin: Origin {
-                cluster: ClusterId(7),
-                member: NodeId(1),
-                configuration: Configuration::default(),
-            },
+            origins: Arc::new(Origins::fixed(
+                ClusterId(7),
+                NodeId(1),
+                Configuration::default(),
+            )),
+            founds_alone: false,
             timing: Timing::default(),
             vitals: Arc::default(),
             lease_duration: Duration::from_millis(500),
@@ -162,15 +177,12 @@ impl World {
             removed: Arc::default(),
             integrity: Arc::default(),
             sampler: Sampler::default(),
+            cluster_version: Arc::default(),
             quarantine_warning: None,
             warnings: Vec::new(),
             on_fatal: Box::new(|error| panic!("the store failed: {error}")),
         });
-        let shares = Arc::new(Shares {
-            in_flight: InFlight::new(4096),
-            scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
-            courier: Courier::new(),
-        });
+        let shares = shares(bytes_max);
         let mut world = Self {
             last: LogId::default(),
             node,
@@ -224,8 +236,17 @@ impl World {
     }
 
     fn frame(&mut self, consistency: Consistency, request: Request) -> Frame {
+        self.frame_within(1000, consistency, request)
+    }
+
+    fn frame_within(
+        &mut self,
+        timeout_ms: u32,
+        consistency: Consistency,
+        request: Request,
+    ) -> Frame {
         let call = Call {
-            timeout_ms: 1000,
+            timeout_ms,
             consistency,
             min_revision: 0,
             session: None,
@@ -289,6 +310,18 @@ impl World {
     ) -> Option<Result<Response, Error>> {
         self.ask(consistency, get(key))
     }
+}
+
+/// What the streams of a connection share that may hold so many bytes.
+fn shares(bytes_max: usize) -> Arc<Shares> {
+    Arc::new(Shares {
+        in_flight: InFlight::new(4096),
+        budget: ByteBudget::new(bytes_max),
+        scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
+        courier: Courier::new(),
+        who: Who::new("tester"),
+        address: ([127, 0, 0, 1], 1).into(),
+    })
 }
 
 fn command(entry: &Entry) -> Option<Bytes> {
@@ -588,7 +621,7 @@ fn the_replies_of_one_batch_are_bounded() {
 
 #[test]
 fn a_request_beyond_the_budget_is_told_to_slow_down_and_those_before_are_not_lost() {
-    let mut world = World::with(3000);
+    let mut world = World::with(3000, 16);
     let put = || {
         Request::Put(PutRequest {
             key: Bytes::from_static(b"k"),
@@ -617,6 +650,96 @@ fn a_request_beyond_the_budget_is_told_to_slow_down_and_those_before_are_not_los
     assert_eq!(world.shared.budget.taken(), 0);
     assert!(world.ask(Consistency::Linearizable, put()).is_none());
     assert_eq!(world.shared.handed_on(), 1);
+}
+
+/// What is left to the driver, of as many as are sent.
+fn handed_on(world: &mut World, request: &Request) -> usize {
+    let before = world.shared.handed_on();
+    for _ in 0..40 {
+        let frame = world.frame(Consistency::LinearizableQuorum, request.clone());
+        let (replies, _) = world.take_in(&[frame]);
+        for reply in replies {
+            let error = reply.result.unwrap_err();
+            assert!(matches!(
+                error.kind,
+                ErrorKind::SlowDown {
+                    retry_after_ms: 1..
+                }
+            ));
+            assert_eq!(error.outcome, Outcome::NotApplied);
+        }
+    }
+    // Nobody drives a node here: what was left to it is forgotten.
+    world.shared.mailbox.take(&mut Vec::new(), Duration::ZERO);
+    world.shared.handed_on() - before
+}
+
+#[test]
+fn scans_writes_reads_and_keep_alives_are_taken_in_up_to_their_marks() {
+    let mut world = World::with(1 << 30, 32);
+    let put = Request::Put(PutRequest {
+        key: Bytes::from_static(b"k"),
+        ..PutRequest::default()
+    });
+    let renewal = Request::LeaseKeepAlive(vec![crate::api::LeaseRef::id(1)]);
+    assert_eq!(handed_on(&mut world, &everything()), 8);
+    assert_eq!(handed_on(&mut world, &put), 8);
+    assert_eq!(handed_on(&mut world, &get("k")), 8);
+    assert_eq!(handed_on(&mut world, &renewal), 8);
+    assert_eq!(world.shared.handed_on(), 32);
+    // A read that the lease covers waits nowhere.
+    assert!(world.get(Consistency::Linearizable, "k").unwrap().is_ok());
+    let rendered = world.shared.metrics.render(|_| {});
+    for class in ["scan", "write", "read", "keep_alive"] {
+        let line =
+            format!("leasehold_requests_rejected_total{{class=\"{class}\",reason=\"waiting\"}} 32");
+        assert!(rendered.contains(&line), "{line} in:\n{rendered}");
+    }
+    // One is answered: a renewal has its place, and nobody else.
+    let answered = Delivery::Reply(Err(Error::not_applied(ErrorKind::NoLeader, "none")));
+    world.session.give_out(1, answered);
+    world.replies();
+    for request in [everything(), put, get("k")] {
+        assert_eq!(handed_on(&mut world, &request), 0, "{request:?}");
+    }
+    assert_eq!(handed_on(&mut world, &renewal), 1);
+}
+
+#[test]
+fn a_connection_holds_no_more_bytes_than_its_share_and_others_go_on() {
+    let mut world = World::with(100_000, 1000);
+    let put = || {
+        Request::Put(PutRequest {
+            key: Bytes::from_static(b"k"),
+            value: vec![7; 1000].into(),
+            ..PutRequest::default()
+        })
+    };
+    world.session = Session::new(world.shared.clone(), shares(3000));
+    assert!(world.ask(Consistency::Linearizable, put()).is_none());
+    let refused = world.ask(Consistency::Linearizable, put()).unwrap();
+    let kind = refused.unwrap_err().kind;
+    assert!(matches!(kind, ErrorKind::SlowDown { .. }), "{kind:?}");
+    world.session = Session::new(world.shared.clone(), shares(3000));
+    assert!(world.ask(Consistency::Linearizable, put()).is_none());
+}
+
+#[tokio::test]
+async fn a_scan_whose_deadline_is_over_when_its_turn_comes_is_not_made() {
+    let mut world = World::new();
+    world.put("k", "v");
+    let frame = world.frame_within(0, Consistency::Serializable, everything());
+    world.take_in(&[frame]);
+    let mut deliveries = Vec::new();
+    world.session.outbox.take(&mut deliveries).await;
+    let Some((_, Delivery::Scanned(Err(error), _))) = deliveries.pop() else {
+        panic!("it is refused");
+    };
+    assert_eq!(error.kind, ErrorKind::DeadlineExceeded);
+    assert_eq!(error.outcome, Outcome::NotApplied);
+    let rendered = world.shared.metrics.render(|_| {});
+    let expired = "leasehold_requests_expired_total{phase=\"scan\"} 1";
+    assert!(rendered.contains(expired), "{rendered}");
 }
 
 /// The places of a connection bound the results that wait for a client who does not read.

@@ -37,6 +37,7 @@ use crate::server::peers::PeerHandler;
 use crate::server::peers::PeerInfo;
 use crate::server::peers::Peers;
 use crate::server::peers::PeersConfig;
+use crate::server::peers::Roster;
 use crate::transport::Admission;
 use crate::transport::FrameStream;
 use crate::transport::TransportStats;
@@ -98,10 +99,11 @@ fn start(
         incarnation: Incarnation(0),
         peer_address: String::new(),
         client_address: String::new(),
-        peers: peers
-            .iter()
-            .map(|(name, address)| ((*name).to_owned(), address.clone()))
-            .collect(),
+        roster: Roster::of_addresses(
+            peers
+                .iter()
+                .map(|(name, address)| ((*name).to_owned(), address.clone())),
+        ),
         limits: LIMITS,
         admission: Admission::DEFAULT,
         seed: u64::from(name.as_bytes()[0]),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -52,6 +53,9 @@ const SAMPLED: usize = 16;
 /// The way to a connection's task.
 pub(crate) struct Courier {
     id: u64,
+    /// Whose connection it is, and where that was when it was made.
+    client: Arc<str>,
+    address: Option<SocketAddr>,
     /// Watches that the connection has. Changed by the watch thread alone.
     pub(super) watches: AtomicUsize,
     /// The connection is over, and nothing will be sent.
@@ -94,14 +98,39 @@ impl std::fmt::Debug for Courier {
 
 impl Courier {
     /// The courier of a new connection; [`Courier::run`] is its task.
+    pub(crate) fn of(connection: &Connection) -> Arc<Self> {
+        Self::with(
+            connection.identity().name(),
+            Some(connection.remote_address()),
+        )
+    }
+
+    /// One of a connection that is not there, for tests.
+    #[cfg(test)]
     pub(crate) fn new() -> Arc<Self> {
+        Self::with("tester", None)
+    }
+
+    fn with(client: &str, address: Option<SocketAddr>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
+            client: client.into(),
+            address,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             watches: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
             inbox: Mutex::default(),
         })
+    }
+
+    /// Whose connection it is.
+    pub(super) fn client(&self) -> &Arc<str> {
+        &self.client
+    }
+
+    /// Where that client was when it connected.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.address
     }
 
     /// Which connection of the process it serves.

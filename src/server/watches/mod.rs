@@ -17,18 +17,23 @@ mod frames;
 mod tests;
 mod thread;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::gather::Gather;
 use super::outbox::Outbox;
 use crate::api::Error;
 use crate::api::WatchRequest;
 use crate::kv::Change;
+use crate::kv::access::Identity;
 use crate::watch::WatcherId;
+use crate::watch::WatcherView;
 
 pub(crate) use courier::Courier;
 pub(crate) use thread::WatchThread;
@@ -105,6 +110,8 @@ enum Order {
         courier: Arc<Courier>,
         watch_id: u64,
         watch: WatchRequest,
+        /// Who he is, if that is known.
+        who: Result<Arc<Identity>, Error>,
         reply: Reply,
     },
     Cancel {
@@ -132,8 +139,28 @@ enum Order {
     Leader {
         is_known: bool,
     },
+    /// The rules of access are others than before: it has to be seen who may still watch.
+    Judge,
+    /// Somebody wants to see what watches there are.
+    List(oneshot::Sender<Vec<Listed>>),
     Stop,
 }
+
+/// A watch, as it is shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// Whose it is: the name in its client's certificate.
+    pub(crate) client: Arc<str>,
+    /// Where that client is.
+    pub(crate) address: Option<SocketAddr>,
+    /// What the client calls it.
+    pub(crate) watch_id: u64,
+    /// How it stands.
+    pub(crate) view: WatcherView,
+}
+
+/// Watches that are shown at most.
+const LISTED_MAX: usize = 1_000;
 
 /// Where an answer goes.
 #[derive(Debug)]
@@ -191,6 +218,7 @@ impl Watches {
         courier: &Arc<Courier>,
         watch_id: u64,
         control: Control,
+        who: Result<Arc<Identity>, Error>,
         reply: Reply,
     ) {
         let courier = Arc::clone(courier);
@@ -199,6 +227,7 @@ impl Watches {
                 courier,
                 watch_id,
                 watch,
+                who,
                 reply,
             },
             Control::Cancel => Order::Cancel {
@@ -212,6 +241,11 @@ impl Watches {
                 reply,
             },
         });
+    }
+
+    /// The rules of access are others than before.
+    pub(crate) fn judge(&self) {
+        self.orders.send(Order::Judge);
     }
 
     /// A connection is over, and so are its watches.
@@ -228,6 +262,13 @@ impl Watches {
     /// The node knows its leader from here on; or none.
     pub(crate) fn leader(&self, is_known: bool) {
         self.orders.send(Order::Leader { is_known });
+    }
+
+    /// The watches that there are, a thousand of them at most; none if the thread has ended.
+    pub(crate) async fn list(&self) -> Vec<Listed> {
+        let (answer, answered) = oneshot::channel();
+        self.orders.send(Order::List(answer));
+        answered.await.unwrap_or_default()
     }
 
     /// Ends the thread.

@@ -128,7 +128,8 @@ impl World {
             outbox: self.outbox.clone(),
             frame,
         };
-        self.watches.control(courier, watch_id, control, reply);
+        let who = crate::server::access::Who::new("tester").identity();
+        self.watches.control(courier, watch_id, control, who, reply);
         self.turn();
         let cx = std::task::Context::from_waker(std::task::Waker::noop());
         let mut deliveries = Vec::new();

@@ -6,18 +6,24 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::LISTED_MAX;
+use super::Listed;
 use super::Order;
 use super::Reply;
 use super::WatchOptions;
 use super::Watches;
 use super::courier::Courier;
 use super::courier::Parcel;
+use crate::api::AuthStatus;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::WatchRequest;
+use crate::kv::access::Identity;
+use crate::kv::access::Need;
+use crate::kv::access::Policy;
 use crate::raft::Published;
 use crate::server::disk::store::Snapshot;
 use crate::server::disk::store::StateReader;
@@ -113,6 +119,16 @@ pub(super) struct Desk {
     refused: Option<Error>,
     /// Since when the node has known no leader.
     leaderless_since: Option<Instant>,
+    /// By which rules it was last seen who may watch.
+    judged: AuthStatus,
+}
+
+/// A watch that a client wants.
+struct Asked {
+    courier: Arc<Courier>,
+    watch_id: u64,
+    watch: WatchRequest,
+    who: Result<Arc<Identity>, Error>,
 }
 
 /// How a watcher is reached.
@@ -120,6 +136,8 @@ struct Route {
     id: WatcherId,
     courier: Arc<Courier>,
     watch_id: u64,
+    watch: WatchRequest,
+    who: Result<Arc<Identity>, Error>,
     /// The courier has something for it.
     is_served: bool,
     /// More waits for it meanwhile.
@@ -147,6 +165,7 @@ impl Desk {
             ready: Vec::new(),
             parcels: BTreeMap::new(),
             refused: None,
+            judged: AuthStatus::default(),
         }
     }
 
@@ -165,13 +184,22 @@ impl Desk {
         let since = self.feed(&view, orders)?;
         for order in orders.drain(..) {
             match order {
-                Order::Applied { .. } => {}
+                Order::Applied { .. } | Order::Judge => {}
                 Order::Watch {
                     courier,
                     watch_id,
                     watch,
+                    who,
                     reply,
-                } => self.open(&view, now, courier, watch_id, &watch, &reply)?,
+                } => {
+                    let asked = Asked {
+                        courier,
+                        watch_id,
+                        watch,
+                        who,
+                    };
+                    self.open(&view, now, asked, &reply)?;
+                }
                 Order::Cancel {
                     courier,
                     watch_id,
@@ -218,12 +246,15 @@ impl Desk {
                 Order::Leader { is_known: false } => {
                     self.leaderless_since.get_or_insert(now);
                 }
+                // Nobody listens any more: then nobody needs to know.
+                Order::List(answer) => drop(answer.send(self.list())),
                 Order::Stop => return Ok(None),
             }
         }
         if self.is_cut_off(now) {
             self.hub.end_all(&self.no_leader());
         }
+        self.judge();
         let more = self.hub.catch_up(&view, &CATCH_UP)?;
         drop(view);
         self.hub.tick(now);
@@ -273,6 +304,29 @@ impl Desk {
         )
     }
 
+    /// Ends the watches of those who may not read any more what they watch, if the rules are others
+    /// than at the last look. Before anything is handed out: the rules are no older than what the hub
+    /// was told in this turn.
+    fn judge(&mut self) {
+        let policy = self.place.store.gate().policy();
+        if policy.status() == self.judged {
+            return;
+        }
+        self.judged = policy.status();
+        if !policy.status().enabled {
+            return;
+        }
+        let mut refused = Vec::new();
+        for route in self.routes.iter().flatten() {
+            if let Err(error) = may_watch(&policy, route.who.as_ref(), &route.watch) {
+                refused.push((route.id, error));
+            }
+        }
+        for (id, error) in refused {
+            self.hub.end_one(id, &error);
+        }
+    }
+
     /// Tells the hub what was applied. When the last of it was.
     fn feed(
         &mut self,
@@ -308,16 +362,23 @@ impl Desk {
         &mut self,
         view: &Snapshot,
         now: Instant,
-        courier: Arc<Courier>,
-        watch_id: u64,
-        watch: &WatchRequest,
+        asked: Asked,
         reply: &Reply,
     ) -> Result<(), StoreError> {
+        let Asked {
+            courier,
+            watch_id,
+            watch,
+            who,
+        } = asked;
+        // The rules may have changed since the session looked at them.
+        let rules = self.place.store.gate().rules();
+        let denied = rules.and_then(|policy| may_watch(&policy, who.as_ref(), &watch).err());
         let cut_off = self.is_cut_off(now).then(|| self.no_leader());
-        let refused = self.refused.clone().or(cut_off);
+        let refused = self.refused.clone().or(cut_off).or(denied);
         let opened = match refused.or_else(|| self.refusal(&courier, watch_id)) {
             Some(error) => Err(error),
-            None => self.hub.register(view, now, watch)?,
+            None => self.hub.register(view, now, &watch)?,
         };
         let registered = match opened {
             Ok(registered) => registered,
@@ -348,6 +409,8 @@ impl Desk {
             id,
             courier,
             watch_id,
+            watch,
+            who,
             is_served: false,
             is_ready: false,
         });
@@ -438,6 +501,7 @@ impl Desk {
                     ErrorKind::SlowWatcher => "slow",
                     ErrorKind::Compacted { .. } => "compacted",
                     ErrorKind::NoLeader => "no_leader",
+                    ErrorKind::PermissionDenied | ErrorKind::Unauthenticated => "denied",
                     _ => "other",
                 };
                 self.forget(id, reason);
@@ -497,6 +561,20 @@ impl Desk {
         self.parcels.remove(&courier.id());
     }
 
+    /// The watches that there are, by connection.
+    fn list(&self) -> Vec<Listed> {
+        let shown = self.names.values().filter_map(|id| {
+            let route = self.routes.get(id.place())?.as_ref()?;
+            Some(Listed {
+                client: Arc::clone(route.courier.client()),
+                address: route.courier.address(),
+                watch_id: route.watch_id,
+                view: self.hub.view(*id)?,
+            })
+        });
+        shown.take(LISTED_MAX).collect()
+    }
+
     fn route_mut(&mut self, id: WatcherId) -> Option<&mut Route> {
         let route = self.routes.get_mut(id.place())?.as_mut()?;
         (route.id == id).then_some(route)
@@ -516,6 +594,18 @@ impl Desk {
             self.place.watches.listening.store(false, Ordering::SeqCst);
         }
     }
+}
+
+/// Whether whoever it is may watch that.
+fn may_watch(
+    policy: &Policy,
+    who: Result<&Arc<Identity>, &Error>,
+    watch: &WatchRequest,
+) -> Result<(), Error> {
+    let identity = who.map_err(Error::clone)?;
+    policy
+        .rules(identity)?
+        .judge_at_once(&[Need::Read(&watch.key, &watch.range)])
 }
 
 /// How long to wait for a deadline of the clock that does not stop.

@@ -203,7 +203,10 @@ impl Model {
 
     fn apply(&mut self, index: u64, of: Term, command: Command, revision: &mut i64) {
         match command {
-            Command::Write { session, operation } => {
+            Command::Write { session, operation }
+            | Command::WriteAs {
+                session, operation, ..
+            } => {
                 if let Some(call) = session {
                     let Some(session) = self.sessions.get_mut(&call.id) else {
                         return;
@@ -220,14 +223,18 @@ impl Model {
                 }
                 self.write(index, operation, revision);
             }
-            Command::OpenSession { .. } => {
+            Command::OpenSession { .. } | Command::OpenSessionAs { .. } => {
                 let session = Session {
                     used: index,
                     ..Session::default()
                 };
                 self.sessions.insert(SessionId(index), session);
             }
-            Command::Bootstrap(_) | Command::CheckHash => {}
+            // No node of the simulator is given a quota.
+            Command::Bootstrap(_)
+            | Command::CheckHash
+            | Command::SetSpaceAlarm(_)
+            | Command::RaiseVersion { .. } => {}
             Command::ForgetSessions {
                 sessions,
                 unused_since,
@@ -300,7 +307,9 @@ impl Model {
                 self.leases.insert(index as i64, lease);
             }
             Operation::LeaseRevoke(lease) => self.end(lease, revision),
-            Operation::LeaseUpdateTtl { .. } | Operation::PutWithNewLease { .. } => {
+            Operation::LeaseUpdateTtl { .. }
+            | Operation::PutWithNewLease { .. }
+            | Operation::Auth(_) => {
                 unreachable!("no client asks for it")
             }
             Operation::Put(put) => {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::kv::Fault;
 use crate::types::LogId;
+use crate::types::VersionRange;
 
 /// Why the state cannot be used. All of them are fatal for this node's run.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +62,17 @@ pub enum StoreError {
         found: u32,
         /// The format that this program reads.
         known: u32,
+    },
+    /// The cluster has agreed on a version that this program does not know.
+    #[error(
+        "the cluster is of version {found}, and this program knows {known}: start the newer release \
+         that its other members run; there is no way back to an older one"
+    )]
+    NewerCluster {
+        /// What the cluster is.
+        found: u16,
+        /// What this program knows.
+        known: VersionRange,
     },
     /// It does not read as it was written.
     #[error("the state on disk is damaged ({detail}): rebuild this node from its peers")]

@@ -149,6 +149,16 @@ impl Found {
     }
 }
 
+/// Refuses a state at `path` that a later release wrote. Changes nothing; whatever else is there is for
+/// whoever opens it.
+pub(super) fn refuse_newer_format(path: &Path) -> Result<(), StoreError> {
+    let format = fs::read(path.join(FORMAT)).unwrap_or_default();
+    match check_format(path, &format) {
+        Err(error @ StoreError::NewerFormat { .. }) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn check_format(path: &Path, format: &[u8]) -> Result<(), StoreError> {
     let version = std::str::from_utf8(format)
         .ok()

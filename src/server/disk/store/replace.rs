@@ -15,6 +15,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use arc_swap::Guard;
 
+use super::Gate;
 use super::Shared;
 use super::StateStore;
 
@@ -22,13 +23,20 @@ use super::StateStore;
 #[derive(Clone)]
 pub(super) struct Current {
     shared: Arc<ArcSwap<Shared>>,
+    gate: Arc<Gate>,
 }
 
 impl Current {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, gate: Gate) -> Self {
         Self {
             shared: Arc::new(ArcSwap::new(shared)),
+            gate: Arc::new(gate),
         }
+    }
+
+    /// The rules of access.
+    pub(super) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
     }
 
     /// For a short look.
@@ -51,6 +59,8 @@ impl StateStore {
     /// Puts `newer` in the place of this state: whoever looks from now on, by whatever handle, finds
     /// that one. `newer` has applied at least as much, and nobody has a handle of it yet.
     pub fn replace(&mut self, newer: Self) -> Retired {
+        // Before the state that they are part of.
+        self.current.gate.publish(newer.current.gate.policy());
         self.current.shared.store(Arc::clone(&newer.shared));
         self.needs_verification = newer.needs_verification;
         let shared = std::mem::replace(&mut self.shared, newer.shared);

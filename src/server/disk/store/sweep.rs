@@ -153,17 +153,22 @@ impl Work {
     fn reclaim(&self) -> Result<(), StoreError> {
         let garbage = self.garbage()?;
         let merging = |error| StoreError::from_fjall("merging tables", error);
-        for space in SWEPT {
+        // Where nothing is written any more because there is no room, no merge would ever come by
+        // that drops deleted keys: they are what was deleted to make room.
+        let is_full = Snapshot::settled(&self.shared)?.space_alarm().is_some();
+        let full = is_full.then_some(Space::Current);
+        let merged = || SWEPT.into_iter().chain(full);
+        for space in merged() {
             let keyspace = &self.shared.spaces[space.slot()];
             keyspace.rotate_memtable().map_err(merging)?;
         }
         // The journals hold what was removed, too. They go when everyone's memtable has.
         for (slot, keyspace) in self.shared.spaces.iter().enumerate() {
-            if SWEPT.iter().all(|space| space.slot() != slot) {
+            if merged().all(|space| space.slot() != slot) {
                 keyspace.rotate_memtable().map_err(merging)?;
             }
         }
-        for space in SWEPT {
+        for space in merged() {
             let keyspace = &self.shared.spaces[space.slot()];
             // What is not in a table yet is not merged.
             while keyspace.sealed_memtable_count() > 0 {

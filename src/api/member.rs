@@ -1,0 +1,225 @@
+//! The members of a cluster: how they are listed and changed, and what a cluster remembers of each.
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use super::Error;
+use super::ErrorKind;
+use super::MemberInfo;
+use crate::types::Incarnation;
+use crate::types::NodeId;
+use crate::types::is_name;
+
+/// The longest address, as `host:port`: a DNS name has at most 253 characters.
+const ADDRESS_BYTES_MAX: usize = 253 + 1 + 5;
+
+/// What a cluster remembers of a member, beside its id in the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberDetails {
+    /// Its name, as in its certificate.
+    pub name: String,
+    /// Which life of its data it is: its id follows from this and the name.
+    pub incarnation: Incarnation,
+    /// Where peers reach it, as `host:port`.
+    pub peer_address: String,
+    /// Where clients reach it, as `host:port`; empty where only the member itself knows.
+    pub client_address: String,
+}
+
+impl MemberDetails {
+    /// The bytes that a configuration keeps.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("writing into memory does not fail")
+    }
+
+    /// What [`Self::encode`] wrote; `None` for anything else.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((details, [])) => Some(details),
+            _ => None,
+        }
+    }
+}
+
+/// A new member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberAddRequest {
+    /// Its name, as in its certificate.
+    pub name: String,
+    /// Where peers reach it, as `host:port`.
+    pub peer_address: String,
+    /// Where clients reach it, as `host:port`; empty to leave it to the member to say.
+    pub client_address: String,
+    /// It stays a learner until somebody promotes it. Otherwise it becomes a voter by itself, once it
+    /// has caught up.
+    pub learner: bool,
+    /// The voter whose place it takes in the step in which it becomes one. May be an earlier life of
+    /// the same node, whose data is lost.
+    pub replaces: Option<NodeId>,
+}
+
+/// What is to be known of a member from now on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberUpdateRequest {
+    /// Which.
+    pub id: NodeId,
+    /// Where peers reach it, as `host:port`; `None` leaves it as it is.
+    pub peer_address: Option<String>,
+    /// Where clients reach it, as `host:port`; `None` leaves it as it is.
+    pub client_address: Option<String>,
+}
+
+/// What a member is in the configuration in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Membership {
+    /// It votes.
+    #[default]
+    Voter,
+    /// It receives everything and does not vote.
+    Learner,
+    /// A learner that becomes a voter by itself once it has caught up.
+    Joining {
+        /// The voter that leaves in the same step.
+        replaces: Option<NodeId>,
+    },
+    /// It votes until the change that is under way is complete.
+    Leaving,
+}
+
+impl Membership {
+    /// Whether it votes now.
+    pub fn votes(self) -> bool {
+        matches!(self, Self::Voter | Self::Leaving)
+    }
+}
+
+/// A member, as the configuration has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Who and where it is.
+    pub info: MemberInfo,
+    /// Which life of its data it is.
+    pub incarnation: Incarnation,
+    /// What it is.
+    pub membership: Membership,
+}
+
+/// The members of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersResponse {
+    /// All of them, by name.
+    pub members: Vec<Member>,
+    /// The member that a change was about.
+    pub changed: Option<NodeId>,
+    /// Nothing is under way: no change waits to be committed, and nobody is about to join.
+    pub settled: bool,
+}
+
+pub(super) fn validate_add(add: &MemberAddRequest) -> Result<(), Error> {
+    if !is_name(&add.name) {
+        return Err(invalid(format!(
+            "{:?} cannot name a node: a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins with a letter \
+             or digit",
+            add.name
+        )));
+    }
+    if add.learner && add.replaces.is_some() {
+        return Err(invalid(
+            "who takes a voter's place becomes one: leave out either the learner or the member to \
+             replace",
+        ));
+    }
+    validate_address(&add.peer_address)?;
+    match add.client_address.is_empty() {
+        true => Ok(()),
+        false => validate_address(&add.client_address),
+    }
+}
+
+pub(super) fn validate_update(update: &MemberUpdateRequest) -> Result<(), Error> {
+    let given = [&update.peer_address, &update.client_address];
+    if given.iter().all(|address| address.is_none()) {
+        return Err(invalid(
+            "nothing is to change: give the new address for peers, for clients, or both",
+        ));
+    }
+    given
+        .into_iter()
+        .flatten()
+        .try_for_each(|address| validate_address(address))
+}
+
+fn validate_address(address: &str) -> Result<(), Error> {
+    let is_sound = address.len() <= ADDRESS_BYTES_MAX
+        && !address.contains(|c: char| c.is_whitespace() || matches!(c, '/' | ',' | '@' | '='))
+        && address.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        });
+    match is_sound {
+        true => Ok(()),
+        false => Err(invalid(format!(
+            "{address:?} is no address: write host:port, such as 10.0.0.4:7401"
+        ))),
+    }
+}
+
+fn invalid(detail: impl Into<String>) -> Error {
+    Error::not_applied(ErrorKind::InvalidArgument, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add() -> MemberAddRequest {
+        MemberAddRequest {
+            name: "n4".into(),
+            peer_address: "10.0.0.4:7401".into(),
+            ..MemberAddRequest::default()
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_of_a_member_reads_back_and_nothing_else_does() {
+        let details = MemberDetails {
+            name: "n4".into(),
+            incarnation: Incarnation(57),
+            peer_address: "10.0.0.4:7401".into(),
+            client_address: String::new(),
+        };
+        let bytes = details.encode();
+        assert_eq!(MemberDetails::decode(&bytes), Some(details));
+        assert_eq!(MemberDetails::decode(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(MemberDetails::decode(&[&bytes[..], b"x"].concat()), None);
+        assert_eq!(MemberDetails::decode(b""), None);
+    }
+
+    #[test]
+    fn a_member_has_a_name_and_an_address() {
+        assert_eq!(validate_add(&add()), Ok(()));
+        let wrong = |change: fn(&mut MemberAddRequest)| {
+            let mut add = add();
+            change(&mut add);
+            validate_add(&add).unwrap_err().kind
+        };
+        for kind in [
+            wrong(|add| add.name = "n 4".into()),
+            wrong(|add| add.peer_address = "10.0.0.4".into()),
+            wrong(|add| add.peer_address = "10.0.0.4:0".into()),
+            wrong(|add| add.peer_address = ":7401".into()),
+            wrong(|add| add.client_address = "http://10.0.0.4:7400".into()),
+            wrong(|add| add.peer_address = format!("{}:1", "a".repeat(300))),
+            wrong(|add| {
+                add.learner = true;
+                add.replaces = Some(NodeId(1));
+            }),
+        ] {
+            assert_eq!(kind, ErrorKind::InvalidArgument);
+        }
+        let update = MemberUpdateRequest {
+            id: NodeId(1),
+            ..MemberUpdateRequest::default()
+        };
+        assert!(validate_update(&update).is_err());
+    }
+}

@@ -1,0 +1,205 @@
+//! The verbs of users and roles.
+
+use std::io::Write;
+
+use serde_json::Value;
+use serde_json::json;
+
+use super::arguments::Format;
+use super::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, UserCommand};
+use super::connection::Connection;
+use super::failure::Failure;
+use super::password;
+use super::print::View;
+use super::print::escaped;
+use super::verbs::key_range;
+use super::verbs::unexpected;
+use crate::api::AuthRequest;
+use crate::api::AuthResponse;
+use crate::api::Consistency;
+use crate::api::KeyRange;
+use crate::api::Password;
+use crate::api::Permission;
+use crate::api::Request;
+use crate::api::ResponseBody;
+use crate::api::RoleInfo;
+use crate::api::Secret;
+use crate::api::UserInfo;
+
+/// A verb about who may do what.
+#[derive(Debug)]
+pub enum AccessCommand {
+    /// Whether access is controlled.
+    Auth(AuthCommand),
+    /// Users.
+    User(UserCommand),
+    /// Roles.
+    Role(RoleCommand),
+}
+
+/// Carries a verb out and prints what came of it.
+///
+/// # Errors
+/// What went wrong, with the code to end with.
+pub(super) async fn run(
+    command: AccessCommand,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (request, done) = request(command)?;
+    let response = connection.call(Request::Auth(request), Consistency::default());
+    let ResponseBody::Auth(answer) = response.await?.body else {
+        return Err(Failure::refused(
+            "the server answered with something else than was asked",
+        ));
+    };
+    let (sentence, document) = match answer {
+        AuthResponse::Done => (done.clone(), json!({ "done": done })),
+        AuthResponse::Status(status) => (
+            format!(
+                "Authentication Status: {}\nAuthRevision: {}",
+                status.enabled, status.revision
+            ),
+            json!({ "enabled": status.enabled, "revision": status.revision }),
+        ),
+        AuthResponse::User(user) => shown_user(&user),
+        AuthResponse::Role(role) => shown_role(&role, view),
+        AuthResponse::Users(names) => (names.join("\n"), json!({ "users": names })),
+        AuthResponse::Roles(names) => (names.join("\n"), json!({ "roles": names })),
+        other @ (AuthResponse::Token { .. } | AuthResponse::NotEnabled) => {
+            return Err(unexpected(&ResponseBody::Auth(other)));
+        }
+    };
+    match view.format {
+        Format::Json => writeln!(out, "{document}")?,
+        _ if sentence.is_empty() => {}
+        _ => writeln!(out, "{sentence}")?,
+    }
+    Ok(())
+}
+
+/// What is asked for, and the sentence to say when it is done.
+fn request(command: AccessCommand) -> Result<(AuthRequest, String), Failure> {
+    Ok(match command {
+        AccessCommand::Auth(command) => match command {
+            AuthCommand::Enable => {
+                let token_key = Secret::default();
+                let request = AuthRequest::Enable { token_key };
+                (request, "Authentication Enabled".to_owned())
+            }
+            AuthCommand::Disable => (AuthRequest::Disable, "Authentication Disabled".to_owned()),
+            AuthCommand::Status => (AuthRequest::Status, String::new()),
+        },
+        AccessCommand::User(command) => of_user(command)?,
+        AccessCommand::Role(command) => of_role(command),
+    })
+}
+
+fn of_user(command: UserCommand) -> Result<(AuthRequest, String), Failure> {
+    Ok(match command {
+        UserCommand::Add(arguments) => {
+            let password = new_password(&arguments)?;
+            let name = arguments.user;
+            let done = format!("User {name} created");
+            (AuthRequest::UserAdd { name, password }, done)
+        }
+        UserCommand::Get(arguments) => {
+            let name = arguments.user;
+            (AuthRequest::UserGet { name }, String::new())
+        }
+        UserCommand::List => (AuthRequest::UserList, String::new()),
+        UserCommand::Delete(arguments) => {
+            let name = arguments.user;
+            let done = format!("User {name} deleted");
+            (AuthRequest::UserDelete { name }, done)
+        }
+        UserCommand::Passwd(arguments) => {
+            let password = new_password(&arguments)?;
+            let name = arguments.user;
+            let done = "Password updated".to_owned();
+            (AuthRequest::UserChangePassword { name, password }, done)
+        }
+        UserCommand::GrantRole(arguments) => {
+            let (name, role) = (arguments.user, arguments.role);
+            let done = format!("Role {role} is granted to user {name}");
+            (AuthRequest::UserGrantRole { name, role }, done)
+        }
+        UserCommand::RevokeRole(arguments) => {
+            let (name, role) = (arguments.user, arguments.role);
+            let done = format!("Role {role} is revoked from user {name}");
+            (AuthRequest::UserRevokeRole { name, role }, done)
+        }
+    })
+}
+
+fn of_role(command: RoleCommand) -> (AuthRequest, String) {
+    match command {
+        RoleCommand::Add(arguments) => {
+            let name = arguments.role;
+            let done = format!("Role {name} created");
+            (AuthRequest::RoleAdd { name }, done)
+        }
+        RoleCommand::Get(arguments) => {
+            let name = arguments.role;
+            (AuthRequest::RoleGet { name }, String::new())
+        }
+        RoleCommand::List => (AuthRequest::RoleList, String::new()),
+        RoleCommand::Delete(arguments) => {
+            let name = arguments.role;
+            let done = format!("Role {name} deleted");
+            (AuthRequest::RoleDelete { name }, done)
+        }
+        RoleCommand::GrantPermission(arguments) => {
+            let name = arguments.role;
+            let (key, range) = key_range(arguments.range);
+            let kind = arguments.kind.into();
+            let permission = Permission { kind, key, range };
+            let done = format!("Role {name} updated");
+            (AuthRequest::RoleGrantPermission { name, permission }, done)
+        }
+        RoleCommand::RevokePermission(arguments) => {
+            let name = arguments.role;
+            let (key, range) = key_range(arguments.range);
+            let done = format!("Permission is revoked from role {name}");
+            (AuthRequest::RoleRevokePermission { name, key, range }, done)
+        }
+    }
+}
+
+fn new_password(arguments: &PasswordArgs) -> Result<Password, Failure> {
+    if arguments.no_password {
+        return Ok(Password::None);
+    }
+    let file = arguments.new_password_file.as_deref();
+    Ok(Password::Plain(password::new(&arguments.user, file)?))
+}
+
+fn shown_user(user: &UserInfo) -> (String, Value) {
+    let sentence = format!("User: {}\nRoles: {}", user.name, user.roles.join(" "));
+    let document = json!({
+        "user": user.name,
+        "roles": user.roles,
+        "has_password": user.has_password,
+    });
+    (sentence, document)
+}
+
+fn shown_role(role: &RoleInfo, view: View) -> (String, Value) {
+    let mut sentence = format!("Role {}", role.name);
+    let mut permissions = Vec::new();
+    for permission in &role.permissions {
+        let key = escaped(view, &permission.key);
+        let extent = match &permission.range {
+            KeyRange::Single => key.clone(),
+            KeyRange::Prefix => format!("{key} (prefix)"),
+            KeyRange::Until(end) => format!("[{key}, {})", escaped(view, end)),
+            KeyRange::From => format!("[{key}, ...)"),
+        };
+        let kind = permission.kind.name();
+        sentence.push_str(&format!("\n{kind} {extent}"));
+        permissions.push(json!({ "kind": kind, "keys": extent }));
+    }
+    let document = json!({ "role": role.name, "permissions": permissions });
+    (sentence, document)
+}

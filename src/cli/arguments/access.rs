@@ -1,0 +1,178 @@
+//! Users, roles and what they may do, as they are typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::RangeArgs;
+use crate::api::PermissionKind;
+
+/// Whether access is controlled.
+#[derive(Debug, Subcommand)]
+pub enum AuthCommand {
+    /// Allow nothing from now on that no role allows. Takes a user root with the role root first
+    #[command(after_help = "Example:
+  leasehold auth enable")]
+    Enable,
+    /// Allow everything to every client from now on
+    #[command(after_help = "Example:
+  leasehold auth disable --user root --password-file root.pw")]
+    Disable,
+    /// Show whether access is controlled
+    #[command(after_help = "Examples:
+  leasehold auth status
+  leasehold auth status -o json")]
+    Status,
+}
+
+/// Users.
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Add a user. He may prove who he is by a certificate of his name, and by a password if he is
+    /// given one
+    #[command(after_help = "Examples:
+  leasehold user add anna                       the password is asked for
+  leasehold user add anna --new-password-file f
+  leasehold user add n8n --no-password          by certificate only
+
+Without a terminal the password is the first line of standard input.")]
+    Add(PasswordArgs),
+    /// Show a user and the roles he has
+    #[command(after_help = "Example:
+  leasehold user get anna")]
+    Get(UserArgs),
+    /// List users
+    #[command(after_help = "Example:
+  leasehold user list")]
+    List,
+    /// Remove a user
+    #[command(after_help = "Example:
+  leasehold user delete anna")]
+    Delete(UserArgs),
+    /// Give a user another password, which voids the tokens he was given
+    #[command(after_help = "Examples:
+  leasehold user passwd anna
+  leasehold user passwd anna --new-password-file f")]
+    Passwd(PasswordArgs),
+    /// Give a user a role
+    #[command(after_help = "Example:
+  leasehold user grant-role anna ops")]
+    GrantRole(UserRoleArgs),
+    /// Take a role from a user
+    #[command(after_help = "Example:
+  leasehold user revoke-role anna ops")]
+    RevokeRole(UserRoleArgs),
+}
+
+/// Roles.
+#[derive(Debug, Subcommand)]
+pub enum RoleCommand {
+    /// Add a role that allows nothing
+    #[command(after_help = "Example:
+  leasehold role add ops")]
+    Add(RoleArgs),
+    /// Show what a role allows
+    #[command(after_help = "Example:
+  leasehold role get ops")]
+    Get(RoleArgs),
+    /// List roles
+    #[command(after_help = "Example:
+  leasehold role list")]
+    List,
+    /// Remove a role, from everybody who has it
+    #[command(after_help = "Example:
+  leasehold role delete ops")]
+    Delete(RoleArgs),
+    /// Have a role allow something
+    #[command(after_help = "Examples:
+  leasehold role grant-permission ops readwrite --prefix /prod/
+  leasehold role grant-permission ops read a c
+  leasehold role grant-permission ops write k")]
+    GrantPermission(GrantPermissionArgs),
+    /// Take from a role what it allows with exactly these keys
+    #[command(after_help = "Example:
+  leasehold role revoke-permission ops --prefix /prod/")]
+    RevokePermission(RevokePermissionArgs),
+}
+
+/// Names a user.
+#[derive(Debug, Args)]
+pub struct UserArgs {
+    /// The user
+    #[arg(id = "user_name", value_name = "USER")]
+    pub user: String,
+}
+
+/// Names a user, and how he proves who he is.
+#[derive(Debug, Args)]
+pub struct PasswordArgs {
+    /// The user
+    #[arg(id = "user_name", value_name = "USER")]
+    pub user: String,
+    /// The file whose first line is the new password
+    #[arg(long, value_name = "FILE", conflicts_with = "no_password")]
+    pub new_password_file: Option<PathBuf>,
+    /// No password: only a certificate of the user's name will do
+    #[arg(long)]
+    pub no_password: bool,
+}
+
+/// Names a user and a role.
+#[derive(Debug, Args)]
+pub struct UserRoleArgs {
+    /// The user
+    #[arg(id = "user_name", value_name = "USER")]
+    pub user: String,
+    /// The role
+    pub role: String,
+}
+
+/// Names a role.
+#[derive(Debug, Args)]
+pub struct RoleArgs {
+    /// The role
+    pub role: String,
+}
+
+/// What a role shall allow.
+#[derive(Debug, Args)]
+pub struct GrantPermissionArgs {
+    /// The role
+    pub role: String,
+    /// What it allows
+    pub kind: Kind,
+    /// With which keys.
+    #[command(flatten)]
+    pub range: RangeArgs,
+}
+
+/// What a role shall not allow any more.
+#[derive(Debug, Args)]
+pub struct RevokePermissionArgs {
+    /// The role
+    pub role: String,
+    /// Which keys.
+    #[command(flatten)]
+    pub range: RangeArgs,
+}
+
+/// What may be done with keys.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Kind {
+    /// Read and watch
+    Read,
+    /// Write and delete
+    Write,
+    /// Both
+    Readwrite,
+}
+
+impl From<Kind> for PermissionKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Read => Self::Read,
+            Kind::Write => Self::Write,
+            Kind::Readwrite => Self::ReadWrite,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Passwords come from a file, from the environment or from a terminal that shows nothing of them:
+//! what stands on a command line is seen by everybody on the machine.
+
+use std::fs;
+use std::io;
+use std::io::BufRead;
+use std::io::IsTerminal;
+use std::io::Write;
+use std::path::Path;
+
+use rustix::termios;
+
+use super::failure::Failure;
+use crate::api::Secret;
+
+const PASSWORD: &str = "LEASEHOLD_PASSWORD";
+const NEW_PASSWORD: &str = "LEASEHOLD_NEW_PASSWORD";
+
+/// The password of the user to log in as.
+pub(super) fn of_user(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
+    if let Some(found) = from_file_or_environment(file, PASSWORD)? {
+        return Ok(found);
+    }
+    if io::stdin().is_terminal() {
+        return prompt(&format!("Password of {user}: "));
+    }
+    Err(Failure::usage(format!(
+        "the password of {user} is missing: name a file with --password-file, or set {PASSWORD}"
+    )))
+}
+
+/// A new password for `user`. On a terminal it is asked for twice.
+pub(super) fn new(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
+    if let Some(found) = from_file_or_environment(file, NEW_PASSWORD)? {
+        return Ok(found);
+    }
+    if !io::stdin().is_terminal() {
+        return read_line(&mut io::stdin().lock());
+    }
+    let first = prompt(&format!("New password of {user}: "))?;
+    match prompt("The same again: ")? == first {
+        true => Ok(first),
+        false => Err(Failure::usage(
+            "the two are not the same: nothing was changed",
+        )),
+    }
+}
+
+fn from_file_or_environment(
+    file: Option<&Path>,
+    variable: &str,
+) -> Result<Option<Secret>, Failure> {
+    if let Some(file) = file {
+        let text = fs::read(file)
+            .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+        return Ok(Some(read_line(&mut text.as_slice())?));
+    }
+    let found = std::env::var_os(variable).filter(|text| !text.is_empty());
+    Ok(found.map(|text| Secret::new(std::os::unix::ffi::OsStringExt::into_vec(text))))
+}
+
+/// Asks on standard error, and has the terminal not show what is typed.
+fn prompt(question: &str) -> Result<Secret, Failure> {
+    let terminal = io::stdin();
+    write!(io::stderr(), "{question}")?;
+    io::stderr().flush()?;
+    let before = termios::tcgetattr(&terminal).map_err(io::Error::from)?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(termios::LocalModes::ECHO);
+    let now = termios::OptionalActions::Flush;
+    termios::tcsetattr(&terminal, now, &silent).map_err(io::Error::from)?;
+    let typed = read_line(&mut terminal.lock());
+    termios::tcsetattr(&terminal, now, &before).map_err(io::Error::from)?;
+    writeln!(io::stderr())?;
+    typed
+}
+
+/// The first line, without its end.
+fn read_line(from: &mut impl BufRead) -> Result<Secret, Failure> {
+    let mut line = Vec::new();
+    from.read_until(b'\n', &mut line)?;
+    while line
+        .last()
+        .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
+    {
+        line.pop();
+    }
+    match line.is_empty() {
+        true => Err(Failure::usage("the password is empty: nothing was done")),
+        false => Ok(Secret::new(line)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_the_first_line_without_its_end() {
+        for text in ["secret\n", "secret\r\nmore\n", "secret"] {
+            let read = read_line(&mut text.as_bytes()).unwrap();
+            assert_eq!(read.reveal(), b"secret");
+        }
+        assert!(read_line(&mut &b"\nx"[..]).is_err());
+        let spaces = read_line(&mut &b" a b \n"[..]).unwrap();
+        assert_eq!(spaces.reveal(), b" a b ", "spaces belong to it");
+    }
+}

@@ -1,0 +1,297 @@
+//! Changes of users, roles, and of whether access is controlled.
+//!
+//! Each that changes something raises the revision of access control, by which whoever keeps the
+//! rules notices. While access is controlled the user [`ROOT`] keeps his role: whoever took it away
+//! could not give it back.
+
+use crate::api::AuthRequest;
+use crate::api::AuthResponse;
+use crate::api::AuthStatus;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Password;
+use crate::api::Permission;
+use crate::api::ROOT;
+use crate::api::Secret;
+use crate::kv::hash::Hashed;
+use crate::kv::store::Store;
+
+use super::Author;
+use super::records;
+use super::records::Named;
+use super::records::Role;
+use super::records::User;
+use super::records::exists;
+use super::records::not_found;
+use super::records::write_token_key;
+
+/// The most users, roles, roles of a user and permissions of a role. Constants, because every
+/// replica must come to the same verdict.
+const USERS_MAX: u64 = 10_000;
+const ROLES_MAX: u64 = 1_000;
+const ROLES_OF_USER_MAX: usize = 100;
+const PERMISSIONS_MAX: usize = 1_000;
+
+/// Carries `request` out, which `author` asks for and may ask for.
+pub(in crate::kv) fn change<S: Store>(
+    store: &mut Hashed<'_, S>,
+    access: &mut AuthStatus,
+    author: Option<&Author>,
+    request: &AuthRequest,
+) -> Result<Result<AuthResponse, Error>, S::Error> {
+    let next = access.revision + 1;
+    let is_enabled = access.enabled;
+    let done = match request {
+        AuthRequest::Enable { token_key } => {
+            let enabled = enable(store, author, is_enabled, token_key)?;
+            access.enabled |= enabled.is_ok();
+            enabled
+        }
+        AuthRequest::Disable => {
+            access.enabled = false;
+            records::forget_tokens(store)?;
+            Ok(is_enabled)
+        }
+        AuthRequest::UserAdd { name, password } => add_user(store, next, name, password)?,
+        AuthRequest::UserDelete { name } if is_enabled && name == ROOT => Err(root_stays()),
+        AuthRequest::UserDelete { name } => match User::remove(store, name)? {
+            true => Ok(true),
+            false => Err(not_found::<User>(name)),
+        },
+        AuthRequest::UserChangePassword { name, password } => match hash_of(password) {
+            Ok(hash) => change_user(store, name, |user| {
+                user.password = hash;
+                user.generation = next;
+                Ok(true)
+            })?,
+            Err(refusal) => Err(refusal),
+        },
+        AuthRequest::UserGrantRole { name, role } => match records::role(store, role)? {
+            None => Err(not_found::<Role>(role)),
+            Some(_) => change_user(store, name, |user| {
+                if user.roles.len() >= ROLES_OF_USER_MAX && !user.roles.contains(role) {
+                    return Err(too_many("roles", ROLES_OF_USER_MAX as u64));
+                }
+                Ok(user.roles.insert(role.clone()))
+            })?,
+        },
+        AuthRequest::UserRevokeRole { name, role }
+            if is_enabled && name == ROOT && role == ROOT =>
+        {
+            Err(root_stays())
+        }
+        AuthRequest::UserRevokeRole { name, role } => {
+            change_user(store, name, |user| match user.roles.remove(role) {
+                true => Ok(true),
+                false => Err(Error::not_applied(
+                    ErrorKind::RoleNotFound,
+                    format!("the user {name:?} does not have the role {role:?}"),
+                )),
+            })?
+        }
+        AuthRequest::RoleAdd { name } => add_role(store, name)?,
+        AuthRequest::RoleDelete { name } => delete_role(store, name)?,
+        AuthRequest::RoleGrantPermission { name, permission } => {
+            change_role(store, name, |role| grant(role, permission))?
+        }
+        AuthRequest::RoleRevokePermission { name, key, range } => {
+            change_role(store, name, |role| {
+                let before = role.permissions.len();
+                role.permissions
+                    .retain(|granted| granted.key != key || granted.range != *range);
+                match role.permissions.len() < before {
+                    true => Ok(true),
+                    false => Err(Error::not_applied(
+                        ErrorKind::InvalidArgument,
+                        format!(
+                            "the role {name:?} has no permission on exactly these keys: look it up, \
+                             and name the range as it stands there"
+                        ),
+                    )),
+                }
+            })?
+        }
+        AuthRequest::Status
+        | AuthRequest::Authenticate { .. }
+        | AuthRequest::UseToken { .. }
+        | AuthRequest::UserGet { .. }
+        | AuthRequest::UserList
+        | AuthRequest::RoleGet { .. }
+        | AuthRequest::RoleList => Err(Error::not_applied(
+            ErrorKind::Internal,
+            "a question about users or roles was handed to the log",
+        )),
+    };
+    Ok(done.map(|changed| {
+        access.revision += u64::from(changed);
+        AuthResponse::Done
+    }))
+}
+
+fn enable<S: Store>(
+    store: &mut Hashed<'_, S>,
+    author: Option<&Author>,
+    is_enabled: bool,
+    token_key: &Secret,
+) -> Result<Result<bool, Error>, S::Error> {
+    if is_enabled {
+        return Ok(Ok(false));
+    }
+    let refuse = |detail: &str| Ok(Err(Error::not_applied(ErrorKind::InvalidArgument, detail)));
+    let Some(root) = User::read(store, ROOT)? else {
+        return refuse("there is no user root, who alone could turn this off again: add him first");
+    };
+    if !root.roles.contains(ROOT) {
+        return refuse("the user root does not have the role root: grant it to him first");
+    }
+    let is_asking = author.is_some_and(|author| author.name() == ROOT);
+    if root.password.is_none() && !is_asking {
+        return refuse(
+            "the user root has no password, and whoever asks has no certificate of his name: give \
+             him a password, or ask with such a certificate",
+        );
+    }
+    write_token_key(store, token_key)?;
+    Ok(Ok(true))
+}
+
+fn add_user<S: Store>(
+    store: &mut Hashed<'_, S>,
+    generation: u64,
+    name: &str,
+    password: &Password,
+) -> Result<Result<bool, Error>, S::Error> {
+    let password = match hash_of(password) {
+        Ok(password) => password,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    if User::read(store, name)?.is_some() {
+        return Ok(Err(exists::<User>(name)));
+    }
+    if User::count(store)? >= USERS_MAX {
+        return Ok(Err(too_many("users", USERS_MAX)));
+    }
+    let user = User {
+        password,
+        generation,
+        ..User::default()
+    };
+    user.write(store, name)?;
+    Ok(Ok(true))
+}
+
+fn add_role<S: Store>(
+    store: &mut Hashed<'_, S>,
+    name: &str,
+) -> Result<Result<bool, Error>, S::Error> {
+    if records::role(store, name)?.is_some() {
+        return Ok(Err(exists::<Role>(name)));
+    }
+    if Role::count(store)? >= ROLES_MAX {
+        return Ok(Err(too_many("roles", ROLES_MAX)));
+    }
+    Role::default().write(store, name)?;
+    Ok(Ok(true))
+}
+
+fn delete_role<S: Store>(
+    store: &mut Hashed<'_, S>,
+    name: &str,
+) -> Result<Result<bool, Error>, S::Error> {
+    if name == ROOT {
+        return Ok(Err(root_is_given()));
+    }
+    if !Role::remove(store, name)? {
+        return Ok(Err(not_found::<Role>(name)));
+    }
+    for (of, mut user) in User::all(store)? {
+        if user.roles.remove(name) {
+            user.write(store, &of)?;
+        }
+    }
+    Ok(Ok(true))
+}
+
+fn grant(role: &mut Role, permission: &Permission) -> Result<bool, Error> {
+    let same = |granted: &&mut Permission| {
+        granted.key == permission.key && granted.range == permission.range
+    };
+    if let Some(granted) = role.permissions.iter_mut().find(same) {
+        let changed = granted != permission;
+        *granted = permission.clone();
+        return Ok(changed);
+    }
+    if role.permissions.len() >= PERMISSIONS_MAX {
+        return Err(too_many("permissions", PERMISSIONS_MAX as u64));
+    }
+    role.permissions.push(permission.clone());
+    Ok(true)
+}
+
+/// Changes a user, if `change` says that it has.
+fn change_user<S: Store>(
+    store: &mut Hashed<'_, S>,
+    name: &str,
+    change: impl FnOnce(&mut User) -> Result<bool, Error>,
+) -> Result<Result<bool, Error>, S::Error> {
+    change_named(store, name, change)
+}
+
+fn change_role<S: Store>(
+    store: &mut Hashed<'_, S>,
+    name: &str,
+    change: impl FnOnce(&mut Role) -> Result<bool, Error>,
+) -> Result<Result<bool, Error>, S::Error> {
+    match name {
+        ROOT => Ok(Err(root_is_given())),
+        name => change_named(store, name, change),
+    }
+}
+
+fn change_named<S: Store, T: Named>(
+    store: &mut Hashed<'_, S>,
+    name: &str,
+    change: impl FnOnce(&mut T) -> Result<bool, Error>,
+) -> Result<Result<bool, Error>, S::Error> {
+    let Some(mut found) = T::read(store, name)? else {
+        return Ok(Err(not_found::<T>(name)));
+    };
+    let changed = change(&mut found);
+    if changed == Ok(true) {
+        found.write(store, name)?;
+    }
+    Ok(changed)
+}
+
+/// The hash that stands in a command; whoever proposed it has put it there.
+fn hash_of(password: &Password) -> Result<Option<Secret>, Error> {
+    match password {
+        Password::None => Ok(None),
+        Password::Hashed(hash) => Ok(Some(hash.clone())),
+        Password::Plain(_) => Err(Error::not_applied(
+            ErrorKind::Internal,
+            "a password came here as it was typed, and nothing was done with it",
+        )),
+    }
+}
+
+fn too_many(what: &str, most: u64) -> Error {
+    Error::not_applied(
+        ErrorKind::InvalidArgument,
+        format!("there are {most} {what}, and no more may be"),
+    )
+}
+
+fn root_stays() -> Error {
+    Error::not_applied(
+        ErrorKind::InvalidArgument,
+        "while access is controlled the user root stays, with the role root: turn it off first",
+    )
+}
+
+fn root_is_given() -> Error {
+    Error::not_applied(
+        ErrorKind::InvalidArgument,
+        "the role root may do everything, and that does not change",
+    )
+}

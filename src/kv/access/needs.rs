@@ -1,0 +1,206 @@
+//! What each request needs: the one table, without a default.
+//!
+//! Whoever adds a request, an operation or a question has to say here what it needs, or nothing
+//! compiles. Of a transaction everything counts, comparisons and both branches at every depth:
+//! whether it is allowed must not depend on what the store holds.
+
+use bytes::Bytes;
+
+use crate::api::AuthRequest;
+use crate::api::Compare;
+use crate::api::DeleteRangeRequest;
+use crate::api::Error;
+use crate::api::KeyRange;
+use crate::api::LeaseRef;
+use crate::api::LeaseTarget;
+use crate::api::PutRequest;
+use crate::api::RangeRequest;
+use crate::api::Request;
+use crate::api::TxnOp;
+use crate::api::TxnRequest;
+use crate::api::WatchRequest;
+use crate::kv::command::Operation;
+use crate::kv::store::View;
+
+use super::Identity;
+use super::policy::Rules;
+use super::policy::judge;
+
+/// Something that whoever asks must be allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need<'a> {
+    /// Anybody may, known or not.
+    Nothing,
+    /// Whoever may do anything at all.
+    Anything,
+    /// To have the role [`ROOT`](crate::api::ROOT).
+    Root,
+    /// To be this user, or root.
+    User(&'a str),
+    /// To have this role, or root.
+    Role(&'a str),
+    /// To read all of these keys.
+    Read(&'a Bytes, &'a KeyRange),
+    /// To write all of these keys.
+    Write(&'a Bytes, &'a KeyRange),
+    /// To renew and change this lease: his who granted it. One from before access was controlled is
+    /// anybody's who may do anything.
+    LeaseUse(LeaseRef),
+    /// To attach a key to this lease.
+    LeaseAttach(LeaseRef),
+    /// To attach a key to the lease of this name.
+    LeaseAttachNamed(&'a str),
+    /// To end this lease, which deletes what is attached.
+    LeaseEnd(LeaseRef),
+    /// To see what is attached to this lease.
+    LeaseKeys(i64),
+}
+
+/// What `request` needs.
+pub fn needs(request: &Request) -> Vec<Need<'_>> {
+    let mut needs = Vec::new();
+    match request {
+        Request::Range(range) | Request::RangePage(range) => of_range(range, &mut needs),
+        Request::Put(put) => of_put(put, &mut needs),
+        Request::DeleteRange(delete) => of_delete(delete, &mut needs),
+        Request::Txn(txn) => of_txn(txn, &mut needs),
+        Request::Watch { watch, .. } => of_watch(watch, &mut needs),
+        Request::LeaseGrant(_) => needs.push(Need::Anything),
+        Request::PutWithNewLease(_, put) => of_put(put, &mut needs),
+        Request::LeaseRevoke(lease) => needs.push(Need::LeaseEnd(*lease)),
+        Request::LeaseUpdateTtl { lease, .. } => needs.push(Need::LeaseUse(*lease)),
+        Request::LeaseKeepAlive(leases) => {
+            needs.push(Need::Anything);
+            needs.extend(leases.iter().map(|lease| Need::LeaseUse(*lease)));
+        }
+        Request::LeaseTimeToLive { id, keys } => {
+            needs.push(Need::Anything);
+            if *keys {
+                needs.push(Need::LeaseKeys(*id));
+            }
+        }
+        Request::LeaseList(_)
+        | Request::OpenSession
+        | Request::Status
+        | Request::MemberList
+        | Request::LeaderLeaseReport
+        | Request::WatchCancel { .. }
+        | Request::WatchProgress { .. } => needs.push(Need::Anything),
+        Request::MoveLeader { .. }
+        | Request::MemberAdd(_)
+        | Request::MemberRemove { .. }
+        | Request::MemberPromote { .. }
+        | Request::MemberUpdate(_)
+        | Request::Compact(_)
+        | Request::Snapshot(_) => needs.push(Need::Root),
+        Request::Auth(auth) => of_auth(auth, &mut needs),
+    }
+    needs
+}
+
+/// Whether `identity` may carry `operation` out, by what `view` holds.
+///
+/// # Errors
+/// Outside, the store's own. Inside, why not.
+pub(in crate::kv) fn permit<V: View>(
+    view: &V,
+    identity: &Identity,
+    operation: &Operation,
+) -> Result<Result<(), Error>, V::Error> {
+    let rules = match Rules::of(view, identity)? {
+        Ok(rules) => rules,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let mut needs = Vec::new();
+    match operation {
+        Operation::Put(put) => of_put(put, &mut needs),
+        Operation::DeleteRange(delete) => of_delete(delete, &mut needs),
+        Operation::Compact(_) => needs.push(Need::Root),
+        Operation::Txn(txn) => of_txn(txn, &mut needs),
+        Operation::LeaseGrant(_) => needs.push(Need::Anything),
+        Operation::LeaseRevoke(lease) => needs.push(Need::LeaseEnd(*lease)),
+        Operation::LeaseUpdateTtl { lease, .. } => needs.push(Need::LeaseUse(*lease)),
+        Operation::PutWithNewLease { put, .. } => of_put(put, &mut needs),
+        Operation::Auth(auth) => of_auth(auth, &mut needs),
+    }
+    judge(view, &rules, &needs)
+}
+
+/// Whether `identity` may open a session, by what `view` holds.
+///
+/// # Errors
+/// Outside, the store's own. Inside, why not.
+pub(in crate::kv) fn permit_session<V: View>(
+    view: &V,
+    identity: &Identity,
+) -> Result<Result<(), Error>, V::Error> {
+    match Rules::of(view, identity)? {
+        Ok(rules) => judge(view, &rules, &needs(&Request::OpenSession)),
+        Err(refusal) => Ok(Err(refusal)),
+    }
+}
+
+fn of_range<'a>(range: &'a RangeRequest, needs: &mut Vec<Need<'a>>) {
+    needs.push(Need::Read(&range.key, &range.range));
+}
+
+fn of_put<'a>(put: &'a PutRequest, needs: &mut Vec<Need<'a>>) {
+    needs.push(Need::Write(&put.key, &KeyRange::Single));
+    if put.prev_kv {
+        needs.push(Need::Read(&put.key, &KeyRange::Single));
+    }
+    match &put.lease {
+        LeaseTarget::None => {}
+        LeaseTarget::Lease(lease) => needs.push(Need::LeaseAttach(*lease)),
+        LeaseTarget::Name(name) => needs.push(Need::LeaseAttachNamed(name)),
+    }
+}
+
+fn of_delete<'a>(delete: &'a DeleteRangeRequest, needs: &mut Vec<Need<'a>>) {
+    needs.push(Need::Write(&delete.key, &delete.range));
+    if delete.prev_kv {
+        needs.push(Need::Read(&delete.key, &delete.range));
+    }
+}
+
+fn of_watch<'a>(watch: &'a WatchRequest, needs: &mut Vec<Need<'a>>) {
+    needs.push(Need::Read(&watch.key, &watch.range));
+}
+
+/// Of the comparisons and of both branches, at every depth: decoding has bounded that.
+fn of_txn<'a>(txn: &'a TxnRequest, needs: &mut Vec<Need<'a>>) {
+    // Whoever only asks whether the cluster answers must be somebody, too.
+    needs.push(Need::Anything);
+    let compared = |compare: &'a Compare| Need::Read(&compare.key, &compare.range);
+    needs.extend(txn.compare.iter().map(compared));
+    for op in txn.success.iter().chain(&txn.failure) {
+        match op {
+            TxnOp::Range(range) => of_range(range, needs),
+            TxnOp::Put(put) => of_put(put, needs),
+            TxnOp::DeleteRange(delete) => of_delete(delete, needs),
+            TxnOp::Txn(txn) => of_txn(txn, needs),
+        }
+    }
+}
+
+fn of_auth<'a>(auth: &'a AuthRequest, needs: &mut Vec<Need<'a>>) {
+    needs.push(match auth {
+        AuthRequest::Authenticate { .. } | AuthRequest::UseToken { .. } => Need::Nothing,
+        AuthRequest::Status => Need::Anything,
+        AuthRequest::UserGet { name } => Need::User(name),
+        AuthRequest::RoleGet { name } => Need::Role(name),
+        AuthRequest::Enable { .. }
+        | AuthRequest::Disable
+        | AuthRequest::UserAdd { .. }
+        | AuthRequest::UserList
+        | AuthRequest::UserDelete { .. }
+        | AuthRequest::UserChangePassword { .. }
+        | AuthRequest::UserGrantRole { .. }
+        | AuthRequest::UserRevokeRole { .. }
+        | AuthRequest::RoleAdd { .. }
+        | AuthRequest::RoleList
+        | AuthRequest::RoleDelete { .. }
+        | AuthRequest::RoleGrantPermission { .. }
+        | AuthRequest::RoleRevokePermission { .. } => Need::Root,
+    });
+}

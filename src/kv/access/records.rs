@@ -1,0 +1,229 @@
+//! What is stored of users and roles.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::api::AuthRequest;
+use crate::api::AuthResponse;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Permission;
+use crate::api::ROOT;
+use crate::api::RoleInfo;
+use crate::api::Secret;
+use crate::api::UserInfo;
+use crate::kv::hash::Hashed;
+use crate::kv::meta;
+use crate::kv::store::Fault;
+use crate::kv::store::Space;
+use crate::kv::store::Span;
+use crate::kv::store::Store;
+use crate::kv::store::View;
+
+/// The first byte of every record: its format.
+const FORMAT: u8 = 1;
+
+const TOKEN_KEY: &[u8] = b"access";
+const USERS: &str = "user/";
+const ROLES: &str = "role/";
+
+/// A user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct User {
+    /// The hash of his password, if he has one.
+    pub(super) password: Option<Secret>,
+    /// The revision of access control at which he got it, or was made.
+    pub(super) generation: u64,
+    pub(super) roles: BTreeSet<String>,
+}
+
+/// A role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Role {
+    pub(super) permissions: Vec<Permission>,
+}
+
+/// What there are many of.
+pub(super) trait Named: Serialize + DeserializeOwned {
+    const PREFIX: &'static str;
+    const WHAT: &'static str;
+
+    fn read<V: View>(view: &V, name: &str) -> Result<Option<Self>, V::Error> {
+        match view.get(Space::Meta, &key_of::<Self>(name))? {
+            Some(record) => Ok(Some(decode(&record)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn write<S: Store>(&self, store: &mut Hashed<'_, S>, name: &str) -> Result<(), S::Error> {
+        store.put(Space::Meta, key_of::<Self>(name), encode(self))
+    }
+
+    fn remove<S: Store>(store: &mut Hashed<'_, S>, name: &str) -> Result<bool, S::Error> {
+        let old = store.take(Space::Meta, &key_of::<Self>(name))?;
+        Ok(old.is_some())
+    }
+
+    /// All of them, in the order of their names.
+    fn all<V: View>(view: &V) -> Result<Vec<(String, Self)>, V::Error> {
+        let mut all = Vec::new();
+        for pair in view.range(Space::Meta, &span_of::<Self>()) {
+            let (key, record) = pair?;
+            let name = key.strip_prefix(Self::PREFIX.as_bytes());
+            let name = name.and_then(|name| std::str::from_utf8(name).ok());
+            let name = name.ok_or_else(|| damaged("a name that does not read"))?;
+            all.push((name.to_owned(), decode(&record)?));
+        }
+        Ok(all)
+    }
+
+    fn count<V: View>(view: &V) -> Result<u64, V::Error> {
+        view.count(Space::Meta, &span_of::<Self>())
+    }
+}
+
+impl Named for User {
+    const PREFIX: &'static str = USERS;
+    const WHAT: &'static str = "user";
+}
+
+impl Named for Role {
+    const PREFIX: &'static str = ROLES;
+    const WHAT: &'static str = "role";
+}
+
+fn key_of<T: Named>(name: &str) -> Bytes {
+    Bytes::from([T::PREFIX, name].concat())
+}
+
+fn span_of<T: Named>() -> Span {
+    let from = Bytes::from_static(T::PREFIX.as_bytes());
+    // A prefix ends in a slash, and zero is what comes after that.
+    let until = [T::PREFIX.trim_end_matches('/'), "0"].concat();
+    Span::between(from, Bytes::from(until))
+}
+
+fn encode(record: &impl Serialize) -> Bytes {
+    let bytes = postcard::to_extend(record, vec![FORMAT])
+        .expect("a vector grows without bound and the types serialize without fail");
+    Bytes::from(bytes)
+}
+
+fn decode<T: DeserializeOwned>(record: &[u8]) -> Result<T, Fault> {
+    match record.split_first() {
+        Some((&FORMAT, body)) => {
+            postcard::from_bytes(body).map_err(|_| damaged("a record of access that does not read"))
+        }
+        _ => Err(damaged("a record of access of unknown format")),
+    }
+}
+
+fn damaged(what: &'static str) -> Fault {
+    Fault::Damaged {
+        space: Space::Meta,
+        what,
+    }
+}
+
+/// What tokens are signed with; nothing until access is controlled.
+pub(super) fn token_key<V: View>(view: &V) -> Result<Option<Secret>, V::Error> {
+    match view.get(Space::Meta, TOKEN_KEY)? {
+        Some(record) => Ok(Some(decode(&record)?)),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn write_token_key<S: Store>(
+    store: &mut Hashed<'_, S>,
+    key: &Secret,
+) -> Result<(), S::Error> {
+    store.put(Space::Meta, Bytes::from_static(TOKEN_KEY), encode(key))
+}
+
+/// Makes every token void that was ever given.
+pub(super) fn forget_tokens<S: Store>(store: &mut Hashed<'_, S>) -> Result<(), S::Error> {
+    store.take(Space::Meta, &Bytes::from_static(TOKEN_KEY))?;
+    Ok(())
+}
+
+/// The hash of a user's password, and which of his passwords it is; `None` if there is no such user,
+/// or he has none.
+///
+/// # Errors
+/// The store's own; fatal for whoever reads it.
+pub fn password_hash<V: View>(view: &V, name: &str) -> Result<Option<(Secret, u64)>, V::Error> {
+    let user = User::read(view, name)?;
+    Ok(user.and_then(|user| user.password.map(|hash| (hash, user.generation))))
+}
+
+/// Answers a question about users and roles; the caller has seen to it that it may be asked.
+///
+/// # Errors
+/// Outside, the store's own; fatal for whoever reads it. Inside, that there is no such user or role;
+/// or [`ErrorKind::Internal`] for what is no such question.
+pub fn read<V: View>(
+    view: &V,
+    request: &AuthRequest,
+) -> Result<Result<AuthResponse, Error>, V::Error> {
+    Ok(match request {
+        AuthRequest::Status => Ok(AuthResponse::Status(meta::progress(view)?.access)),
+        AuthRequest::UserGet { name } => match User::read(view, name)? {
+            Some(user) => Ok(AuthResponse::User(UserInfo {
+                name: name.clone(),
+                roles: user.roles.into_iter().collect(),
+                has_password: user.password.is_some(),
+            })),
+            None => Err(not_found::<User>(name)),
+        },
+        AuthRequest::UserList => Ok(AuthResponse::Users(names::<User, V>(view)?)),
+        AuthRequest::RoleGet { name } => match role(view, name)? {
+            Some(role) => Ok(AuthResponse::Role(RoleInfo {
+                name: name.clone(),
+                permissions: role.permissions,
+            })),
+            None => Err(not_found::<Role>(name)),
+        },
+        AuthRequest::RoleList => {
+            let mut roles = names::<Role, V>(view)?;
+            roles.push(ROOT.to_owned());
+            roles.sort();
+            Ok(AuthResponse::Roles(roles))
+        }
+        _ => Err(Error::not_applied(
+            ErrorKind::Internal,
+            "a change of users or roles was handed to the readers",
+        )),
+    })
+}
+
+fn names<T: Named, V: View>(view: &V) -> Result<Vec<String>, V::Error> {
+    let all = T::all(view)?;
+    Ok(all.into_iter().map(|(name, _)| name).collect())
+}
+
+/// The role of this name. There is always one that may do everything, and it lists nothing.
+pub(super) fn role<V: View>(view: &V, name: &str) -> Result<Option<Role>, V::Error> {
+    match name {
+        ROOT => Ok(Some(Role::default())),
+        name => Role::read(view, name),
+    }
+}
+
+pub(super) fn not_found<T: Named>(name: &str) -> Error {
+    let kind = match T::PREFIX {
+        USERS => ErrorKind::UserNotFound,
+        _ => ErrorKind::RoleNotFound,
+    };
+    Error::not_applied(kind, format!("there is no {} {name:?}", T::WHAT))
+}
+
+pub(super) fn exists<T: Named>(name: &str) -> Error {
+    let kind = match T::PREFIX {
+        USERS => ErrorKind::UserExists,
+        _ => ErrorKind::RoleExists,
+    };
+    Error::not_applied(kind, format!("there is a {} {name:?} already", T::WHAT))
+}

@@ -1,0 +1,667 @@
+//! Rules against requests, on a store in memory.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::api::AuthRequest;
+use crate::api::AuthResponse;
+use crate::api::Compare;
+use crate::api::CompareOp;
+use crate::api::DeleteRangeRequest;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::KeyRange;
+use crate::api::LeaseRef;
+use crate::api::LeaseTarget;
+use crate::api::Password;
+use crate::api::Permission;
+use crate::api::PermissionKind;
+use crate::api::PutRequest;
+use crate::api::ROOT;
+use crate::api::RangeRequest;
+use crate::api::Request;
+use crate::api::ResponseBody;
+use crate::api::Secret;
+use crate::api::SessionCall;
+use crate::api::TxnOp;
+use crate::api::TxnRequest;
+use crate::api::every::every_request;
+use crate::kv;
+use crate::kv::Command;
+use crate::kv::LeaseGrant;
+use crate::kv::MemStore;
+use crate::kv::Operation;
+use crate::types::LogId;
+use crate::types::LogIndex;
+use crate::types::SessionId;
+use crate::types::Term;
+
+/// A state machine, and who asks it.
+#[derive(Clone, Default)]
+struct Machine {
+    store: MemStore,
+    index: u64,
+}
+
+fn identity(name: &str) -> Identity {
+    Identity {
+        name: name.to_owned(),
+        generation: None,
+    }
+}
+
+impl Machine {
+    /// Access is controlled: root may do all, `anna` reads what begins with `a/` and writes
+    /// `a/w/`, `nobody` has a role that allows nothing.
+    fn guarded() -> Self {
+        let mut machine = Self::default();
+        for name in [ROOT, "anna", "nobody", "bert"] {
+            machine.auth_ok(AuthRequest::UserAdd {
+                name: name.into(),
+                password: Password::Hashed(Secret::new("hash")),
+            });
+        }
+        for name in ["readers", "writers", "empty"] {
+            machine.auth_ok(AuthRequest::RoleAdd { name: name.into() });
+        }
+        machine.permit("readers", PermissionKind::Read, "a/", KeyRange::Prefix);
+        machine.permit("writers", PermissionKind::Write, "a/w/", KeyRange::Prefix);
+        for (name, role) in [
+            (ROOT, ROOT),
+            ("anna", "readers"),
+            ("anna", "writers"),
+            ("bert", "writers"),
+            ("nobody", "empty"),
+        ] {
+            machine.auth_ok(AuthRequest::UserGrantRole {
+                name: name.into(),
+                role: role.into(),
+            });
+        }
+        machine.auth_ok(AuthRequest::Enable {
+            token_key: Secret::new("key"),
+        });
+        machine
+    }
+
+    fn permit(&mut self, role: &str, kind: PermissionKind, key: &str, range: KeyRange) {
+        self.auth_ok(AuthRequest::RoleGrantPermission {
+            name: role.into(),
+            permission: Permission {
+                kind,
+                key: Bytes::copy_from_slice(key.as_bytes()),
+                range,
+            },
+        });
+    }
+
+    fn run(&mut self, command: &Command) -> Result<Option<ResponseBody>, Error> {
+        self.index += 1;
+        let id = LogId::new(LogIndex(self.index), Term(1));
+        let reply = kv::apply(&mut self.store, id, Some(&command.encode())).unwrap();
+        assert_eq!(kv::content_hash(&self.store), kv::scan(&self.store));
+        reply.result
+    }
+
+    fn run_as(&mut self, name: &str, operation: Operation) -> Result<ResponseBody, Error> {
+        let author = Author::Client(identity(name));
+        let done = self.run(&Command::WriteAs {
+            author,
+            session: None,
+            operation,
+        });
+        done.map(|body| body.expect("a client is answered"))
+    }
+
+    fn auth(&mut self, name: &str, request: AuthRequest) -> Result<ResponseBody, Error> {
+        self.run_as(name, Operation::Auth(request))
+    }
+
+    fn auth_ok(&mut self, request: AuthRequest) {
+        let done = self.auth(ROOT, request);
+        assert_eq!(done, Ok(ResponseBody::Auth(AuthResponse::Done)));
+    }
+
+    /// What a session would say about `request`, by rules and store as they are.
+    fn judged(&self, name: &str, request: &Request) -> Result<(), Error> {
+        let policy = Policy::of(&self.store).unwrap();
+        let rules = policy.rules(&identity(name))?;
+        judge(&self.store, rules, &needs(request)).unwrap()
+    }
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {
+    result.unwrap_err().kind
+}
+
+fn put(key: &str) -> PutRequest {
+    PutRequest {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Bytes::from_static(b"v"),
+        ..PutRequest::default()
+    }
+}
+
+fn range(key: &str, range: KeyRange) -> RangeRequest {
+    RangeRequest {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        range,
+        ..RangeRequest::default()
+    }
+}
+
+fn grant(id: i64) -> LeaseGrant {
+    LeaseGrant {
+        id,
+        ttl_ms: 1_000,
+        requested_ttl_ms: 1_000,
+        leases_max: 100,
+        ..LeaseGrant::default()
+    }
+}
+
+/// What asks for no permission, because whoever asks is to be told who he is.
+fn is_open(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Auth(AuthRequest::Authenticate { .. } | AuthRequest::UseToken { .. })
+    )
+}
+
+#[test]
+fn whoever_has_nothing_may_do_nothing() {
+    let mut machine = Machine::guarded();
+    // So that there is a lease to ask for.
+    let granted = machine.run_as(ROOT, Operation::LeaseGrant(grant(7)));
+    assert!(granted.is_ok());
+    for request in every_request() {
+        let method = request.method();
+        if is_open(&request) {
+            assert_eq!(machine.judged("nobody", &request), Ok(()), "{method}");
+            continue;
+        }
+        let denied = machine.judged("nobody", &request);
+        assert_eq!(kind(denied), ErrorKind::PermissionDenied, "{method}");
+        let unknown = machine.judged("stranger", &request);
+        assert_eq!(kind(unknown), ErrorKind::Unauthenticated, "{method}");
+        assert_eq!(machine.judged(ROOT, &request), Ok(()), "{method}");
+    }
+}
+
+/// The same at apply, which has its own list of what there is.
+#[test]
+fn no_write_of_whoever_has_nothing_takes_effect() {
+    let mut machine = Machine::guarded();
+    assert!(
+        machine
+            .run_as(ROOT, Operation::LeaseGrant(grant(7)))
+            .is_ok()
+    );
+    let before = kv::progress(&machine.store).unwrap();
+    let lease = LeaseRef::id(7);
+    let mut operations = vec![
+        Operation::Put(put("k")),
+        Operation::DeleteRange(DeleteRangeRequest {
+            key: "k".into(),
+            ..DeleteRangeRequest::default()
+        }),
+        Operation::Compact(crate::api::CompactionRequest::at(1)),
+        Operation::Txn(TxnRequest::create("k", "v")),
+        Operation::LeaseGrant(grant(8)),
+        Operation::LeaseRevoke(lease),
+        Operation::LeaseUpdateTtl { lease, ttl_ms: 5 },
+        Operation::PutWithNewLease {
+            grant: grant(8),
+            put: put("k"),
+        },
+    ];
+    let writes = every_request()
+        .into_iter()
+        .filter_map(|request| match request {
+            Request::Auth(auth) if auth.is_write() => Some(Operation::Auth(auth)),
+            _ => None,
+        });
+    operations.extend(writes);
+    for operation in operations {
+        let shown = format!("{operation:?}");
+        let denied = machine.run_as("nobody", operation.clone());
+        assert_eq!(kind(denied), ErrorKind::PermissionDenied, "{shown}");
+        let unknown = machine.run_as("stranger", operation);
+        assert_eq!(kind(unknown), ErrorKind::Unauthenticated, "{shown}");
+    }
+    let session = machine.run(&Command::OpenSessionAs {
+        author: Author::Client(identity("nobody")),
+        sessions_max: 9,
+    });
+    assert_eq!(kind(session), ErrorKind::PermissionDenied);
+    let after = kv::progress(&machine.store).unwrap();
+    assert_eq!(
+        (after.revision, after.access),
+        (before.revision, before.access)
+    );
+    assert_eq!(
+        (after.leases, after.sessions),
+        (before.leases, before.sessions)
+    );
+}
+
+#[test]
+fn a_range_must_lie_inside_of_what_is_granted() {
+    let mut machine = Machine::guarded();
+    let may = |machine: &Machine, key: &str, extent: KeyRange| {
+        machine
+            .judged("anna", &Request::Range(range(key, extent)))
+            .is_ok()
+    };
+    assert!(may(&machine, "a/x", KeyRange::Single));
+    assert!(may(&machine, "a/", KeyRange::Prefix));
+    assert!(may(&machine, "a/b", KeyRange::Until("a/c".into())));
+    assert!(!may(&machine, "a", KeyRange::Prefix));
+    assert!(!may(&machine, "a/", KeyRange::From));
+    assert!(!may(&machine, "a/", KeyRange::Until("a1".into())));
+    assert!(!may(&machine, "b", KeyRange::Single));
+    assert!(!may(&machine, "", KeyRange::Prefix));
+    // What touches what is granted is one range with it.
+    let more = KeyRange::Until("a9".into());
+    machine.permit("readers", PermissionKind::ReadWrite, "a0", more);
+    assert!(may(&machine, "a/", KeyRange::Until("a9".into())));
+    assert!(!may(&machine, "a/", KeyRange::Until("aa".into())));
+}
+
+#[test]
+fn one_forbidden_part_of_a_transaction_forbids_all_of_it_wherever_it_stands() {
+    let mut machine = Machine::guarded();
+    let allowed = || TxnOp::Put(put("a/w/1"));
+    let forbidden = [
+        TxnOp::Put(put("a/x")),
+        TxnOp::Put(PutRequest {
+            lease: LeaseTarget::Lease(LeaseRef::id(7)),
+            ..put("a/w/2")
+        }),
+        TxnOp::Range(range("b", KeyRange::Single)),
+        TxnOp::DeleteRange(DeleteRangeRequest {
+            key: "a/w/".into(),
+            range: KeyRange::From,
+            ..DeleteRangeRequest::default()
+        }),
+        TxnOp::delete("c"),
+    ];
+    assert!(
+        machine
+            .run_as(ROOT, Operation::LeaseGrant(grant(7)))
+            .is_ok()
+    );
+    let holds = || Compare::version("a/none", CompareOp::Equal, 0);
+    let fine = TxnRequest::new().when([holds()]).and_then([allowed()]);
+    assert!(machine.run_as("anna", Operation::Txn(fine)).is_ok());
+    let before = kv::progress(&machine.store).unwrap().revision;
+    for part in forbidden {
+        let inner = |op: TxnOp| TxnRequest::new().when([holds()]).or_else([op]);
+        let shapes = [
+            // Taken, not taken, and deep down in a branch that is not taken.
+            TxnRequest::new().and_then([allowed(), part.clone()]),
+            TxnRequest::new()
+                .and_then([allowed()])
+                .or_else([part.clone()]),
+            TxnRequest::new()
+                .and_then([allowed()])
+                .or_else([TxnOp::Txn(inner(TxnOp::Txn(inner(part.clone()))))]),
+        ];
+        for txn in shapes {
+            let denied = machine.run_as("anna", Operation::Txn(txn.clone()));
+            assert_eq!(kind(denied), ErrorKind::PermissionDenied, "{txn:?}");
+            let judged = machine.judged("anna", &Request::Txn(txn));
+            assert_eq!(kind(judged), ErrorKind::PermissionDenied);
+        }
+    }
+    let peek = TxnRequest::new()
+        .when([Compare::value("secret", CompareOp::Greater, "m")])
+        .and_then([allowed()]);
+    let denied = machine.run_as("anna", Operation::Txn(peek));
+    assert_eq!(
+        kind(denied),
+        ErrorKind::PermissionDenied,
+        "comparing is reading"
+    );
+    let after = kv::progress(&machine.store).unwrap().revision;
+    assert_eq!(after, before, "nothing of any of them was done");
+}
+
+#[test]
+fn what_a_write_answers_with_must_be_readable() {
+    let mut machine = Machine::guarded();
+    // Bert writes what he may not read.
+    let write = |prev_kv| {
+        Operation::Put(PutRequest {
+            prev_kv,
+            ..put("a/w/1")
+        })
+    };
+    assert!(machine.run_as("bert", write(false)).is_ok());
+    assert_eq!(
+        kind(machine.run_as("bert", write(true))),
+        ErrorKind::PermissionDenied
+    );
+    assert!(machine.run_as("anna", write(true)).is_ok());
+    let delete = |prev_kv| {
+        Operation::DeleteRange(DeleteRangeRequest {
+            key: "a/w/".into(),
+            range: KeyRange::Prefix,
+            prev_kv,
+        })
+    };
+    assert_eq!(
+        kind(machine.run_as("bert", delete(true))),
+        ErrorKind::PermissionDenied
+    );
+    assert!(machine.run_as("bert", delete(false)).is_ok());
+}
+
+#[test]
+fn a_lease_is_his_who_granted_it() {
+    let mut machine = Machine::guarded();
+    let lease = LeaseRef::id(70);
+    assert!(
+        machine
+            .run_as("anna", Operation::LeaseGrant(grant(70)))
+            .is_ok()
+    );
+    let attach = |key: &str, target| {
+        Operation::Put(PutRequest {
+            lease: target,
+            ..put(key)
+        })
+    };
+    let by_id = LeaseTarget::Lease(lease);
+    assert!(
+        machine
+            .run_as("anna", attach("a/w/1", by_id.clone()))
+            .is_ok()
+    );
+    let uses = [
+        Operation::LeaseRevoke(lease),
+        Operation::LeaseUpdateTtl { lease, ttl_ms: 5 },
+        attach("a/w/2", by_id.clone()),
+    ];
+    for operation in uses {
+        let denied = machine.run_as("bert", operation.clone());
+        assert_eq!(kind(denied), ErrorKind::PermissionDenied, "{operation:?}");
+    }
+    let renewal = Request::LeaseKeepAlive(vec![lease]);
+    assert_eq!(
+        kind(machine.judged("bert", &renewal)),
+        ErrorKind::PermissionDenied
+    );
+    assert_eq!(machine.judged("anna", &renewal), Ok(()));
+    assert_eq!(machine.judged(ROOT, &renewal), Ok(()));
+    // What is attached must be hers to delete, too.
+    assert!(machine.run_as(ROOT, attach("z", by_id)).is_ok());
+    let revoke = Operation::LeaseRevoke(lease);
+    assert_eq!(
+        kind(machine.run_as("anna", revoke.clone())),
+        ErrorKind::PermissionDenied
+    );
+    let keys = Request::LeaseTimeToLive { id: 70, keys: true };
+    assert_eq!(
+        kind(machine.judged("anna", &keys)),
+        ErrorKind::PermissionDenied
+    );
+    assert!(machine.run_as(ROOT, revoke).is_ok());
+    // Nobody is kept from being told that it is gone.
+    assert_eq!(machine.judged("bert", &renewal), Ok(()));
+}
+
+#[test]
+fn a_lease_from_before_is_anybodys_whose_keys_it_has() {
+    let open = |operation| Command::Write {
+        session: None,
+        operation,
+    };
+    let lease = LeaseTarget::Name("old".into());
+    let attach = |key: &str| {
+        Operation::Put(PutRequest {
+            lease: lease.clone(),
+            ..put(key)
+        })
+    };
+    let mut guarded = Machine::guarded();
+    let anonymous = guarded.run(&open(attach("a/w/1")));
+    assert_eq!(kind(anonymous), ErrorKind::Unavailable);
+    guarded.auth_ok(AuthRequest::Disable);
+    let named = LeaseGrant {
+        name: "old".into(),
+        ..grant(70)
+    };
+    assert!(guarded.run(&open(Operation::LeaseGrant(named))).is_ok());
+    assert!(guarded.run(&open(attach("a/w/1"))).is_ok());
+    guarded.auth_ok(AuthRequest::Enable {
+        token_key: Secret::new("key"),
+    });
+    let renewal = Request::LeaseKeepAlive(vec![LeaseRef::id(70)]);
+    assert_eq!(guarded.judged("bert", &renewal), Ok(()));
+    assert!(guarded.run_as("bert", attach("a/w/2")).is_ok());
+    assert!(guarded.run_as(ROOT, attach("z")).is_ok());
+    assert_eq!(
+        kind(guarded.run_as("bert", attach("a/w/3"))),
+        ErrorKind::PermissionDenied
+    );
+    let revoke = Operation::LeaseRevoke(LeaseRef::id(70));
+    assert_eq!(
+        kind(guarded.run_as("bert", revoke)),
+        ErrorKind::PermissionDenied
+    );
+}
+
+#[test]
+fn a_session_is_his_who_opened_it_and_a_refusal_decides_nothing() {
+    let mut machine = Machine::guarded();
+    let open = |machine: &mut Machine, name: &str| {
+        let opened = machine.run(&Command::OpenSessionAs {
+            author: Author::Client(identity(name)),
+            sessions_max: 9,
+        });
+        match opened {
+            Ok(Some(ResponseBody::OpenSession { id })) => id,
+            other => panic!("{other:?}"),
+        }
+    };
+    let write = |machine: &mut Machine, name: &str, id: SessionId, key: &str| {
+        machine.run(&Command::WriteAs {
+            author: Author::Client(identity(name)),
+            session: Some(SessionCall {
+                id,
+                sequence: 1,
+                acknowledged: 0,
+            }),
+            operation: Operation::Put(PutRequest {
+                prev_kv: name == "anna",
+                ..put(key)
+            }),
+        })
+    };
+    let id = open(&mut machine, "anna");
+    // A number that was refused can still be used.
+    let denied = write(&mut machine, "anna", id, "b");
+    assert_eq!(kind(denied), ErrorKind::PermissionDenied);
+    let first = write(&mut machine, "anna", id, "a/w/1").unwrap();
+    assert_eq!(write(&mut machine, "anna", id, "a/w/1").unwrap(), first);
+    // Bert guesses the number of her session, and gets none of her replies.
+    let guessed = write(&mut machine, "bert", id, "a/w/1");
+    assert_eq!(kind(guessed), ErrorKind::SessionExpired);
+    let ghost = machine.run(&Command::Write {
+        session: Some(SessionCall {
+            id,
+            sequence: 1,
+            acknowledged: 0,
+        }),
+        operation: Operation::Put(put("a/w/1")),
+    });
+    let error = ghost.unwrap_err();
+    assert_eq!(
+        error.kind,
+        ErrorKind::Unavailable,
+        "a leader that did not know yet"
+    );
+    assert!(error.is_retryable());
+}
+
+#[test]
+fn the_cluster_goes_on_with_its_own_work() {
+    let mut machine = Machine::guarded();
+    assert!(machine.run_as(ROOT, Operation::Put(put("k"))).is_ok());
+    let compaction = machine.run(&Command::WriteAs {
+        author: Author::Node,
+        session: None,
+        operation: Operation::Compact(crate::api::CompactionRequest::at(2)),
+    });
+    assert!(compaction.is_ok());
+}
+
+#[test]
+fn it_is_not_turned_on_before_somebody_can_turn_it_off() {
+    let mut machine = Machine::default();
+    let enable = || AuthRequest::Enable {
+        token_key: Secret::new("key"),
+    };
+    let add = |password| AuthRequest::UserAdd {
+        name: ROOT.into(),
+        password,
+    };
+    let root_role = || AuthRequest::UserGrantRole {
+        name: ROOT.into(),
+        role: ROOT.into(),
+    };
+    let refused = |machine: &mut Machine, name: &str| {
+        let error = machine.auth(name, enable()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        error.detail
+    };
+    assert!(refused(&mut machine, "anna").contains("no user root"));
+    machine.auth_ok(add(Password::None));
+    assert!(refused(&mut machine, "anna").contains("the role root"));
+    machine.auth_ok(root_role());
+    assert!(refused(&mut machine, "anna").contains("no password"));
+    // Whoever has the certificate can get in with it.
+    let mut by_certificate = machine.clone();
+    assert!(by_certificate.auth(ROOT, enable()).is_ok());
+    machine.auth_ok(AuthRequest::UserChangePassword {
+        name: ROOT.into(),
+        password: Password::Hashed(Secret::new("hash")),
+    });
+    assert!(machine.auth("anna", enable()).is_ok());
+    // And it stays so while it is on.
+    let revoke = AuthRequest::UserRevokeRole {
+        name: ROOT.into(),
+        role: ROOT.into(),
+    };
+    assert_eq!(kind(machine.auth(ROOT, revoke)), ErrorKind::InvalidArgument);
+    let delete = AuthRequest::UserDelete { name: ROOT.into() };
+    assert_eq!(kind(machine.auth(ROOT, delete)), ErrorKind::InvalidArgument);
+    let plain = add(Password::Plain(Secret::new("typed")));
+    assert_eq!(
+        kind(machine.auth(ROOT, plain)),
+        ErrorKind::Internal,
+        "never into the log"
+    );
+}
+
+#[test]
+fn another_password_voids_what_the_one_before_was_given() {
+    let mut machine = Machine::guarded();
+    let (_, generation) = password_hash(&machine.store, "anna").unwrap().unwrap();
+    let by_token = Identity {
+        name: "anna".into(),
+        generation: Some(generation),
+    };
+    let known = |machine: &Machine| {
+        let policy = Policy::of(&machine.store).unwrap();
+        policy
+            .rules(&by_token)
+            .map(|_| ())
+            .map_err(|error| error.kind)
+    };
+    assert_eq!(known(&machine), Ok(()));
+    machine.auth_ok(AuthRequest::UserGrantRole {
+        name: "anna".into(),
+        role: "empty".into(),
+    });
+    assert_eq!(known(&machine), Ok(()), "another role is another matter");
+    machine.auth_ok(AuthRequest::UserChangePassword {
+        name: "anna".into(),
+        password: Password::Hashed(Secret::new("other")),
+    });
+    assert_eq!(known(&machine), Err(ErrorKind::Unauthenticated));
+    let author = Author::Client(by_token.clone());
+    let late = machine.run(&Command::WriteAs {
+        author,
+        session: None,
+        operation: Operation::Put(put("a/w/1")),
+    });
+    assert_eq!(kind(late), ErrorKind::Unauthenticated, "at apply, too");
+    // A user of the same name is another one.
+    machine.auth_ok(AuthRequest::UserDelete {
+        name: "anna".into(),
+    });
+    machine.auth_ok(AuthRequest::UserAdd {
+        name: "anna".into(),
+        password: Password::None,
+    });
+    assert_eq!(known(&machine), Err(ErrorKind::Unauthenticated));
+}
+
+#[test]
+fn rules_change_with_users_and_roles_and_so_does_their_revision() {
+    let mut machine = Machine::guarded();
+    let revision = |machine: &Machine| kv::progress(&machine.store).unwrap().access.revision;
+    let before = revision(&machine);
+    let read = Request::Range(range("a/x", KeyRange::Single));
+    assert_eq!(machine.judged("anna", &read), Ok(()));
+    // What changes nothing is no news.
+    machine.permit("readers", PermissionKind::Read, "a/", KeyRange::Prefix);
+    assert_eq!(revision(&machine), before);
+    machine.auth_ok(AuthRequest::RoleRevokePermission {
+        name: "readers".into(),
+        key: "a/".into(),
+        range: KeyRange::Prefix,
+    });
+    assert_eq!(revision(&machine), before + 1);
+    assert_eq!(
+        kind(machine.judged("anna", &read)),
+        ErrorKind::PermissionDenied
+    );
+    machine.permit("readers", PermissionKind::Read, "a/", KeyRange::Prefix);
+    machine.auth_ok(AuthRequest::RoleDelete {
+        name: "readers".into(),
+    });
+    assert_eq!(
+        kind(machine.judged("anna", &read)),
+        ErrorKind::PermissionDenied
+    );
+    let AuthResponse::User(anna) = super::read(
+        &machine.store,
+        &AuthRequest::UserGet {
+            name: "anna".into(),
+        },
+    )
+    .unwrap()
+    .unwrap() else {
+        panic!("a user is a user");
+    };
+    assert_eq!(anna.roles, ["writers"]);
+    let about = |name: &str| Request::Auth(AuthRequest::UserGet { name: name.into() });
+    assert_eq!(machine.judged("anna", &about("anna")), Ok(()), "herself");
+    assert!(machine.judged("anna", &about("bert")).is_err());
+    let role = |name: &str| Request::Auth(AuthRequest::RoleGet { name: name.into() });
+    assert_eq!(machine.judged("anna", &role("writers")), Ok(()), "her own");
+    assert!(machine.judged("anna", &role("empty")).is_err());
+    for name in ["x", "user/y"] {
+        // The names in use cannot be told from keys of the store.
+        let get = AuthRequest::UserGet { name: name.into() };
+        let found = super::read(&machine.store, &get).unwrap();
+        assert_eq!(kind(found), ErrorKind::UserNotFound);
+    }
+    machine.auth_ok(AuthRequest::Disable);
+    let policy = Policy::of(&machine.store).unwrap();
+    assert!(!policy.status().enabled);
+    assert!(policy.token_key().is_none(), "tokens are void with that");
+}

@@ -1,0 +1,106 @@
+//! Room for data: while the alarm is raised, what would make the state grow is refused.
+//!
+//! The state machine measures nothing. The leader does, and writes into the log that the alarm is
+//! raised or cleared, with the figures that go into every refusal: so all replicas refuse the same
+//! writes with the same words. What makes room is always allowed: deletions, compactions, ends of
+//! leases, and transactions that put nothing on any of their paths. A renewal never comes here.
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::TxnOp;
+use crate::api::TxnRequest;
+
+use super::command::Operation;
+
+/// The state is as large as it may be, or the disk has no more to give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceAlarm {
+    /// How much the leader's state took when it raised the alarm, in bytes.
+    pub used: u64,
+    /// How much it might take, in bytes.
+    pub quota: u64,
+}
+
+impl SpaceAlarm {
+    /// What is said to whoever would make the state grow.
+    pub fn refusal(&self) -> Error {
+        let Self { used, quota } = *self;
+        Error::not_applied(
+            ErrorKind::NoSpace { used, quota },
+            format!(
+                "there is no room: the state takes {used} bytes, and may take {quota}; delete what \
+                 is not needed and compact history (`leasehold compaction --physical`), or raise \
+                 quota.bytes: writing goes on by itself once there is room"
+            ),
+        )
+    }
+}
+
+impl Operation {
+    /// Whether it may make the state grow, whatever the state is.
+    pub fn takes_room(&self) -> bool {
+        match self {
+            Self::Put(_) | Self::LeaseGrant(_) | Self::PutWithNewLease { .. } => true,
+            Self::Txn(txn) => puts_something(txn),
+            Self::DeleteRange(_)
+            | Self::Compact(_)
+            | Self::LeaseRevoke(_)
+            | Self::LeaseUpdateTtl { .. }
+            | Self::Auth(_) => false,
+        }
+    }
+}
+
+/// Whether any path through `txn` puts a key. How deep it is nested is bounded by whoever took it in.
+fn puts_something(txn: &TxnRequest) -> bool {
+    let operations = txn.success.iter().chain(&txn.failure);
+    operations.into_iter().any(|operation| match operation {
+        TxnOp::Put(_) => true,
+        TxnOp::Txn(nested) => puts_something(nested),
+        TxnOp::Range(_) | TxnOp::DeleteRange(_) => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::CompactionRequest;
+    use crate::api::DeleteRangeRequest;
+    use crate::api::LeaseRef;
+    use crate::api::PutRequest;
+    use crate::kv::LeaseGrant;
+
+    #[test]
+    fn what_puts_or_grants_takes_room_and_what_frees_it_does_not() {
+        let put = || TxnOp::Put(PutRequest::default());
+        let delete = || TxnOp::DeleteRange(DeleteRangeRequest::default());
+        let nested = |operation| TxnRequest::new().or_else([operation]);
+        let txn = |operation| Operation::Txn(nested(TxnOp::Txn(nested(operation))));
+        for growing in [
+            Operation::Put(PutRequest::default()),
+            Operation::LeaseGrant(LeaseGrant::default()),
+            Operation::PutWithNewLease {
+                grant: LeaseGrant::default(),
+                put: PutRequest::default(),
+            },
+            txn(put()),
+            Operation::Txn(TxnRequest::new().and_then([delete(), put()])),
+        ] {
+            assert!(growing.takes_room(), "{growing:?}");
+        }
+        for freeing in [
+            Operation::DeleteRange(DeleteRangeRequest::default()),
+            Operation::Compact(CompactionRequest::at(5)),
+            Operation::LeaseRevoke(LeaseRef::id(1)),
+            Operation::LeaseUpdateTtl {
+                lease: LeaseRef::id(1),
+                ttl_ms: 5,
+            },
+            txn(delete()),
+        ] {
+            assert!(!freeing.takes_room(), "{freeing:?}");
+        }
+    }
+}

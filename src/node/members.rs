@@ -1,0 +1,384 @@
+//! Changes of members, as clients ask for them.
+//!
+//! Consensus knows members by id and decides what is safe ([`Consensus::change`]). Here ids get names:
+//! the configuration keeps for each member what [`MemberDetails`] holds, a name is a member's once at
+//! most (but for a node whose data is lost, while its next life takes the place of the one before),
+//! and no id is ever used twice: that of a new member is derived from the place in the log of the entry
+//! that adds it.
+//!
+//! A change is answered when it is complete: the configuration in force is at or beyond its entry,
+//! committed, and not joint.
+//!
+//! [`Consensus::change`]: crate::raft::Consensus::change
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::Node;
+use super::Output;
+use crate::api::Call;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Member;
+use crate::api::MemberAddRequest;
+use crate::api::MemberDetails;
+use crate::api::MemberInfo;
+use crate::api::MemberUpdateRequest;
+use crate::api::MembersResponse;
+use crate::api::Membership;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::raft::Change;
+use crate::raft::Configuration;
+use crate::raft::Joining;
+use crate::raft::Unfit;
+use crate::time::Instant;
+use crate::types::Incarnation;
+use crate::types::LogIndex;
+use crate::types::NodeId;
+use crate::types::RequestId;
+
+/// Who waits for what about members.
+#[derive(Default)]
+pub(super) struct MemberQuestions {
+    /// Reads of the list.
+    lists: BTreeSet<RequestId>,
+    /// Changes, by where their entries are, with the member that each is about.
+    changes: BTreeMap<RequestId, (LogIndex, NodeId)>,
+}
+
+impl MemberQuestions {
+    /// Nobody waits for this answer any more.
+    pub(super) fn forget(&mut self, id: RequestId) {
+        self.lists.remove(&id);
+        self.changes.remove(&id);
+    }
+}
+
+impl Node {
+    /// Reads the list of members: as any other read, so that it holds every change that was complete
+    /// before.
+    pub(super) fn list_members(&mut self, now: Instant, id: RequestId, call: &Call) {
+        self.members.lists.insert(id);
+        self.start_read(now, id, call);
+    }
+
+    /// Answers a read of the list, if `id` is one.
+    pub(super) fn answer_member_list(&mut self, id: RequestId) -> bool {
+        let is_one = self.members.lists.remove(&id);
+        if is_one {
+            self.answer_members(id, None);
+        }
+        is_one
+    }
+
+    pub(super) fn start_change(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        request: &Request,
+        deadline: Instant,
+    ) {
+        if self.consensus.leads_in().is_none() {
+            return self.refuse_not_leader(id);
+        }
+        let (about, change) = match self.change_for(request) {
+            Ok(change) => change,
+            Err(error) => return self.outputs.push_back(Output::Reply(id, Err(error))),
+        };
+        match self.consensus.change(now, &change) {
+            Ok(entry) => {
+                self.members.changes.insert(id, (entry.index, about));
+                self.waiting.add_change(id, deadline);
+            }
+            Err(refused) => self.refuse_because(id, refused),
+        }
+    }
+
+    /// What `request` is to consensus, and which member it is about.
+    fn change_for(&self, request: &Request) -> Result<(NodeId, Change), Error> {
+        Ok(match request {
+            Request::MemberAdd(add) => {
+                let details = self.new_member(add)?;
+                let cluster = self.options.cluster_id;
+                let member = NodeId::derive(cluster, &details.name, details.incarnation);
+                let role = match add.replaces {
+                    Some(voter) => Joining::InPlaceOf(voter),
+                    None if add.learner => Joining::Learner,
+                    None => Joining::Voter,
+                };
+                let details = Bytes::from(details.encode());
+                let change = Change::Add {
+                    member,
+                    details,
+                    role,
+                };
+                (member, change)
+            }
+            Request::MemberUpdate(update) => {
+                let details = Bytes::from(self.updated(update)?.encode());
+                let member = update.id;
+                (member, Change::Update { member, details })
+            }
+            Request::MemberPromote { id } => (*id, Change::Promote(*id)),
+            Request::MemberRemove { id } => (*id, Change::Remove(*id)),
+            _ => unreachable!("these are the changes of members"),
+        })
+    }
+
+    fn new_member(&self, add: &MemberAddRequest) -> Result<MemberDetails, Error> {
+        let members = known(self.consensus.configuration());
+        let replaced = add.replaces.and_then(|id| members.get(&id));
+        let exists = |detail| Err(Error::not_applied(ErrorKind::MemberExists, detail));
+        for (id, member) in &members {
+            if add.replaces == Some(*id) {
+                continue;
+            }
+            if member.name == add.name {
+                return exists(format!(
+                    "{} is a member already ({id}): give the new one another name, or replace it",
+                    add.name
+                ));
+            }
+            if member.peer_address == add.peer_address {
+                return exists(format!(
+                    "{} is reached at {} already ({id}): no two members share an address",
+                    member.name, add.peer_address
+                ));
+            }
+        }
+        if let Some(id) = add.replaces
+            && replaced.is_some_and(|member| member.name == add.name)
+        {
+            self.check_rebuild(id, &add.name)?;
+        }
+        // Committed places in the log are never given out twice, so no life is named twice. One that
+        // two leaders gave out, of whom one was overruled, is the same node with the same memory.
+        let place = self.consensus.status().last.index.next();
+        Ok(MemberDetails {
+            name: add.name.clone(),
+            incarnation: Incarnation(place.0),
+            peer_address: add.peer_address.clone(),
+            client_address: add.client_address.clone(),
+        })
+    }
+
+    /// A member that takes its own place is heard in its new life only, from this moment on: so the
+    /// others must be able to decide without it.
+    fn check_rebuild(&self, id: NodeId, name: &str) -> Result<(), Error> {
+        let unsafe_now = |detail| Error::not_applied(ErrorKind::UnsafeReconfiguration, detail);
+        if id == self.options.id {
+            return Err(unsafe_now(format!(
+                "{name} leads: hand leadership to another member first (leasehold move-leader)"
+            )));
+        }
+        if !self.consensus.has_quorum_without(id) {
+            return Err(unsafe_now(format!(
+                "without {name} too few of the voters answer to decide anything: bring one of the \
+                 others back first"
+            )));
+        }
+        Ok(())
+    }
+
+    fn updated(&self, update: &MemberUpdateRequest) -> Result<MemberDetails, Error> {
+        let configuration = self.consensus.configuration();
+        let members = known(configuration);
+        if !configuration.is_member(update.id) {
+            return Err(no_member());
+        }
+        let Some(details) = members.get(&update.id) else {
+            return Err(Error::not_applied(
+                ErrorKind::MemberNotFound,
+                format!(
+                    "nothing is known of {}: remove it, and add it anew",
+                    update.id
+                ),
+            ));
+        };
+        let MemberUpdateRequest {
+            peer_address,
+            client_address,
+            ..
+        } = update.clone();
+        if let Some(address) = &peer_address {
+            let other = members.iter().find(|(id, _)| **id != update.id);
+            let other = other.filter(|(_, member)| member.peer_address == *address);
+            if let Some((id, member)) = other {
+                return Err(Error::not_applied(
+                    ErrorKind::MemberExists,
+                    format!("{} is reached at {address} already ({id})", member.name),
+                ));
+            }
+        }
+        Ok(MemberDetails {
+            peer_address: peer_address.unwrap_or_else(|| details.peer_address.clone()),
+            client_address: client_address.unwrap_or_else(|| details.client_address.clone()),
+            ..details.clone()
+        })
+    }
+
+    /// Answers the changes that are complete.
+    pub(super) fn answer_changes(&mut self) {
+        if self.members.changes.is_empty() || self.consensus.leads_in().is_none() {
+            return;
+        }
+        let configuration = self.consensus.configuration();
+        if configuration.is_joint() || !self.consensus.is_configuration_committed() {
+            return;
+        }
+        let reached = self.consensus.configuration_index();
+        let changes = self.members.changes.iter();
+        let complete = changes.filter(|(_, (index, _))| *index <= reached);
+        let complete: Vec<_> = complete.map(|(id, (_, about))| (*id, *about)).collect();
+        for (id, about) in complete {
+            self.members.changes.remove(&id);
+            self.waiting.take_change(id);
+            self.answer_members(id, Some(about));
+        }
+    }
+
+    /// Whoever leads next may complete them, or not.
+    pub(super) fn give_up_on_changes(&mut self) {
+        for (id, _) in std::mem::take(&mut self.members.changes) {
+            self.waiting.take_change(id);
+            let error = Error::unknown(
+                ErrorKind::LeaderChanged,
+                "this node lost leadership before the change of members was complete: see the list of \
+                 members for what became of it",
+            );
+            self.outputs.push_back(Output::Reply(id, Err(error)));
+        }
+    }
+
+    fn answer_members(&mut self, id: RequestId, changed: Option<NodeId>) {
+        let configuration = self.consensus.configuration();
+        let response = MembersResponse {
+            members: members_of(configuration),
+            changed,
+            settled: self.consensus.is_configuration_committed()
+                && !configuration.is_joint()
+                && configuration.joining.is_empty(),
+        };
+        let response = Response {
+            header: self.header(self.revision),
+            body: ResponseBody::Members(Box::new(response)),
+        };
+        self.outputs.push_back(Output::Reply(id, Ok(response)));
+    }
+
+    pub(super) fn refuse_unfit(&mut self, id: RequestId, unfit: Unfit) {
+        self.outputs
+            .push_back(Output::Reply(id, Err(refusal(unfit))));
+    }
+}
+
+/// What the configuration keeps of its members, as far as it can be read.
+pub fn known(configuration: &Configuration) -> BTreeMap<NodeId, MemberDetails> {
+    let details = configuration.details.iter();
+    details
+        .filter_map(|(id, bytes)| Some((*id, MemberDetails::decode(bytes)?)))
+        .collect()
+}
+
+/// The members of a configuration, by name.
+pub fn members_of(configuration: &Configuration) -> Vec<Member> {
+    let mut known = known(configuration);
+    let member = |id: NodeId| {
+        let details = known.remove(&id).unwrap_or_default();
+        let membership = match configuration.joining.get(&id) {
+            Some(replaces) => Membership::Joining {
+                replaces: *replaces,
+            },
+            None if configuration.voters.contains(&id) => Membership::Voter,
+            None if configuration.learners.contains(&id) => Membership::Learner,
+            None => Membership::Leaving,
+        };
+        Member {
+            info: MemberInfo {
+                id,
+                name: details.name,
+                peer_address: details.peer_address,
+                client_address: details.client_address,
+            },
+            incarnation: details.incarnation,
+            membership,
+        }
+    };
+    let mut members: Vec<Member> = configuration.members().into_iter().map(member).collect();
+    members.sort_by(|a, b| (&a.info.name, a.info.id.0).cmp(&(&b.info.name, b.info.id.0)));
+    members
+}
+
+fn no_member() -> Error {
+    refusal(Unfit::NoMember)
+}
+
+/// Says why members may not be changed like that, and what to do.
+fn refusal(unfit: Unfit) -> Error {
+    let (kind, detail) = match unfit {
+        Unfit::InProgress => (
+            ErrorKind::UnsafeReconfiguration,
+            "another change of members is not complete yet, and two at once would not be safe: ask \
+             again once `leasehold member list` shows it complete"
+                .to_owned(),
+        ),
+        Unfit::NotSettled => (
+            ErrorKind::SlowDown { retry_after_ms: 50 },
+            "this leader has just been elected, and does not know yet whether a change is under way: \
+             ask again shortly"
+                .to_owned(),
+        ),
+        Unfit::Member => (
+            ErrorKind::MemberExists,
+            "it is a member already".to_owned(),
+        ),
+        Unfit::NoMember => (
+            ErrorKind::MemberNotFound,
+            "there is no such member: see `leasehold member list`".to_owned(),
+        ),
+        Unfit::NoVoter => (
+            ErrorKind::UnsafeReconfiguration,
+            "the member to be replaced does not vote: remove it, and add the other".to_owned(),
+        ),
+        Unfit::NoLearner => (
+            ErrorKind::InvalidArgument,
+            "it votes already: only a learner can be promoted".to_owned(),
+        ),
+        Unfit::LastVoter => (
+            ErrorKind::UnsafeReconfiguration,
+            "it is the last member that votes: nobody would be left to decide anything".to_owned(),
+        ),
+        Unfit::Behind(lag) => (
+            ErrorKind::LearnerNotReady,
+            match lag {
+                Some(lag) => format!(
+                    "the learner still lacks {lag} entries: as a voter it would hold everybody up; ask \
+                     again once it has caught up"
+                ),
+                None => "the learner has not been heard of yet, or is still being built: start it, and \
+                         ask again once it has caught up"
+                    .to_owned(),
+            },
+        ),
+        Unfit::Unreachable { reachable, needed } => (
+            ErrorKind::UnsafeReconfiguration,
+            format!(
+                "of the members that would vote, {reachable} answer and {needed} must, or nothing could \
+                 be decided any more: bring a member back, or remove one that is dead, first"
+            ),
+        ),
+        Unfit::TooMany => (
+            ErrorKind::UnsafeReconfiguration,
+            "there are as many members as there may be: remove one first".to_owned(),
+        ),
+        Unfit::TooLarge => (
+            ErrorKind::InvalidArgument,
+            "name and addresses are too long to be remembered: use shorter ones".to_owned(),
+        ),
+    };
+    Error::not_applied(kind, detail)
+}

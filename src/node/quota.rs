@@ -1,0 +1,155 @@
+//! Room for data: the leader looks at what its shell has measured, and raises or clears the alarm.
+//!
+//! What the alarm does is decided at apply, alike on every replica ([`crate::kv::SpaceAlarm`]). Here
+//! it is decided when to raise and when to clear it, and only the leader proposes. Between the two
+//! lies a gap, or a state at the edge would have the alarm come and go with every write.
+//!
+//! A leader whose alarm is raised also turns away what would be refused at apply, before it costs a
+//! place in a log on that same disk. Not what carries a session: a retry must learn what became of
+//! its first attempt, and only apply knows.
+
+use super::Node;
+use crate::api::Call;
+use crate::kv::Command;
+use crate::kv::SpaceAlarm;
+use crate::time::Instant;
+use crate::types::RequestId;
+
+/// The alarm is cleared once the state takes no more than so many tenths of its quota.
+const CLEAR_TENTHS: u64 = 9;
+/// And once the disk has so many halves of what it must have left.
+const CLEAR_HALVES: u64 = 3;
+
+/// What a node has measured of its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceReport {
+    /// How much its state takes, in bytes.
+    pub used: u64,
+    /// How much it may take.
+    pub quota: u64,
+    /// How much more the disk would take.
+    pub free: u64,
+    /// How much the disk must have left, for the log and for merging tables.
+    pub reserve: u64,
+    /// The alarm, as the state has it.
+    pub alarm: Option<SpaceAlarm>,
+}
+
+impl SpaceReport {
+    /// What the alarm should be, if it should be another than it is.
+    fn verdict(&self) -> Option<Option<SpaceAlarm>> {
+        let Self {
+            used,
+            quota,
+            free,
+            reserve,
+            ..
+        } = *self;
+        let is_full = used >= quota || free < reserve;
+        let has_room =
+            used <= quota / 10 * CLEAR_TENTHS && free >= (reserve / 2).saturating_mul(CLEAR_HALVES);
+        match self.alarm {
+            None if is_full => Some(Some(SpaceAlarm {
+                used,
+                // A full disk sets a limit of its own.
+                quota: quota.min(used.saturating_add(free).saturating_sub(reserve)),
+            })),
+            Some(_) if has_room => Some(None),
+            _ => None,
+        }
+    }
+}
+
+impl Node {
+    /// The shell has measured.
+    pub(super) fn judge_space(&mut self, now: Instant, report: SpaceReport) {
+        self.space_alarm = report.alarm;
+        if self.consensus.leads_in().is_none() || !self.consensus.status().ready {
+            return;
+        }
+        if let Some(alarm) = report.verdict() {
+            // A refusal is no loss: the next report asks again.
+            let _ = self
+                .consensus
+                .propose(now, Command::SetSpaceAlarm(alarm).encode());
+        }
+    }
+
+    /// Whether `call`, which would be `command` in the log, is turned away because there is no room.
+    pub(super) fn refuse_without_room(
+        &mut self,
+        id: RequestId,
+        call: &Call,
+        command: &Command,
+    ) -> bool {
+        let Some(alarm) = self.space_alarm else {
+            return false;
+        };
+        let takes_room =
+            matches!(command, Command::Write { operation, .. } if operation.takes_room());
+        if !takes_room || call.session.is_some() || self.consensus.leads_in().is_none() {
+            return false;
+        }
+        self.refuse_with(id, alarm.refusal());
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// With 100 MiB of quota, 1 GiB of disk left and 64 MiB of it kept.
+    fn report(used: u64, alarm: Option<SpaceAlarm>) -> SpaceReport {
+        SpaceReport {
+            used,
+            quota: 100 * MIB,
+            free: 1 << 30,
+            reserve: 64 * MIB,
+            alarm,
+        }
+    }
+
+    #[test]
+    fn the_alarm_is_raised_at_the_quota_and_cleared_a_tenth_below_it() {
+        assert_eq!(report(100 * MIB - 1, None).verdict(), None);
+        let raised = SpaceAlarm {
+            used: 100 * MIB,
+            quota: 100 * MIB,
+        };
+        assert_eq!(report(100 * MIB, None).verdict(), Some(Some(raised)));
+        for used in [200 * MIB, 100 * MIB, 90 * MIB + 1] {
+            assert_eq!(report(used, Some(raised)).verdict(), None, "{used}");
+        }
+        assert_eq!(report(90 * MIB, Some(raised)).verdict(), Some(None));
+        assert_eq!(report(90 * MIB, None).verdict(), None);
+    }
+
+    #[test]
+    fn a_disk_without_room_raises_it_too_and_half_as_much_again_clears_it() {
+        let with = |free: u64, alarm| SpaceReport {
+            free,
+            ..report(10 * MIB, alarm)
+        };
+        assert_eq!(with(64 * MIB, None).verdict(), None);
+        let raised = with(64 * MIB - 1, None).verdict().unwrap();
+        let limit = SpaceAlarm {
+            used: 10 * MIB,
+            quota: 10 * MIB - 1,
+        };
+        assert_eq!(raised, Some(limit));
+        assert_eq!(with(96 * MIB - 1, raised).verdict(), None);
+        assert_eq!(with(96 * MIB, raised).verdict(), Some(None));
+        let nothing = SpaceReport {
+            free: 0,
+            reserve: u64::MAX,
+            ..report(10, None)
+        };
+        assert_eq!(
+            nothing.verdict(),
+            Some(Some(SpaceAlarm { used: 10, quota: 0 }))
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! Nodes of two releases beside each other: what the cluster agrees on, and when.
+
+use super::*;
+use crate::raft::Change;
+use crate::raft::Joining;
+use crate::types::VersionRange;
+
+/// The release before the first, which knows nothing that is in a log today; and the one after it.
+const OLD: VersionRange = VersionRange {
+    oldest: 0,
+    newest: 0,
+};
+const NEW: VersionRange = VersionRange {
+    oldest: 0,
+    newest: 1,
+};
+
+impl World {
+    /// A cluster of version 0 whose nodes know these.
+    fn of_releases(releases: &[VersionRange]) -> Self {
+        let mut world = Self::new(releases.len() as u64);
+        for (id, versions) in (1..).map(NodeId).zip(releases) {
+            world.becomes(id, *versions, 0);
+        }
+        world
+    }
+
+    /// The node is of this release from here on, in a cluster of this version, and has told nobody.
+    fn becomes(&mut self, id: NodeId, versions: VersionRange, cluster: u16) {
+        let replica = self.nodes.remove(&id).expect("it exists");
+        let node = replica.node.with_versions(versions, cluster);
+        self.nodes.insert(id, Replica { node, ..replica });
+    }
+
+    /// Everybody hears what the node knows.
+    fn tells(&mut self, id: NodeId, versions: Option<VersionRange>) {
+        let others: Vec<NodeId> = self.nodes.keys().copied().filter(|to| *to != id).collect();
+        for to in others {
+            self.give(to, Input::PeerVersions(id, versions));
+        }
+        self.settle();
+    }
+
+    fn versions(&self) -> Vec<u16> {
+        let nodes = self.nodes.values();
+        nodes
+            .map(|replica| replica.node.cluster_version())
+            .collect()
+    }
+
+    /// What becomes of a write, which the old release does not know, at the node that leads.
+    fn write(&mut self) -> Result<(), Error> {
+        let leader = self.leader();
+        let put = Request::Put(PutRequest {
+            key: "k".into(),
+            value: "v".into(),
+            ..PutRequest::default()
+        });
+        let request = self.ask(leader, put, Consistency::Linearizable);
+        self.advance(200);
+        match &self.answers[&request] {
+            Answered::Reply(result) => result.as_ref().as_ref().map(|_| ()).map_err(Error::clone),
+            other => panic!("no answer to a write: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_new_waits_until_the_last_member_knows_it() {
+    let mut world = World::of_releases(&[NEW, NEW, OLD]);
+    world.leader();
+    for (id, versions) in [(1, NEW), (2, NEW), (3, OLD)] {
+        world.tells(NodeId(id), Some(versions));
+    }
+    let refused = world.write().unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unsupported);
+    assert_eq!(
+        refused.detail,
+        "the cluster is of version 0, and this needs version 1: it becomes that once every member runs a \
+         release that knows it"
+    );
+    assert_eq!(world.versions(), [0, 0, 0]);
+
+    // The last one is stopped, and comes back as the new release.
+    world.tells(NodeId(3), None);
+    world.advance(1_000);
+    assert_eq!(world.versions(), [0, 0, 0]);
+    world.becomes(NodeId(3), NEW, 0);
+    world.tells(NodeId(3), Some(NEW));
+    world.advance(1_000);
+    assert_eq!(world.versions(), [1, 1, 1]);
+    assert_eq!(world.write(), Ok(()));
+    for replica in world.nodes.values() {
+        assert_eq!(crate::kv::cluster_version(&replica.store).unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_member_that_is_not_connected_may_be_of_any_release() {
+    let mut world = World::of_releases(&[NEW, NEW, NEW]);
+    world.leader();
+    world.tells(NodeId(1), Some(NEW));
+    world.tells(NodeId(2), Some(NEW));
+    world.advance(1_000);
+    assert_eq!(world.versions(), [0, 0, 0], "the third has said nothing");
+    world.tells(NodeId(3), Some(NEW));
+    world.advance(1_000);
+    assert_eq!(world.versions(), [1, 1, 1]);
+}
+
+#[test]
+fn a_learner_has_to_know_it_too() {
+    let mut world = World::of_releases(&[NEW, NEW, NEW]);
+    for id in 1..=3 {
+        world.tells(NodeId(id), None);
+    }
+    let leader = world.leader();
+    let change = Change::Add {
+        member: NodeId(9),
+        details: bytes::Bytes::new(),
+        role: Joining::Learner,
+    };
+    // What it is sent is of no interest here.
+    world.cut.push(NodeId(9));
+    world.give(leader, Input::Change(change));
+    world.advance(500);
+    let has_learner = |world: &World| {
+        let configuration = world.nodes[&leader].node.consensus().configuration();
+        configuration.learners.contains(&NodeId(9))
+    };
+    assert!(has_learner(&world));
+    for id in 1..=3 {
+        world.tells(NodeId(id), Some(NEW));
+    }
+    world.advance(1_000);
+    assert_eq!(world.versions(), [0, 0, 0]);
+    for id in 1..=3 {
+        world.give(NodeId(id), Input::PeerVersions(NodeId(9), Some(NEW)));
+    }
+    world.advance(1_000);
+    assert_eq!(world.versions(), [1, 1, 1]);
+}
+
+#[test]
+fn the_next_leader_proposes_what_the_one_before_could_not_commit() {
+    let mut world = World::of_releases(&[NEW, NEW, NEW]);
+    let first = world.leader();
+    world.cut.push(first);
+    for id in 1..=3 {
+        world.tells(NodeId(id), Some(NEW));
+    }
+    let second = world.leader();
+    assert_ne!(first, second);
+    world.advance(1_000);
+    assert_eq!(world.nodes[&second].node.cluster_version(), 1);
+    assert_eq!(
+        world.nodes[&first].node.cluster_version(),
+        0,
+        "its proposal was never committed"
+    );
+    world.cut.clear();
+    world.advance(2_000);
+    assert_eq!(world.versions(), [1, 1, 1]);
+}
+
+#[test]
+fn a_release_that_knows_more_than_one_version_goes_as_far_as_all_can() {
+    let newest = VersionRange {
+        oldest: 0,
+        newest: 7,
+    };
+    let middle = VersionRange {
+        oldest: 0,
+        newest: 4,
+    };
+    let mut world = World::of_releases(&[newest, middle, newest]);
+    world.leader();
+    for (id, versions) in [(1, newest), (2, middle), (3, newest)] {
+        world.tells(NodeId(id), Some(versions));
+    }
+    world.advance(1_000);
+    assert_eq!(world.versions(), [4, 4, 4]);
+    // No way down.
+    world.tells(NodeId(2), Some(OLD));
+    world.advance(1_000);
+    assert_eq!(world.versions(), [4, 4, 4]);
+}

@@ -1,0 +1,138 @@
+//! The version of the cluster, and how it rises while nodes of two releases run beside each other.
+//!
+//! A release knows a range of versions, and every node tells the others which. What is new in a version
+//! may be in the log only once the cluster is of that version, and it becomes so by an entry
+//! ([`Command::RaiseVersion`]). A leader proposes that when every member, voter or not, is connected
+//! and has said that it knows the version: a member that is away may come back as whatever it was. From
+//! the moment that the entry is committed every replica applies it before anything that rests on it.
+//!
+//! There is no way down: what is in a log stays there for as long as the log and the states made of it.
+//! A node whose release does not know the version of its cluster says so and serves nothing: at its
+//! start by its state and its log, on its way in by the others, and else when it is to apply that entry.
+
+use std::collections::BTreeMap;
+
+use super::Node;
+use crate::kv::Command;
+use crate::kv::FIRST_VERSION;
+use crate::kv::KNOWN_VERSIONS;
+use crate::kv::raises_version;
+use crate::raft::Entry;
+use crate::raft::Payload;
+use crate::time::Instant;
+use crate::types::NodeId;
+use crate::types::Term;
+use crate::types::VersionRange;
+
+/// What a node knows about versions.
+#[derive(Debug)]
+pub(super) struct Upgrade {
+    /// What this node knows.
+    own: VersionRange,
+    /// What the cluster is, by all that is committed.
+    cluster: u16,
+    /// What the members that are connected know.
+    told: BTreeMap<NodeId, VersionRange>,
+    /// What this node has proposed to be, and as leader of which term.
+    proposed: Option<(Term, u16)>,
+}
+
+impl Default for Upgrade {
+    fn default() -> Self {
+        Self {
+            own: KNOWN_VERSIONS,
+            cluster: FIRST_VERSION,
+            told: BTreeMap::new(),
+            proposed: None,
+        }
+    }
+}
+
+impl Upgrade {
+    /// A member is connected, and knows these; or it is not connected any more.
+    pub(super) fn heard(&mut self, peer: NodeId, versions: Option<VersionRange>) {
+        match versions {
+            Some(versions) => self.told.insert(peer, versions),
+            None => self.told.remove(&peer),
+        };
+    }
+
+    /// These entries are committed.
+    pub(super) fn committed(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            if let Payload::Command(bytes) = &entry.payload
+                && let Some(version) = raises_version(bytes)
+            {
+                self.reached(version);
+            }
+        }
+    }
+
+    /// The cluster is of this version at least.
+    pub(super) fn reached(&mut self, version: u16) {
+        self.cluster = self.cluster.max(version);
+    }
+
+    /// The newest version that all of `members` know, this node among them; `None` while one of them
+    /// has not said what it knows.
+    fn common(&self, own: NodeId, members: impl IntoIterator<Item = NodeId>) -> Option<u16> {
+        let others = members.into_iter().filter(|member| *member != own);
+        let mut newest = others.map(|member| Some(self.told.get(&member)?.newest));
+        newest.try_fold(self.own.newest, |least, newest| Some(least.min(newest?)))
+    }
+}
+
+impl Node {
+    /// The same node as a release that knows these versions, in a cluster of this one.
+    #[must_use]
+    pub fn with_versions(mut self, own: VersionRange, cluster: u16) -> Self {
+        self.upgrade.own = own;
+        self.upgrade.cluster = cluster;
+        self
+    }
+
+    /// What the cluster is, by all that is committed as far as this node knows.
+    pub fn cluster_version(&self) -> u16 {
+        self.upgrade.cluster
+    }
+
+    /// Whether every member can read this command. Whatever proposes one that is newer than the first
+    /// version asks before.
+    pub(super) fn may_log(&self, command: &Command) -> bool {
+        command.since() <= self.upgrade.cluster
+    }
+
+    /// Why a command may not be in the log yet.
+    pub(super) fn too_new(&self, command: &Command) -> String {
+        format!(
+            "the cluster is of version {}, and this needs version {}: it becomes that once every \
+             member runs a release that knows it",
+            self.upgrade.cluster,
+            command.since()
+        )
+    }
+
+    /// As leader, proposes the version that all members know, if it is a newer one.
+    pub(super) fn raise_version(&mut self, now: Instant) {
+        if self.upgrade.own.newest <= self.upgrade.cluster || self.consensus.leads_in().is_none() {
+            return;
+        }
+        let status = self.consensus.status();
+        if !status.ready {
+            return;
+        }
+        let members = self.consensus.configuration().members();
+        let Some(version) = self.upgrade.common(self.options.id, members) else {
+            return;
+        };
+        let wish = (status.term, version);
+        if version <= self.upgrade.cluster || self.upgrade.proposed == Some(wish) {
+            return;
+        }
+        let command = Command::RaiseVersion { version };
+        // A refusal is no loss: the next input tries again.
+        if self.consensus.propose(now, command.encode()).is_ok() {
+            self.upgrade.proposed = Some(wish);
+        }
+    }
+}

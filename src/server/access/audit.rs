@@ -1,0 +1,297 @@
+//! Who did what: a file that is only ever appended to, a line of JSON for each request that changes
+//! something, that takes the role root, or that was refused for who asked.
+//!
+//! A line holds no value and no key. Of the key it has the hash of a prefix, up to the last slash, so
+//! that lines about one part of the keys can be put together by who knows that part. How many lines
+//! there are is bounded, apart for writes of keys and for the rest, so that nobody can hide what he
+//! does behind many writes, nor fill the disk; what is left out is counted in the next line.
+//!
+//! A thread of its own writes; nobody waits for it.
+
+use std::fs::File;
+use std::io;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde_json::json;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Who;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::TxnOp;
+use crate::api::TxnRequest;
+use crate::server::metrics::stopwatch;
+
+/// Lines a second of each kind.
+const LINES_MAX: u32 = 1_000;
+/// Lines that wait for the disk.
+const WAITING_MAX: usize = 4_096;
+
+/// The file, and how much of it there may be.
+pub(crate) struct Audit {
+    lines: SyncSender<Vec<u8>>,
+    pace: Mutex<Pace>,
+}
+
+/// What is to be remembered of a request until it is answered.
+pub(crate) struct Note {
+    kind: Kind,
+    prefix: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Only told of if it is refused.
+    Read,
+    /// A write of keys or leases.
+    Write,
+    /// What takes the role root, and who logs in.
+    Guarded,
+}
+
+impl Note {
+    /// Of `request`.
+    pub(crate) fn of(request: &Request) -> Self {
+        let (kind, key) = match request {
+            Request::Range(range) | Request::RangePage(range) => (Kind::Read, Some(&range.key)),
+            Request::Watch { watch, .. } => (Kind::Read, Some(&watch.key)),
+            Request::Put(put) | Request::PutWithNewLease(_, put) => (Kind::Write, Some(&put.key)),
+            Request::DeleteRange(delete) => (Kind::Write, Some(&delete.key)),
+            Request::Txn(txn) if txn.is_read_only() => (Kind::Read, first_key(txn)),
+            Request::Txn(txn) => (Kind::Write, first_key(txn)),
+            Request::LeaseGrant(_)
+            | Request::LeaseRevoke(_)
+            | Request::LeaseUpdateTtl { .. }
+            | Request::OpenSession => (Kind::Write, None),
+            Request::MoveLeader { .. }
+            | Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_)
+            | Request::Compact(_)
+            | Request::Snapshot(_)
+            | Request::Auth(_) => (Kind::Guarded, None),
+            Request::Status
+            | Request::MemberList
+            | Request::LeaderLeaseReport
+            | Request::WatchCancel { .. }
+            | Request::WatchProgress { .. }
+            | Request::LeaseKeepAlive(_)
+            | Request::LeaseTimeToLive { .. }
+            | Request::LeaseList(_) => (Kind::Read, None),
+        };
+        Self {
+            kind,
+            prefix: key.map(|key| prefix_hash(key)),
+        }
+    }
+
+    /// Of a read of `key`.
+    pub(crate) fn of_read(key: &[u8]) -> Self {
+        Self {
+            kind: Kind::Read,
+            prefix: Some(prefix_hash(key)),
+        }
+    }
+}
+
+/// The key that a transaction names first.
+fn first_key(txn: &TxnRequest) -> Option<&bytes::Bytes> {
+    let compared = txn.compare.first().map(|compare| &compare.key);
+    compared.or_else(|| {
+        txn.success
+            .iter()
+            .chain(&txn.failure)
+            .find_map(|op| match op {
+                TxnOp::Range(range) => Some(&range.key),
+                TxnOp::Put(put) => Some(&put.key),
+                TxnOp::DeleteRange(delete) => Some(&delete.key),
+                TxnOp::Txn(txn) => first_key(txn),
+            })
+    })
+}
+
+/// A hash of `key` up to its last slash; of all of it, if it has none.
+fn prefix_hash(key: &[u8]) -> u64 {
+    let slash = key.iter().rposition(|byte| *byte == b'/');
+    xxh3_64(slash.map_or(key, |at| &key[..=at]))
+}
+
+impl Audit {
+    /// Goes on with the file at `path`, which only its owner may read.
+    ///
+    /// # Errors
+    /// It cannot be opened or made, or there is no thread to be had.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)?;
+        let (lines, waiting) = sync_channel(WAITING_MAX);
+        std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || write_all(file, &waiting))?;
+        Ok(Self {
+            lines,
+            pace: Mutex::default(),
+        })
+    }
+
+    /// Writes down how a request ended, if it is one of those that are. Never waits.
+    pub(crate) fn record(
+        &self,
+        who: &Who,
+        address: SocketAddr,
+        operation: &str,
+        note: &Note,
+        result: &Result<Response, Error>,
+    ) {
+        let (code, revision) = match result {
+            Ok(response) => ("OK", Some(response.header.revision)),
+            Err(error) => (error.code(), None),
+        };
+        if note.kind == Kind::Read && !is_about_who(result) {
+            return;
+        }
+        let is_write = note.kind == Kind::Write && !is_about_who(result);
+        let left_out = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            match pace.take(stopwatch(), is_write) {
+                Some(left_out) => left_out,
+                None => return,
+            }
+        };
+        let line = json!({
+            "time_ms": millis_since_1970(),
+            "user": who.name(),
+            "address": address.to_string(),
+            "operation": operation,
+            "prefix": note.prefix.map(|prefix| format!("{prefix:016x}")),
+            "revision": revision,
+            "result": code,
+            "left_out": left_out,
+        });
+        if self
+            .lines
+            .try_send(format!("{line}\n").into_bytes())
+            .is_err()
+        {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            pace.left_out += left_out + 1;
+        }
+    }
+}
+
+/// Whether it was refused for who asked.
+fn is_about_who(result: &Result<Response, Error>) -> bool {
+    result.as_ref().is_err_and(|error| {
+        matches!(
+            error.kind,
+            ErrorKind::PermissionDenied | ErrorKind::Unauthenticated | ErrorKind::TokenExpired
+        )
+    })
+}
+
+/// Lines of the current second.
+#[derive(Debug, Default)]
+struct Pace {
+    since: Option<Instant>,
+    writes: u32,
+    others: u32,
+    left_out: u64,
+}
+
+impl Pace {
+    /// Room for a line, and how many were left out before it; `None` if there is none.
+    fn take(&mut self, now: Instant, is_write: bool) -> Option<u64> {
+        let is_over =
+            |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
+        if self.since.is_none_or(is_over) {
+            self.since = Some(now);
+            (self.writes, self.others) = (0, 0);
+        }
+        let lines = match is_write {
+            true => &mut self.writes,
+            false => &mut self.others,
+        };
+        if *lines >= LINES_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        *lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+fn write_all(mut file: File, waiting: &Receiver<Vec<u8>>) {
+    while let Ok(mut lines) = waiting.recv() {
+        while let Ok(more) = waiting.try_recv() {
+            lines.extend_from_slice(&more);
+        }
+        if let Err(error) = file.write_all(&lines) {
+            tracing::error!(%error, "the audit file cannot be written: what was done is not in it");
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "shown to people, and nothing is decided by it"
+)]
+fn millis_since_1970() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::every::every_request;
+
+    #[test]
+    fn many_writes_leave_room_for_the_rest_and_are_counted() {
+        let mut pace = Pace::default();
+        let now = stopwatch();
+        for _ in 0..LINES_MAX {
+            assert_eq!(pace.take(now, true), Some(0));
+        }
+        for _ in 0..5 {
+            assert_eq!(pace.take(now, true), None);
+        }
+        assert_eq!(pace.take(now, false), Some(5));
+        assert_eq!(pace.take(now, false), Some(0));
+        assert_eq!(pace.take(now + Duration::from_secs(1), true), Some(0));
+    }
+
+    #[test]
+    fn keys_of_one_prefix_have_one_hash_and_other_prefixes_another() {
+        assert_eq!(prefix_hash(b"/a/1"), prefix_hash(b"/a/2"));
+        assert_ne!(prefix_hash(b"/a/1"), prefix_hash(b"/b/1"));
+        assert_ne!(prefix_hash(b"a"), prefix_hash(b"b"));
+    }
+
+    #[test]
+    fn what_changes_anything_is_written_down() {
+        for request in every_request() {
+            let kind = Note::of(&request).kind;
+            let is_told = kind != Kind::Read;
+            let changes = request.is_write() || matches!(request, Request::MoveLeader { .. });
+            assert!(is_told || !changes, "{}", request.method());
+        }
+    }
+}

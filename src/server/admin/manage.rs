@@ -1,0 +1,401 @@
+//! What can be asked of a node, and done to it, from its own machine: the paths below `/admin/v1`.
+//!
+//! Who reaches these has the machine, and with it the node's keys and data; so nobody is asked who he
+//! is. Two who are on the machine and must not do anything here are kept out by how they come: a page
+//! in somebody's browser, whose requests carry `Origin`, and one that has made a name of its own point
+//! to this address, whose requests name it in `Host`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::extract::Query;
+use axum::extract::Request;
+use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::http::HeaderMap;
+use axum::http::Method;
+use axum::http::StatusCode;
+use axum::http::header;
+use axum::middleware;
+use axum::middleware::Next;
+use axum::response::IntoResponse;
+use axum::response::Response;
+use axum::routing::get;
+use axum::routing::post;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::json;
+
+use super::text;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Outcome;
+use crate::server::managed::LeaseFilter;
+use crate::server::managed::Managed;
+
+/// The paths, as an unknown one is told.
+pub(crate) const PATHS: &[&str] = &[
+    "/admin/v1/status",
+    "/admin/v1/members",
+    "/admin/v1/leader-lease",
+    "/admin/v1/leader-lease/report",
+    "/admin/v1/leader-lease/reset-stats",
+    "/admin/v1/leases",
+    "/admin/v1/watches",
+    "/admin/v1/connections",
+    "/admin/v1/log-level",
+    "/admin/v1/tls/reload",
+    "/admin/v1/transfer-leadership",
+    "/admin/v1/drain",
+];
+
+/// The node, once it has started.
+pub(crate) type Place = Arc<OnceLock<Arc<Managed>>>;
+
+type Node = State<Place>;
+
+/// What answers below `/admin/v1`.
+pub(crate) fn router(place: Place) -> Router {
+    Router::new()
+        .route("/admin/v1/status", get(status))
+        .route("/admin/v1/members", get(members))
+        .route("/admin/v1/leader-lease", get(leader_lease))
+        .route("/admin/v1/leader-lease/report", get(lease_report))
+        .route("/admin/v1/leader-lease/reset-stats", post(reset_stats))
+        .route("/admin/v1/leases", get(leases))
+        .route("/admin/v1/leases/{id}", get(lease).delete(revoke))
+        .route("/admin/v1/watches", get(watches))
+        .route("/admin/v1/connections", get(connections))
+        .route("/admin/v1/log-level", get(log_level).put(set_log_level))
+        .route("/admin/v1/tls/reload", post(reload_tls))
+        .route("/admin/v1/transfer-leadership", post(transfer_leadership))
+        .route("/admin/v1/drain", post(drain))
+        .route_layer(middleware::from_fn(keep_browsers_out))
+        .with_state(place)
+}
+
+async fn keep_browsers_out(request: Request, next: Next) -> Response {
+    match refusal(request.method(), request.headers()) {
+        Some(why) => text(StatusCode::FORBIDDEN, format!("{why}\n")),
+        None => next.run(request).await,
+    }
+}
+
+fn refusal(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    if !host.is_some_and(is_of_this_machine) {
+        return Some(
+            "ask for this by an address of this machine itself, such as 127.0.0.1, or as localhost: \
+             any other name may be somebody's who should not ask",
+        );
+    }
+    let is_question = method == Method::GET || method == Method::HEAD;
+    (!is_question && headers.contains_key(header::ORIGIN))
+        .then_some("a page in a browser may not change a node")
+}
+
+/// Whether a `Host` names loopback.
+fn is_of_this_machine(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = |address: IpAddr| address.is_loopback();
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)
+}
+
+/// A refusal, as it is answered.
+struct Refused(StatusCode, Value);
+
+impl Refused {
+    fn usage(detail: impl Into<String>) -> Self {
+        let code = ErrorKind::InvalidArgument.code();
+        Self::with(StatusCode::BAD_REQUEST, code, &detail.into())
+    }
+
+    fn with(status: StatusCode, code: &str, detail: &str) -> Self {
+        Self(
+            status,
+            json!({"error": {"code": code, "detail": detail, "outcome": "not_applied"}}),
+        )
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::InvalidArgument | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
+            ErrorKind::LeaseNotFound => StatusCode::NOT_FOUND,
+            ErrorKind::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+            ErrorKind::SlowDown { .. } => StatusCode::TOO_MANY_REQUESTS,
+            ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let outcome = match error.outcome() {
+            Outcome::NotApplied => "not_applied",
+            Outcome::Applied => "applied",
+            Outcome::Unknown => "unknown",
+        };
+        let mut document = json!({
+            "code": error.code(),
+            "detail": error.detail,
+            "outcome": outcome,
+        });
+        if let ErrorKind::NotLeader { leader, address } = error.kind() {
+            document["leader"] = json!({
+                "id": leader.map(|id| id.to_string()),
+                "client_address": address,
+            });
+        }
+        Self(status, json!({"error": document}))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, axum::Json(self.1)).into_response()
+    }
+}
+
+type Answered = Result<axum::Json<Value>, Refused>;
+
+/// The node; an answer of its own while it starts.
+fn node(place: &Place) -> Result<&Arc<Managed>, Refused> {
+    place.get().ok_or_else(|| {
+        Refused::with(
+            StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Unavailable.code(),
+            "this node is starting: /startupz says how far it is",
+        )
+    })
+}
+
+async fn status(State(place): Node) -> Answered {
+    Ok(axum::Json(node(&place)?.status().await))
+}
+
+async fn members(State(place): Node) -> Answered {
+    Ok(axum::Json(node(&place)?.members().await))
+}
+
+async fn leader_lease(State(place): Node) -> Answered {
+    Ok(axum::Json(node(&place)?.leader_lease()))
+}
+
+async fn lease_report(State(place): Node) -> Answered {
+    Ok(axum::Json(node(&place)?.lease_report()))
+}
+
+async fn reset_stats(State(place): Node) -> Answered {
+    node(&place)?.reset_stats();
+    Ok(axum::Json(json!({"reset": true})))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeasesAsked {
+    #[serde(default)]
+    owner: String,
+    #[serde(default)]
+    prefix: String,
+    #[serde(default)]
+    limit: Option<u32>,
+    /// Where the page before said to go on.
+    #[serde(default)]
+    cursor: Option<String>,
+}
+
+async fn leases(State(place): Node, asked: Result<Query<LeasesAsked>, QueryRejection>) -> Answered {
+    let Query(asked) = asked.map_err(|error| {
+        Refused::usage(format!(
+            "owner, prefix, limit and cursor are known: {}",
+            error.body_text()
+        ))
+    })?;
+    let filter = LeaseFilter {
+        owner: asked.owner,
+        name_prefix: asked.prefix,
+        limit: asked.limit.unwrap_or(0),
+        after: match &asked.cursor {
+            Some(cursor) => lease_id(cursor)?,
+            None => 0,
+        },
+    };
+    Ok(axum::Json(node(&place)?.leases(filter).await?))
+}
+
+async fn lease(State(place): Node, Path(id): Path<String>) -> Answered {
+    let id = lease_id(&id)?;
+    Ok(axum::Json(node(&place)?.lease(id).await?))
+}
+
+async fn revoke(State(place): Node, Path(id): Path<String>) -> Answered {
+    let id = lease_id(&id)?;
+    Ok(axum::Json(node(&place)?.revoke(id).await?))
+}
+
+/// A lease's id, in hexadecimal as everywhere that people see one.
+fn lease_id(text: &str) -> Result<i64, Refused> {
+    let id = u64::from_str_radix(text, 16).ok();
+    id.and_then(|id| i64::try_from(id).ok())
+        .filter(|_| !text.starts_with('+'))
+        .ok_or_else(|| {
+            Refused::usage(format!(
+                "{text:?} is no id of a lease: write it in hexadecimal, as lists of leases do"
+            ))
+        })
+}
+
+async fn watches(State(place): Node) -> Answered {
+    Ok(axum::Json(node(&place)?.watches().await))
+}
+
+async fn connections(State(place): Node) -> Answered {
+    Ok(axum::Json(node(&place)?.connections()))
+}
+
+async fn log_level(State(place): Node) -> Answered {
+    let log = node(&place)?.log().ok_or_else(no_log)?;
+    Ok(axum::Json(json!({"filter": log.filter()})))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Filter {
+    filter: String,
+}
+
+async fn set_log_level(State(place): Node, body: Bytes) -> Answered {
+    let log = node(&place)?.log().ok_or_else(no_log)?;
+    let Filter { filter } = serde_json::from_slice(&body).map_err(|error| {
+        Refused::usage(format!(
+            "send {{\"filter\": \"info,leasehold::raft=debug\"}}: {error}"
+        ))
+    })?;
+    let before = log.filter();
+    log.set(&filter).map_err(Refused::usage)?;
+    tracing::info!(%before, %filter, "the log filter was changed over the admin port");
+    Ok(axum::Json(json!({"filter": filter, "before": before})))
+}
+
+fn no_log() -> Refused {
+    Refused::with(
+        StatusCode::NOT_FOUND,
+        ErrorKind::Unsupported.code(),
+        "the log of this process is not this node's to change: it shares it with others",
+    )
+}
+
+async fn reload_tls(State(place): Node) -> Answered {
+    match node(&place)?.reload_certificates().await {
+        Ok(document) => Ok(axum::Json(document)),
+        Err(problems) => Err(Refused(
+            StatusCode::CONFLICT,
+            json!({"error": {
+                "code": ErrorKind::InvalidArgument.code(),
+                "detail": "the certificates before stay in use",
+                "problems": problems,
+            }}),
+        )),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TransferAsked {
+    /// A member's name or id; nothing for whoever is most up to date.
+    #[serde(default)]
+    to: Option<String>,
+}
+
+async fn transfer_leadership(
+    State(place): Node,
+    asked: Result<Query<TransferAsked>, QueryRejection>,
+) -> Answered {
+    let Query(asked) = asked
+        .map_err(|error| Refused::usage(format!("only `to` is known: {}", error.body_text())))?;
+    let node = node(&place)?;
+    let target = match &asked.to {
+        None => None,
+        Some(to) => Some(node.find_member(to).ok_or_else(|| {
+            Refused::usage(format!("{to:?} is no member: /admin/v1/members names them"))
+        })?),
+    };
+    Ok(axum::Json(node.transfer_leadership(target).await?))
+}
+
+async fn drain(State(place): Node) -> Answered {
+    Ok(axum::Json(node(&place)?.drain().await))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_answered(method: Method, headers: &[(header::HeaderName, &str)]) -> bool {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(name, value.parse().unwrap());
+        }
+        refusal(&method, &map).is_none()
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_answered() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:7480",
+            "localhost:7480",
+            "LOCALHOST",
+            "[::1]:7480",
+            "127.9.9.9",
+        ] {
+            assert!(is_answered(Method::GET, &[(header::HOST, host)]), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:7480",
+            "10.0.0.1:7480",
+            "localhost.evil.example",
+            "[::2]",
+            "",
+            "127.0.0.1.evil.example",
+        ] {
+            assert!(!is_answered(Method::GET, &[(header::HOST, host)]), "{host}");
+        }
+        assert!(!is_answered(Method::GET, &[]), "no name at all");
+    }
+
+    #[test]
+    fn a_page_in_a_browser_changes_nothing() {
+        let from_page = [
+            (header::HOST, "localhost:7480"),
+            (header::ORIGIN, "https://evil.example"),
+        ];
+        for method in [Method::POST, Method::PUT, Method::DELETE] {
+            assert!(!is_answered(method.clone(), &from_page), "{method}");
+            assert!(is_answered(method, &from_page[..1]));
+        }
+    }
+
+    #[test]
+    fn an_id_of_a_lease_is_hexadecimal() {
+        assert!(matches!(lease_id("00000000000000ff"), Ok(255)));
+        for text in [
+            "",
+            "xyz",
+            "+ff",
+            "-1",
+            "ffffffffffffffff",
+            "1ffffffffffffffff",
+        ] {
+            assert!(lease_id(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Who may speak as a member, and where each is called.
+//!
+//! A certificate says who somebody is; that he is a member, the configuration alone says. So whoever
+//! is not in it is refused, and told what is known of him: one that was removed while it was away
+//! learns it from that, and one that has no data learns which life it is to begin.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use crate::types::Incarnation;
+use crate::types::LogIndex;
+use crate::wire::peer::Standing;
+
+/// The other members, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    /// Each of them.
+    pub peers: BTreeMap<String, RosterPeer>,
+    /// Nothing is known of who the members are: every node of the cluster is heard.
+    pub is_open: bool,
+    /// What is known to be committed of the members, this one included; `None` until something is.
+    pub committed: Option<Committed>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RosterPeer {
+    /// The lives of it that are members: two while one takes the place of the other, none where any
+    /// will do. Only the newest is heard.
+    pub incarnations: BTreeSet<Incarnation>,
+    /// Where it may be, as `host:port`.
+    pub addresses: Vec<String>,
+}
+
+/// The newest configuration that is known to be committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// Where it stands in the log.
+    pub index: LogIndex,
+    /// The newest life of each member.
+    pub incarnations: BTreeMap<String, Incarnation>,
+    /// The members of the founding; empty where they are not known.
+    pub founders: Vec<String>,
+}
+
+/// Whether somebody may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admitted {
+    Yes,
+    Stranger,
+    /// An earlier life of a member.
+    Outdated,
+}
+
+impl Roster {
+    /// A roster of names and addresses, whose lives are not known.
+    pub fn of_addresses(peers: impl IntoIterator<Item = (String, String)>) -> Self {
+        let peer = |address| RosterPeer {
+            incarnations: BTreeSet::new(),
+            addresses: vec![address],
+        };
+        Self {
+            peers: peers
+                .into_iter()
+                .map(|(name, address)| (name, peer(address)))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a node of this name is heard at all.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.is_open || self.peers.contains_key(name)
+    }
+
+    /// Whether this life of the node `name` is heard.
+    pub(super) fn admits(&self, name: &str, incarnation: Incarnation) -> Admitted {
+        let Some(peer) = self.peers.get(name) else {
+            return match self.is_open {
+                true => Admitted::Yes,
+                false => Admitted::Stranger,
+            };
+        };
+        match peer.incarnations.last() {
+            None => Admitted::Yes,
+            Some(newest) if incarnation == *newest => Admitted::Yes,
+            Some(newest) if incarnation < *newest => Admitted::Outdated,
+            Some(_) if self.is_open => Admitted::Yes,
+            Some(_) => Admitted::Stranger,
+        }
+    }
+
+    /// What the node `name` is told of itself; `None` while nothing is known.
+    pub(super) fn standing_of(&self, name: &str) -> Option<Standing> {
+        let committed = self.committed.as_ref()?;
+        Some(Standing::Known {
+            index: committed.index,
+            incarnation: committed.incarnations.get(name).copied(),
+            founders: committed.founders.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_alone_are_heard_and_only_in_their_newest_life() {
+        let lives = |lives: &[u64]| RosterPeer {
+            incarnations: lives.iter().copied().map(Incarnation).collect(),
+            addresses: Vec::new(),
+        };
+        let mut roster = Roster {
+            peers: [
+                ("n1".to_owned(), lives(&[0])),
+                ("n2".to_owned(), lives(&[0, 57])),
+                ("n3".to_owned(), lives(&[])),
+            ]
+            .into(),
+            ..Roster::default()
+        };
+        let asked = [
+            ("n1", 0),
+            ("n1", 9),
+            ("n2", 0),
+            ("n2", 57),
+            ("n3", 5),
+            ("n4", 0),
+        ];
+        let admitted = |roster: &Roster| {
+            asked.map(|(name, incarnation)| roster.admits(name, Incarnation(incarnation)))
+        };
+        use Admitted::{Outdated, Stranger, Yes};
+        assert_eq!(
+            admitted(&roster),
+            [Yes, Stranger, Outdated, Yes, Yes, Stranger]
+        );
+        assert!(!roster.knows("n4"));
+        roster.is_open = true;
+        assert_eq!(admitted(&roster), [Yes, Yes, Outdated, Yes, Yes, Yes]);
+    }
+}

@@ -1,0 +1,73 @@
+//! What has to be done about a request before the driver is given it, and takes time: a password is
+//! hashed, or it is looked up whose leases are to be renewed. On a thread where that holds up nobody.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Sessions;
+use crate::api::Call;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Request;
+use crate::kv::access::Author;
+use crate::server::access;
+use crate::server::access::Who;
+use crate::server::disk::store::StoreError;
+use crate::server::driver::Mail;
+use crate::server::outbox::Delivery;
+use crate::server::outbox::Outbox;
+
+/// A request that is on its way to the driver.
+pub(super) struct Errand {
+    pub(super) shared: Arc<Sessions>,
+    pub(super) who: Arc<Who>,
+    /// Where its answer goes, and to which request.
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) frame: u64,
+    pub(super) author: Option<Author>,
+    /// When the request was taken in: from then on its time runs.
+    pub(super) arrived: Instant,
+}
+
+impl Errand {
+    /// Does it, and hands the request on or says why not.
+    pub(super) fn spawn(self, mut call: Call) {
+        tokio::spawn(async move {
+            let turn = match &call.request {
+                Request::Auth(_) => self.shared.access.hashing(),
+                _ => self.shared.scans.clone(),
+            };
+            let turn = turn.acquire_owned().await;
+            let (shared, who) = (self.shared.clone(), self.who.clone());
+            let done = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                let done = prepare(&shared, &who, &mut call);
+                done.map(|done| done.map(|()| call))
+            });
+            let refusal = match done.await {
+                Ok(Ok(Ok(call))) => {
+                    return self.shared.mailbox.send(Mail::Request {
+                        call,
+                        arrived: self.arrived,
+                        author: self.author,
+                        outbox: self.outbox,
+                        frame: self.frame,
+                    });
+                }
+                Ok(Ok(Err(refusal))) => refusal,
+                Ok(Err(error)) => self.shared.fail(error),
+                Err(_) => Error::not_applied(ErrorKind::Internal, "the request was cut short"),
+            };
+            self.outbox
+                .deliver(self.frame, Delivery::Reply(Err(refusal)));
+        });
+    }
+}
+
+fn prepare(shared: &Sessions, who: &Who, call: &mut Call) -> Result<Result<(), Error>, StoreError> {
+    if let Request::Auth(auth) = &mut call.request {
+        return Ok(access::prepare(auth));
+    }
+    let snapshot = shared.store.snapshot()?;
+    shared.access.admit(who, &snapshot, || call.request.clone())
+}
