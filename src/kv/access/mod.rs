@@ -11,8 +11,8 @@
 //! | Key in `meta` | Record |
 //! |---|---|
 //! | `access` | what tokens are signed with |
-//! | `user/` ⧺ name | [`User`] |
-//! | `role/` ⧺ name | [`Role`] |
+//! | `user/` ⧺ name | `User` |
+//! | `role/` ⧺ name | `Role` |
 //!
 //! Whether access is controlled at all stands with the state's progress, which every entry reads
 //! anyway. What is missing on purpose: hashing and tokens, which need randomness and clocks; the
