@@ -282,6 +282,9 @@ async fn send(datagram: &[u8], socket: &UdpSocket, to: Option<SocketAddr>) {
 mod tests {
     use super::*;
 
+    /// Few enough for the buffer of a receiver who does not read yet, were all of them doubled.
+    const SENT: u32 = 100;
+
     fn end() -> std::net::UdpSocket {
         let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         socket
@@ -295,20 +298,29 @@ mod tests {
     fn arrivals(wires: &Wires, near: &std::net::UdpSocket, far: &std::net::UdpSocket) -> Vec<u32> {
         let mut arrived = Vec::new();
         let mut bytes = [0; 64];
-        for number in 1..=200_u32 {
+        for number in 1..=SENT {
             near.send_to(&number.to_be_bytes(), wires.address(0, 1))
                 .unwrap();
         }
-        // Fair weather again, so that these arrive, and after everything that was on its way.
+        while wires.traffic().carried.load(Ordering::Relaxed) < u64::from(SENT) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Fair weather again, so that these arrive, and most often after what was on its way.
         thread::sleep(Duration::from_millis(100));
         wires.clear();
-        near.send_to(b"the end", wires.address(0, 1)).unwrap();
+        far.set_read_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        let began = std::time::Instant::now();
         loop {
-            let (length, _) = far.recv_from(&mut bytes).unwrap();
-            match bytes[..length].try_into() {
-                Ok(number) => arrived.push(u32::from_be_bytes(number)),
-                Err(_) => return arrived,
+            // What finds the receiver's buffer full is lost, the end as well: it is said until it is heard.
+            near.send_to(b"the end", wires.address(0, 1)).unwrap();
+            while let Ok((length, _)) = far.recv_from(&mut bytes) {
+                match bytes[..length].try_into() {
+                    Ok(number) => arrived.push(u32::from_be_bytes(number)),
+                    Err(_) => return arrived,
+                }
             }
+            assert!(began.elapsed() < crate::harness::PATIENCE, "{arrived:?}");
         }
     }
 
@@ -321,14 +333,14 @@ mod tests {
 
     #[test]
     fn the_weather_is_what_it_says() {
-        let all: Vec<u32> = (1..=200).collect();
+        let all: Vec<u32> = (1..=SENT).collect();
         assert_eq!(through(|_| {}), all);
         assert_eq!(through(|weather| weather.is_cut = true), [0; 0]);
         let lossy = through(|weather| weather.loss = 0.5);
-        assert!(lossy.len() > 50 && lossy.len() < 150, "{}", lossy.len());
+        assert!(lossy.len() > 25 && lossy.len() < 75, "{}", lossy.len());
         let doubled = through(|weather| weather.doubled = 0.5);
         assert!(
-            doubled.len() > 250 && doubled.len() < 350,
+            doubled.len() > 125 && doubled.len() < 175,
             "{}",
             doubled.len()
         );
@@ -340,9 +352,12 @@ mod tests {
                 .all(|(got, sent)| (got ^ sent).count_ones() == 1)
         );
         let mut late = through(|weather| weather.jitter = Duration::from_millis(20));
-        assert_ne!(late, all, "some overtake others");
+        assert!(!late.is_sorted(), "some overtake others: {late:?}");
         late.sort_unstable();
-        assert_eq!(late, all);
+        late.dedup();
+        // On a machine that stood still some are later than the end.
+        assert!(late.len() > 50, "{late:?}");
+        assert!(late.iter().all(|number| all.contains(number)), "{late:?}");
     }
 
     #[test]
