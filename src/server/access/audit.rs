@@ -26,6 +26,7 @@ use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Who;
+use super::millis_since_1970;
 use crate::api::Error;
 use crate::api::ErrorKind;
 use crate::api::Request;
@@ -245,17 +246,6 @@ fn write_all(mut file: File, waiting: &Receiver<Vec<u8>>) {
             tracing::error!(%error, "the audit file cannot be written: what was done is not in it");
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "shown to people, and nothing is decided by it"
-)]
-fn millis_since_1970() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

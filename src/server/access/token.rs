@@ -19,6 +19,7 @@ use crate::kv::access::Identity;
 use crate::kv::access::Policy;
 use crate::types::ClusterId;
 
+use super::millis_since_1970;
 use super::password::fill;
 use super::token_expired;
 
@@ -131,17 +132,6 @@ impl Signer {
         bytes.extend_from_slice(token);
         bytes
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tokens end by the wall clock, as certificates do; no lease hangs on it"
-)]
-fn millis_since_1970() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]
