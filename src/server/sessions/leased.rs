@@ -256,17 +256,28 @@ impl Session {
         let mut served = Served::default();
         for (asked, point) in reads.iter().zip(found) {
             let read = &asked.read;
-            if let Some(rules) = &rules
-                && let Err(error) = may_read(rules, read.key(&frames[asked.frame]))
-            {
-                self.note_read(read.request_id, read.key(&frames[asked.frame]));
-                self.reply(read.request_id, "range", Err(error));
-                continue;
-            }
+            let key = read.key(&frames[asked.frame]);
+            let refusal = rules.as_ref().and_then(|rules| may_read(rules, key).err());
             let authority = judged.authority(read.consistency);
             match (authority, point.take()) {
                 (Some(authority), Some(point)) => {
-                    if self.answer_point(read.into(), authority, point, &mut headers) {
+                    if let Some(error) = refusal {
+                        // Rules that are older than what is asked for refuse nothing.
+                        let source = Source {
+                            found: (),
+                            applied: point.applied,
+                            revision: point.revision,
+                        };
+                        let reader = self.shared.reader;
+                        if reader
+                            .answer(authority, read.min_revision, source)
+                            .is_some()
+                        {
+                            self.note_read(read.request_id, key);
+                            self.reply(read.request_id, "range", Err(error));
+                            continue;
+                        }
+                    } else if self.answer_point(read.into(), authority, point, &mut headers) {
                         served.count(authority);
                         continue;
                     }
