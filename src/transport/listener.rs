@@ -115,7 +115,6 @@ impl ClientListener {
     }
 
     /// The port, for those who look after its certificates.
-    #[cfg(feature = "server")]
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
