@@ -452,6 +452,18 @@ mod tests {
         }
     }
 
+    /// The only voter of its cluster.
+    fn alone(now: Instant) -> Node {
+        let restored = crate::raft::Restored {
+            base_configuration: Configuration {
+                voters: [NodeId(1)].into(),
+                ..Configuration::default()
+            },
+            ..crate::raft::Restored::default()
+        };
+        Node::new(options(), restored, true, 1, now)
+    }
+
     fn options() -> crate::node::NodeOptions {
         crate::node::NodeOptions {
             cluster_id: crate::types::ClusterId(1),
@@ -579,14 +591,7 @@ mod tests {
         let mailbox = Arc::new(Mailbox::default());
         let told = Arc::default();
         let over = Arc::new(AtomicU64::new(0));
-        let restored = crate::raft::Restored {
-            base_configuration: Configuration {
-                voters: [NodeId(1)].into(),
-                ..Configuration::default()
-            },
-            ..crate::raft::Restored::default()
-        };
-        let node = Node::new(options(), restored, true, 1, clock.now());
+        let node = alone(clock.now());
         let sinks = Stalling {
             mailbox: mailbox.clone(),
             owed: None,
@@ -694,14 +699,7 @@ mod tests {
         let clock = Arc::new(Stepping::default());
         let mailbox = Arc::new(Mailbox::default());
         let heard = Arc::new(AtomicU64::new(0));
-        let restored = crate::raft::Restored {
-            base_configuration: Configuration {
-                voters: [NodeId(1)].into(),
-                ..Configuration::default()
-            },
-            ..crate::raft::Restored::default()
-        };
-        let node = Node::new(options(), restored, true, 1, clock.now());
+        let node = alone(clock.now());
         let published = node.published();
         let sinks = Echo {
             mailbox: mailbox.clone(),
