@@ -9,11 +9,11 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let home = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let commit = commit(&home).unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo:rustc-env=LEASEHOLD_COMMIT={commit}");
+    println!("cargo:rustc-env=BUILT_FROM_COMMIT={commit}");
     let compiler = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&compiler, &["--version"], &home).unwrap_or_else(|| "unknown".to_owned());
     let version = version.strip_prefix("rustc ").unwrap_or(&version);
-    println!("cargo:rustc-env=LEASEHOLD_RUSTC={version}");
+    println!("cargo:rustc-env=BUILT_WITH_RUSTC={version}");
 }
 
 fn commit(home: &Path) -> Option<String> {

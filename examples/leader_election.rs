@@ -25,7 +25,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let election = Election::new(&client, "examples/leader");
     loop {
         // A session for each term of office: one that is lost is of no use any more.
-        let session = client.lease().session(Duration::from_secs(3), None).await?;
+        let session = client
+            .lease()
+            .session(Duration::from_secs(10), None)
+            .await?;
         println!("{name} stands");
         match election.campaign(&session, name.clone()).await {
             Ok(leadership) => {

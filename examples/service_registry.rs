@@ -23,8 +23,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = connect::connect().await?;
     let registry = Registry::new(&client, "examples/services");
 
-    // On the list for as long as this process lives, and three seconds at most after that.
-    let session = client.lease().session(Duration::from_secs(3), None).await?;
+    // On the list for as long as this process lives, and ten seconds at most after that.
+    let session = client
+        .lease()
+        .session(Duration::from_secs(10), None)
+        .await?;
     let registration = registry.register(&session, &id, address).await?;
     let mut changes = registry.watch().await?;
     loop {

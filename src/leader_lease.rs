@@ -67,7 +67,12 @@ impl<C: Clock> LeaderLease<C> {
     /// checked where `config` was built.
     pub fn new(config: Timing, clock: C) -> Self {
         let counters = Arc::new(LeaseCounters::default());
-        let cell = LeaseCell::new(Term(0), LogIndex(0), counters.clone());
+        let cell = LeaseCell::new(
+            Term(0),
+            LogIndex(0),
+            config.trusted_lease(),
+            counters.clone(),
+        );
         let lease = raft::LeaderLease::new(cell, config.trusted_lease(), clock.now());
         Self {
             clock,

@@ -16,6 +16,7 @@ use leasehold::bench;
 use leasehold::bench::command::NoPeers as Peers;
 use leasehold::cli;
 use leasehold::cli::SettingHelp;
+use leasehold::cli::arguments::leader_lease::LeaderLeaseCommand;
 use leasehold::cli::arguments::{Command, DevArgs, ServeArgs};
 use leasehold::cli::dev::{Launcher, Node};
 use leasehold::cli::failure::{Exit, Failure};
@@ -26,6 +27,7 @@ use leasehold::cli::signals::Hangups;
 use leasehold::cli::signals::Stop;
 #[cfg(feature = "bench-etcd")]
 use leasehold::etcd::Etcd as Peers;
+use leasehold::server::config::unknown_variables;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
 use leasehold::server::disk::store::contains_panic;
 use leasehold::server::supervisor::Supervisor;
@@ -48,7 +50,11 @@ fn main() -> ExitCode {
         .collect();
     let parsed = cli::parse(&settings);
     match parsed.command {
-        Command::Serve(arguments) => cli::report(serve(arguments, parsed.settings)),
+        Command::Serve(arguments) => cli::report(serve(
+            arguments,
+            parsed.settings,
+            &cli::variables(&settings),
+        )),
         Command::Dev(arguments) => cli::report(dev(&arguments)),
         Command::Bench { command } => {
             printing(|out| bench::command::run(command, &parsed.global, &Peers, out))
@@ -57,6 +63,9 @@ fn main() -> ExitCode {
             printing(|out| bench::verify::run(command, &parsed.global, out))
         }
         Command::Offline { command } => printing(|out| offline::run(&command, &parsed.global, out)),
+        Command::LeaderLease {
+            command: LeaderLeaseCommand::Clear(arguments),
+        } => printing(|out| offline::clear_leader_lease(&arguments, out)),
         other => cli::run(other, &parsed.global, &settings, &Sdk),
     }
 }
@@ -70,16 +79,26 @@ fn printing(verb: impl FnOnce(&mut io::BufWriter<io::Stdout>) -> Result<(), Fail
     cli::report(result.and(flushed))
 }
 
-fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failure> {
-    let env = std::env::vars_os()
+/// `of_flags` are the environment variables that stand for flags of any verb.
+fn serve(
+    arguments: ServeArgs,
+    flags: Vec<(String, String)>,
+    of_flags: &[String],
+) -> Result<(), Failure> {
+    let env: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
+    let unknown = unknown_variables(&env, of_flags);
     let config = Config::load(ConfigSources {
         file: arguments.config,
         env,
         flags,
     });
-    let config = config.map_err(|error| Failure::usage(error.to_string()))?;
+    let config = config.map_err(|error| {
+        // What is missing may have been set by a name that is nearly right.
+        let hints = unknown.iter().map(|variable| format!("; {variable}"));
+        Failure::usage(error.to_string() + &hints.collect::<String>())
+    })?;
     let look = match config.log.format {
         LogFormat::Json => Look::Json,
         LogFormat::Text => Look::Text,
@@ -89,6 +108,9 @@ fn serve(arguments: ServeArgs, flags: Vec<(String, String)>) -> Result<(), Failu
     let log = LogControl::new(&*config.log.filter, move |new| {
         filter.set(new).map_err(|error| error.to_string())
     });
+    for variable in unknown {
+        tracing::warn!("{variable}");
+    }
     panics::install(Ends::Process, contains_panic);
     let options = ServerOptions {
         exit_on_fatal: true,

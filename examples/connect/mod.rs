@@ -4,6 +4,7 @@
 
 use std::env;
 use std::error::Error;
+use std::time::Duration;
 
 use leasehold::cli::runtime::RuntimeDirectory;
 use leasehold::client::Client;
@@ -30,6 +31,8 @@ pub(crate) async fn connect() -> Result<Client, Box<dyn Error>> {
             (dev.endpoints, tls)
         }
     };
-    let options = ConnectOptions::new().with_tls(tls);
+    let options = ConnectOptions::new()
+        .with_tls(tls)
+        .with_timeout(Duration::from_secs(10));
     Ok(Client::connect(endpoints, Some(options)).await?)
 }

@@ -11,12 +11,13 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
 
 use super::Error;
 use super::ErrorKind;
 use super::KeyRange;
 use super::Limits;
-use super::validate_range;
+use super::limits::validate_range;
 use crate::types::is_name;
 
 /// The role that may do everything, and the user that must have it before anything is enforced.
@@ -53,9 +54,7 @@ impl fmt::Debug for Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        self.0.fill(0);
-        // Whoever optimises must take it that somebody looks at the zeros.
-        std::hint::black_box(&self.0);
+        self.0.as_mut_slice().zeroize();
     }
 }
 

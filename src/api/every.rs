@@ -1,5 +1,7 @@
 //! One request of every kind, for tests that must leave none out.
 
+use bytes::Bytes;
+
 use super::*;
 
 /// One of each, on the key `k` and the lease 7; none of them is meant to succeed.

@@ -1,5 +1,7 @@
 //! The bytes of every request, reply and error, for ever: variants are only appended.
 
+use bytes::Bytes;
+
 use super::*;
 use crate::types::Incarnation;
 

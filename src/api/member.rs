@@ -5,13 +5,36 @@ use serde::Serialize;
 
 use super::Error;
 use super::ErrorKind;
-use super::MemberInfo;
+use crate::types::ClusterId;
 use crate::types::Incarnation;
 use crate::types::NodeId;
 use crate::types::is_name;
 
 /// The longest address, as `host:port`: a DNS name has at most 253 characters.
 const ADDRESS_BYTES_MAX: usize = 253 + 1 + 5;
+
+/// What a node knows of a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where peers reach it, as `host:port`.
+    pub peer_address: String,
+    /// Where clients reach it, as `host:port`; empty while unknown.
+    pub client_address: String,
+}
+
+/// Where a new cluster's members stand, as proposed by its first leader and applied as the
+/// cluster's first command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterInfo {
+    /// The cluster's identity.
+    pub cluster_id: ClusterId,
+    /// Its first members.
+    pub members: Vec<MemberInfo>,
+}
 
 /// What a cluster remembers of a member, beside its id in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

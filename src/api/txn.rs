@@ -30,10 +30,10 @@ use super::PutRequest;
 use super::PutResponse;
 use super::RangeRequest;
 use super::RangeResponse;
-use super::validate_delete;
-use super::validate_put;
-use super::validate_range;
-use super::validate_read;
+use super::limits::validate_delete;
+use super::limits::validate_put;
+use super::limits::validate_range;
+use super::limits::validate_read;
 
 /// How deep transactions may be nested; 1 is a transaction without another one inside.
 pub const TXN_DEPTH_MAX: usize = 8;

@@ -11,7 +11,7 @@ use super::ErrorKind;
 use super::KeyRange;
 use super::KeyValue;
 use super::Limits;
-use super::validate_range;
+use super::limits::validate_range;
 
 /// Watch one key or a range of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

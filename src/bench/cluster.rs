@@ -9,6 +9,8 @@ use std::net::TcpListener;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Stopwatch;
@@ -403,24 +405,36 @@ fn node_name(number: usize) -> String {
 /// Addresses on loopback that nobody has at the moment.
 ///
 /// # Errors
-/// The system gives none.
+/// No port is free.
 pub fn free_addresses(count: usize) -> Result<Vec<Addresses>, Failure> {
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let hold = |_| {
-        Ok((
-            UdpSocket::bind(any)?,
-            UdpSocket::bind(any)?,
-            TcpListener::bind(any)?,
-        ))
-    };
-    // All held until all are known, so that none is given twice.
-    let held = (0..count).map(hold).collect::<std::io::Result<Vec<_>>>()?;
-    let name = |(client, peer, admin): &(UdpSocket, UdpSocket, TcpListener)| {
+    let address = || Ok::<_, Failure>(SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)));
+    let node = |_| {
         Ok(Addresses {
-            client: client.local_addr()?,
-            peer: peer.local_addr()?,
-            admin: admin.local_addr()?,
+            client: address()?,
+            peer: address()?,
+            admin: address()?,
         })
     };
-    held.iter().map(name).collect()
+    (0..count).map(node).collect()
+}
+
+/// A port on loopback that is free for UDP and TCP, and that neither this process nor the system
+/// gives to anybody else before a node takes it: it lies below the ports that outgoing connections
+/// are given.
+fn free_port() -> Result<u16, Failure> {
+    const FIRST: u16 = 10_000;
+    const COUNT: u16 = 22_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..COUNT {
+        // Processes beside this one begin elsewhere, and so does whoever tests this one.
+        let begin = std::process::id().wrapping_mul(7_919);
+        let begin = begin.wrapping_add(u32::from(COUNT / 2));
+        let place = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % u32::from(COUNT);
+        let port = FIRST + u16::try_from(place).unwrap_or_default();
+        let address = (Ipv4Addr::LOCALHOST, port);
+        if UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(Failure::refused("no port is free on loopback"))
 }

@@ -251,8 +251,6 @@ pub async fn round<S: Subject>(
 ) -> Result<Round, Failure> {
     subject.wait_until_whole().await?;
     tokio::time::sleep(REST).await;
-    // Somebody else may lead after the rest.
-    let leader = subject.wait_until_whole().await?;
     let successes = Rc::new(Successes {
         watch: Wall::start(),
         ended: RefCell::default(),
@@ -265,6 +263,8 @@ pub async fn round<S: Subject>(
             .await?;
         let began = successes.watch.elapsed();
         tokio::time::sleep(CALM).await;
+        // Not before: leadership may have moved by itself meanwhile.
+        let leader = subject.wait_until_whole().await?;
         let disturbed = successes.watch.elapsed();
         subject.disturb(leader, case).await?;
         subject.wait_for_other_leader(leader).await?;
@@ -272,9 +272,9 @@ pub async fn round<S: Subject>(
         successes
             .until_all_succeed(successes.watch.elapsed())
             .await?;
-        Ok::<_, Failure>((began, disturbed, successes.watch.elapsed()))
+        Ok::<_, Failure>((leader, began, disturbed, successes.watch.elapsed()))
     };
-    let (began, disturbed, over) = tokio::select! {
+    let (leader, began, disturbed, over) = tokio::select! {
         times = disturbing => times?,
         failed = probing => return Err(failed.into()),
     };

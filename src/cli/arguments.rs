@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod bench;
+pub mod leader_lease;
 pub mod lease;
 pub mod lock;
 pub mod member;
@@ -20,6 +21,7 @@ use self::access::RoleCommand;
 use self::access::UserCommand;
 use self::bench::BenchCommand;
 use self::bench::VerifyCommand;
+use self::leader_lease::LeaderLeaseCommand;
 use self::lease::LeaseCommand;
 use self::lock::ElectArgs;
 use self::lock::LockArgs;
@@ -173,6 +175,10 @@ pub enum Command {
     /// Give up history
     Compaction(CompactionArgs),
     /// Grant, renew and end leases
+    #[command(after_help = "Examples:
+  leasehold lease grant 60
+  leasehold lease keep-alive 1f
+  leasehold lease list -o table")]
     Lease {
         /// What to do.
         #[command(subcommand)]
@@ -183,18 +189,27 @@ pub enum Command {
     /// Stand in an election, or look who leads
     Elect(ElectArgs),
     /// Ask single nodes
+    #[command(after_help = "Examples:
+  leasehold endpoint status -o table
+  leasehold endpoint status --cluster")]
     Endpoint {
         /// What to ask.
         #[command(subcommand)]
         command: EndpointCommand,
     },
     /// See and change who the members are
+    #[command(after_help = "Examples:
+  leasehold member list -o table
+  leasehold member add n4 --peer-urls 10.0.0.4:7401
+  leasehold member remove n4")]
     Member {
         /// What to do.
         #[command(subcommand)]
         command: MemberCommand,
     },
     /// Show what keeps the cluster from taking everything in
+    #[command(after_help = "Examples:
+  leasehold alarm list")]
     Alarm {
         /// What to do.
         #[command(subcommand)]
@@ -203,18 +218,27 @@ pub enum Command {
     /// Hand leadership to another node
     MoveLeader(MoveLeaderArgs),
     /// Turn access control on and off
+    #[command(after_help = "Examples:
+  leasehold auth status
+  leasehold auth enable")]
     Auth {
         /// What to do.
         #[command(subcommand)]
         command: AuthCommand,
     },
     /// Add and change users
+    #[command(after_help = "Examples:
+  leasehold user add anna
+  leasehold user grant-role anna readers")]
     User {
         /// What to do.
         #[command(subcommand)]
         command: UserCommand,
     },
     /// Add and change roles
+    #[command(after_help = "Examples:
+  leasehold role add readers
+  leasehold role grant-permission readers --prefix /svc/ read")]
     Role {
         /// What to do.
         #[command(subcommand)]
@@ -225,18 +249,35 @@ pub enum Command {
     /// Take the node of this machine out of service, before it is stopped
     Drain(DrainArgs),
     /// Back everything up, and look at backups
+    #[command(after_help = "Examples:
+  leasehold snapshot save backup.lhs
+  leasehold snapshot status backup.lhs -o table")]
     Snapshot {
         /// What to do.
         #[command(subcommand)]
         command: SnapshotCommand,
     },
     /// Look at the data of a node that does not run
+    #[command(after_help = "Examples:
+  leasehold offline check --data-dir /var/lib/leasehold
+  leasehold offline dump-kv --data-dir /var/lib/leasehold")]
     Offline {
         /// What to do.
         #[command(subcommand)]
         command: OfflineCommand,
     },
+    /// End what a failed assumption about clocks left behind
+    #[command(after_help = "Example:
+  leasehold leader-lease clear --data-dir /var/lib/leasehold")]
+    LeaderLease {
+        /// What to do.
+        #[command(subcommand)]
+        command: LeaderLeaseCommand,
+    },
     /// Put load on a cluster and measure how it bears it
+    #[command(after_help = "Examples:
+  leasehold bench get --clients 64
+  leasehold bench gap --case kill")]
     Bench {
         /// What to measure.
         #[command(subcommand)]
@@ -250,12 +291,18 @@ pub enum Command {
 Ends with 1 if something does not work.")]
     Doctor(DoctorArgs),
     /// Find out whether this hardware keeps what a cluster relies on
+    #[command(after_help = "Examples:
+  leasehold verify lease")]
     Verify {
         /// What to verify.
         #[command(subcommand)]
         command: VerifyCommand,
     },
     /// Make and check certificates
+    #[command(after_help = "Examples:
+  leasehold cert init --out pki/
+  leasehold cert issue --out pki/ --name n1 --san 10.0.0.1
+  leasehold cert check pki/*")]
     Cert {
         /// What to do.
         #[command(subcommand)]
@@ -278,6 +325,9 @@ Ends with 1 if something does not work.")]
         out: Option<PathBuf>,
     },
     /// Print what this binary was made from
+    #[command(after_help = "Examples:
+  leasehold version
+  leasehold version -o json")]
     Version,
 }
 
@@ -506,7 +556,7 @@ pub struct DelArgs {
 /// Compare, and do one thing or another.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The transaction is read from standard input, in three parts that end with an empty line or the end of
+The transaction is read from standard input, in three parts that end with an empty line or the end of \
 the input: what is compared; what is done if all of it holds; what is done if not.
 
   value(\"owner\") = \"a\"        also version, create, mod and lease; also !=, < and >
@@ -536,7 +586,7 @@ pub struct TxnArgs {
   leasehold compaction 1234
   leasehold compaction 1234 --physical
 
-What was before that revision cannot be read any more afterwards. Every key that exists then keeps the
+What was before that revision cannot be read any more afterwards. Every key that exists then keeps the \
 value that it has then.")]
 pub struct CompactionArgs {
     /// The oldest revision to keep
@@ -596,7 +646,7 @@ pub struct MoveLeaderArgs {
   leasehold top --once             one look, without a terminal
   leasehold top --once -o json
 
-Rates are of the time between two looks, so the first one has none. A lease is at risk while less than
+Rates are of the time between two looks, so the first one has none. A lease is at risk while less than \
 a third of its time is left.")]
 pub struct ClusterTopArgs {
     /// How long between two looks

@@ -3,13 +3,16 @@
 //! It asks every endpoint by itself, because a client only ever notices the first one that answers. Each
 //! finding is a line; below one that is bad stands what to do. It changes nothing: it reads, and where a
 //! folder is named it writes and removes a small file there, to learn how long its disk takes to sync.
+//! Whoever answers names the other members, who are asked as well.
+
+mod machine;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::io::Write;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
@@ -20,6 +23,7 @@ use super::arguments::GlobalArgs;
 use super::connection::{Surroundings, Target};
 use super::failure::Failure;
 use super::pki;
+use super::pki::Remedy;
 use super::print::Align;
 use super::print::table;
 use super::remote::options;
@@ -34,25 +38,31 @@ use crate::client::RetryPolicy;
 use crate::clock::SystemClock;
 use crate::time::Clock;
 use crate::time::Instant;
+use crate::transport::ConnectError;
+use crate::transport::resolve;
 use crate::types::NodeId;
 use crate::types::Role;
 
+/// What to do where a cluster with access control does not know who asks.
+const UNKNOWN_USER: &str = "the cluster does not know who asks: log in with --user and \
+    --password-file, or have the user that the certificate names added (`leasehold user add`)";
+/// What to do where it knows who asks, and has no answer for him.
+const USER_WITHOUT_ROLE: &str = "this user may do nothing: give him a role \
+    (`leasehold user grant-role`), or ask as another (--user)";
+/// The key that is read, whether it exists or not.
+const READ_KEY: &str = "leasehold-doctor";
 /// Between the two readings of a node's clocks.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Exchanges with each node.
 const EXCHANGES: usize = 20;
-/// Syncs of the disk.
-const SYNCS: usize = 50;
-/// What is written before each.
-const SYNC_BYTES: usize = 4 << 10;
-/// A sync that takes longer than this is felt by every write.
-const SYNC_SLOW: Duration = Duration::from_millis(25);
-/// What nodes ask the system for.
-const UDP_BUFFER_BYTES: u64 = 4 << 20;
-/// Files that a node may have open at least.
-const FILES_MIN: u64 = 4_096;
 /// A certificate that ends sooner deserves a word.
 const CERTIFICATE_NEAR: Duration = Duration::from_secs(21 * 86_400);
+/// A datagram of Ethernet's size, less what tunnels and the headers of IPv6 take. QUIC works with
+/// 1,200 bytes, and sends more of them then.
+const DATAGRAM_BYTES: u16 = 1_350;
+/// Packets that may get lost without a word, and which part of all.
+const LOST_MAX: u64 = 3;
+const LOST_SHARE_MAX: u64 = 50;
 /// Entries that a follower may be behind without a word.
 const LAG_MAX: u64 = 10_000;
 
@@ -136,14 +146,34 @@ pub(super) async fn run(
     surroundings: &Surroundings,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let target = Target::find(global, surroundings)?;
     let mut findings = Findings::default();
-    certificates(&target, &mut findings);
-    let answers = endpoints(&target, &mut findings).await;
-    cluster(&target, &answers, &mut findings).await;
-    machine(&mut findings);
+    if global.endpoints.is_empty() && surroundings.dev.is_none() {
+        let files = [&global.cacert, &global.cert, &global.key];
+        let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
+        certificates(&files, &mut findings);
+        findings.add(
+            Level::Warn,
+            "cluster",
+            machine::PLACE,
+            "no cluster is named, so only this machine is looked at",
+            "name one with --endpoints, --cacert, --cert and --key; --data-dir tries a disk",
+        );
+    } else {
+        let target = Target::find(global, surroundings)?;
+        let files = [
+            target.cacert.clone(),
+            target.cert.clone(),
+            target.key.clone(),
+        ];
+        // A cluster says nothing to files of another but that they are none of its own.
+        if certificates(&files, &mut findings) {
+            let answers = endpoints(&target, &mut findings).await;
+            cluster(&target, &answers, &mut findings).await;
+        }
+    }
+    machine::look(&mut findings).await;
     if let Some(folder) = &arguments.data_dir {
-        disk(folder, &mut findings);
+        machine::disk(folder, &mut findings);
     }
     print(out, &findings.0, global.output)?;
     let bad = findings.0.iter().filter(|it| it.level == Level::Fail);
@@ -156,28 +186,59 @@ pub(super) async fn run(
     }
 }
 
-fn certificates(target: &Target, findings: &mut Findings) {
-    let files = [
-        target.cacert.clone(),
-        target.cert.clone(),
-        target.key.clone(),
-    ];
-    for report in pki::check(&files, pki::wall_clock()) {
+/// Looks at each file, and whether they are of one cluster; says that.
+fn certificates(files: &[PathBuf], findings: &mut Findings) -> bool {
+    let reports = pki::check(files, pki::wall_clock());
+    for report in &reports {
         let place = report.path.display().to_string();
         let near = report
             .expires_in
             .is_some_and(|left| left < CERTIFICATE_NEAR);
-        let (level, advice) = match report.is_ok() {
-            false => (
-                Level::Fail,
-                "issue it anew with `leasehold cert issue --force`",
-            ),
-            true if near => (Level::Warn, "issue a new one before it ends"),
-            true => (Level::Ok, ""),
+        let (level, advice) = match report.remedy() {
+            Some(remedy) => (Level::Fail, advice_against(remedy)),
+            None if near => (Level::Warn, "issue a new one before it ends"),
+            None => (Level::Ok, ""),
         };
         let text = report.to_string();
         let found = text.strip_prefix(&format!("{place}: ")).unwrap_or(&text);
         findings.add(level, "certificate", &place, found, advice);
+    }
+    let of_clusters = reports.iter().filter_map(|report| {
+        let file = report.path.display();
+        Some((
+            report.cluster?,
+            format!("{file} is of cluster {}", report.cluster?),
+        ))
+    });
+    let of_clusters: BTreeMap<_, _> = of_clusters.collect();
+    if of_clusters.len() > 1 {
+        let found: Vec<String> = of_clusters.into_values().collect();
+        findings.add(
+            Level::Fail,
+            "certificate",
+            "all files",
+            found.join(", and "),
+            "name an authority (--cacert) and a certificate (--cert, --key) of one and the same cluster: \
+             it was not asked, for it would refuse these",
+        );
+        return false;
+    }
+    true
+}
+
+fn advice_against(remedy: Remedy) -> &'static str {
+    match remedy {
+        Remedy::MakePrivate => "take the rights of others away: the chmod above does",
+        Remedy::SetClock => "set this machine's clock",
+        Remedy::NameFile => {
+            "name the file that was meant, or make it readable for this user; if it is damaged, issue it \
+             anew with `leasehold cert issue --force`"
+        }
+        Remedy::NameAuthority => {
+            "name the authority that signed it; if it is gone, issue it anew with `leasehold cert issue \
+             --force`"
+        }
+        Remedy::Issue => "issue it anew with `leasehold cert issue --force`",
     }
 }
 
@@ -191,37 +252,128 @@ async fn connect(target: &Target, endpoints: &[String]) -> Result<Client, Error>
 async fn endpoints(target: &Target, findings: &mut Findings) -> BTreeMap<String, Answer> {
     let mut answers = BTreeMap::new();
     for endpoint in &target.endpoints {
-        let began = SystemClock.now();
-        let client = match connect(target, std::slice::from_ref(endpoint)).await {
-            Ok(client) => client,
-            Err(error) => {
-                findings.add(
-                    Level::Fail,
-                    "connect",
-                    endpoint,
-                    error.to_string(),
-                    advice_for(&error),
-                );
-                continue;
-            }
-        };
-        let took = SystemClock.now().at_least_since(began);
-        findings.ok(
-            "connect",
-            endpoint,
-            format!("QUIC with mutual TLS, full-sized datagrams both ways, {took:.1?}"),
-        );
-        if let Some(answer) = ask(&client, endpoint, findings).await {
+        if let Some(answer) = meet(target, endpoint, findings).await {
             answers.insert(endpoint.clone(), answer);
         }
-        client.close().await;
+    }
+    for endpoint in unasked(&answers, &target.endpoints) {
+        if let Some(answer) = meet(target, &endpoint, findings).await {
+            answers.insert(endpoint, answer);
+        }
     }
     answers
 }
 
-/// What to do about a connection that did not come about.
-fn advice_for(error: &Error) -> &'static str {
+/// Where the members are that nobody named and that have not answered by another address.
+fn unasked(answers: &BTreeMap<String, Answer>, named: &[String]) -> BTreeSet<String> {
+    let met: BTreeSet<NodeId> = answers.values().map(|it| it.member_id).collect();
+    let members = answers.values().flat_map(|it| &it.status.members);
+    let others = members.filter(|it| !met.contains(&it.id) && !it.client_address.is_empty());
+    let addresses = others.map(|it| it.client_address.clone());
+    addresses.filter(|it| !named.contains(it)).collect()
+}
+
+/// Connects to an endpoint, and asks it.
+async fn meet(target: &Target, endpoint: &str, findings: &mut Findings) -> Option<Answer> {
+    let resolved = match resolve(endpoint).await {
+        Ok(addresses) => addresses,
+        Err(error) => {
+            let advice =
+                "correct the name, or this machine's name service (`getent hosts` asks it)";
+            findings.add(Level::Fail, "connect", endpoint, error.to_string(), advice);
+            return None;
+        }
+    };
+    let began = SystemClock.now();
+    let client = match connect(target, &[endpoint.to_owned()]).await {
+        Ok(client) => client,
+        Err(error) => {
+            let advice = advice_for(&error, &resolved);
+            findings.add(Level::Fail, "connect", endpoint, error.to_string(), advice);
+            return None;
+        }
+    };
+    let took = SystemClock.now().at_least_since(began);
+    findings.ok(
+        "connect",
+        endpoint,
+        format!("QUIC with mutual TLS, {took:.1?}"),
+    );
+    let answer = ask(&client, endpoint, findings).await;
+    // By now larger and larger datagrams have been tried.
+    if let Some(facts) = client.path(endpoint) {
+        let path = UdpPath {
+            datagram_bytes: facts.datagram_bytes,
+            sent: facts.sent_packets,
+            lost: facts.lost_packets,
+        };
+        path.judge(endpoint, findings);
+    }
+    client.close().await;
+    answer
+}
+
+/// What is known of the way to an endpoint.
+#[derive(Clone, Copy, Debug)]
+struct UdpPath {
+    datagram_bytes: u16,
+    sent: u64,
+    lost: u64,
+}
+
+impl UdpPath {
+    fn judge(self, endpoint: &str, findings: &mut Findings) {
+        let Self {
+            datagram_bytes,
+            sent,
+            lost,
+        } = self;
+        let is_lossy = lost > LOST_MAX && lost * LOST_SHARE_MAX > sent;
+        let (level, advice) = match datagram_bytes < DATAGRAM_BYTES {
+            _ if is_lossy => (
+                Level::Warn,
+                "packets get lost on the way there: look at the network, and at the UDP buffers at both \
+                 ends (`leasehold doctor` there, deploy/systemd/50-leasehold.sysctl)",
+            ),
+            true => (
+                Level::Warn,
+                "everything works, in more and smaller packets: look for a tunnel, or for a firewall that \
+                 drops large UDP datagrams or ICMP",
+            ),
+            false => (Level::Ok, ""),
+        };
+        let found = format!("datagrams of {datagram_bytes} bytes arrive; {lost} of {sent} lost");
+        findings.add(level, "udp path", endpoint, found, advice);
+    }
+}
+
+/// What to do where a cluster with access control refuses who asks; `None` if that is not why.
+fn advice_for_refused(error: &Error) -> Option<&'static str> {
     match error.kind() {
+        ErrorKind::Unauthenticated | ErrorKind::TokenExpired | ErrorKind::UserNotFound => {
+            Some(UNKNOWN_USER)
+        }
+        ErrorKind::PermissionDenied => Some(USER_WITHOUT_ROLE),
+        _ => None,
+    }
+}
+
+/// What to do about a connection to one of `addresses` that did not come about.
+fn advice_for(error: &Error, addresses: &[SocketAddr]) -> &'static str {
+    // Both are failed handshakes, and only the sentence tells them apart.
+    let is_another_port = addresses.iter().any(|address| {
+        let address = address.to_string();
+        error
+            .detail
+            .contains(&ConnectError::Alpn { address }.to_string())
+    });
+    if let Some(advice) = advice_for_refused(error) {
+        return advice;
+    }
+    match error.kind() {
+        ErrorKind::TlsHandshake if is_another_port => {
+            "name the port that clients use (listen.client, 7400 by default), not that of the other nodes"
+        }
         ErrorKind::TlsHandshake => {
             "use the client certificate and the authority (client-ca.pem) of this cluster; \
              `leasehold cert check` tells what a file is"
@@ -245,7 +397,7 @@ async fn ask(client: &Client, endpoint: &str, findings: &mut Findings) -> Option
         match client.status(endpoint).await {
             Ok(answer) => answered = Some(answer),
             Err(error) => {
-                let advice = "look into the node's log";
+                let advice = advice_for_refused(&error).unwrap_or("look into the node's log");
                 findings.add(Level::Fail, "answers", endpoint, error.to_string(), advice);
                 return None;
             }
@@ -296,6 +448,10 @@ async fn clocks(client: &Client, endpoint: &str, place: &str, findings: &mut Fin
     let Some(second) = reading(client, endpoint).await else {
         return;
     };
+    judge_clocks(&first, &second, place, findings);
+}
+
+fn judge_clocks(first: &Reading, second: &Reading, place: &str, findings: &mut Findings) {
     let here = second.middle().at_least_since(first.middle());
     let uncertain = ppm(first.width() + second.width(), here);
     let allowed = f64::from(second.report.timing.max_drift_ppm);
@@ -324,7 +480,11 @@ async fn clocks(client: &Client, endpoint: &str, place: &str, findings: &mut Fin
     let trusted = lease.lease_duration.saturating_sub(lease.max_clock_skew);
     let pause = second.report.timer_delay.max();
     let room = trusted.saturating_sub(timing.heartbeat_interval * 3);
-    let (level, advice) = match pause > room {
+    judge_pauses(pause, room, place, findings);
+}
+
+fn judge_pauses(longest: Duration, room: Duration, place: &str, findings: &mut Findings) {
+    let (level, advice) = match longest > room {
         true => (
             Level::Warn,
             "pauses as long as this end the leader's lease: `leasehold verify lease` suggests settings \
@@ -332,7 +492,11 @@ async fn clocks(client: &Client, endpoint: &str, place: &str, findings: &mut Fin
         ),
         false => (Level::Ok, ""),
     };
-    let found = format!("longest pause since the start {pause:.1?}; the lease bears {room:.1?}");
+    let longest = match longest.is_zero() {
+        true => "no pause since the start".to_owned(),
+        false => format!("longest pause since the start {longest:.1?}"),
+    };
+    let found = format!("{longest}; the lease bears {room:.1?}");
     findings.add(level, "pauses", place, found, advice);
 }
 
@@ -370,6 +534,11 @@ fn ppm(part: Duration, whole: Duration) -> f64 {
 async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: &mut Findings) {
     let place = "cluster";
     let Some(any) = answers.values().next() else {
+        // They do answer then, and what they would say is for others.
+        let is_refused = |it: &Finding| [UNKNOWN_USER, USER_WITHOUT_ROLE].contains(&&*it.advice);
+        if findings.0.iter().any(is_refused) {
+            return;
+        }
         let advice = "nothing else can be said before one endpoint answers";
         return findings.add(Level::Fail, "quorum", place, "no endpoint answers", advice);
     };
@@ -392,10 +561,14 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
     let missing: Vec<&str> = missing.map(|it| it.name.as_str()).collect();
     let (level, advice) = match here {
         _ if missing.is_empty() => (Level::Ok, ""),
-        here if here >= needed => (Level::Warn, "name them with --endpoints, or start them"),
+        here if here >= needed => (
+            Level::Warn,
+            "start them; if they run, make the addresses that they name to clients reachable from here",
+        ),
         _ => (
             Level::Fail,
-            "name the others with --endpoints; if they are down, start them",
+            "start the others; if they run, make the addresses that they name to clients reachable from \
+             here, or name others with --endpoints",
         ),
     };
     let found = match missing.is_empty() {
@@ -446,30 +619,18 @@ async fn reads(target: &Target, findings: &mut Findings) {
     let Ok(client) = connect(target, &target.endpoints).await else {
         return;
     };
-    for (consistency, check, advice) in [
-        (
-            Consistency::LinearizableQuorum,
-            "quorum read",
-            "the leader does not reach a majority: look at the connections between the members",
-        ),
-        (
-            Consistency::LeaseOnly,
-            "leased read",
-            "reads work, and take a round to a quorum each: leader_lease.enabled, and \
-             `leasehold endpoint status` of the leader, say more",
-        ),
+    for (consistency, check) in [
+        (Consistency::LinearizableQuorum, "quorum read"),
+        (Consistency::LeaseOnly, "leased read"),
     ] {
         let began = SystemClock.now();
         let options = GetOptions::new().with_consistency(consistency);
-        let read = client.get("leasehold-doctor", Some(options)).await;
+        let read = client.get(READ_KEY, Some(options)).await;
         let took = SystemClock.now().at_least_since(began);
         match read {
             Ok(_) => findings.ok(check, "cluster", format!("answered, {took:.1?}")),
             Err(error) => {
-                let level = match consistency {
-                    Consistency::LeaseOnly => Level::Warn,
-                    _ => Level::Fail,
-                };
+                let (level, advice) = judge_refusal(consistency, &error);
                 findings.add(level, check, "cluster", error.to_string(), advice);
             }
         }
@@ -477,108 +638,27 @@ async fn reads(target: &Target, findings: &mut Findings) {
     client.close().await;
 }
 
-/// What of this machine matters to a node on it.
-fn machine(findings: &mut Findings) {
-    let place = "this machine";
-    let read = |path: &str| std::fs::read_to_string(path).ok();
-    let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
-    for name in ["net.core.rmem_max", "net.core.wmem_max"] {
-        let path = format!("/proc/sys/{}", name.replace('.', "/"));
-        let Some(bytes) = number(&path) else {
-            continue;
-        };
-        let (level, advice) = match bytes < UDP_BUFFER_BYTES {
-            true => (
-                Level::Warn,
-                "a node here loses packets under load: set it to 4194304 (deploy/systemd has a file \
-                 for that)",
-            ),
-            false => (Level::Ok, ""),
-        };
-        findings.add(
-            level,
-            "udp buffers",
-            place,
-            format!("{name} is {bytes}"),
-            advice,
-        );
-    }
-    let limits = read("/proc/self/limits").unwrap_or_default();
-    let files = limits.lines().find_map(|line| {
-        let values = line.strip_prefix("Max open files")?;
-        values.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    if let Some(files) = files {
-        let (level, advice) = match files < FILES_MIN {
-            true => (
-                Level::Warn,
-                "raise it with `ulimit -n`, or LimitNOFILE in the unit",
-            ),
-            false => (Level::Ok, ""),
-        };
-        findings.add(
-            level,
-            "open files",
-            place,
-            format!("{files} may be open"),
-            advice,
-        );
-    }
-    let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    if let Some(source) = read(source) {
-        let source = source.trim();
-        let slow = ["hpet", "acpi_pm", "jiffies"].contains(&source);
-        let (level, advice) = match slow {
-            true => (
-                Level::Warn,
-                "every look at the clock is a system call, and leased reads look at it: prefer tsc \
-                 or the hypervisor's own",
-            ),
-            false => (Level::Ok, ""),
-        };
-        findings.add(level, "clock source", place, source, advice);
-    }
-}
-
-fn disk(folder: &Path, findings: &mut Findings) {
-    let place = folder.display().to_string();
-    let took = match syncs(folder) {
-        Ok(took) => took,
-        Err(error) => {
-            let advice = "name a folder that this user may write to";
-            return findings.add(Level::Fail, "disk", &place, error.to_string(), advice);
+/// What a read by this authority that was refused says: of who asks, or of the cluster.
+fn judge_refusal(consistency: Consistency, error: &Error) -> (Level, &'static str) {
+    match error.kind() {
+        ErrorKind::Unauthenticated | ErrorKind::TokenExpired | ErrorKind::UserNotFound => {
+            (Level::Fail, UNKNOWN_USER)
         }
-    };
-    let (middle, slowest) = (took[took.len() / 2], took[took.len() - 1]);
-    let (level, advice) = match middle > SYNC_SLOW {
-        true => (
+        ErrorKind::PermissionDenied => (
             Level::Warn,
-            "every write waits for a sync: use a disk with a write cache that survives a power cut",
+            "this user may not read the key leasehold-doctor, so nothing is known of reads: ask as one who \
+             may (--user), or grant that (`leasehold role grant-permission`)",
         ),
-        false => (Level::Ok, ""),
-    };
-    let found =
-        format!("sync of {SYNC_BYTES} bytes p50 {middle:.1?}, slowest of {SYNCS} {slowest:.1?}");
-    findings.add(level, "disk", &place, found, advice);
-}
-
-fn syncs(folder: &Path) -> io::Result<Vec<Duration>> {
-    let path = folder.join(format!("leasehold-doctor-{}", std::process::id()));
-    let mut file = File::options().write(true).create_new(true).open(&path)?;
-    let mut measure = || {
-        let mut took = Vec::new();
-        for _ in 0..SYNCS {
-            let began = SystemClock.now();
-            file.write_all(&[0x4C; SYNC_BYTES])?;
-            file.sync_data()?;
-            took.push(SystemClock.now().at_least_since(began));
-        }
-        took.sort_unstable();
-        Ok(took)
-    };
-    let took = measure();
-    std::fs::remove_file(&path)?;
-    took
+        _ if consistency == Consistency::LeaseOnly => (
+            Level::Warn,
+            "reads work, and take a round to a quorum each: leader_lease.enabled, and \
+             `leasehold endpoint status` of the leader, say more",
+        ),
+        _ => (
+            Level::Fail,
+            "the leader does not reach a majority: look at the connections between the members",
+        ),
+    }
 }
 
 fn print(out: &mut impl Write, findings: &[Finding], format: Format) -> io::Result<()> {
@@ -600,7 +680,8 @@ fn print(out: &mut impl Write, findings: &[Finding], format: Format) -> io::Resu
             writeln!(out)
         }
         Format::Table => {
-            let columns = ["", "CHECK", "WHERE", "FOUND", "WHAT TO DO"].map(|it| (it, Align::Left));
+            let columns =
+                ["LEVEL", "CHECK", "WHERE", "FOUND", "WHAT TO DO"].map(|it| (it, Align::Left));
             let rows = findings.iter().map(|it| {
                 let Finding {
                     level,
@@ -637,3 +718,6 @@ fn print(out: &mut impl Write, findings: &[Finding], format: Format) -> io::Resu
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,11 @@ use super::print::View;
 use super::print::fields;
 use super::print::leases as print;
 use super::print::line;
-use super::print::table;
+use super::print::table_of_most;
+use super::print::terminal;
+use super::screen::Screen;
+use super::screen::TERMINAL;
+use super::screen::until_interrupted;
 use super::verbs::unexpected;
 use crate::api::Consistency;
 use crate::api::LeaseInfo;
@@ -35,14 +39,12 @@ use crate::clock::SystemClock;
 use crate::time::Clock;
 use crate::time::Instant;
 
-/// Moves a terminal's cursor home and clears what is on it.
-pub(super) const CLEAR: &str = "\x1b[H\x1b[2J";
 /// By so much more than the time that has passed a deadline must have moved to have been renewed:
 /// answers are not all equally quick.
 const SLACK_MS: u64 = 100;
 
-/// Looks until it has done so often as asked, or the reader of our output goes away. `live` says that
-/// `out` is a terminal, which each look covers anew.
+/// Looks until it has done so often as asked, or the reader of our output goes away, or somebody types
+/// Ctrl-C. `live` says that `out` is a terminal, on which each look covers the one before.
 ///
 /// # Errors
 /// What kept it from looking.
@@ -57,7 +59,23 @@ pub(super) async fn run(
     // A document is one look: whoever reads it by program asks again.
     let looks = arguments.count.unwrap_or(u32::MAX);
     let looks = if is_for_programs { 1 } else { looks };
+    let redraws = live && looks > 1;
+    let screen = Screen::new(out, redraws);
+    let work = looks_at(looks, arguments, connection, view, live, screen);
+    until_interrupted(redraws, work).await
+}
+
+/// Looks so often.
+async fn looks_at<W: Write>(
+    looks: u32,
+    arguments: &TopArgs,
+    connection: &impl Connection,
+    view: View,
+    live: bool,
+    mut screen: Screen<'_, W>,
+) -> Result<(), Failure> {
     let began = SystemClock.now();
+    let mut last = String::new();
     let mut before = None;
     for number in 0..looks {
         if number > 0 {
@@ -65,13 +83,12 @@ pub(super) async fn run(
         }
         let (look, deadlines) = look(arguments, connection, began, before.take()).await?;
         before = Some(deadlines);
-        if live {
-            write!(out, "{CLEAR}")?;
-        }
-        look.print(out, view, live)?;
-        out.flush()?;
+        let mut text = Vec::new();
+        look.print(&mut text, view, live)?;
+        last = String::from_utf8_lossy(&text).into_owned();
+        screen.show(&last, terminal().unwrap_or(TERMINAL))?;
     }
-    Ok(())
+    Ok(screen.end(&last)?)
 }
 
 /// One look at all leases, compared with the one before.
@@ -210,17 +227,22 @@ impl Look {
                     ("TTL", Align::Right),
                     ("REMAINING", Align::Right),
                     ("KEYS", Align::Right),
-                    ("", Align::Left),
+                    ("STATE", Align::Left),
                 ];
-                table(out, &columns, self.top.iter().map(row))
+                let rows = self.top.iter().map(row);
+                table_of_most(out, &columns, &["KEYS", "TTL", "OWNER"], rows)
             }
         }
     }
 
     fn headline(&self) -> String {
+        let leases = match self.leases {
+            1 => "1 lease".to_owned(),
+            leases => format!("{leases} leases"),
+        };
         let mut text = format!(
-            "{} leases, {} at risk, {} being revoked",
-            self.leases, self.at_risk, self.revoking
+            "{leases}, {} at risk, {} being revoked",
+            self.at_risk, self.revoking
         );
         if let Some(changes) = &self.changes {
             text.push_str(&format!(
@@ -343,11 +365,15 @@ mod tests {
         let (look, _) = Look::new(vec![seen(0, 31, 1_500, 300)], None, 9);
         assert_eq!(
             shown(&look, Format::Simple, false),
-            "1 leases, 1 at risk, 0 being revoked\n\
+            "1 lease, 1 at risk, 0 being revoked\n\
              000000000000001f  lease-31    1.5s  0.3s  0  at risk\n"
         );
         let live = shown(&look, Format::Simple, true);
         assert!(live.contains("| 000000000000001f | lease-31 |"), "{live}");
+        assert!(
+            live.contains(" STATE "),
+            "each column says what it is: {live}"
+        );
         let json = shown(&look, Format::Json, true);
         let document: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(document["top"][0]["is_at_risk"], true);

@@ -1,12 +1,21 @@
 //! Log lines: where they go and how they look.
+//!
+//! A line that goes to the journal of systemd begins with its priority (`<4>` for a warning), which the
+//! journal takes off and keeps: by it `journalctl -p warning` finds the line. Everywhere else a line
+//! begins with itself.
 
+use std::env;
 use std::fs::File;
 use std::io;
 use std::io::IsTerminal;
+use std::io::Write;
 use std::sync::Mutex;
 
+use tracing::Level;
+use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// How a line looks.
@@ -83,10 +92,16 @@ pub fn start(filter: &str, look: Look, place: Place) -> Result<Filter, LogError>
     }
     let builder = fmt().with_env_filter(parse(filter)?);
     let started = match (look, place) {
-        (Look::Json, Place::StandardError) => launch!(builder.json().with_writer(io::stderr)),
+        (Look::Json, Place::StandardError) => {
+            launch!(builder.json().with_writer(StandardError::find()))
+        }
         (Look::Json, Place::File(file)) => launch!(builder.json().with_writer(Mutex::new(file))),
         (Look::Text, Place::StandardError) => {
-            launch!(builder.with_ansi(colours_wanted()).with_writer(io::stderr))
+            launch!(
+                builder
+                    .with_ansi(colours_wanted())
+                    .with_writer(StandardError::find())
+            )
         }
         (Look::Text, Place::File(file)) => {
             launch!(builder.with_ansi(false).with_writer(Mutex::new(file)))
@@ -95,17 +110,100 @@ pub fn start(filter: &str, look: Look, place: Place) -> Result<Filter, LogError>
     started.map_err(|_| LogError::Taken)
 }
 
+/// What the storage engine says only to the log: why it stopped, and, of what goes well, nothing that an
+/// operator could use. Whoever wants more of it says so in the filter, which goes before.
+const ENGINE: &str = "fjall=warn,lsm_tree=warn";
+
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
     EnvFilter::builder()
-        .parse(filter)
+        .parse(format!("{ENGINE},{filter}"))
         .map_err(|error| LogError::Filter {
             filter: filter.to_owned(),
             problem: error.to_string(),
         })
 }
 
+/// Standard error, as it was connected when the process began.
+#[derive(Clone, Copy, Debug)]
+struct StandardError {
+    is_journal: bool,
+}
+
+impl StandardError {
+    fn find() -> Self {
+        let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
+        let connected = rustix::fs::fstat(io::stderr());
+        Self {
+            is_journal: connected.is_ok_and(|found| is_stream(&stream, found.st_dev, found.st_ino)),
+        }
+    }
+}
+
+/// Whether `$JOURNAL_STREAM` names this very file: its device and inode in decimal, with a colon
+/// between. That the variable is there says nothing: children inherit it, wherever they write to.
+fn is_stream(variable: &str, device: u64, inode: u64) -> bool {
+    let named = variable.split_once(':').and_then(|(device, inode)| {
+        let device: u64 = device.parse().ok()?;
+        Some((device, inode.parse::<u64>().ok()?))
+    });
+    named == Some((device, inode))
+}
+
+impl<'a> MakeWriter<'a> for StandardError {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line { priority: None }
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line {
+        Line {
+            priority: self.is_journal.then(|| priority(*meta.level())),
+        }
+    }
+}
+
+/// What a level is called in the journal (sd-daemon(3)).
+fn priority(level: Level) -> &'static [u8] {
+    match level {
+        Level::ERROR => b"<3>",
+        Level::WARN => b"<4>",
+        Level::INFO => b"<6>",
+        Level::DEBUG | Level::TRACE => b"<7>",
+    }
+}
+
+/// Takes in one event, whole and at once, as its layer gives it.
+#[derive(Debug)]
+struct Line {
+    priority: Option<&'static [u8]>,
+}
+
+impl Write for Line {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        match self.priority {
+            None => io::stderr().write(event),
+            Some(priority) => {
+                // In one piece, so that nobody else's line begins within it.
+                io::stderr().write_all(&prefixed(priority, event))?;
+                Ok(event.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// The event with the priority before each of its lines, for the journal takes each for an entry.
+fn prefixed(priority: &[u8], event: &[u8]) -> Vec<u8> {
+    let lines = event.split_inclusive(|byte| *byte == b'\n');
+    lines.flat_map(|line| [priority, line].concat()).collect()
+}
+
 fn colours_wanted() -> bool {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused
 }
 
@@ -122,5 +220,42 @@ mod tests {
             text.starts_with("the log filter `info,leasehold=loud` cannot be used: "),
             "{text}"
         );
+    }
+
+    #[test]
+    fn only_the_very_file_of_the_variable_is_the_journal() {
+        assert!(is_stream("9:12345", 9, 12_345));
+        for other in [
+            "",
+            "9",
+            "9:",
+            ":12345",
+            "9:12346",
+            "8:12345",
+            "12345:9",
+            "9:12345:1",
+            "9:0x3039",
+            "9 :12345",
+            "-9:12345",
+        ] {
+            assert!(!is_stream(other, 9, 12_345), "{other}");
+        }
+    }
+
+    #[test]
+    fn each_line_of_an_event_bears_its_priority() {
+        let levels = [
+            Level::ERROR,
+            Level::WARN,
+            Level::INFO,
+            Level::DEBUG,
+            Level::TRACE,
+        ];
+        let told = levels.map(|level| prefixed(priority(level), b"{}\n"));
+        let wanted = ["<3>{}\n", "<4>{}\n", "<6>{}\n", "<7>{}\n", "<7>{}\n"];
+        assert_eq!(told, wanted.map(|line| line.as_bytes().to_vec()));
+        assert_eq!(prefixed(b"<4>", b"a\nb\n"), b"<4>a\n<4>b\n");
+        assert_eq!(prefixed(b"<4>", b"a"), b"<4>a");
+        assert_eq!(prefixed(b"<4>", b""), b"");
     }
 }

@@ -28,6 +28,7 @@ pub mod pki;
 pub mod print;
 pub mod remote;
 pub mod runtime;
+mod screen;
 pub mod signals;
 mod snapshot;
 mod top;
@@ -93,6 +94,7 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
         "dev",
         "drain",
         "offline",
+        "leader-lease",
         "cert",
         "completion",
         "man",
@@ -100,6 +102,22 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
         command = command.mut_subcommand(verb, without_connection);
     }
     command
+}
+
+/// The environment variables that stand for flags of any verb.
+pub fn variables(settings: &[SettingHelp]) -> Vec<String> {
+    fn collect(command: &clap::Command, found: &mut Vec<String>) {
+        let named = command.get_arguments().filter_map(clap::Arg::get_env);
+        found.extend(named.map(|name| name.to_string_lossy().into_owned()));
+        command
+            .get_subcommands()
+            .for_each(|verb| collect(verb, found));
+    }
+    let mut found = Vec::new();
+    collect(&command(settings), &mut found);
+    found.sort();
+    found.dedup();
+    found
 }
 
 fn without_connection(verb: clap::Command) -> clap::Command {
@@ -141,13 +159,14 @@ fn parse_from(
 }
 
 /// Runs a verb that needs no server in this process, and says how it ended. The others (`serve`,
-/// `dev`, `bench`, `verify`, `offline`) are `main`'s, and refused here.
+/// `dev`, `bench`, `verify`, `offline`, `leader-lease`) are `main`'s, and refused here.
 pub fn run(
     command: Command,
     global: &GlobalArgs,
     settings: &[SettingHelp],
     connector: &impl Connector,
 ) -> ExitCode {
+    print::fit_to_terminal();
     // Raw: what strips colours for pipes would strip bytes of keys and values as well.
     let mut out = io::BufWriter::new(io::stdout());
     let result = dispatch(command, global, settings, connector, &mut out);
@@ -186,7 +205,8 @@ fn dispatch(
         | Command::Dev(_)
         | Command::Bench { .. }
         | Command::Verify { .. }
-        | Command::Offline { .. } => {
+        | Command::Offline { .. }
+        | Command::LeaderLease { .. } => {
             return Err(Failure::usage("this verb is carried out by `main`"));
         }
         Command::Cert { command } => return cert::run(command, out),

@@ -7,6 +7,7 @@
 //! and ends its thread, and the node that misses the thread ends.
 
 use std::panic;
+use std::panic::PanicHookInfo;
 use std::process;
 
 /// What a panic that nobody catches ends.
@@ -19,12 +20,13 @@ pub enum Ends {
 }
 
 /// Installs the rule for the whole process. `contained` says whether the panic of the current
-/// thread is one that will be caught and turned into an error.
-pub fn install(ends: Ends, contained: fn() -> bool) {
+/// thread is one that will be caught and turned into an error; it may also keep the thread.
+pub fn install(ends: Ends, contained: fn(&PanicHookInfo<'_>) -> bool) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |details| {
         report(details);
-        if ends == Ends::Process && !contained() {
+        let is_contained = contained(details);
+        if ends == Ends::Process && !is_contained {
             process::abort();
         }
     }));
@@ -66,9 +68,9 @@ mod tests {
                 assert!(ends_well("thread"));
                 return;
             }
-            "process" => install(Ends::Process, || false),
-            "contained" => install(Ends::Process, || true),
-            _ => install(Ends::Thread, || false),
+            "process" => install(Ends::Process, |_| false),
+            "contained" => install(Ends::Process, |_| true),
+            _ => install(Ends::Thread, |_| false),
         }
         let panicked = thread::spawn(|| panic!("told to panic")).join();
         assert!(

@@ -1,12 +1,14 @@
 //! `leasehold snapshot`: backups are written, and looked at.
 //!
 //! A backup takes its name only when all of it is there, checked and synced; until then it is called
-//! FILE.part, and so is what a broken connection leaves behind.
+//! FILE.part, and so is what a broken connection leaves behind. It holds everything that is stored, so
+//! only its owner can read it.
 
 use std::fs::File;
 use std::io;
 use std::io::IsTerminal;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,7 +102,7 @@ async fn save(
         |path: &Path, error: io::Error| Failure::refused(format!("{}: {error}", path.display()));
     let part = part_of(file);
     // Before anything is asked of the cluster: whether it can be written shows now.
-    let mut writing = File::create(&part).map_err(|error| at(&part, error))?;
+    let mut writing = begin(&part).map_err(|error| at(&part, error))?;
     let options = SnapshotOptions::new()
         .with_consistency(global.consistency)
         .with_timeout(global.timeout.max(CHUNK_PATIENCE));
@@ -141,6 +143,20 @@ async fn save(
         summary,
         written,
     )?)
+}
+
+/// Begins a file that only its owner can read. What an earlier attempt left there may have other
+/// permissions, or be a link to elsewhere: it is replaced, and not written into.
+fn begin(part: &Path) -> io::Result<File> {
+    match std::fs::remove_file(part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(part)
 }
 
 /// Writes down what comes, and says how many bytes it was.
@@ -189,6 +205,8 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::wire::state::StateEncoder;
     use crate::wire::state::StateHeader;
@@ -232,6 +250,29 @@ mod tests {
         );
         let verify = SnapshotCommand::Verify(arguments);
         assert!(run(&verify, Format::Simple).unwrap().contains("sound"));
+    }
+
+    #[test]
+    fn a_backup_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let part = part_of(&folder.path().join("backup.lhs"));
+        let elsewhere = folder.path().join("elsewhere");
+        let begun = || {
+            begin(&part).unwrap();
+            let found = std::fs::symlink_metadata(&part).unwrap();
+            (found.is_file(), found.permissions().mode() & 0o777)
+        };
+        assert_eq!(begun(), (true, 0o600));
+        // A leftover that all can read.
+        let open_to_all = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(&part, open_to_all).unwrap();
+        assert_eq!(begun(), (true, 0o600));
+        // A link that somebody put there.
+        std::fs::write(&elsewhere, "theirs").unwrap();
+        std::fs::remove_file(&part).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &part).unwrap();
+        assert_eq!(begun(), (true, 0o600));
+        assert_eq!(std::fs::read(&elsewhere).unwrap(), b"theirs");
     }
 
     #[test]

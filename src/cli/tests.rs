@@ -88,6 +88,53 @@ fn the_help_of_a_verb_speaks_of_connections_only_where_there_is_one() {
     assert!(help("serve --help").contains("--raft.heartbeat_interval <VALUE>"));
 }
 
+/// What `verb` and everything below it is called, with what is typed before it, and the command.
+fn all_below(typed: &str, verb: &clap::Command, found: &mut Vec<(String, clap::Command)>) {
+    for below in verb.get_subcommands() {
+        if below.get_name() != "help" {
+            let typed = format!("{typed}{} ", below.get_name());
+            all_below(&typed, below, found);
+            found.push((typed, below.clone()));
+        }
+    }
+}
+
+#[test]
+fn the_help_of_every_verb_has_an_example_and_fits_into_a_hundred_columns() {
+    let mut all = Vec::new();
+    all_below("", &command(SETTINGS), &mut all);
+    for group in [
+        "lease ",
+        "bench ",
+        "offline snapshot ",
+        "leader-lease clear ",
+        "version ",
+    ] {
+        assert!(all.iter().any(|(typed, _)| typed == group), "{group}");
+    }
+    for (typed, verb) in all {
+        let help = parse(&format!("{typed}--help")).unwrap_err().to_string();
+        assert!(help.contains("\nExample"), "{typed}has no example:\n{help}");
+        for line in help.lines() {
+            assert!(line.chars().count() <= 100, "{typed}: {line}");
+        }
+        // A line that is broken by hand and then by clap as well makes a ragged paragraph.
+        let after = verb.get_after_help().map(ToString::to_string);
+        let after = after.unwrap_or_default();
+        let lines: Vec<&str> = after.lines().collect();
+        for pair in lines.windows(2) {
+            // So does an example that is to be typed as it stands.
+            let goes_on = pair[1].starts_with(char::is_alphabetic) || pair[0].starts_with(' ');
+            let is_broken = pair[0].chars().count() > 100 && goes_on;
+            assert!(
+                !is_broken,
+                "{typed}: give a paragraph one line: {}",
+                pair[0]
+            );
+        }
+    }
+}
+
 #[test]
 fn what_contradicts_itself_is_wrong_usage() {
     for line in [
@@ -215,11 +262,7 @@ fn every_verb_is_shown_by_example() {
         !after.is_some_and(|after| after.contains(words.as_str()))
     });
     let without: Vec<&str> = without.map(|(words, _)| words.as_str()).collect();
-    assert_eq!(
-        without,
-        ["leasehold version"],
-        "these say what to type, and not how"
-    );
+    assert_eq!(without, [""; 0], "these say what to type, and not how");
 }
 
 #[test]

@@ -19,13 +19,16 @@ use super::connection::Connection;
 use super::connection::Target;
 use super::failure::Failure;
 use super::lease_top;
-use super::lease_top::CLEAR;
 use super::lease_top::Look;
 use super::print::Align;
 use super::print::View;
 use super::print::fields;
 use super::print::line;
-use super::print::table;
+use super::print::table_of_most;
+use super::print::terminal;
+use super::screen::Screen;
+use super::screen::TERMINAL;
+use super::screen::until_interrupted;
 use super::verbs::any_status;
 use super::verbs::status_of;
 use crate::api::MemberInfo;
@@ -37,8 +40,8 @@ use crate::time::Clock;
 use crate::time::Instant;
 use crate::types::Role;
 
-/// Looks until it has done so often as asked, or the reader of our output goes away. `live` says that
-/// `out` is a terminal, which each look covers anew.
+/// Looks until it has done so often as asked, or the reader of our output goes away, or somebody types
+/// Ctrl-C. `live` says that `out` is a terminal, on which each look covers the one before.
 ///
 /// # Errors
 /// Nobody answers the first look. Later ones show that instead.
@@ -55,6 +58,22 @@ pub(super) async fn run(
         true => 1,
         false => arguments.count.unwrap_or(u32::MAX),
     };
+    let redraws = live && looks > 1;
+    let screen = Screen::new(out, redraws);
+    let work = look(looks, arguments, connection, target, view, live, screen);
+    until_interrupted(redraws, work).await
+}
+
+/// Looks so often.
+async fn look<W: Write>(
+    looks: u32,
+    arguments: &ClusterTopArgs,
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    live: bool,
+    mut screen: Screen<'_, W>,
+) -> Result<(), Failure> {
     let leases_asked = TopArgs {
         limit: arguments.limit,
         interval: arguments.interval,
@@ -63,6 +82,7 @@ pub(super) async fn run(
         name_prefix: String::new(),
     };
     let began = SystemClock.now();
+    let mut last = String::new();
     let mut past = None;
     let mut past_leases = None;
     let (_, first) = any_status(connection, target).await?;
@@ -91,14 +111,13 @@ pub(super) async fn run(
             look
         });
         let frame = Frame::new(nodes, leases, SystemClock.now(), past.as_ref());
-        if live {
-            write!(out, "{CLEAR}")?;
-        }
-        frame.print(out, view, live)?;
-        out.flush()?;
+        let mut text = Vec::new();
+        frame.print(&mut text, view, live)?;
+        last = String::from_utf8_lossy(&text).into_owned();
+        screen.show(&last, terminal().unwrap_or(TERMINAL))?;
         past = Some(frame.past);
     }
-    Ok(())
+    Ok(screen.end(&last)?)
 }
 
 /// One member, and what it says of itself.
@@ -200,7 +219,10 @@ impl Frame {
             ("MAY BE OLD", Align::Right),
             ("SIZE", Align::Right),
         ];
-        table(out, &columns, self.nodes.iter().map(|node| self.row(node)))?;
+        // The headline says what is left of the leader's lease.
+        let dispensable = ["LEASE LEFT", "MAY BE OLD", "FOLLOWER", "READ INDEX", "SIZE"];
+        let rows = self.nodes.iter().map(|node| self.row(node));
+        table_of_most(out, &columns, &dispensable, rows)?;
         for node in &self.nodes {
             for warning in node
                 .status()

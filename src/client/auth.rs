@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::Client;
 use super::invalid;
-use super::senseless;
+use super::request::senseless;
 use crate::api::AuthRequest;
 use crate::api::AuthResponse;
 use crate::api::AuthStatus;
@@ -24,6 +24,37 @@ use crate::api::UserInfo;
 
 /// Says who may do what: [`Client::auth`]. Once it is turned on, all of it takes the role
 /// [`ROOT`](crate::api::ROOT), but for what says otherwise.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::api::{KeyRange, Permission, PermissionKind};
+///
+/// let auth = client.auth();
+/// auth.role_add("billing").await?;
+/// let what = Permission {
+///     kind: PermissionKind::ReadWrite,
+///     key: "/billing/".into(),
+///     range: KeyRange::Prefix,
+/// };
+/// auth.role_grant_permission("billing", what).await?;
+/// println!("{:?} of {:?}", auth.role_get("billing").await?, auth.role_list().await?);
+///
+/// // One who is known by a certificate of that name, and one who has a password:
+/// auth.user_add("billing", None).await?;
+/// auth.user_add("ann", Some("correct horse battery")).await?;
+/// auth.user_grant_role("billing", "billing").await?;
+/// auth.user_change_password("ann", Some("staple")).await?;
+/// println!("{:?} of {:?}", auth.user_get("billing").await?, auth.user_list().await?);
+///
+/// // And all of it taken back:
+/// auth.user_revoke_role("billing", "billing").await?;
+/// auth.role_revoke_permission("billing", "/billing/", KeyRange::Prefix).await?;
+/// auth.user_delete("ann").await?;
+/// auth.user_delete("billing").await?;
+/// auth.role_delete("billing").await?;
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct AuthClient {
     client: Client,
@@ -52,6 +83,17 @@ impl Client {
 impl AuthClient {
     /// From here on nothing is allowed that no role allows.
     ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::client::Client) -> Result<(), leasehold::api::Error> {
+    /// let auth = client.auth();
+    /// auth.role_add("root").await?;
+    /// auth.user_add("root", Some("a good one")).await?;
+    /// auth.user_grant_role("root", "root").await?;
+    /// auth.auth_enable().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`InvalidArgument`](crate::api::ErrorKind::InvalidArgument) unless there is a user `root` with
     /// the role `root` who can get in.
@@ -65,6 +107,13 @@ impl AuthClient {
 
     /// From here on everything is allowed to every client.
     ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// client.auth().auth_disable().await?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// As above.
     ///
@@ -75,6 +124,13 @@ impl AuthClient {
     }
 
     /// Whether access is controlled. Whoever may do anything may ask.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// println!("{:?}", client.auth().auth_status().await?);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As above.
@@ -90,6 +146,21 @@ impl AuthClient {
 
     /// A token for a password; `None` where access is not controlled. Anybody may ask. A client that
     /// was given a user to connect with does this by itself.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::ConnectOptions;
+    ///
+    /// match client.auth().authenticate("ann", "staple").await? {
+    ///     Some(given) => {
+    ///         println!("good for {:?}", given.ttl);
+    ///         let _options = ConnectOptions::new().with_token(given.token);
+    ///     }
+    ///     None => println!("nobody is asked who he is"),
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// [`Unauthenticated`](crate::api::ErrorKind::Unauthenticated): they are not those of a user.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Client;
-use super::senseless;
+use super::request::senseless;
 use crate::api::DeleteRangeRequest;
 use crate::api::DeleteRangeResponse;
 use crate::api::Error;

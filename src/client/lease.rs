@@ -11,9 +11,9 @@ use super::PutOptions;
 use super::PutResponse;
 use super::lease_keeper::LeaseKeeper;
 use super::lease_keeper::Sent;
+use super::request::senseless;
 use super::route::Errand;
 use super::route::in_time;
-use super::senseless;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -152,6 +152,17 @@ impl Client {
     /// Grants a lease of `ttl` and writes `key` with it, in one step; and keeps the lease alive until
     /// the keeper is dropped.
     ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use std::time::Duration;
+    ///
+    /// let (_, keeper) = client.put_with_new_lease("here/7", "10.0.0.7:80", Duration::from_secs(10), None).await?;
+    /// println!("there for {:?} at least", keeper.remaining());
+    /// keeper.revoke().await?; // And gone, with the key.
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// As [`Client::put`] and [`LeaseClient::grant`].
     ///
@@ -215,6 +226,19 @@ impl LeaseClient {
     /// Grants a lease that lasts `ttl` without a renewal, or a little longer if the cluster grants
     /// none so short: the reply says how long. Nobody renews it yet: see [`LeaseClient::keep_alive`].
     ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::{LeaseGrantOptions, PutOptions};
+    /// use std::time::Duration;
+    ///
+    /// let options = LeaseGrantOptions::new().with_owner("billing");
+    /// let lease = client.lease().grant(Duration::from_secs(30), Some(options)).await?;
+    /// client.put("job", "mine", Some(PutOptions::new().with_lease(lease.lease()))).await?;
+    /// println!("for {:?}, unless somebody renews it", lease.ttl());
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// As [`Client::put`]. [`ErrorKind::LeaseExists`] if a lease has the id or the name asked for;
     /// [`ErrorKind::TtlOutOfRange`]; [`ErrorKind::LeaseLimit`] if there are too many.
@@ -232,6 +256,16 @@ impl LeaseClient {
     }
 
     /// Grants a lease and keeps it alive until the keeper is dropped.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use std::time::Duration;
+    ///
+    /// let (lease, keeper) = client.lease().grant_and_keep(Duration::from_secs(10), None).await?;
+    /// assert!(keeper.is_alive() && keeper.lease() == lease.lease());
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As [`LeaseClient::grant`].
@@ -265,6 +299,16 @@ impl LeaseClient {
     /// Ends a lease, and deletes what is attached to it. `lease` is an id, or, of a lease that was
     /// granted here, [`LeaseGrantResponse::lease`].
     ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use std::time::Duration;
+    ///
+    /// let lease = client.lease().grant(Duration::from_secs(10), None).await?;
+    /// client.lease().revoke(lease.lease()).await?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// As [`Client::put`]. [`ErrorKind::LeaseNotFound`] if there is none such, perhaps because an
     /// attempt before this one ended it.
@@ -281,6 +325,17 @@ impl LeaseClient {
 
     /// Gives a lease another time to live, from its next renewal on; returns what it has. No time that
     /// was promised already is taken back.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use std::time::Duration;
+    ///
+    /// let lease = client.lease().grant(Duration::from_secs(10), None).await?;
+    /// let ttl = client.lease().update_ttl(lease.lease(), Duration::from_secs(60)).await?;
+    /// assert_eq!(ttl, Duration::from_secs(60));
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As [`LeaseClient::grant`] and [`LeaseClient::revoke`].
@@ -303,6 +358,17 @@ impl LeaseClient {
     }
 
     /// Renews a lease once; returns its time to live, which counts from before this was called.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use std::time::Duration;
+    ///
+    /// let lease = client.lease().grant(Duration::from_secs(10), None).await?;
+    /// let ttl = client.lease().keep_alive_once(lease.lease()).await?;
+    /// println!("another {ttl:?}");
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// Outcome *not applied*, where nothing was renewed. [`ErrorKind::LeaseNotFound`],
@@ -339,6 +405,18 @@ impl LeaseClient {
 
     /// Keeps a lease alive until the keeper is dropped. Renews it once, to know how long it lasts.
     ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use std::time::Duration;
+    ///
+    /// // A lease that another program granted, by its id:
+    /// let id = client.lease().grant(Duration::from_secs(10), None).await?.id;
+    /// let keeper = client.lease().keep_alive(id).await?;
+    /// assert!(keeper.is_alive());
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// As [`LeaseClient::keep_alive_once`].
     ///
@@ -352,6 +430,18 @@ impl LeaseClient {
     }
 
     /// How a lease is, and how long it has.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::TimeToLiveOptions;
+    /// use std::time::Duration;
+    ///
+    /// let lease = client.lease().grant(Duration::from_secs(10), None).await?;
+    /// let info = client.lease().time_to_live(lease.id, Some(TimeToLiveOptions::new().with_keys())).await?;
+    /// println!("{:?} ms left, on {:?}", info.remaining_ms, info.keys);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As [`Client::get`]. [`ErrorKind::LeaseNotFound`].
@@ -377,6 +467,18 @@ impl LeaseClient {
 
     /// All leases that there are, in the order of their ids; they are asked for a page at a time, so
     /// they are not all of one moment.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::LeaseListOptions;
+    ///
+    /// let options = LeaseListOptions::new().with_owner("billing");
+    /// for lease in client.lease().leases(Some(options)).await? {
+    ///     println!("{:016x} {} has {} keys", lease.id, lease.name, lease.key_count);
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As [`Client::get`].

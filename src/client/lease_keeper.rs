@@ -131,6 +131,33 @@ fn usable(ttl: Duration) -> Duration {
 
 /// Keeps one lease alive. Dropped, it stops renewing, and the lease ends by itself; see
 /// [`LeaseKeeper::revoke`] to end it at once.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::KeepAliveEvent;
+/// use std::time::Duration;
+///
+/// let (_, mut keeper) = client.lease().grant_and_keep(Duration::from_secs(2), None).await?;
+/// while let Some(event) = keeper.event().await {
+///     match event {
+///         KeepAliveEvent::Renewed { remaining, .. } => {
+///             println!("may be counted on for {remaining:?}");
+///             break;
+///         }
+///         KeepAliveEvent::AtRisk { remaining } => println!("stop within {remaining:?}"),
+///         KeepAliveEvent::Lost { cause } => println!("stop now: {cause}"),
+///         other => println!("{other:?}"),
+///     }
+/// }
+/// // Work for as long as it lives, and look once more right before what depends on it:
+/// tokio::select! {
+///     cause = keeper.lost() => println!("{cause}"),
+///     () = tokio::time::sleep(Duration::from_millis(10)) => assert!(keeper.is_alive()),
+/// }
+/// keeper.revoke().await?;
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Debug)]
 pub struct LeaseKeeper {
     client: Client,

@@ -30,9 +30,11 @@ use crate::api::ResponseBody;
 use crate::api::TxnOp;
 use crate::api::TxnRequest;
 use crate::api::WatchRequest;
-use crate::client::senseless;
+use crate::client::request::senseless;
+use crate::client::throttle::Throttle;
 use crate::transport::CloseCode;
 use crate::transport::Connection;
+use crate::transport::ConnectionFacts;
 use crate::transport::FrameStream;
 use crate::transport::Lost;
 use crate::transport::StreamError;
@@ -61,6 +63,23 @@ const SILENT_LOOKS_MAX: u32 = 2;
 /// answer, go on elsewhere. While nothing else goes out, what keeps the connection alive does, every
 /// other second.
 const WATCH_SILENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+thread_local! {
+    /// Links that are made on this thread are not given up for their silence: a node that shares its
+    /// machine with many tests may be slow, and is not gone.
+    pub(super) static MAY_BE_SILENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[cfg(test)]
+fn may_be_silent() -> bool {
+    MAY_BE_SILENT.get()
+}
+
+#[cfg(not(test))]
+fn may_be_silent() -> bool {
+    false
+}
 
 /// Why a request got no reply from this link.
 #[derive(Clone, Debug)]
@@ -105,9 +124,11 @@ pub(super) struct Link {
     small: Arc<Lane>,
     large: Arc<Lane>,
     suspect: Arc<AtomicBool>,
+    was_silent: AtomicBool,
     watches: Arc<watches::Expected>,
     /// The other end knows who the client is, beside what its certificate says.
     is_logged_in: AtomicBool,
+    throttle: Throttle,
     /// Ends with the link.
     _tasks: JoinSet<()>,
 }
@@ -135,13 +156,15 @@ impl Link {
         let large = lane(second);
         let lanes = || [Arc::clone(&small), Arc::clone(&large)];
         let watches = Arc::<watches::Expected>::default();
-        tasks.spawn(watch(
-            connection.clone(),
-            lanes(),
-            Arc::clone(&watches),
-            Arc::clone(&signals),
-            Arc::clone(&suspect),
-        ));
+        if !may_be_silent() {
+            tasks.spawn(watch(
+                connection.clone(),
+                lanes(),
+                Arc::clone(&watches),
+                Arc::clone(&signals),
+                Arc::clone(&suspect),
+            ));
+        }
         tasks.spawn(keep_deadlines(lanes(), signals));
         tasks.spawn(watches::accept(connection.clone(), Arc::clone(&watches)));
         Arc::new(Self {
@@ -150,15 +173,28 @@ impl Link {
             small,
             large,
             suspect,
+            was_silent: AtomicBool::new(false),
             watches,
             is_logged_in: AtomicBool::new(false),
+            throttle: Throttle::default(),
             _tasks: tasks,
         })
+    }
+
+    /// How the connection is doing.
+    #[allow(dead_code, reason = "the command line alone asks")]
+    pub(super) fn facts(&self) -> ConnectionFacts {
+        self.connection.facts()
     }
 
     /// Which member is at the other end.
     pub(super) fn member_id(&self) -> NodeId {
         self.member_id
+    }
+
+    /// What it knows of refusals.
+    pub(super) fn throttle(&self) -> &Throttle {
+        &self.throttle
     }
 
     /// Whether the other end knows who the client is, beside what its certificate says.
@@ -169,6 +205,11 @@ impl Link {
     /// From here on it does.
     pub(super) fn logged_in(&self) {
         self.is_logged_in.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody has said yet that this link fell silent: all whose requests wait here say so.
+    pub(super) fn is_first_silence(&self) -> bool {
+        !self.was_silent.swap(true, Ordering::Relaxed)
     }
 
     /// Whether requests have a good chance here.

@@ -20,7 +20,7 @@ use crate::api::Request;
 use crate::api::ResponseBody;
 use crate::api::Secret;
 use crate::client::link::Link;
-use crate::client::senseless;
+use crate::client::request::senseless;
 
 /// As whom to log in.
 #[derive(Clone, Debug)]

@@ -35,6 +35,7 @@ pub struct ConnectOptions {
     pub(super) exactly_once: bool,
     pub(super) limits: Limits,
     pub(super) login: Option<Means>,
+    pub(super) auto_sync_interval: Duration,
 }
 
 impl Default for ConnectOptions {
@@ -49,6 +50,7 @@ impl Default for ConnectOptions {
             exactly_once: true,
             limits: Limits::DEFAULT,
             login: None,
+            auto_sync_interval: Duration::from_secs(30),
         }
     }
 }
@@ -112,6 +114,16 @@ impl ConnectOptions {
     #[must_use]
     pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// How often a member is asked who the members are, so that the client finds the cluster even
+    /// when none of the endpoints that it was given is left. It is asked too when another member
+    /// leads; [`Client::sync_endpoints`](super::Client::sync_endpoints) asks at once. Default: 30 s;
+    /// a tenth of a second at least; [`Duration::ZERO`] for never.
+    #[must_use]
+    pub fn with_auto_sync_interval(mut self, interval: Duration) -> Self {
+        self.auto_sync_interval = interval;
         self
     }
 

@@ -38,6 +38,8 @@ use crate::wire::encode;
 
 /// Between two addresses of one name.
 const STAGGER: Duration = Duration::from_millis(100);
+/// How long a call goes unanswered before another one is begun in its place.
+const CALL_ANEW: Duration = Duration::from_secs(2);
 /// Addresses that are remembered beyond those in use: hints come from the network.
 const ADDRESSES_MAX: usize = 64;
 /// After so many silences or timeouts in a row, the local port is suspected and changed: some
@@ -133,6 +135,12 @@ impl Pool {
         }
     }
 
+    /// Makes a link to `address` in the background, if there is none.
+    pub(super) fn dial_ahead(self: &Arc<Self>, address: &str) {
+        // Whether that works is seen by whether it is there.
+        let _ = self.link_or_dial(address);
+    }
+
     fn link_or_dial(
         self: &Arc<Self>,
         address: &str,
@@ -208,6 +216,12 @@ impl Pool {
         }
     }
 
+    /// How often `address` was silent since there was a link.
+    #[cfg(test)]
+    pub(super) fn strikes(&self, address: &str) -> u32 {
+        self.lock().get(address).map_or(0, |entry| entry.strikes)
+    }
+
     /// Closes every link, and makes no new one.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
@@ -232,11 +246,14 @@ impl Pool {
             let addresses = resolve(address)
                 .await
                 .map_err(|error| connect_error(address, &error))?;
-            let connection = self
-                .endpoint
-                .connect_any(&addresses, STAGGER)
-                .await
-                .map_err(|error| connect_error(address, &error))?;
+            let calling = self.endpoint.connect_any(&addresses, STAGGER);
+            let connection = match tokio::time::timeout(CALL_ANEW, calling).await {
+                Ok(called) => called,
+                // Whoever gets no answer repeats himself more and more seldom. A node that has just come
+                // up hears of a new call at once.
+                Err(_) => self.endpoint.connect_any(&addresses, STAGGER).await,
+            };
+            let connection = connection.map_err(|error| connect_error(address, &error))?;
             let mut first = connection
                 .open_stream()
                 .await

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::Client;
 use super::GetOptions;
+use super::request::senseless;
 use super::route::Errand;
-use super::senseless;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::KeyRange;
@@ -50,6 +50,19 @@ impl Client {
     ///
     /// The timeout is that of one reply, not of the whole. A stream that takes longer than history
     /// is kept ends with [`ErrorKind::Compacted`].
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::GetOptions;
+    ///
+    /// let mut keys = client.get_stream("", Some(GetOptions::new().with_all_keys()))?;
+    /// while let Some(kv) = keys.next().await {
+    ///     println!("{:?}", kv?.key);
+    /// }
+    /// println!("all of it as of revision {:?}", keys.revision());
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for what no stream gives: another order than that of the keys,

@@ -1,23 +1,21 @@
 //! Where a request goes, and whether it goes again.
 //!
 //! A request goes to the node that is believed to lead. Whoever does not lead says who does, and
-//! that hint is followed; without a hint the endpoints are tried in turn. Between attempts there
-//! is a back-off, except before the first redirection; everything ends at the request's deadline.
+//! that hint is followed, unless its address has just failed; without a hint another node is asked.
+//! Between attempts there is a back-off, except before the first redirection and after a wait for a
+//! connection; everything ends at the request's deadline.
 //!
 //! What is sent again is only what is safe to send again: reads; writes with a number, which the
 //! cluster recognises; and anything of which it is certain that it has not been applied. So that
 //! the last error does not lie about the attempts before it, a write that may have been applied
 //! by any attempt fails with outcome *unknown*, whatever its last attempt was told (A18).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
@@ -25,7 +23,6 @@ use crate::api::Call;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
-use crate::api::Member;
 use crate::api::MembersResponse;
 use crate::api::Outcome;
 use crate::api::ReadPath;
@@ -34,12 +31,14 @@ use crate::api::Response;
 use crate::api::ResponseBody;
 use crate::api::ResponseHeader;
 use crate::api::SessionCall;
+use crate::client::addresses::Addresses;
 use crate::client::link::Broken;
 use crate::client::link::BrokenCause;
 use crate::client::link::Link;
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
 use crate::client::session::Ticket;
+use crate::client::throttle::Throttle;
 use crate::transport::Lost;
 use crate::types::NodeId;
 use crate::wire::client::ClientFrame;
@@ -50,13 +49,22 @@ use crate::wire::point::PointReply;
 const REPLY_SHARE: u32 = 20;
 const REPLY_TIME_MAX: Duration = Duration::from_millis(50);
 
-/// How long the first attempt to connect is waited for; doubled each time.
+/// How long a connection to a node is waited for; doubled with each time round all nodes, so often at
+/// most.
 const DIAL_PATIENCE: Duration = Duration::from_millis(300);
+const DIAL_DOUBLINGS_MAX: usize = 2;
 /// How long the list of members is waited for, and how seldom it is asked for without need.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(5);
 const REFRESH_MIN: Duration = Duration::from_secs(1);
-/// After so many back-offs, endpoints that are not connected get their turn as well.
-const TRIES_OF_CONNECTED: u32 = 2;
+/// The same where another one leads, which not all members know at once.
+const REFRESH_LEADER_MIN: Duration = Duration::from_millis(100);
+/// So long nobody waits for a leader at an address that has failed, whoever hints at it: followers
+/// name a dead leader until there is a new one.
+const HINT_DISTRUST: Duration = Duration::from_secs(10);
+/// How seldom whoever is served by a follower looks for the leader.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// With less time than this another attempt is not worth making.
+const LAST_ATTEMPT: Duration = Duration::from_millis(20);
 
 /// A token may have had its time before it was used, where time is short.
 const LOGINS_MAX: u32 = 3;
@@ -100,14 +108,11 @@ impl Target {
 #[derive(Debug)]
 pub(super) struct Router {
     pool: Arc<Pool>,
-    endpoints: Vec<String>,
+    addresses: Arc<Addresses>,
     retry: RetryPolicy,
-    /// Where clients reach the members, as one of them said: for when the endpoints do not answer.
-    learned: Arc<ArcSwap<Vec<String>>>,
     /// Who led when the members were last asked for, and when that was.
     refreshed: Mutex<Option<(NodeId, Instant)>>,
     leader: ArcSwapOption<Leader>,
-    turn: AtomicUsize,
     random: Mutex<fastrand::Rng>,
 }
 
@@ -154,28 +159,31 @@ impl Router {
     ) -> Self {
         Self {
             pool,
-            endpoints,
+            addresses: Arc::new(Addresses::new(endpoints)),
             retry,
-            learned: Arc::default(),
             refreshed: Mutex::default(),
             leader: ArcSwapOption::empty(),
-            turn: AtomicUsize::new(0),
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
         }
     }
 
     pub(super) fn endpoints(&self) -> &[String] {
-        &self.endpoints
+        self.addresses.given()
     }
 
     /// Where members are that the endpoints do not name.
     pub(super) fn learned(&self) -> Arc<Vec<String>> {
-        self.learned.load_full()
+        self.addresses.learned()
     }
 
     /// The members are these.
     pub(super) fn learn_members(&self, list: &MembersResponse) {
-        self.learned.store(Arc::new(beside(&self.endpoints, list)));
+        self.addresses.learn(list);
+    }
+
+    /// These are members, perhaps not all.
+    pub(super) fn learn_more_members(&self, list: &MembersResponse) {
+        self.addresses.learn_more(list);
     }
 
     pub(super) fn leader(&self) -> Option<Arc<Leader>> {
@@ -261,7 +269,7 @@ impl Router {
             } else {
                 let target = match errand.only {
                     Some(address) => Target::Other(address.to_string()),
-                    None => self.target(&frame.call, &progress),
+                    None => self.target(&frame.call),
                 };
                 frame.call.session = errand.ticket.map(Ticket::call);
                 frame.call.timeout_ms = told(remaining(deadline));
@@ -277,8 +285,9 @@ impl Router {
             if given_up {
                 return Err(progress.fail(error, safety));
             }
-            let wait = self.wait_before(next, &mut progress);
-            if remaining(deadline) <= wait {
+            let left = remaining(deadline);
+            let wait = self.wait_before(next, left, &mut progress);
+            if left <= wait {
                 let error = progress.out_of_time(error, errand.timeout);
                 return Err(progress.fail(error, safety));
             }
@@ -296,11 +305,14 @@ impl Router {
     ) -> Verdict {
         let address = first.target.address();
         match first.failure {
-            Ok(error) => match self.log_in(&error, &first.link, deadline, progress).await {
+            Ok(error) => match self
+                .log_in(&error, address, &first.link, deadline, progress)
+                .await
+            {
                 Some(verdict) => verdict,
                 None => self.refused(error, address, &first.link, safety, progress),
             },
-            Err(broken) => self.broken(broken, address, safety, progress),
+            Err(broken) => self.broken(broken, address, &first.link, safety, progress),
         }
     }
 
@@ -308,6 +320,7 @@ impl Router {
     async fn log_in(
         &self,
         error: &Error,
+        address: &str,
         link: &Link,
         deadline: Instant,
         progress: &mut Progress,
@@ -316,10 +329,28 @@ impl Router {
         if error.outcome != Outcome::NotApplied || progress.logins >= LOGINS_MAX {
             return None;
         }
-        progress.logins += 1;
         Some(match login.log_in(link, deadline).await {
-            Ok(()) => Verdict::Again(error.clone(), Next::Redirected),
-            Err(refusal) => Verdict::Final(refusal),
+            Ok(()) => {
+                progress.logins += 1;
+                Verdict::Again(error.clone(), Next::Redirected)
+            }
+            Err(refusal) => match &refusal.kind {
+                ErrorKind::SlowDown { retry_after_ms } => {
+                    let wait = Duration::from_millis(u64::from(*retry_after_ms));
+                    Verdict::Again(refusal, Next::After(wait))
+                }
+                // It may know too little, or nobody who knows; another may know more.
+                ErrorKind::NoLeader
+                | ErrorKind::NotLeader { .. }
+                | ErrorKind::LeaderChanged
+                | ErrorKind::QuorumTimeout
+                | ErrorKind::Unavailable
+                | ErrorKind::ConnectionLost => {
+                    self.forget(address);
+                    Verdict::Again(refusal, Next::Elsewhere)
+                }
+                _ => Verdict::Final(refusal),
+            },
         })
     }
 
@@ -335,35 +366,58 @@ impl Router {
         let address = target.address();
         let link = match target.link(&self.pool) {
             Some(link) => link,
-            None => match self.pool.link(address, progress.patience(deadline)).await {
+            None => match self.connect(address, deadline, progress).await {
                 Ok(link) => {
                     // That took its time.
                     frame.call.timeout_ms = told(remaining(deadline));
                     link
                 }
-                Err(error) => {
+                Err((error, waited)) => {
                     self.forget(address);
-                    progress.unreachable = Some(address.to_string());
-                    progress.failed_at = Some(address.to_string());
-                    return Verdict::unreachable(error);
+                    progress.met_nobody = true;
+                    return Verdict::unreachable(error, waited);
                 }
             },
         };
-        match link.call(frame, safety != Safety::Once, deadline).await {
+        let concerned = Throttle::concerns(&frame.call.request);
+        if concerned && let Err(error) = self.admit(&link) {
+            return self.refused(error, address, &link, safety, progress);
+        }
+        let answer = link.call(frame, safety != Safety::Once, deadline).await;
+        if concerned && let Ok(answer) = &answer {
+            link.throttle().answered(answer.as_ref().err());
+        }
+        match answer {
             Ok(Ok(response)) => {
                 self.learn(&response.header, target, &link);
-                if progress.unreachable.is_some() {
+                if progress.met_nobody {
                     // Where somebody was there is nobody now.
                     self.refresh(None, &link);
                 }
                 Verdict::Done(response)
             }
-            Ok(Err(error)) => match self.log_in(&error, &link, deadline, progress).await {
+            Ok(Err(error)) => match self
+                .log_in(&error, address, &link, deadline, progress)
+                .await
+            {
                 Some(verdict) => verdict,
                 None => self.refused(error, address, &link, safety, progress),
             },
-            Err(broken) => self.broken(broken, address, safety, progress),
+            Err(broken) => self.broken(broken, address, &link, safety, progress),
         }
+    }
+
+    /// Whether more may be sent on this link, which has been refused lately.
+    fn admit(&self, link: &Link) -> Result<(), Error> {
+        let throttle = link.throttle();
+        if !throttle.is_counting() {
+            return Ok(());
+        }
+        let drawn = {
+            let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+            random.f64()
+        };
+        throttle.admit(in_time(Duration::ZERO), drawn)
     }
 
     /// The node answered that it will not, or could not.
@@ -377,11 +431,10 @@ impl Router {
     ) -> Verdict {
         let next = match &error.kind {
             ErrorKind::NotLeader { leader, address } => {
-                let hint = self.hinted(*leader, address.as_deref(), progress);
+                let hint = self.hinted(*leader, address.as_deref());
                 if self.follow(*leader, hint, target, link.member_id()) {
                     Next::Redirected
                 } else {
-                    progress.failed_at = Some(target.to_string());
                     Next::Elsewhere
                 }
             }
@@ -395,8 +448,12 @@ impl Router {
             | ErrorKind::Unavailable
             | ErrorKind::Corrupt => {
                 self.forget(target);
-                progress.failed_at = Some(target.to_string());
                 Next::Elsewhere
+            }
+            ErrorKind::DeadlineExceeded | ErrorKind::FutureRevision => {
+                // It is behind, or slow: the next request may do better elsewhere.
+                self.addresses.failed(target);
+                return Verdict::Final(error);
             }
             _ => return Verdict::Final(error),
         };
@@ -417,6 +474,7 @@ impl Router {
         &self,
         broken: Broken,
         target: &str,
+        link: &Link,
         safety: Safety,
         progress: &mut Progress,
     ) -> Verdict {
@@ -447,10 +505,11 @@ impl Router {
             },
             ..error
         };
-        if cause == BrokenCause::Silent {
+        if cause == BrokenCause::Silent && link.is_first_silence() {
             self.pool.strike(target);
         }
         if cause == BrokenCause::OutOfTime {
+            self.addresses.failed(target);
             let error = match &progress.last {
                 Some(last) => Error {
                     detail: format!("{}; before that: {}", error.detail, last.detail),
@@ -461,7 +520,6 @@ impl Router {
             return Verdict::Final(error);
         }
         self.forget(target);
-        progress.failed_at = Some(target.to_string());
         if closed_here || (unknown && safety == Safety::Once) {
             return Verdict::Final(error);
         }
@@ -469,62 +527,51 @@ impl Router {
         Verdict::Again(error, Next::Elsewhere)
     }
 
-    /// Where to go: to the leader if one is known, else around, not at once to where it failed.
-    fn target(&self, call: &Call, progress: &Progress) -> Target {
+    /// Where to go: to the leader if one is known, else to whoever comes next.
+    fn target(&self, call: &Call) -> Target {
         let anyone = matches!(call.request, Request::Status | Request::LeaderLeaseReport)
             || (call.request.is_read()
                 && matches!(
                     call.consistency,
                     Consistency::Serializable | Consistency::MaxStaleness(_)
                 ));
-        if !anyone && let Some(leader) = self.leader.load_full() {
-            return Target::Leader(leader);
+        match self.leader.load_full() {
+            Some(leader) if !anyone => Target::Leader(leader),
+            _ => Target::Other(self.next()),
         }
-        let turn = self.turn.load(Ordering::Relaxed);
-        // Where members say that they are may be out of reach from here: what was given comes first.
-        let all = match (progress.back_offs as usize) < self.endpoints.len() {
-            true => self.endpoints.clone(),
-            false => self.endpoints_and_learned(),
-        };
-        let count = all.len();
-        let around = || (0..count).map(|step| &all[(turn + step) % count]);
-        let elsewhere = |address: &&String| Some(*address) != progress.failed_at.as_ref();
-        // Nodes that are connected come first, but not for ever: they may all be followers whose
-        // leader is reached only at an endpoint that has not been tried.
-        let connected = if progress.back_offs < TRIES_OF_CONNECTED {
-            around().find(|address| elsewhere(address) && self.pool.usable(address).is_some())
-        } else {
-            None
-        };
-        let candidate = connected
-            .or_else(|| around().find(elsewhere))
-            .or_else(|| around().next());
-        // There is at least one endpoint, so this is never empty.
-        Target::Other(candidate.cloned().unwrap_or_default())
     }
 
-    /// A node that may serve what any node can: one that is connected, if there is one.
-    pub(super) fn anyone(&self, attempt: u32) -> String {
-        let turn = self.turn.load(Ordering::Relaxed);
-        let all = match (attempt as usize) <= self.endpoints.len() {
-            true => self.endpoints.clone(),
-            false => self.endpoints_and_learned(),
-        };
-        let count = all.len();
-        let mut around = (0..count).map(|step| &all[(turn + step) % count]);
-        let next = around.clone().next();
-        let connected = if attempt <= TRIES_OF_CONNECTED {
-            around.find(|address| self.pool.usable(address).is_some())
-        } else {
-            None
-        };
-        // There is at least one endpoint, so this is never empty.
-        connected.or(next).cloned().unwrap_or_default()
+    /// The node to ask next where any may do, or nobody knows better.
+    pub(super) fn next(&self) -> String {
+        self.addresses.next(&self.pool)
     }
 
-    fn endpoints_and_learned(&self) -> Vec<String> {
-        let learned = self.learned.load();
-        self.endpoints.iter().chain(&**learned).cloned().collect()
+    /// A link to a node, if there is one soon; else the error, and whether it was waited for. The
+    /// connection is made in the background all the same, for when its turn comes again.
+    async fn connect(
+        &self,
+        address: &str,
+        deadline: Instant,
+        progress: &mut Progress,
+    ) -> Result<Arc<Link>, (Error, bool)> {
+        let rounds = progress.dials / self.addresses.count().max(1);
+        progress.dials += 1;
+        let until = deadline.min(in_time(patience(rounds)));
+        let link = self.pool.link(address, until).await;
+        link.map_err(|error| (error, in_time(Duration::ZERO) >= until))
+    }
+
+    /// A link to a node, for whoever has time: the same patience as requests have at first.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn connect_soon(
+        &self,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<Arc<Link>, Error> {
+        let until = deadline.min(in_time(patience(0)));
+        self.pool.link(address, until).await
     }
 
     /// A node did not serve: the next one's turn.
@@ -532,21 +579,25 @@ impl Router {
         self.forget(address);
     }
 
+    /// A node had no room: another one's turn.
+    pub(super) fn pass_over(&self, address: &str) {
+        self.addresses.failed(address);
+    }
+
     /// The address that a hint leads to, if it is worth following.
-    fn hinted(
-        &self,
-        leader: Option<NodeId>,
-        address: Option<&str>,
-        progress: &Progress,
-    ) -> Option<String> {
+    fn hinted(&self, leader: Option<NodeId>, address: Option<&str>) -> Option<String> {
         // Where the leader has been met is better than where it says it is: we have been there.
         let met = leader.and_then(|id| self.pool.address_of(id));
-        let said = address
-            .filter(|address| !address.is_empty())
-            // A dead leader is hinted at until a new one is elected. It has just been called.
-            .filter(|address| Some(*address) != progress.unreachable.as_deref())
-            .map(String::from);
-        met.or(said)
+        if met.is_some() {
+            return met;
+        }
+        let said = address.filter(|address| !address.is_empty())?;
+        if self.addresses.failed_within(said, HINT_DISTRUST) && self.pool.usable(said).is_none() {
+            // It may be back. Once it is connected it is believed.
+            self.addresses.call_ahead(said, &self.pool);
+            return None;
+        }
+        Some(said.to_string())
     }
 
     /// Follows a hint. False if it leads nowhere new.
@@ -581,7 +632,7 @@ impl Router {
         {
             self.leader.store(None);
         }
-        self.turn.fetch_add(1, Ordering::Relaxed);
+        self.addresses.failed(address);
     }
 
     /// A reply tells who leads.
@@ -625,7 +676,9 @@ impl Router {
                 .unwrap_or_else(PoisonError::into_inner);
             let is_due = match (*refreshed, leader) {
                 (None, _) => true,
-                (Some((known, _)), Some(leader)) => known != leader,
+                (Some((known, at)), Some(leader)) => {
+                    known != leader && now > at + REFRESH_LEADER_MIN
+                }
                 (Some((_, at)), None) => now > at + REFRESH_MIN,
             };
             if !is_due {
@@ -634,8 +687,28 @@ impl Router {
             let known = refreshed.map_or(NodeId(0), |(known, _)| known);
             *refreshed = Some((leader.unwrap_or(known), now));
         }
-        let (link, learned) = (Arc::clone(link), Arc::clone(&self.learned));
-        let endpoints = self.endpoints.clone();
+        self.ask_for_members(Arc::clone(link));
+    }
+
+    /// Asks a member that is connected who the members are, in the background: the one that leads, if
+    /// it is known.
+    pub(super) fn sync(&self) {
+        let leader = self.leader.load();
+        let leading = leader.as_ref().and_then(|leader| leader.link.upgrade());
+        let leading = leading.filter(|link| link.is_usable());
+        if let Some(link) = leading {
+            return self.ask_for_members(link);
+        }
+        let next = self.next();
+        match self.pool.usable(&next) {
+            Some(link) => self.ask_for_members(link),
+            // For the next time.
+            None => self.addresses.call_ahead(&next, &self.pool),
+        }
+    }
+
+    fn ask_for_members(&self, link: Arc<Link>) {
+        let addresses = Arc::clone(&self.addresses);
         tokio::spawn(async move {
             let mut frame = ClientFrame {
                 request_id: 0,
@@ -649,17 +722,20 @@ impl Router {
             };
             // What does not come is asked for the next time.
             let answer = link.call(&mut frame, true, in_time(REFRESH_PATIENCE)).await;
-            if let Ok(Ok(response)) = answer
-                && let ResponseBody::Members(list) = response.body
+            if let Ok(Ok(Response { header, body })) = answer
+                && let ResponseBody::Members(list) = body
             {
-                learned.store(Arc::new(beside(&endpoints, &list)));
+                match header.leader_id == Some(header.member_id) {
+                    true => addresses.learn(&list),
+                    false => addresses.learn_more(&list),
+                }
             }
         });
     }
 
     /// A follower served a read by the word of `leader`, which is one exchange more than asking the
-    /// leader itself. Where the leader is not known, one more endpoint is connected to in the
-    /// background: this may be it. A client that was given followers only goes on asking them.
+    /// leader itself. Where the leader is not known, one more member is connected to in the
+    /// background now and then: this may be it.
     fn look_for(&self, leader: NodeId) {
         if let Some(address) = self.pool.address_of(leader) {
             let id = Some(leader);
@@ -668,24 +744,16 @@ impl Router {
                 .store(Some(Arc::new(Leader { id, address, link })));
             return;
         }
-        let unknown = |address: &&String| self.pool.usable(address).is_none();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let count = self.endpoints.len();
-        let mut around = (0..count).map(|step| &self.endpoints[(turn + step) % count]);
-        if let Some(address) = around.find(unknown).cloned() {
-            let pool = self.pool.clone();
-            tokio::spawn(async move {
-                // Whom it leads to is known once it is there; if it fails, another's turn comes.
-                let _ = pool.link(&address, in_time(DIAL_PATIENCE)).await;
-            });
-        }
+        self.addresses.call_another(&self.pool, LOOK_INTERVAL);
     }
 
-    fn wait_before(&self, next: Next, progress: &mut Progress) -> Duration {
+    /// How long to wait before the next attempt, with so much time `left`. If that is all of it, no
+    /// attempt is made.
+    fn wait_before(&self, next: Next, left: Duration, progress: &mut Progress) -> Duration {
         let back_off = |progress: &mut Progress| {
             progress.back_offs += 1;
             progress.redirected = false;
-            self.jittered(self.retry.back_off(progress.back_offs))
+            within(left, self.jittered(self.retry.back_off(progress.back_offs)))
         };
         match next {
             // The first hint since the last wait is fresh; another one may be part of a circle.
@@ -693,6 +761,8 @@ impl Router {
                 progress.redirected = true;
                 Duration::ZERO
             }
+            // That was a wait.
+            Next::ElsewhereNow => Duration::ZERO,
             Next::Redirected | Next::Elsewhere => back_off(progress),
             Next::After(asked) => asked.max(back_off(progress)),
         }
@@ -710,24 +780,16 @@ impl Router {
     }
 }
 
-/// Where clients reach the members that `endpoints` does not name. Those that vote come first: one of
-/// them leads.
-fn beside(endpoints: &[String], list: &MembersResponse) -> Vec<String> {
-    let mut members: Vec<&Member> = list.members.iter().collect();
-    members.sort_by_key(|member| !member.membership.votes());
-    let mut found: Vec<String> = Vec::new();
-    for member in members {
-        let address = &member.info.client_address;
-        // "Any address" is where a node listens, and nowhere that anybody could call.
-        let can_be_called = match address.parse::<SocketAddr>() {
-            Ok(address) => !address.ip().is_unspecified() && address.port() > 0,
-            Err(_) => !address.is_empty(),
-        };
-        if can_be_called && !endpoints.contains(address) && !found.contains(address) {
-            found.push(address.clone());
-        }
+/// How long to wait with so much time `left`: that is for attempts, as long as those make sense.
+pub(super) fn within(left: Duration, back_off: Duration) -> Duration {
+    match left > LAST_ATTEMPT {
+        true => back_off.min(left / 2),
+        false => left,
     }
-    found
+}
+
+fn patience(rounds: usize) -> Duration {
+    DIAL_PATIENCE.saturating_mul(1 << rounds.min(DIAL_DOUBLINGS_MAX))
 }
 
 /// What an attempt came to.
@@ -739,11 +801,12 @@ enum Verdict {
 
 impl Verdict {
     /// No connection: nothing was sent, so anything may be tried again, unless it is hopeless.
-    fn unreachable(error: Error) -> Self {
+    fn unreachable(error: Error, waited: bool) -> Self {
         match error.kind {
             ErrorKind::InvalidArgument | ErrorKind::Unauthenticated | ErrorKind::TokenExpired => {
                 Self::Final(error)
             }
+            _ if waited => Self::Again(error, Next::ElsewhereNow),
             _ => Self::Again(error, Next::Elsewhere),
         }
     }
@@ -755,6 +818,8 @@ enum Next {
     Redirected,
     /// After a back-off, at another node if there is one.
     Elsewhere,
+    /// The same at once: there was a wait already.
+    ElsewhereNow,
     /// At the same node, once it wants to hear of us again.
     After(Duration),
 }
@@ -815,26 +880,16 @@ struct Progress {
     redirected: bool,
     /// An attempt may have been applied.
     unknown: bool,
-    /// Where the last attempt failed.
-    failed_at: Option<String>,
-    /// Where no connection could be made.
-    unreachable: Option<String>,
+    /// Somewhere no connection could be made.
+    met_nobody: bool,
     /// Connections that were waited for.
-    dials: u32,
+    dials: usize,
     /// How often it was said anew who asks.
     logins: u32,
     last: Option<Error>,
 }
 
 impl Progress {
-    /// How long to wait for a connection before another node is tried. The connection is made in
-    /// the background all the same; where all are far away, patience grows.
-    fn patience(&mut self, deadline: Instant) -> Instant {
-        let patience = DIAL_PATIENCE.saturating_mul(1 << self.dials.min(8));
-        self.dials += 1;
-        deadline.min(in_time(patience))
-    }
-
     fn fail(&self, error: Error, safety: Safety) -> Failed {
         let unknown = self.unknown && safety != Safety::Repeatable;
         let outcome = match error.outcome {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Client;
+use super::endpoint::with_port;
+use super::request::senseless;
 use super::route::Errand;
-use super::senseless;
-use super::with_port;
 use crate::api::Consistency;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -88,6 +88,19 @@ impl Client {
     /// Takes a snapshot of everything that the cluster stores, as of one revision, for a backup. Its
     /// bytes, put together, are what `leasehold snapshot` and `leasehold offline snapshot` read.
     ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// let mut backup = client.snapshot(None).await?;
+    /// let mut file = Vec::new(); // Or a file, synced before it is relied on.
+    /// while let Some(chunk) = backup.next().await {
+    ///     file.extend_from_slice(&chunk?);
+    /// }
+    /// let summary = backup.summary().expect("it is complete, and has been checked");
+    /// println!("revision {}, {} bytes from {}", summary.header.revision, file.len(), backup.endpoint());
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// No node takes one. [`ErrorKind::SlowDown`]: the node is giving out two already.
     ///
@@ -100,7 +113,11 @@ impl Client {
         let options = options.unwrap_or_default();
         let endpoints = match options.endpoint {
             Some(endpoint) => vec![with_port(&endpoint)?],
-            None => self.endpoints().to_vec(),
+            None => {
+                let mut all = self.endpoints().to_vec();
+                all.extend(self.learned_endpoints());
+                all
+            }
         };
         let timeout = options.timeout.unwrap_or(TIMEOUT);
         let mut last = None;

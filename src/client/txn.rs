@@ -11,8 +11,8 @@ use super::CompactionResponse;
 use super::TxnOptions;
 use super::TxnResponse;
 use super::fence::mixed_up;
+use super::request::senseless;
 use super::route::in_time;
-use super::senseless;
 use crate::api::CompactionRequest;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -103,6 +103,17 @@ impl Client {
 
     /// Writes `key` if it does not exist; else tells what it holds.
     ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// let first = client.create("lock", "me").await?;
+    /// match first.current {
+    ///     None => println!("it was not there, and is mine"),
+    ///     Some(other) => println!("{:?} was quicker", other.value),
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// As [`Client::put`].
     ///
@@ -119,6 +130,24 @@ impl Client {
 
     /// Writes `key` if it was last written at `mod_revision`, 0 meaning that it does not exist; else
     /// tells what it holds.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// // Counts, however many do so at the same time:
+    /// loop {
+    ///     let found = client.get("count", None).await?;
+    ///     let (revision, count) = match found.kv() {
+    ///         Some(kv) => (kv.mod_revision, String::from_utf8_lossy(&kv.value).parse().unwrap_or(0_u64)),
+    ///         None => (0, 0),
+    ///     };
+    ///     let next = (count + 1).to_string();
+    ///     if client.compare_and_swap("count", revision, next).await?.succeeded {
+    ///         break;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As [`Client::put`].
@@ -137,6 +166,15 @@ impl Client {
     }
 
     /// Deletes `key` if it was last written at `mod_revision`; else tells what it holds.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// let written = client.put("draft", "text", None).await?;
+    /// let deleted = client.compare_and_delete("draft", written.header().revision).await?;
+    /// println!("nobody else had changed it: {}", deleted.succeeded);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As [`Client::put`].
@@ -170,6 +208,17 @@ impl Client {
 
     /// Gives up history: what was before `revision` cannot be read any more afterwards, on any
     /// node.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::CompactionOptions;
+    ///
+    /// let now = client.put("color", "blue", None).await?.header().revision;
+    /// let options = CompactionOptions::new().with_physical(); // Waits until the space is free.
+    /// client.compact(now, Some(options)).await?;
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As [`Client::put`]. [`ErrorKind::Compacted`] if that has been given up already, and

@@ -390,6 +390,32 @@ impl Client {
     /// longer) ends its watches, and they go on at another node; so do those of a node that falls
     /// silent.
     ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::{WatchEvent, WatchOptions};
+    ///
+    /// let options = WatchOptions::new().with_prefix().with_initial_state().with_progress_notify();
+    /// let mut watcher = client.watch("config/", Some(options)).await?;
+    /// client.put("config/limit", "10", None).await?;
+    /// while let Some(event) = watcher.next().await {
+    ///     match event? {
+    ///         WatchEvent::State { kvs } => println!("{} keys were there", kvs.len()),
+    ///         WatchEvent::Synced { .. } => watcher.request_progress().await?,
+    ///         WatchEvent::Events { revision, events } => println!("{revision}: {events:?}"),
+    ///         WatchEvent::Progress { revision } => {
+    ///             println!("nothing is missing up to {revision}");
+    ///             break;
+    ///         }
+    ///         // Interrupted, and gone on without a gap: nothing need be done.
+    ///         WatchEvent::Created { .. } | WatchEvent::Resumed { .. } => {}
+    ///         WatchEvent::Restarted { .. } => println!("forget what was there: it is told anew"),
+    ///     }
+    /// }
+    /// watcher.cancel();
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]; [`ErrorKind::Compacted`] if the start is not left, with the
     /// revision that is; [`ErrorKind::SlowDown`] if there are too many watches; and what keeps the
@@ -459,6 +485,13 @@ impl Client {
     }
 }
 
+/// Whom an attempt to open a watch came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Met {
+    Node,
+    Nobody,
+}
+
 impl Task {
     async fn run(mut self, first: Open) {
         let mut open = first;
@@ -520,15 +553,15 @@ impl Task {
         let mut back_off = BACK_OFF_MIN;
         let mut last: Option<Error> = None;
         let deadline = timeout.map(in_time);
-        let mut attempt = 0_u32;
         loop {
-            attempt += 1;
-            let error = match self.try_open(attempt).await {
+            let (error, met) = match self.try_open().await {
                 Ok(open) => return Ok(open),
                 Err(error) => error,
             };
             let mut wait = router.jittered(back_off);
             match &error.kind {
+                // One that speaks another version, while others may not.
+                ErrorKind::Unsupported if met == Met::Nobody && self.endpoint.is_none() => {}
                 ErrorKind::Compacted { .. }
                 | ErrorKind::InvalidArgument
                 | ErrorKind::RequestTooLarge { .. }
@@ -558,26 +591,42 @@ impl Task {
         }
     }
 
-    async fn try_open(&self, attempt: u32) -> Result<Open, Error> {
-        let router = &self.client.inner.router;
-        let address = match &self.endpoint {
-            Some(endpoint) => endpoint.clone(),
-            None => router.anyone(attempt),
+    async fn try_open(&self) -> Result<Open, (Error, Met)> {
+        let client = &self.client.inner;
+        let deadline = in_time(client.options.timeout);
+        let (address, linked) = match &self.endpoint {
+            Some(endpoint) => {
+                let linked = client.router.pool().link(endpoint, deadline).await;
+                (endpoint.clone(), linked)
+            }
+            None => {
+                let next = client.router.next();
+                let linked = client.router.connect_soon(&next, deadline).await;
+                (next, linked)
+            }
         };
-        let result = self.open_at(&address).await;
-        if let Err(error) = &result
+        let opened = match linked {
+            Ok(link) => {
+                let opened = self.open_on(link, &address).await;
+                opened.map_err(|error| (error, Met::Node))
+            }
+            Err(error) => Err((error, Met::Nobody)),
+        };
+        if let Err((error, _)) = &opened
             && self.endpoint.is_none()
-            && !matches!(error.kind, ErrorKind::SlowDown { .. })
         {
-            router.avoid(&address);
+            match error.kind {
+                // Another may have room; who leads, leads all the same.
+                ErrorKind::SlowDown { .. } => client.router.pass_over(&address),
+                _ => client.router.avoid(&address),
+            }
         }
-        result
+        opened
     }
 
-    async fn open_at(&self, address: &str) -> Result<Open, Error> {
+    async fn open_on(&self, link: Arc<Link>, address: &str) -> Result<Open, Error> {
         let client = &self.client.inner;
         let timeout = client.options.timeout;
-        let link = client.router.pool().link(address, in_time(timeout)).await?;
         let watch = self.course.request();
         let opened = match link.open_watch(watch.clone(), in_time(timeout)).await {
             Err(error) => match client.router.pool().remedy(&link, &error) {

@@ -13,8 +13,13 @@
 //! have gone on after the backup). A fencing token that is given out from now on is larger than any of the
 //! old cluster, for the same reason.
 //!
-//! The last applied entry stays what it was. The new cluster's log begins after it, so that no index,
-//! which sessions and leases are named by, comes twice.
+//! The last applied entry stays what it was, and the new cluster's log begins after it: no index comes
+//! again by which a lease of the backup is named.
+//!
+//! What the old cluster did after the backup is not known here, and the index does not leap as the
+//! revision does. A session that it opened then may have the number of one of the new cluster; its client
+//! is refused for who it is, before it can name any. A lease that it granted then may have the id and the
+//! grant index of another one of the new cluster: whoever keeps ids outside must look them up anew.
 
 use bytes::Bytes;
 

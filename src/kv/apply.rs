@@ -344,6 +344,7 @@ fn answer(progress: &Progress, result: Result<ResponseBody, Error>) -> Reply {
         revision: progress.revision,
         result: result.map(Some),
         leases: Vec::new(),
+        is_repeat: false,
         lease_keys: 0,
         hash: None,
     }
@@ -355,6 +356,7 @@ fn silent(progress: &Progress, result: Result<(), Error>) -> Reply {
         revision: progress.revision,
         result: result.map(|()| None),
         leases: Vec::new(),
+        is_repeat: false,
         lease_keys: 0,
         hash: None,
     }

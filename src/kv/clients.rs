@@ -79,6 +79,7 @@ pub(super) fn admit<S: Store>(
             revision,
             result: Err(error),
             leases: Vec::new(),
+            is_repeat: false,
             lease_keys: 0,
             hash: None,
         }))
@@ -414,6 +415,7 @@ impl Kept {
             revision,
             result,
             leases: Vec::new(),
+            is_repeat: true,
             lease_keys: 0,
             hash: None,
         }

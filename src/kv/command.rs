@@ -323,6 +323,8 @@ pub struct Reply {
     pub result: Result<Option<ResponseBody>, Error>,
     /// What the entry did to leases. A retry does nothing.
     pub leases: Vec<LeaseChange>,
+    /// The write had been decided before: this is what its session kept.
+    pub is_repeat: bool,
     /// How many more keys hang on leases than before the entry; negative if fewer.
     pub lease_keys: i64,
     /// To [`Command::CheckHash`]: the content hash once the entry is applied.

@@ -154,6 +154,41 @@ pub fn changes_of(events: &Changes, history: &Changes) -> Result<Vec<Change>, Fa
     Ok(changes)
 }
 
+/// What a batch did to keys, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyChanges {
+    /// Keys written; one that several writes of the batch wrote counts several times.
+    pub puts: u64,
+    /// Keys deleted.
+    pub deletes: u64,
+    /// How many more keys there are after it; negative if fewer.
+    pub more: i64,
+}
+
+/// What the batch of applied entries that left these events did to keys.
+///
+/// # Errors
+/// [`Fault::Damaged`] if the batch is none that apply could have written.
+pub fn key_changes(events: &Changes) -> Result<KeyChanges, Fault> {
+    let mut changes = KeyChanges::default();
+    // Compaction takes events away; that is no change of a key.
+    for record in events.values().flatten() {
+        let event = EventRecord::decode(record.clone())?;
+        match event.kind {
+            EventKind::Put => {
+                changes.puts += 1;
+                changes.more += i64::from(event.previous == 0);
+            }
+            // What is not there is not deleted.
+            EventKind::Delete => {
+                changes.deletes += 1;
+                changes.more -= 1;
+            }
+        }
+    }
+    Ok(changes)
+}
+
 /// The changes of the revisions `from` to `through`, or of the first of these that have more than
 /// `changes_max` changes together; revisions come whole, and at least one does. Also says which was
 /// the last revision looked at: it is `through`, or that of the last change.

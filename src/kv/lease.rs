@@ -396,7 +396,7 @@ pub(super) fn attached<V: View>(
     id: i64,
     count_max: usize,
 ) -> Result<Vec<Bytes>, V::Error> {
-    let span = Span::between(lease_key(id), lease_key(id.saturating_add(1)));
+    let span = Span::between(lease_key(id), lease_key_end(id));
     let mut keys = Vec::new();
     for pair in view.range(Space::LeaseKeys, &span).take(count_max) {
         let (key, _) = pair?;
@@ -484,6 +484,12 @@ pub(super) const ID_BYTES: usize = 8;
 /// The key of the lease `id`; ids are never negative, so their order is that of their bytes.
 pub(super) fn lease_key(id: i64) -> Bytes {
     Bytes::copy_from_slice(&id.to_be_bytes())
+}
+
+/// The end of all keys that begin with the id: the next id, which for the largest one is no id any
+/// more. A negative one, which no lease has, does no harm.
+pub(super) fn lease_key_end(id: i64) -> Bytes {
+    Bytes::copy_from_slice(&(id.unsigned_abs() + 1).to_be_bytes())
 }
 
 pub(super) fn lease_id(key: &[u8]) -> Result<i64, Fault> {

@@ -58,7 +58,7 @@ pub use compaction::CompactionBudget;
 pub use compaction::CompactionStep;
 pub use compaction::compact_step;
 pub use compaction::compacted;
-pub use events::{Change, changes_from, changes_of};
+pub use events::{Change, KeyChanges, changes_from, changes_of, key_changes};
 pub use hash::{ContentHash, content_hash, scan};
 pub use keys::KEY_BYTES_MAX;
 pub use lease::{HeldLeases, LEASE_KEYS_MAX, LeaseChange, LeaseEnd, LeaseTerms};

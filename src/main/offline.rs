@@ -8,6 +8,7 @@ use leasehold::api::RangeResponse;
 use leasehold::api::ResponseHeader;
 use leasehold::cli::arguments::Format;
 use leasehold::cli::arguments::GlobalArgs;
+use leasehold::cli::arguments::leader_lease::ClearArgs;
 use leasehold::cli::arguments::offline::ForceNewClusterArgs;
 use leasehold::cli::arguments::offline::NewClusterArgs;
 use leasehold::cli::arguments::offline::OfflineCommand;
@@ -152,8 +153,50 @@ fn restore(arguments: &RestoreArgs, format: Format, out: &mut impl Write) -> Res
     show(&member, &restored, None, format, out)
 }
 
+/// Has a node forget that an assumption about clocks failed, if its operator says that it may.
+pub(crate) fn clear_leader_lease(
+    arguments: &ClearArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let node = open(&arguments.data_dir)?;
+    let Some(mark) = node.tripwire() else {
+        let folder = arguments.data_dir.display();
+        return Ok(writeln!(
+            out,
+            "nothing to clear: no assumption about clocks has failed on the node of {folder}"
+        )?);
+    };
+    if !arguments.yes_the_cause_is_gone {
+        asked(
+            "This node once held a leader lease while another node led: its clocks, or those of another \
+             member, broke what leases rely on. While the cause is there, reads that it serves under a \
+             lease may be old, and nobody notices. Everything works without, reads take a round more.",
+            CONSENT_TO_CLEAR,
+        )?;
+    }
+    node.clear_tripwire().map_err(refused)?;
+    Ok(writeln!(
+        out,
+        "{} is gone: the node may serve reads under a lease once it is started",
+        mark.display()
+    )?)
+}
+
 /// What has to be typed.
+const CONSENT_TO_CLEAR: &str = "clear";
 const CONSENT: &str = "force";
+
+/// Warns, and goes on if the word is typed.
+fn asked(warning: &str, consent: &str) -> Result<(), Failure> {
+    // A failing terminal is no consent either.
+    let _ = write!(anstream::stderr(), "{warning}\nType {consent} to go on: ");
+    let mut typed = String::new();
+    io::stdin().read_line(&mut typed)?;
+    match typed.trim() == consent {
+        true => Ok(()),
+        false => Err(Failure::refused("nothing was done")),
+    }
+}
 
 fn force(
     arguments: &ForceNewClusterArgs,
@@ -168,21 +211,19 @@ fn force(
     )?;
     let survivor = open(&arguments.data_dir)?;
     if !arguments.yes_lose_what_others_had {
-        // A failing terminal is no consent either.
-        let _ = write!(
-            anstream::stderr(),
+        asked(
             "This makes a new cluster of what this one member has. Whatever only the others had is lost, \
              though it was acknowledged. If a majority of the old cluster can still be started, start it \
-             instead.\nType {CONSENT} to go on: "
-        );
-        let mut typed = String::new();
-        io::stdin().read_line(&mut typed)?;
-        if typed.trim() != CONSENT {
-            return Err(Failure::refused("nothing was done"));
-        }
+             instead.",
+            CONSENT,
+        )?;
     }
-    let (restored, entries) = offline::force_new_cluster(&survivor, &member).map_err(refused)?;
-    show(&member, &restored, Some(entries), format, out)
+    let may_be_damaged = arguments.yes_lose_what_is_damaged;
+    let forced = offline::force_new_cluster(&survivor, &member, may_be_damaged).map_err(refused)?;
+    for warning in &forced.warnings {
+        let _ = writeln!(anstream::stderr(), "warning: {warning}");
+    }
+    show(&member, &forced.restored, Some(forced.entries), format, out)
 }
 
 fn member(

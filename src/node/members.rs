@@ -382,3 +382,125 @@ fn refusal(unfit: Unfit) -> Error {
     };
     Error::not_applied(kind, detail)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn details(name: &str) -> Bytes {
+        let details = MemberDetails {
+            name: name.to_owned(),
+            incarnation: Incarnation(5),
+            peer_address: format!("{name}:7401"),
+            client_address: format!("{name}:7400"),
+        };
+        Bytes::from(details.encode())
+    }
+
+    #[test]
+    fn each_member_is_what_the_configuration_makes_of_it_and_the_list_is_in_order() {
+        let configuration = Configuration {
+            voters: [1, 2].map(NodeId).into(),
+            outgoing: Some([1, 3].map(NodeId).into()),
+            learners: [4, 5, 6].map(NodeId).into(),
+            joining: BTreeMap::from([(NodeId(5), None), (NodeId(6), Some(NodeId(2)))]),
+            details: BTreeMap::from([
+                (NodeId(1), details("d")),
+                (NodeId(2), details("c")),
+                (NodeId(3), details("b")),
+                (NodeId(4), details("a")),
+                (NodeId(6), details("c")),
+                // Of a later release, say.
+                (NodeId(5), Bytes::from_static(b"\xff\xff")),
+            ]),
+        };
+        assert_eq!(
+            known(&configuration).len(),
+            5,
+            "what cannot be read is not known"
+        );
+        let members = members_of(&configuration);
+        let shown: Vec<_> = members
+            .iter()
+            .map(|member| {
+                (
+                    member.info.name.as_str(),
+                    member.info.id.0,
+                    member.membership,
+                )
+            })
+            .collect();
+        let joining = |replaces| Membership::Joining { replaces };
+        assert_eq!(
+            shown,
+            [
+                ("", 5, joining(None)),
+                ("a", 4, Membership::Learner),
+                ("b", 3, Membership::Leaving),
+                ("c", 2, Membership::Voter),
+                ("c", 6, joining(Some(NodeId(2)))),
+                ("d", 1, Membership::Voter),
+            ]
+        );
+        assert_eq!(members[1].info.peer_address, "a:7401");
+        assert_eq!(members[1].info.client_address, "a:7400");
+        assert_eq!(members[1].incarnation, Incarnation(5));
+    }
+
+    #[test]
+    fn every_refusal_took_no_effect_and_says_what_to_do() {
+        let unreachable = Unfit::Unreachable {
+            reachable: 1,
+            needed: 2,
+        };
+        let unsafe_now = ErrorKind::UnsafeReconfiguration;
+        let cases = [
+            (Unfit::InProgress, unsafe_now.clone(), "ask again once"),
+            (
+                Unfit::NotSettled,
+                ErrorKind::SlowDown { retry_after_ms: 50 },
+                "ask again shortly",
+            ),
+            (Unfit::Member, ErrorKind::MemberExists, "a member already"),
+            (
+                Unfit::NoMember,
+                ErrorKind::MemberNotFound,
+                "see `leasehold member list`",
+            ),
+            (
+                Unfit::NoVoter,
+                unsafe_now.clone(),
+                "remove it, and add the other",
+            ),
+            (
+                Unfit::NoLearner,
+                ErrorKind::InvalidArgument,
+                "only a learner",
+            ),
+            (Unfit::LastVoter, unsafe_now.clone(), "the last member"),
+            (
+                Unfit::Behind(Some(12)),
+                ErrorKind::LearnerNotReady,
+                "still lacks 12 entries",
+            ),
+            (Unfit::Behind(None), ErrorKind::LearnerNotReady, "start it"),
+            (
+                unreachable,
+                unsafe_now.clone(),
+                "1 answer and 2 must, or nothing could be decided any more: bring a member back",
+            ),
+            (Unfit::TooMany, unsafe_now, "remove one first"),
+            (
+                Unfit::TooLarge,
+                ErrorKind::InvalidArgument,
+                "use shorter ones",
+            ),
+        ];
+        for (unfit, kind, advice) in cases {
+            let error = refusal(unfit);
+            assert_eq!(error.kind, kind, "{unfit:?}");
+            assert_eq!(error.outcome, crate::api::Outcome::NotApplied, "{unfit:?}");
+            assert!(error.detail.contains(advice), "{unfit:?}: {}", error.detail);
+        }
+    }
+}

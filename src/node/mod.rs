@@ -15,6 +15,7 @@ mod io;
 mod lease_tracker;
 mod leases;
 mod members;
+mod proposals;
 mod quota;
 mod reader;
 mod requests;
@@ -67,6 +68,7 @@ pub use leases::AskedLease;
 pub use leases::AskedLeases;
 pub use members::known;
 pub use members::members_of;
+pub use proposals::Proposals;
 pub use quota::SpaceReport;
 pub use reader::Answer;
 pub use reader::Authority;
@@ -79,6 +81,7 @@ use consistency::Referee;
 use leases::Leases;
 use members::MemberQuestions;
 use requests::Waiting;
+use requests::is_urgent;
 use upgrade::Upgrade;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
@@ -102,7 +105,8 @@ pub struct NodeOptions {
     pub timing: Timing,
     /// What requests may cost.
     pub limits: Limits,
-    /// How many requests may wait inside this node; one more gets `SlowDown`.
+    /// How many requests may wait inside this node; one more gets `SlowDown`. An eighth of the room is
+    /// for renewals of leases and for operators.
     pub waiting_max: usize,
     /// How many sessions the cluster keeps; one more is refused.
     pub sessions_max: u32,
@@ -123,6 +127,8 @@ pub struct Node {
     options: NodeOptions,
     consensus: Consensus,
     waiting: Waiting,
+    /// So far; those that wait are counted where they wait.
+    proposals: Proposals,
     leases: Leases,
     members: MemberQuestions,
     /// The reading with which the last input was handled.
@@ -161,6 +167,7 @@ impl Node {
             referee: Referee::default(),
             upgrade: Upgrade::default(),
             waiting: Waiting::new(options.waiting_max),
+            proposals: Proposals::default(),
             leases: Leases::new(options.leases, &options.timing),
             members: MemberQuestions::default(),
             now,
@@ -293,7 +300,7 @@ impl Node {
                 "the deadline had passed before the request was looked at",
             );
         }
-        if self.waiting.is_full() {
+        if self.waiting.is_full(is_urgent(&call.request)) {
             return self.refuse(
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 20 },

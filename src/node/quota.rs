@@ -85,9 +85,7 @@ impl Node {
         let Some(alarm) = self.space_alarm else {
             return false;
         };
-        let takes_room =
-            matches!(command, Command::Write { operation, .. } if operation.takes_room());
-        if !takes_room || call.session.is_some() || self.consensus.leads_in().is_none() {
+        if !takes_room(command) || call.session.is_some() || self.consensus.leads_in().is_none() {
             return false;
         }
         self.refuse_with(id, alarm.refusal());
@@ -95,9 +93,33 @@ impl Node {
     }
 }
 
+/// Whether `command` is a write that apply would refuse while the alarm is raised, whoever wants it.
+fn takes_room(command: &Command) -> bool {
+    match command {
+        Command::Write { operation, .. } | Command::WriteAs { operation, .. } => {
+            operation.takes_room()
+        }
+        Command::OpenSession { .. }
+        | Command::OpenSessionAs { .. }
+        | Command::Bootstrap(_)
+        | Command::ForgetSessions { .. }
+        | Command::ExpireLeases { .. }
+        | Command::MarkLeases { .. }
+        | Command::ContinueLeaseEnds { .. }
+        | Command::CheckHash
+        | Command::RaiseVersion { .. }
+        | Command::SetSpaceAlarm(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::DeleteRangeRequest;
+    use crate::api::PutRequest;
+    use crate::kv::Operation;
+    use crate::kv::access::Author;
+    use crate::kv::access::Identity;
 
     const MIB: u64 = 1 << 20;
 
@@ -151,5 +173,33 @@ mod tests {
             nothing.verdict(),
             Some(Some(SpaceAlarm { used: 10, quota: 0 }))
         );
+    }
+
+    #[test]
+    fn a_write_takes_room_or_not_whoever_wants_it() {
+        let by_anybody = |operation: Operation| {
+            let anna = Identity {
+                name: "anna".to_owned(),
+                generation: None,
+            };
+            [None, Some(Author::Client(anna)), Some(Author::Node)].map(|author| {
+                let (session, operation) = (None, operation.clone());
+                match author {
+                    None => Command::Write { session, operation },
+                    Some(author) => Command::WriteAs {
+                        author,
+                        session,
+                        operation,
+                    },
+                }
+            })
+        };
+        for growing in by_anybody(Operation::Put(PutRequest::default())) {
+            assert!(takes_room(&growing), "{growing:?}");
+        }
+        for freeing in by_anybody(Operation::DeleteRange(DeleteRangeRequest::default())) {
+            assert!(!takes_room(&freeing), "{freeing:?}");
+        }
+        assert!(!takes_room(&Command::OpenSession { sessions_max: 1 }));
     }
 }

@@ -32,6 +32,25 @@ use crate::types::LogIndex;
 use crate::types::RequestId;
 use crate::types::Term;
 
+/// Of the room for what waits, this part is kept for what is urgent: whoever renews a lease may lose it,
+/// whoever else is refused only comes again.
+const URGENT_PART: usize = 8;
+
+/// Whether `request` may have the last of the room: renewals of leases, and what an operator does to a
+/// cluster in trouble.
+pub(super) fn is_urgent(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::LeaseKeepAlive(_)
+            | Request::MoveLeader { .. }
+            | Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_)
+            | Request::MemberList
+    )
+}
+
 /// Everything that waits inside a node. Every operation is O(log n).
 pub(super) struct Waiting {
     max: usize,
@@ -85,8 +104,26 @@ impl Waiting {
         self.requests.len()
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.len() >= self.max
+    /// How many of them are writes that have an entry.
+    pub(super) fn writes(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// The entry that a write waits for.
+    pub(super) fn entry_of(&self, request: RequestId) -> Option<LogIndex> {
+        match self.requests.get(&request)?.what {
+            What::Write(index) => Some(index),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no room for one more. The last of it is kept for what is urgent.
+    pub(super) fn is_full(&self, is_urgent: bool) -> bool {
+        let kept = match is_urgent {
+            true => 0,
+            false => self.max / URGENT_PART,
+        };
+        self.len() >= self.max - kept
     }
 
     /// The earliest instant at which some request's deadline is over.
@@ -252,7 +289,10 @@ impl Node {
         }
         match self.consensus.propose(now, command.encode()) {
             Ok(entry) => self.waiting.add_write(entry, id, deadline),
-            Err(refused) => self.refuse_because(id, refused),
+            Err(refused) => {
+                self.note_refused_write(refused);
+                self.refuse_because(id, refused);
+            }
         }
     }
 
@@ -320,6 +360,7 @@ impl Node {
         };
         self.waiting.remove(request);
         let result = if term == id.term || planted!(WaitersByIndex) {
+            self.proposals.repeated += u64::from(reply.is_repeat);
             let header = self.header(reply.revision);
             match reply.result {
                 Ok(Some(body)) => Ok(Response { header, body }),
@@ -331,6 +372,7 @@ impl Node {
                 Err(refusal) => Err(refusal),
             }
         } else {
+            self.proposals.failed += 1;
             Err(Error::unknown(
                 ErrorKind::LeaderChanged,
                 "another leader's entry took this write's place; whether an earlier attempt of it \
@@ -345,6 +387,7 @@ impl Node {
         while let Some((id, what)) = self.waiting.take_expired(now) {
             self.leases.forget(id);
             self.members.forget(id);
+            self.proposals.failed += u64::from(matches!(what, What::Write(_)));
             let error = match what {
                 What::EarlyRead(revision) => Error::not_applied(
                     ErrorKind::FutureRevision,
@@ -385,6 +428,7 @@ impl Node {
             .collect();
         for id in writes {
             self.waiting.remove(id);
+            self.proposals.failed += 1;
             let error = Error::unknown(
                 ErrorKind::LeaderChanged,
                 "this node lost leadership before the write was committed",

@@ -1,6 +1,8 @@
 //! A node between invented disks, peers and clients.
 
 mod leases;
+mod members;
+mod proposals;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -576,6 +578,29 @@ fn a_full_node_asks_clients_to_slow_down() {
         world.answer(id).response();
     }
     assert!(matches!(world.put(leader), id if world.answers.contains_key(&id)));
+}
+
+#[test]
+fn a_node_full_of_writes_still_takes_renewals_in() {
+    let mut world = World::with(1, |options| options.waiting_max = 8);
+    let leader = world.leader();
+    world.stalled = vec![leader];
+    let is_refused = |world: &World, id: RequestId| match world.answers.get(&id) {
+        Some(Answered::Reply(result)) => result
+            .as_ref()
+            .as_ref()
+            .is_err_and(|error| matches!(error.kind, ErrorKind::SlowDown { .. })),
+        _ => false,
+    };
+    for _ in 0..7 {
+        let waiting = world.put(leader);
+        assert!(!is_refused(&world, waiting));
+    }
+    let eighth = world.put(leader);
+    assert!(is_refused(&world, eighth));
+    let renewal = Request::LeaseKeepAlive(vec![crate::api::LeaseRef::id(1)]);
+    let renewal = world.ask(leader, renewal, Consistency::default());
+    assert!(!is_refused(&world, renewal));
 }
 
 #[test]

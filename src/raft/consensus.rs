@@ -169,6 +169,9 @@ impl Consensus {
         let damaged =
             quarantined || lost_all || !fit || hard.term < last.term || applied > last.index;
         let damaged = damaged && !planted!(QuarantineIgnored);
+        // Of one that may have lost everything before its log was damaged, too, and of one whose vote
+        // file is older than its log.
+        let forgot_votes = unproven || hard.term < last.term;
         if hard.term < last.term {
             hard.term = last.term;
             hard.vote = None;
@@ -197,8 +200,7 @@ impl Consensus {
         let quarantine = damaged.then(|| Quarantine {
             nonce: rng.u64(..),
             through: None,
-            // Of one that may have lost everything before its log was damaged, too.
-            forgot_votes: unproven,
+            forgot_votes,
         });
         // The end of a damaged log may be one that had been cut, and say something else than what
         // was applied: nothing of it is known to be committed until a leader confirms it.
@@ -446,6 +448,16 @@ impl Consensus {
     /// The term that it leads, if it does: less than all of [`Self::status`], for whoever asks often.
     pub(crate) fn leads_in(&self) -> Option<Term> {
         matches!(self.role, RoleState::Leader(_)).then_some(self.hard.term)
+    }
+
+    /// As leader: every other member, with how far it has acknowledged this log. Nobody off the leader.
+    pub fn followers(&self) -> impl Iterator<Item = (NodeId, LogIndex)> {
+        let peers = match &self.role {
+            RoleState::Leader(leader) => Some(&leader.peers),
+            _ => None,
+        };
+        let peers = peers.into_iter().flatten();
+        peers.map(|(peer, progress)| (*peer, progress.matched))
     }
 
     /// What other threads may look at.

@@ -175,14 +175,22 @@ pub struct LeaseCell {
     pub floor: LogIndex,
     until_boot: AtomicU64,
     until_raw: AtomicU64,
+    /// No lease has more than this left, unless the clock ran backwards after it was renewed.
+    longest: Duration,
     counters: Arc<LeaseCounters>,
 }
 
 impl LeaseCell {
-    pub(crate) fn new(term: Term, floor: LogIndex, counters: Arc<LeaseCounters>) -> Self {
+    pub(crate) fn new(
+        term: Term,
+        floor: LogIndex,
+        longest: Duration,
+        counters: Arc<LeaseCounters>,
+    ) -> Self {
         Self {
             term,
             floor,
+            longest,
             until_boot: AtomicU64::new(0),
             until_raw: AtomicU64::new(0),
             counters,
@@ -205,15 +213,19 @@ impl LeaseCell {
         self.remaining(now).is_some()
     }
 
-    /// What is left of the lease, by the clock that says less; `None` if it is over or void.
-    /// Counts nothing.
+    /// What is left of the lease, by the clock that says less; `None` if it is over or void, or if
+    /// more is left than there can be: then the clock ran backwards since (A4), and whoever renews the
+    /// lease gives it up once he sees that. Counts nothing.
     pub fn remaining(&self, now: Instant) -> Option<Duration> {
         let until = self.until();
         let holds = match () {
             () if planted!(RawClockOnly) => now.raw < until.raw,
             () if planted!(BootClockOnly) => now.boot < until.boot,
             () if planted!(LeaseUntilStepDown) => until != Instant::ZERO,
-            () => now.certainly_before(until),
+            // Bugs of those who see a clock step back: this would make up for them.
+            () if planted!(StepBackIgnored) => now.certainly_before(until),
+            () if planted!(CampaignOverStepBack) => now.certainly_before(until),
+            () => now.certainly_before(until) && until.at_most_since(now) <= self.longest,
         };
         planted!(RawClockOnly => return holds.then(|| until.at_most_since(now)));
         planted!(BootClockOnly => return holds.then(|| until.at_most_since(now)));
@@ -477,11 +489,12 @@ impl LeaderLease {
         let LeaseCell {
             term,
             floor,
+            longest,
             until_boot: _,
             until_raw: _,
             counters,
         } = &*self.cell;
-        let cell = LeaseCell::new(*term, *floor, counters.clone());
+        let cell = LeaseCell::new(*term, *floor, *longest, counters.clone());
         cell.publish(self.cell.until());
         self.cell = Arc::new(cell);
         &self.cell
@@ -503,6 +516,8 @@ impl LeaderLease {
         let LeaseCell {
             term,
             floor,
+            // As `trusted`.
+            longest: _,
             until_boot: _,
             until_raw: _,
             counters: _,
@@ -634,7 +649,7 @@ mod tests {
 
     fn lease() -> LeaderLease {
         let counters = Arc::new(LeaseCounters::default());
-        let cell = LeaseCell::new(Term(1), LogIndex(4), counters);
+        let cell = LeaseCell::new(Term(1), LogIndex(4), ms(450), counters);
         LeaderLease::new(cell, ms(450), at(1000))
     }
 
@@ -647,6 +662,18 @@ mod tests {
         assert!(!lease.cell().is_valid(at(1450)), "the bound itself is over");
         assert_eq!(lease.cell().remaining(at(1400)), Some(ms(50)));
         assert_eq!(lease.cell().remaining(at(1450)), None);
+    }
+
+    #[test]
+    fn a_clock_that_ran_backwards_makes_no_lease_longer_than_it_was() {
+        let mut lease = lease();
+        lease.begin(RoundId(7), at(1000));
+        lease.recompute(at(1000), Some(RoundId(7)), true);
+        assert!(lease.cell().is_valid(at(1000)), "all of it is left");
+        // It is over, and a successor may have been elected; then the clock says less than at its beginning.
+        assert!(!lease.cell().is_valid(at(1450)));
+        assert!(!lease.cell().is_valid(at(999)));
+        assert_eq!(lease.cell().permit(at(999), LogIndex(9)), None);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Consensus {
         };
         let last = self.log.last().index;
         let counters = self.published.lease_counters().clone();
-        let cell = LeaseCell::new(self.hard.term, last, counters);
+        let cell = LeaseCell::new(self.hard.term, last, self.timing.trusted_lease(), counters);
         let mut lease = LeaderLease::new(cell, self.timing.trusted_lease(), self.now);
         let mut peers = unknown_peers(self.log.configuration().members(), self.id, last, self);
         if campaign.transfer_from.is_some() || planted!(VotesArePromises) {

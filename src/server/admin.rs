@@ -8,16 +8,21 @@
 //! `manage`, and served to the node's own machine alone.
 //!
 //! axum's own server puts no bound on connections or on how slowly a request may arrive, so the
-//! connections are served by hyper directly, each with a limit on its header's size and time.
+//! connections are served by hyper directly, each with a limit on its header's size and time. Who may
+//! have one of them, and who has to make room, is in `places`.
 
 pub(crate) mod manage;
+mod places;
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::extract::Path;
@@ -26,13 +31,20 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service as _;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use self::places::Asked;
+use self::places::Place;
+use self::places::Places;
 use super::startup::Startup;
 use crate::version;
 use crate::wire::PROTOCOL_VERSIONS;
@@ -46,6 +58,8 @@ pub trait AdminSource: Send + Sync + 'static {
     fn live(&self) -> Vec<Check>;
     /// Whether the node can do its work now. May ask the leader, for a second at most.
     fn ready(self: Arc<Self>) -> Answer<Vec<Check>>;
+    /// What the alarm NOSPACE says, while it is raised.
+    fn no_space(&self) -> Option<String>;
     /// How far its start is.
     fn startup(&self) -> Startup;
     /// The version that the cluster has agreed on; `None` while this node cannot know.
@@ -116,14 +130,16 @@ pub enum AdminError {
 /// How much an HTTP client may ask of us.
 #[derive(Clone, Copy, Debug)]
 struct HttpLimits {
-    /// Connections served at a time; more wait in the system's queue.
+    /// Connections served at a time. One that has asked for nothing makes room for the next; where all
+    /// have asked, more wait in the system's queue.
     connections: usize,
     /// A request's line and headers, in bytes.
     header_bytes: usize,
     /// How long they may take to arrive, from the first moment of the connection.
     header_time: Duration,
     /// How long a connection may last, from its first moment to the last byte of its one answer:
-    /// a client that reads nothing must not keep its place.
+    /// a client that reads nothing must not keep its place. With an answer that comes in parts it
+    /// may last so long after each.
     connection_time: Duration,
     /// How long a request under way may still take when the server stops.
     stop_time: Duration,
@@ -139,6 +155,21 @@ const LIMITS: HttpLimits = HttpLimits {
 
 /// A request's body, in bytes: only a log filter travels in one.
 const BODY_BYTES_MAX: usize = 4 << 10;
+
+/// Said of a connection whose answer comes in parts: another one was taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress(Arc<AtomicBool>);
+
+impl Progress {
+    pub(crate) fn made(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether any was, since this was asked last.
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
 
 /// What there is to ask for, and who answers.
 #[derive(Debug)]
@@ -267,24 +298,28 @@ async fn serve(
     limits: HttpLimits,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.connections);
     let for_connections = stopping.clone();
     let mut connections = JoinSet::new();
     loop {
-        let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
-        };
         tokio::select! {
             () = told(&mut stopping) => break,
-            (place, accepted) = accepted => match accepted {
-                Ok((stream, _)) => {
-                    let connection = serve_one(stream, router.clone(), limits, for_connections.clone());
-                    connections.spawn(async move {
-                        let _place = place;
-                        // What a client does wrong, or too slowly, is of no interest to us.
-                        let _ = tokio::time::timeout(limits.connection_time, connection).await;
-                    });
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => {
+                    let place = tokio::select! {
+                        () = told(&mut stopping) => break,
+                        place = places.take(address.ip()) => place,
+                    };
+                    let Some(place) = place else {
+                        // Its address has its part of all places: nobody shall wait behind it.
+                        continue;
+                    };
+                    let progress = Progress::default();
+                    let router = router.clone().layer(Extension(progress.clone()));
+                    let stopping = for_connections.clone();
+                    let connection = serve_one(stream, router, place.asked(), limits, stopping);
+                    let time = limits.connection_time;
+                    connections.spawn(serve_within(place, connection, progress, time));
                 }
                 // Out of file descriptors, or a connection that was gone at once: the next try
                 // may do better, but must not spin.
@@ -302,13 +337,36 @@ async fn serve(
     let _ = tokio::time::timeout(limits.stop_time, ended).await;
 }
 
+/// Serves a connection for as long as it keeps its place and does not stand still for `time`.
+async fn serve_within(
+    mut place: Place,
+    connection: impl Future<Output = ()>,
+    progress: Progress,
+    time: Duration,
+) {
+    let served = async move {
+        let mut connection = std::pin::pin!(connection);
+        // What a client does wrong, or too slowly, is of no interest to us.
+        while tokio::time::timeout(time, &mut connection).await.is_err() && progress.take() {}
+    };
+    tokio::select! {
+        () = served => {}
+        () = place.lost() => {}
+    }
+}
+
 async fn serve_one(
     stream: TcpStream,
     router: Router,
+    asked: Asked,
     limits: HttpLimits,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let service = TowerToHyperService::new(router);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request: Request<Incoming>| {
+        asked.make();
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
@@ -377,11 +435,36 @@ impl<'a> Wish<'a> {
         }
         wish
     }
+
+    /// What is to be left out and is no check. A node that is starting has not looked at all of its
+    /// checks, and says that it is starting.
+    fn refusal(&self, probe: &str, checks: &[Check]) -> Option<Response> {
+        let is_known = |name: &str| checks.iter().any(|check| check.name == name);
+        let starts = |check: &Check| check.name == "started" && !check.ok;
+        let unknown = self.exclude.iter().find(|name| !is_known(name))?;
+        if checks.iter().any(starts) {
+            return None;
+        }
+        let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
+        Some(not_excludable(probe, unknown, &names))
+    }
+}
+
+/// What is said to whoever wants something left out that is not there.
+fn not_excludable(probe: &str, unknown: &str, known: &[&str]) -> Response {
+    let body = format!(
+        "{probe} has no {unknown:?} to exclude: choose from {}\n",
+        known.join(" ")
+    );
+    text(StatusCode::BAD_REQUEST, body)
 }
 
 /// A line per check where one failed or the caller wants to know, else a short `ok`.
 fn probe(name: &str, checks: &[Check], query: Option<&str>) -> Response {
     let wish = Wish::of(query);
+    if let Some(refusal) = wish.refusal(name, checks) {
+        return refusal;
+    }
     let is_excluded = |check: &Check| wish.exclude.contains(&check.name);
     let passed = checks.iter().all(|check| check.ok || is_excluded(check));
     if passed && !wish.verbose {
@@ -423,11 +506,20 @@ fn probe_one(name: &str, checks: Vec<Check>, wanted: &str) -> Response {
     }
 }
 
-/// As etcd answers it, for those who ask etcd: whether a read would be served here, with
-/// `serializable=true` one that may be old.
+/// The alarms that `/health` can be told to pass over, as etcd names them.
+const ALARMS: [&str; 2] = [NO_SPACE, CORRUPT];
+const NO_SPACE: &str = "NOSPACE";
+const CORRUPT: &str = "CORRUPT";
+
+/// As etcd answers it, for those who ask etcd: whether no alarm is raised that is not excluded, and a
+/// read would be served here, with `serializable=true` one that may be old.
 async fn health(State(source): Source, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     let may_be_old = query.split('&').any(|part| part == "serializable=true");
+    let excluded = Wish::of(Some(&query)).exclude;
+    if let Some(unknown) = excluded.iter().find(|alarm| !ALARMS.contains(alarm)) {
+        return not_excludable("health", unknown, &ALARMS);
+    }
     let needed: &[&str] = match may_be_old {
         true => &[
             "started",
@@ -442,17 +534,20 @@ async fn health(State(source): Source, RawQuery(query): RawQuery) -> Response {
             "linearizable_read",
         ],
     };
+    let counts = |alarm: &str| !excluded.contains(&alarm);
+    let no_space = source.no_space().filter(|_| counts(NO_SPACE));
     let checks = source.ready().await;
+    let is_needed = |check: &&Check| {
+        needed.contains(&check.name) && (check.name != "data_corruption" || counts(CORRUPT))
+    };
     let failed = checks
         .iter()
-        .find(|check| !check.ok && needed.contains(&check.name));
-    let (status, health, reason) = match failed {
-        None => (StatusCode::OK, "true", ""),
-        Some(check) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "false",
-            check.detail.as_str(),
-        ),
+        .filter(is_needed)
+        .find(|check| !check.ok)
+        .map(|check| check.detail.clone());
+    let (status, health, reason) = match no_space.or(failed) {
+        None => (StatusCode::OK, "true", String::new()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, "false", reason),
     };
     let document = serde_json::json!({"health": health, "reason": reason});
     (status, axum::Json(document)).into_response()
@@ -496,8 +591,6 @@ fn text(status: StatusCode, body: String) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -506,6 +599,8 @@ mod tests {
     #[derive(Default)]
     struct Node {
         leaderless: AtomicBool,
+        full: AtomicBool,
+        starting: AtomicBool,
         panics: AtomicBool,
     }
 
@@ -519,7 +614,15 @@ mod tests {
                 true => Check::failed("leader_known", "no leader for 3s"),
                 false => Check::ok("leader_known"),
             };
+            if self.starting.load(Ordering::SeqCst) {
+                return Box::pin(async { vec![Check::failed("started", "it starts")] });
+            }
             Box::pin(async { vec![Check::ok("storage_writable"), leader] })
+        }
+
+        fn no_space(&self) -> Option<String> {
+            let is_full = self.full.load(Ordering::SeqCst);
+            is_full.then(|| "alarm NOSPACE: no room".to_owned())
         }
 
         fn startup(&self) -> Startup {
@@ -627,11 +730,49 @@ mod tests {
             body,
             "[+]storage_writable ok\n[ ]leader_known excluded\nreadyz check passed\n"
         );
+        let (status, _, body) = ask(&server, "GET", "/readyz?exclude=leader").await;
+        assert_eq!(status, 400, "a part of a name leaves nothing out");
         assert_eq!(
-            ask(&server, "GET", "/readyz?exclude=leader").await.0,
-            503,
-            "a part of a name leaves nothing out"
+            body,
+            "readyz has no \"leader\" to exclude: choose from storage_writable leader_known\n"
         );
+        assert_eq!(ask(&server, "GET", "/livez?exclude=driver").await.0, 200);
+        assert_eq!(ask(&server, "GET", "/livez?exclude=nobody").await.0, 400);
+        // Before it has looked, it cannot know.
+        node.starting.store(true, Ordering::SeqCst);
+        assert_eq!(ask(&server, "GET", without).await.0, 503);
+        assert_eq!(ask(&server, "GET", "/readyz?exclude=leader").await.0, 503);
+    }
+
+    #[tokio::test]
+    async fn health_is_told_of_alarms_that_are_not_excluded() {
+        let node = Arc::<Node>::default();
+        let server = start(&node).await;
+        let well = (200, r#"{"health":"true","reason":""}"#);
+        let full = (
+            503,
+            r#"{"health":"false","reason":"alarm NOSPACE: no room"}"#,
+        );
+        for (is_full, path, expected) in [
+            (false, "/health", well),
+            (true, "/health", full),
+            (true, "/health?exclude=CORRUPT", full),
+            (true, "/health?serializable=true", full),
+            (true, "/health?exclude=NOSPACE", well),
+            (true, "/health?serializable=true&exclude=NOSPACE", well),
+            (true, "/health?exclude=CORRUPT&exclude=NOSPACE", well),
+        ] {
+            node.full.store(is_full, Ordering::SeqCst);
+            let (status, _, body) = ask(&server, "GET", path).await;
+            assert_eq!((status, body.as_str()), expected, "{path}");
+        }
+        for typo in ["NO_SPACE", "nospace", "", "leader_known"] {
+            let path = format!("/health?exclude={typo}");
+            let (status, _, body) = ask(&server, "GET", &path).await;
+            assert_eq!(status, 400, "{path}");
+            let said = format!("health has no {typo:?} to exclude: choose from NOSPACE CORRUPT\n");
+            assert_eq!(body, said);
+        }
     }
 
     #[tokio::test]
@@ -702,6 +843,12 @@ mod tests {
         assert_eq!(ask(&server, "GET", "/livez").await.0, 200);
     }
 
+    async fn start_within(limits: HttpLimits) -> AdminServer {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = AdminServer::start_with("listen.admin", any, pages(), limits);
+        server.await.unwrap()
+    }
+
     #[tokio::test]
     async fn a_request_that_never_comes_is_cut_off_and_gives_its_place_back() {
         let limits = HttpLimits {
@@ -710,14 +857,41 @@ mod tests {
             connection_time: Duration::from_secs(3_600),
             ..LIMITS
         };
-        let any = "127.0.0.1:0".parse().unwrap();
-        let server = AdminServer::start_with("listen.admin", any, pages(), limits)
-            .await
-            .unwrap();
+        let server = start_within(limits).await;
         let silent = exchange(server.address(), b"GET /livez HT");
         let silent = tokio::time::timeout(Duration::from_secs(60), silent).await;
         assert!(!silent.expect("it is cut off").contains("200 OK"));
         assert_eq!(ask(&server, "GET", "/livez").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn connections_that_ask_for_nothing_keep_no_probe_waiting() {
+        let limits = HttpLimits {
+            connections: 2,
+            header_time: Duration::from_secs(3_600),
+            connection_time: Duration::from_secs(3_600),
+            ..LIMITS
+        };
+        let server = start_within(limits).await;
+        let mut silent = Vec::new();
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(server.address()).await.unwrap();
+            stream.write_all(b"GET /livez HT").await.unwrap();
+            silent.push(stream);
+        }
+        let asked = ask(&server, "GET", "/livez");
+        let asked = tokio::time::timeout(Duration::from_secs(60), asked).await;
+        assert_eq!(asked.expect("somebody makes room").0, 200);
+        // It was the older one, and the younger may still go on.
+        let mut answer = Vec::new();
+        let end = silent[0].read_to_end(&mut answer);
+        let end = tokio::time::timeout(Duration::from_secs(60), end).await;
+        let _ = end.expect("it is cut off");
+        assert!(answer.is_empty());
+        let rest = b"TP/1.1\r\nhost: x\r\n\r\n";
+        silent[1].write_all(rest).await.unwrap();
+        silent[1].read_to_end(&mut answer).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
     }
 
     #[tokio::test]
@@ -739,6 +913,10 @@ mod tests {
     async fn a_client_that_does_not_read_its_answer_is_cut_off() {
         struct Talkative;
         impl AdminSource for Talkative {
+            fn no_space(&self) -> Option<String> {
+                None
+            }
+
             fn live(&self) -> Vec<Check> {
                 Vec::new()
             }
@@ -788,10 +966,7 @@ mod tests {
             stop_time: Duration::from_millis(20),
             ..LIMITS
         };
-        let any = "127.0.0.1:0".parse().unwrap();
-        let server = AdminServer::start_with("listen.admin", any, pages(), limits)
-            .await
-            .unwrap();
+        let server = start_within(limits).await;
         let address = server.address();
         let mut silent = TcpStream::connect(address).await.unwrap();
         silent.write_all(b"GET /liv").await.unwrap();

@@ -6,15 +6,20 @@
 //! disk or a peer: everything it hands on goes to a queue.
 
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 
+use super::elections::Elections;
 use super::gather::Gather;
+use super::heartbeats::Heartbeats;
+use super::metrics::stopwatch;
 use super::outbox::Delivery;
 use super::outbox::Outbox;
+use super::outbox::Stages;
 use crate::api::Call;
 use crate::kv::access::Author;
 use crate::node::Consistency;
@@ -22,9 +27,11 @@ use crate::node::Input;
 use crate::node::LeaseCounts;
 use crate::node::Node;
 use crate::node::Output;
+use crate::node::Proposals;
 use crate::raft::Configuration;
 use crate::raft::Entry;
 use crate::raft::Envelope;
+use crate::raft::Message;
 use crate::raft::Status;
 use crate::raft::Ticket;
 use crate::raft::Unsaved;
@@ -43,6 +50,8 @@ const SLEEP_MIN: Duration = Duration::from_micros(200);
 /// Renewals that are closer than this count as one: where reads wait for rounds there may be
 /// thousands a second.
 const RENEWAL_MIN: Duration = Duration::from_millis(10);
+/// How often it is told what the followers lack.
+const LAG_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest sleep; every wake-up is otherwise for a reason.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -100,6 +109,13 @@ pub(crate) trait Sinks: Send {
     /// A leader lease was given, or renewed so long after the one before began. It may be trusted
     /// for `left` from now on.
     fn lease_renewed(&mut self, interval: Option<Duration>, left: Duration);
+    /// This member has answered a heartbeat after so long.
+    fn heartbeat_answered(&mut self, _peer: NodeId, _after: Duration) {}
+    /// As leader: so many entries of the log each other member has not acknowledged. Nobody off the
+    /// leader.
+    fn followers_lack(&mut self, _entries: &[(NodeId, u64)]) {}
+    /// An election in which this node stood is over, after so long.
+    fn election_over(&mut self, _after: Duration) {}
     /// The node acted so much later on what was due than it was due.
     fn timer_delayed(&mut self, by: Duration);
     /// The disk owes an answer for longer than a promise lasts, for so long by now; or, with none, has
@@ -117,6 +133,8 @@ pub(crate) trait Sinks: Send {
     fn version_raised(&mut self, _version: u16) {}
     /// Client leases were granted, renewed or ended, or are others than before.
     fn leases_changed(&mut self, _counts: &LeaseCounts, _held: LeasesHeld) {}
+    /// What became of the writes of clients is more than before.
+    fn proposals_changed(&mut self, _proposals: &Proposals) {}
     /// The deadline of a request was over before it was looked at.
     fn request_expired(&mut self) {}
     /// The state was compared with the others': what is known by now, and how often they agreed.
@@ -143,7 +161,9 @@ pub(crate) struct Driver<S> {
     clock: Arc<dyn Clock>,
     sinks: S,
     status: Arc<ArcSwap<Status>>,
-    pending: BTreeMap<RequestId, (Arc<Outbox>, u64)>,
+    pending: BTreeMap<RequestId, Pending>,
+    /// Up to where entries were handed on to be applied, and when; only those that are not applied yet.
+    commits: VecDeque<(LogIndex, std::time::Instant)>,
     next_request: u64,
     lease_tripped: bool,
     /// See [`crate::raft::Restored::unproven`].
@@ -153,6 +173,8 @@ pub(crate) struct Driver<S> {
     disk_stalled: bool,
     /// What the comparisons with other nodes have shown, and how often they agreed.
     compared: (Consistency, u64),
+    /// What became of writes, by the last look.
+    proposals: Proposals,
     /// What client leases there were, by the last look.
     leases_held: LeasesHeld,
     /// When the lease ended, by the last look.
@@ -163,6 +185,19 @@ pub(crate) struct Driver<S> {
     removed: bool,
     /// What the cluster was, by the last look.
     cluster_version: u16,
+    heartbeats: Heartbeats,
+    elections: Elections,
+    /// What the followers lacked, by the last look, and when that was.
+    followers_lack: (Option<Instant>, Vec<(NodeId, u64)>),
+}
+
+/// A request that is not answered yet.
+struct Pending {
+    outbox: Arc<Outbox>,
+    frame: u64,
+    taken: std::time::Instant,
+    /// Of a write: its place in the log.
+    entry: Option<LogIndex>,
 }
 
 impl<S: Sinks> Driver<S> {
@@ -181,17 +216,22 @@ impl<S: Sinks> Driver<S> {
             clock_regressions: 0,
             disk_stalled: false,
             compared: (Consistency::default(), 0),
+            proposals: Proposals::default(),
             leases_held: LeasesHeld::default(),
             lease_until: None,
             members: None,
             removed: false,
             cluster_version: node.cluster_version(),
+            heartbeats: Heartbeats::default(),
+            elections: Elections::default(),
+            followers_lack: (None, Vec::new()),
             node,
             mailbox,
             clock,
             sinks,
             status,
             pending: BTreeMap::new(),
+            commits: VecDeque::new(),
             next_request: 1,
         }
     }
@@ -200,7 +240,7 @@ impl<S: Sinks> Driver<S> {
     pub(crate) fn run(mut self) {
         let mut mails = Vec::new();
         let mut ticked = self.clock.now();
-        self.carry_away();
+        self.carry_away(ticked);
         self.tell_members();
         loop {
             let due = self.node.poll_timeout();
@@ -212,9 +252,14 @@ impl<S: Sinks> Driver<S> {
                 self.sinks.timer_delayed(now.at_least_since(due));
             }
             ticked = now;
+            // One reading for the requests of a batch: they are taken in together.
+            let mut taken = None;
             for mail in mails.drain(..) {
                 match mail {
-                    Mail::Input(input) => self.node.handle(now, input),
+                    Mail::Input(input) => {
+                        self.note_answer(now, &input);
+                        self.node.handle(now, input);
+                    }
                     Mail::Request {
                         mut call,
                         arrived,
@@ -222,17 +267,25 @@ impl<S: Sinks> Driver<S> {
                         outbox,
                         frame,
                     } => {
-                        if spend(&mut call, arrived.elapsed()) {
+                        let taken = *taken.get_or_insert_with(stopwatch);
+                        if spend(&mut call, taken.saturating_duration_since(arrived)) {
                             self.sinks.request_expired();
                         }
                         let id = RequestId(self.next_request);
                         self.next_request += 1;
-                        self.pending.insert(id, (outbox, frame));
                         let input = match author {
                             None => Input::Request(id, call),
                             Some(author) => Input::RequestAs(id, call, author),
                         };
                         self.node.handle(now, input);
+                        let pending = Pending {
+                            outbox,
+                            frame,
+                            taken,
+                            entry: self.node.entry_of(id),
+                        };
+                        // What was answered at once is carried away with the rest of the batch.
+                        self.pending.insert(id, pending);
                     }
                     Mail::ConfigurationAt(index, answer) => {
                         let found = self.node.consensus().configuration_at(index);
@@ -249,7 +302,7 @@ impl<S: Sinks> Driver<S> {
             self.prove();
             // Before anything is sent to whoever is new.
             self.tell_members();
-            self.carry_away();
+            self.carry_away(now);
             self.publish_status(now);
         }
     }
@@ -266,12 +319,20 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    fn carry_away(&mut self) {
+    fn carry_away(&mut self, now: Instant) {
         while let Some(output) = self.node.poll_output() {
             match output {
                 Output::Persist(ticket, unsaved) => self.sinks.persist(ticket, unsaved),
-                Output::Send(envelope) => self.sinks.send(envelope),
-                Output::Apply(entries) => self.sinks.apply(entries),
+                Output::Send(envelope) => {
+                    if let Message::Heartbeat(heartbeat) = &envelope.message {
+                        self.heartbeats.sent(envelope.to, heartbeat.round, now);
+                    }
+                    self.sinks.send(envelope);
+                }
+                Output::Apply(entries) => {
+                    self.note_commit(&entries);
+                    self.sinks.apply(entries);
+                }
                 Output::FindIdleSessions { unused_since } => {
                     self.sinks.find_idle_sessions(unused_since);
                 }
@@ -288,10 +349,39 @@ impl<S: Sinks> Driver<S> {
         }
     }
 
-    fn answer(&mut self, id: RequestId, delivery: Delivery) {
-        if let Some((outbox, frame)) = self.pending.remove(&id) {
-            outbox.deliver(frame, delivery);
+    /// Remembers when entries were committed, for as long as somebody waits for them.
+    fn note_commit(&mut self, entries: &[Entry]) {
+        let applied = self.node.applied();
+        while self
+            .commits
+            .front()
+            .is_some_and(|(last, _)| *last <= applied)
+        {
+            self.commits.pop_front();
         }
+        if let Some(last) = entries.last()
+            && !self.pending.is_empty()
+        {
+            self.commits.push_back((last.id.index, stopwatch()));
+        }
+    }
+
+    fn answer(&mut self, id: RequestId, delivery: Delivery) {
+        if let Some(pending) = self.pending.remove(&id) {
+            let stages = Stages {
+                taken: Some(pending.taken),
+                committed: pending.entry.and_then(|entry| self.committed(entry)),
+                looked: None,
+            };
+            let outbox = pending.outbox;
+            outbox.deliver_after(stages, pending.frame, delivery);
+        }
+    }
+
+    /// When `entry` was handed on to be applied, if it was and somebody waited then.
+    fn committed(&self, entry: LogIndex) -> Option<std::time::Instant> {
+        let at = self.commits.partition_point(|(last, _)| *last < entry);
+        self.commits.get(at).map(|(_, when)| *when)
     }
 
     fn publish_status(&mut self, now: Instant) {
@@ -299,6 +389,8 @@ impl<S: Sinks> Driver<S> {
         let regressions = self.node.published().lease_counters().clock_regressions();
         if regressions > self.clock_regressions {
             self.clock_regressions = regressions;
+            self.heartbeats.clock_went_back();
+            self.followers_lack.0 = None;
             self.sinks.clock_went_back(regressions);
         }
         let silent = self.node.consensus().stalled_disk(now);
@@ -321,6 +413,11 @@ impl<S: Sinks> Driver<S> {
             self.leases_held = held;
             self.sinks.leases_changed(&counts, held);
         }
+        let proposals = self.node.proposals();
+        if self.proposals != proposals {
+            self.proposals = proposals;
+            self.sinks.proposals_changed(&proposals);
+        }
         let compared = (self.node.consistency(), self.node.checks_agreed());
         if self.compared != compared {
             self.compared = compared;
@@ -338,8 +435,12 @@ impl<S: Sinks> Driver<S> {
             self.cluster_version = version;
             self.sinks.version_raised(version);
         }
+        self.tell_followers(now);
         let status = self.node.status();
         let before = self.status.load();
+        if let Some(after) = self.elections.look(now, &before, &status) {
+            self.sinks.election_over(after);
+        }
         if **before != status {
             self.sinks.status_changed(&before, &status);
             self.status.store(Arc::new(status));
@@ -357,7 +458,40 @@ impl<S: Sinks> Driver<S> {
         if self.members != Some(members) {
             self.members = Some(members);
             let configuration = consensus.configuration();
+            let members = configuration.members();
+            self.heartbeats.keep(|peer| members.contains(&peer));
             self.sinks.members_changed(index, committed, configuration);
+        }
+    }
+
+    /// Says how long a heartbeat took there and back, if this is the answer to one.
+    fn note_answer(&mut self, now: Instant, input: &Input) {
+        if let Input::Message(envelope) = input
+            && let Message::HeartbeatReply(reply) = &envelope.message
+        {
+            let round = reply.heard.round;
+            if let Some(after) = self.heartbeats.answered(envelope.from, round, now) {
+                self.sinks.heartbeat_answered(envelope.from, after);
+            }
+        }
+    }
+
+    /// Says what the followers lack: now and then, and at once when this node leads no more.
+    fn tell_followers(&mut self, now: Instant) {
+        let (told, lacked) = &mut self.followers_lack;
+        let leads = self.node.published().role() == Role::Leader;
+        let is_close = |told: Instant| now.at_least_since(told) < LAG_INTERVAL;
+        if leads && told.is_some_and(is_close) || !leads && lacked.is_empty() {
+            return;
+        }
+        *told = leads.then_some(now);
+        let last = self.node.status().last.index;
+        let followers = self.node.consensus().followers();
+        let lack = followers.map(|(peer, held)| (peer, last.0.saturating_sub(held.0)));
+        let lack: Vec<_> = lack.collect();
+        if lack != *lacked {
+            self.sinks.followers_lack(&lack);
+            *lacked = lack;
         }
     }
 
@@ -497,6 +631,7 @@ mod tests {
                 revision: 1,
                 result: Ok(None),
                 leases: Vec::new(),
+                is_repeat: false,
                 lease_keys: 0,
                 hash: None,
             };
@@ -683,7 +818,7 @@ mod tests {
             from: ids[0],
             to: ids[1],
             term: Term(1),
-            message: crate::raft::Message::Append(append),
+            message: Message::Append(append),
         })));
         let sinks = Notes {
             mailbox: mailbox.clone(),

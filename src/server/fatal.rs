@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
 use super::disk::store::StoreError;
+use super::founding;
 use super::founding::write_removed;
 use crate::log::LogError;
 
@@ -86,7 +87,7 @@ impl Fatal {
         Box::new(move |error| {
             let mut reason = format!("the state failed: {error}");
             if error.is_damage() {
-                match std::fs::write(damage_mark(&state), format!("{error}\n")) {
+                match founding::write(&damage_mark(&state), &format!("{error}\n")) {
                     Ok(()) => reason.push_str("; it is rebuilt at the next start"),
                     Err(failure) => {
                         reason

@@ -149,6 +149,17 @@ impl Founding {
         })
     }
 
+    /// A member that had been proven has no log and no votes any more: it must not vote like one that never
+    /// forgot anything, and remembers that until it has taken everything anew.
+    pub(crate) fn has_lost_everything(&mut self) -> Result<(), FoundingError> {
+        write(&self.mark, "its log and its votes were gone\n").map_err(|error| {
+            let path = self.mark.clone();
+            FoundingError::Io { path, error }
+        })?;
+        self.unproven = true;
+        Ok(())
+    }
+
     /// Where the mark is.
     pub(crate) fn mark(&self) -> PathBuf {
         self.mark.clone()
@@ -191,7 +202,8 @@ fn parse(text: &str) -> Option<Vec<String>> {
 }
 
 /// Writes a file that is whole or not there.
-fn write(path: &Path, text: &str) -> io::Result<()> {
+/// Has a file say `text`, and be there after any crash.
+pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
     file.write_all(text.as_bytes())?;

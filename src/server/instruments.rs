@@ -30,7 +30,7 @@ pub(crate) struct Instruments {
     pub(crate) transport: Arc<TransportStats>,
     pub(crate) failed: tokio::sync::watch::Receiver<Option<String>>,
     pub(crate) beginning: Arc<Beginning>,
-    /// Both ports, with the settings that name their certificates.
+    /// Both ports, that of clients first, with the settings that name their certificates.
     pub(crate) ports: [(&'static str, Endpoint); 2],
 }
 
@@ -43,22 +43,30 @@ pub(crate) struct Probes {
 
 impl AdminSource for Probes {
     fn live(&self) -> Vec<Check> {
-        match self.node.get() {
+        let checks = match self.node.get() {
             None => vec![Check::ok("threads")],
             Some(node) => vec![node.threads()],
-        }
+        };
+        self.metrics.checked("livez", &checks);
+        checks
     }
 
     fn ready(self: Arc<Self>) -> Answer<Vec<Check>> {
         Box::pin(async move {
-            match self.node.get() {
+            let checks = match self.node.get() {
                 None => {
                     let detail = "the node is starting: /startupz says how far it is";
                     vec![Check::failed("started", detail)]
                 }
                 Some(node) => node.ready().await,
-            }
+            };
+            self.metrics.checked("readyz", &checks);
+            checks
         })
+    }
+
+    fn no_space(&self) -> Option<String> {
+        self.node.get()?.sessions.room.alarm()
     }
 
     fn startup(&self) -> Startup {
@@ -294,8 +302,27 @@ impl Instruments {
             metrics.storage.size_bytes.set(bytes as f64);
         }
 
-        self.refresh_port(&metrics.transport.client, Port::Client);
-        self.refresh_port(&metrics.transport.peer, Port::Peer);
+        let mvcc = &metrics.mvcc;
+        let keys = sessions.store.keys();
+        mvcc.keys.set(keys.map_or(f64::NAN, |keys| keys as f64));
+        let operations = sessions.store.operations();
+        mvcc.puts.absolute(operations.puts());
+        mvcc.deletes.absolute(operations.deletes());
+
+        let ports = [
+            (&metrics.transport.client, Port::Client),
+            (&metrics.transport.peer, Port::Peer),
+        ];
+        for ((metrics, port), (_, endpoint)) in ports.into_iter().zip(&self.ports) {
+            for round_trip in endpoint.look() {
+                metrics.round_trip_seconds.record(round_trip.as_secs_f64());
+            }
+            self.refresh_port(metrics, port);
+        }
+        metrics
+            .transport
+            .migrations
+            .absolute(self.transport.migrations());
         metrics.transport.retries.absolute(self.transport.retries());
         metrics.transport.ignored.absolute(self.transport.ignored());
     }
@@ -307,6 +334,10 @@ impl Instruments {
         metrics
             .malformed_frames
             .absolute(self.transport.malformed_frames(port));
+        let traffic = self.transport.traffic(port);
+        metrics.lost_packets.absolute(traffic.lost_packets);
+        metrics.sent_bytes.absolute(traffic.sent_bytes);
+        metrics.received_bytes.absolute(traffic.received_bytes);
         metrics
             .handshakes("ok")
             .absolute(self.transport.handshakes_ok(port));

@@ -9,7 +9,10 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::sync::Notify;
 
+use super::admin::Progress;
 use super::certificates::Told;
+use super::config::Settings;
+use super::download::Download;
 use super::drain::Drain;
 use super::log_control::LogControl;
 use super::sessions::Sessions;
@@ -43,8 +46,19 @@ pub(crate) struct Managed {
     pub(crate) client_port: Endpoint,
     pub(crate) peer_port: Endpoint,
     pub(crate) log: Option<LogControl>,
+    /// What the node goes by, as it was given.
+    pub(crate) settings: Settings,
+    /// The addresses that it tells others.
+    pub(crate) advertised: Advertised,
     /// Renewals, expirations and rejections of the leader lease that are not shown any more.
     pub(crate) baseline: Mutex<[u64; 3]>,
+}
+
+/// Where others are told that they reach a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Advertised {
+    pub(crate) client: String,
+    pub(crate) peer: String,
 }
 
 /// Which leases are to be shown.
@@ -58,6 +72,14 @@ pub(crate) struct LeaseFilter {
 }
 
 impl Managed {
+    /// The bytes of a backup of all that was acknowledged before this.
+    ///
+    /// # Errors
+    /// Nobody knows what was acknowledged, or the node gives out as many as it may.
+    pub(crate) async fn snapshot(&self, progress: Progress) -> Result<Download, Error> {
+        Download::begin(Arc::clone(&self.sessions), progress, PATIENCE).await
+    }
+
     /// How the node stands.
     pub(crate) async fn status(&self) -> Value {
         let sessions = &self.sessions;
@@ -119,6 +141,19 @@ impl Managed {
             "is_stopping": sessions.stopping.load(std::sync::atomic::Ordering::Relaxed),
             "leader_lease": lease_document(&leader_lease),
             "warnings": warnings,
+        })
+    }
+
+    /// What the node goes by: what was set and where, what follows from it where nothing was set, and
+    /// what was changed since.
+    pub(crate) fn config(&self) -> Value {
+        json!({
+            "settings": self.settings.document(),
+            "in_use": {
+                "advertise.client": self.advertised.client,
+                "advertise.peer": self.advertised.peer,
+                "log.filter": self.log.as_ref().map(LogControl::filter),
+            },
         })
     }
 
@@ -437,7 +472,9 @@ fn connection_document(connection: &ConnectionFacts) -> Value {
         "address": connection.address.to_string(),
         "dialled": connection.dialled,
         "round_trip_us": u64::try_from(connection.round_trip.as_micros()).unwrap_or(u64::MAX),
+        "sent_packets": connection.sent_packets,
         "lost_packets": connection.lost_packets,
+        "datagram_bytes": connection.datagram_bytes,
         "sent_bytes": connection.sent_bytes,
         "received_bytes": connection.received_bytes,
     })

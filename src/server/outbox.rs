@@ -3,12 +3,19 @@
 //! The driver must never wait for a client, so it only appends here and rings; the session's task
 //! takes everything that has gathered and writes it as one batch. The box needs no bound of its
 //! own: a session takes in no more requests than its limit while their answers are outstanding.
+//!
+//! When a stream ends, its requests go on: nobody calls them back from the log. What they hold of the
+//! node is left here until each is answered, or is forgotten by whoever had it, so that nobody can have
+//! a node do more than it admits by going away.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::PoisonError;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
+use std::time::Instant;
 
 use super::budget::ScanPlace;
 use crate::api::Error;
@@ -34,6 +41,24 @@ pub(crate) enum Delivery {
     Scanned(Result<Response, Error>, ScanPlace),
 }
 
+/// When a request was how far, as far as those know who had it in their hands. With what its session
+/// knows itself, that tells where its time went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stages {
+    /// The driver took it in; a write was proposed then.
+    pub(crate) taken: Option<Instant>,
+    /// Its entry was known to be committed, and handed on to be applied.
+    pub(crate) committed: Option<Instant>,
+    /// The look at the store began.
+    pub(crate) looked: Option<Instant>,
+}
+
+/// Something that is said about the request of this number, and what is known of its way.
+pub(crate) type Answered = (u64, Delivery, Stages);
+
+/// What a request holds of the node while there is work for it, given back when dropped.
+pub(crate) type Held = Box<dyn fmt::Debug + Send>;
+
 /// Answers on their way to one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -42,15 +67,28 @@ pub(crate) struct Outbox {
 
 #[derive(Debug, Default)]
 struct State {
-    gathered: Vec<(u64, Delivery)>,
+    gathered: Vec<Answered>,
     taker: Option<Waker>,
+    /// Once the stream is over: what its requests hold that are not answered.
+    left: Option<BTreeMap<u64, Held>>,
 }
 
 impl Outbox {
-    /// Adds an answer to the stream's request `frame`.
+    /// Adds an answer to the stream's request `frame`, of whose way nothing is known.
     pub(crate) fn deliver(&self, frame: u64, delivery: Delivery) {
+        self.deliver_after(Stages::default(), frame, delivery);
+    }
+
+    /// Adds an answer to the stream's request `frame`, which has come this way.
+    pub(crate) fn deliver_after(&self, stages: Stages, frame: u64, delivery: Delivery) {
         let mut state = self.lock();
-        state.gathered.push((frame, delivery));
+        if let Some(left) = &mut state.left {
+            let held = left.remove(&frame);
+            drop(state);
+            drop((held, delivery));
+            return;
+        }
+        state.gathered.push((frame, delivery, stages));
         let taker = state.taker.take();
         drop(state);
         if let Some(taker) = taker {
@@ -58,10 +96,24 @@ impl Outbox {
         }
     }
 
+    /// The stream is over, and nothing is taken any more. `held` is of the requests that nobody had
+    /// heard of: each keeps what it holds until it is answered.
+    pub(crate) fn abandon(&self, mut held: BTreeMap<u64, Held>) {
+        let mut state = self.lock();
+        let gathered = std::mem::take(&mut state.gathered);
+        // These were answered while nobody looked.
+        let answered = gathered.iter().map(|(frame, ..)| held.remove(frame));
+        let answered: Vec<_> = answered.collect();
+        state.taker = None;
+        state.left = Some(held);
+        drop(state);
+        drop((answered, gathered));
+    }
+
     /// Waits until there is something, then moves all of it to `into`.
     ///
     /// Cancel safe: what was not moved stays.
-    pub(crate) async fn take(&self, into: &mut Vec<(u64, Delivery)>) {
+    pub(crate) async fn take(&self, into: &mut Vec<Answered>) {
         poll_fn(|cx| match self.poll_take(cx, into) {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -71,7 +123,7 @@ impl Outbox {
 
     /// Moves what is there to `into` and says whether there was anything; if not, the task is woken
     /// when there is. One task at a time.
-    pub(crate) fn poll_take(&self, cx: &Context<'_>, into: &mut Vec<(u64, Delivery)>) -> bool {
+    pub(crate) fn poll_take(&self, cx: &Context<'_>, into: &mut Vec<Answered>) -> bool {
         let mut state = self.lock();
         if !state.gathered.is_empty() {
             into.append(&mut state.gathered);
@@ -103,7 +155,7 @@ mod tests {
         let mut taken = Vec::new();
         outbox.take(&mut taken).await;
         assert_eq!(
-            taken.iter().map(|(frame, _)| *frame).collect::<Vec<_>>(),
+            taken.iter().map(|(frame, ..)| *frame).collect::<Vec<_>>(),
             [1, 2]
         );
         taken.clear();
@@ -118,5 +170,20 @@ mod tests {
         tokio::task::yield_now().await;
         outbox.deliver(3, refuse());
         assert_eq!(waiting.await.unwrap(), 1);
+    }
+
+    #[test]
+    fn what_an_ended_stream_holds_is_given_back_answer_by_answer() {
+        let held = std::sync::Arc::new(());
+        let hold = |frame: u64| -> (u64, Held) { (frame, Box::new(held.clone())) };
+        let outbox = std::sync::Arc::new(Outbox::default());
+        outbox.deliver(1, Delivery::CaughtUp);
+        outbox.abandon([1, 2, 3].map(hold).into());
+        // The first was answered.
+        assert_eq!(std::sync::Arc::strong_count(&held), 3);
+        outbox.deliver(2, Delivery::CaughtUp);
+        assert_eq!(std::sync::Arc::strong_count(&held), 2);
+        drop(outbox);
+        assert_eq!(std::sync::Arc::strong_count(&held), 1);
     }
 }

@@ -63,10 +63,16 @@ impl Room {
         self.alarm.load().is_some()
     }
 
+    /// What the alarm says, while it is raised.
+    pub(crate) fn alarm(&self) -> Option<String> {
+        let alarm = self.alarm.load_full()?;
+        Some(format!("alarm NOSPACE: {}", alarm.refusal().detail))
+    }
+
     /// What an operator must know of it.
     pub(crate) fn warning(&self) -> Option<String> {
-        if let Some(alarm) = self.alarm.load_full() {
-            return Some(format!("alarm NOSPACE: {}", alarm.refusal().detail));
+        if let Some(alarm) = self.alarm() {
+            return Some(alarm);
         }
         let used = self.used.load(Ordering::Relaxed);
         let warned = self.quota.bytes as f64 * self.quota.warn_ratio;
@@ -147,7 +153,7 @@ impl QuotaWatch {
 
 /// Bytes that the disk under `path` has left for this user, and has at all. What cannot be asked is
 /// not limited.
-fn disk_space(path: &Path) -> (u64, u64) {
+pub(super) fn disk_space(path: &Path) -> (u64, u64) {
     rustix::fs::statvfs(path).map_or((u64::MAX, u64::MAX), |disk| {
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
         (bytes(disk.f_bavail), bytes(disk.f_blocks))

@@ -8,12 +8,17 @@
 //!
 //! What a client can make a node hold is bounded: requests by connection and, by how much they matter,
 //! by node ([`admission`](super::admission)), bytes by both ([`budget`](super::budget)), replies by what is written before more is taken in.
+//! What a request holds of the node it gives back when its work is done, whether or not the client reads
+//! the answer, and keeps until then, whether or not the client is still there. Whoever reads nothing
+//! loses his stream.
 
 mod errand;
 mod inside;
 mod leased;
 mod leases;
+mod phases;
 mod scans;
+mod slow;
 mod status;
 mod stream;
 
@@ -45,11 +50,13 @@ use super::disk::store::StoreError;
 use super::driver::Mailbox;
 use super::exports::Exports;
 use super::integrity::Integrity;
+use super::metrics::AuthFailure;
 use super::metrics::Metrics;
 use super::metrics::Sampler;
 use super::origins::Origins;
 use super::quota::Room;
 use super::sweep_thread::Removed;
+use super::traces::Traces;
 use super::vitals::Vitals;
 use super::watches::Courier;
 use super::watches::Watches;
@@ -69,10 +76,14 @@ use crate::types::ClusterId;
 use crate::types::NodeId;
 use crate::wire::FrameLimits;
 
+pub(crate) use slow::SlowLog;
 pub(crate) use status::StorageSize;
 
 /// Scans that may run at the same time on one node; more wait their turn.
 const SCANS_MAX: usize = 4;
+/// Renewals for which it may be looked up at the same time whose leases they are. They never wait for
+/// scans, which may take long: a lease could be over meanwhile.
+const KEEP_ALIVES_MAX: usize = 4;
 
 /// What every session of a node shares.
 pub(crate) struct Sessions {
@@ -110,6 +121,8 @@ pub(crate) struct Sessions {
     /// New work is refused: the node is stopping.
     pub(crate) stopping: AtomicBool,
     pub(crate) scans: Arc<Semaphore>,
+    /// Where renewals wait whose owner has to be looked up.
+    pub(crate) keep_alives: Arc<Semaphore>,
     /// Snapshots that clients are fetching.
     pub(crate) exports: Arc<Exports>,
     /// Whose state they are.
@@ -130,6 +143,10 @@ pub(crate) struct Sessions {
     pub(crate) integrity: Arc<Integrity>,
     /// What the cluster has agreed on, as far as this node knows.
     pub(crate) cluster_version: Arc<AtomicU16>,
+    /// Which requests are told of because they took too long.
+    pub(crate) slow: SlowLog,
+    /// Which are traced, and where their traces go; `None`: nowhere.
+    pub(crate) traces: Option<Traces>,
     /// Which leased reads are measured.
     pub(crate) sampler: Sampler,
     /// What `endpoint status` says while the log is being taken anew.
@@ -174,6 +191,11 @@ impl Sessions {
         Arc::new(Semaphore::new(SCANS_MAX))
     }
 
+    /// For how many renewals it may be looked up at once whose leases they are.
+    pub(crate) fn keep_alive_slots() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(KEEP_ALIVES_MAX))
+    }
+
     /// Accepts connections until the listener is closed. The connections end with it.
     pub(crate) async fn accept(self: Arc<Self>, listener: Arc<ClientListener>) {
         let mut connections = JoinSet::new();
@@ -195,7 +217,10 @@ impl Sessions {
             budget: ByteBudget::new(self.connection_bytes_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
             courier: Courier::of(connection.connection()),
-            who: Who::new(connection.identity().name()),
+            who: Who::new(
+                connection.identity().name(),
+                connection.remote_address().ip(),
+            ),
             address: connection.remote_address(),
         });
         let courier = shares.courier.clone();
@@ -240,6 +265,12 @@ impl Sessions {
         }
     }
 
+    /// A password was not looked at, because others were wrong.
+    fn count_locked_out(&self) {
+        let failures = self.metrics.auth.failures(AuthFailure::LockedOut);
+        failures.increment(1);
+    }
+
     /// The store failed: this node is over. What whoever asked is told.
     fn fail(&self, error: StoreError) -> Error {
         (self.on_fatal)(error);
@@ -247,6 +278,24 @@ impl Sessions {
             ErrorKind::Internal,
             "the store of this node failed: ask another one",
         )
+    }
+
+    /// What is said to whoever wants what only the leader does.
+    fn not_leader(&self) -> Error {
+        let leader = self.published.leader();
+        match leader.filter(|leader| *leader != self.member_id) {
+            Some(leader) => self.complete(Error::not_applied(
+                ErrorKind::NotLeader {
+                    leader: Some(leader),
+                    address: None,
+                },
+                "this node does not lead",
+            )),
+            None => Error::not_applied(
+                ErrorKind::NoLeader,
+                "no leader is known at the moment: ask again shortly",
+            ),
+        }
     }
 
     /// Fills in where clients reach the leader: the node knows only who it is.

@@ -1,5 +1,6 @@
 //! Where the driver's outputs go, and where the log thread's reports come from.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
@@ -18,6 +19,7 @@ use super::driver::Mailbox;
 use super::driver::Sinks;
 use super::fatal::Exit;
 use super::fatal::Watch;
+use super::founding;
 use super::founding::remove_mark;
 use super::gather::Gather;
 use super::integrity::Integrity;
@@ -28,6 +30,7 @@ use super::members::REMOVED;
 use super::metrics::ExpiredIn;
 use super::metrics::MessageKind;
 use super::metrics::Metrics;
+use super::metrics::PeerMetrics;
 use super::peers::PeerHandler;
 use super::peers::PeerInfo;
 use super::peers::Peers;
@@ -38,10 +41,12 @@ use super::transfer::Outgoing;
 use super::vitals::Vitals;
 use super::watches::Watches;
 use crate::api::Member;
+use crate::api::MemberInfo;
 use crate::log::LogError;
 use crate::node::Consistency;
 use crate::node::Input;
 use crate::node::LeaseCounts;
+use crate::node::Proposals;
 use crate::raft::Configuration;
 use crate::raft::Entry;
 use crate::raft::Envelope;
@@ -81,8 +86,14 @@ pub(crate) struct Hands {
     /// The file that says that the state is to be built anew at the next start.
     pub(crate) damage_mark: PathBuf,
     pub(crate) names: MemberNames,
-    /// Who may speak as a peer, as the peers were told.
+    /// What is told of each other member.
+    pub(crate) peer_metrics: BTreeMap<NodeId, PeerMetrics>,
+    /// Who may speak as a peer, by the configuration in force.
     pub(crate) roster: Roster,
+    /// The same as the peers were told.
+    pub(crate) told: Roster,
+    /// Who leads, as far as this node knows.
+    pub(crate) leader: Option<NodeId>,
     /// The configuration in force, where it stands, and whether it is committed.
     pub(crate) configuration: (LogIndex, bool, Configuration),
     pub(crate) standing: Arc<OwnStanding>,
@@ -91,14 +102,46 @@ pub(crate) struct Hands {
 
 impl Hands {
     /// Tells the peers who may speak, if that has changed.
+    ///
+    /// All members that this node knows may have been succeeded by others while it was away. So while
+    /// none of them leads, every node of its cluster is heard: a member that it has not heard of may be
+    /// the leader, or need its vote. What such a node says is judged by consensus, as ever.
     fn tell_peers(&mut self) {
         let (index, is_committed, configuration) = &self.configuration;
-        let roster = self
+        self.roster = self
             .names
             .roster(*index, *is_committed, configuration, &self.roster);
-        if roster != self.roster {
-            self.roster = roster;
-            self.peers.set_roster(self.roster.clone());
+        let members = configuration.members();
+        let is_led = self.leader.is_some_and(|leader| members.contains(&leader));
+        let told = Roster {
+            is_open: self.roster.is_open || !is_led,
+            ..self.roster.clone()
+        };
+        if told != self.told {
+            self.told = told.clone();
+            self.peers.set_roster(told);
+        }
+    }
+
+    /// From here on these are the members of whom something is told.
+    fn name_peers(&mut self, members: &[Member]) {
+        let others = members
+            .iter()
+            .filter(|member| member.info.name != self.name);
+        let named = others.map(|member| {
+            let MemberInfo { id, name, .. } = &member.info;
+            let name = match name.is_empty() {
+                true => &id.to_string(),
+                false => name,
+            };
+            (*id, self.metrics.peer(name))
+        });
+        let before = std::mem::replace(&mut self.peer_metrics, named.collect());
+        for (id, metrics) in before {
+            // Nobody sets what is said of one who left.
+            if !self.peer_metrics.contains_key(&id) {
+                metrics.lag_entries.set(0.0);
+            }
         }
     }
 }
@@ -113,7 +156,35 @@ impl Sinks for Hands {
             .raft
             .messages_sent(kind_of(&envelope.message))
             .increment(1);
-        self.peers.send(envelope);
+        let Some(dropped) = self.peers.send(envelope) else {
+            return;
+        };
+        let is_heartbeat = matches!(dropped.message, Message::Heartbeat(_));
+        if let Some(metrics) = self.peer_metrics.get(&dropped.to)
+            && is_heartbeat
+        {
+            metrics.heartbeat_send_failures.increment(1);
+        }
+    }
+
+    fn heartbeat_answered(&mut self, peer: NodeId, after: Duration) {
+        if let Some(metrics) = self.peer_metrics.get(&peer) {
+            let histogram = &metrics.heartbeat_round_trip_seconds;
+            histogram.record(after.as_secs_f64());
+        }
+    }
+
+    fn followers_lack(&mut self, entries: &[(NodeId, u64)]) {
+        for (peer, metrics) in &self.peer_metrics {
+            let lack = entries.iter().find(|(follower, _)| follower == peer);
+            let lack = lack.map_or(0, |(_, lack)| *lack);
+            metrics.lag_entries.set(lack as f64);
+        }
+    }
+
+    fn election_over(&mut self, after: Duration) {
+        let histogram = &self.metrics.raft.election_seconds;
+        histogram.record(after.as_secs_f64());
     }
 
     fn apply(&mut self, entries: Vec<Entry>) {
@@ -167,6 +238,7 @@ impl Sinks for Hands {
         let members = self.names.describe(configuration);
         self.directory.set_members(&members);
         self.metrics.members.set(&members);
+        self.name_peers(&members);
         if index > LogIndex(0) {
             let say = |member: &Member| format!("{} ({:?})", member.info.name, member.membership);
             let members: Vec<String> = members.iter().map(say).collect();
@@ -184,12 +256,22 @@ impl Sinks for Hands {
         self.exit.leave(REMOVED);
     }
 
+    fn proposals_changed(&mut self, proposals: &Proposals) {
+        let raft = &self.metrics.raft;
+        raft.proposals_pending.set(proposals.pending as f64);
+        raft.proposals_failed.absolute(proposals.failed);
+        let hits = &self.metrics.phases.dedup_hits;
+        hits.absolute(proposals.repeated);
+    }
+
     fn request_expired(&mut self) {
         self.metrics.work.expired(ExpiredIn::Queue).increment(1);
     }
 
     fn status_changed(&mut self, before: &Status, now: &Status) {
         if before.leader != now.leader {
+            self.leader = now.leader;
+            self.tell_peers();
             self.watches.leader(now.leader.is_some());
             let term = now.term;
             match now.leader {
@@ -292,7 +374,7 @@ impl Sinks for Hands {
         }
         // Once in a node's life, and nothing is served any more: this may wait for the disk.
         let why = "a majority of the nodes had another state\n";
-        if let Err(error) = std::fs::write(&self.damage_mark, why) {
+        if let Err(error) = founding::write(&self.damage_mark, why) {
             tracing::error!(
                 node = %self.name,
                 %error,
@@ -309,7 +391,7 @@ impl Sinks for Hands {
              failed; leased reads are off on this node until an operator has looked"
         );
         // Once in a node's life, and leased reads are off already: this may wait for the disk.
-        if let Err(error) = std::fs::write(&self.tripwire_mark, "see the log of this node\n") {
+        if let Err(error) = founding::write(&self.tripwire_mark, "see the log of this node\n") {
             tracing::error!(node = %self.name, %error, "the tripped lease cannot be remembered");
         }
     }

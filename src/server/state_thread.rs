@@ -14,10 +14,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::disk::data_dir::DataDir;
+use super::disk::store::Applied;
 use super::disk::store::Retired;
 use super::disk::store::StateStore;
 use super::disk::store::StoreError;
 use super::disk::store::StoreOptions;
+use super::disk::store::Uncounted;
 use super::driver::Mail;
 use super::driver::Mailbox;
 use super::fatal::Watch;
@@ -28,6 +30,7 @@ use super::metrics::stopwatch;
 use super::sweep_thread::SweepWork;
 use super::transfer::Incoming;
 use super::watches::Watches;
+use crate::api::ResponseBody;
 use crate::kv;
 use crate::kv::Command;
 use crate::kv::KNOWN_VERSIONS;
@@ -50,6 +53,12 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// How often it is looked whether a state is still read that is not used any more.
 const RETIRED_LOOK: Duration = Duration::from_millis(100);
+
+/// Keys of a state that are being counted by a thread of its own.
+struct Counting {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
 
 /// Most sessions forgotten by one entry.
 const IDLE_SESSIONS_MAX: usize = 4096;
@@ -113,6 +122,8 @@ impl StateThread {
                     incoming: self.incoming,
                     options: self.options,
                     log_use: self.log_use,
+                    counting: None,
+                    data_dir: Arc::clone(&self.data_dir),
                 };
                 if let Err(error) = hands.run() {
                     (self.on_fatal)(error);
@@ -136,6 +147,8 @@ struct Hands {
     incoming: Arc<Incoming>,
     options: StoreOptions,
     log_use: Arc<LogUse>,
+    counting: Option<Counting>,
+    data_dir: Arc<DataDir>,
 }
 
 impl Hands {
@@ -172,6 +185,8 @@ impl Hands {
                 }));
             }
             if stop {
+                // Its look at the state would keep the stop from being a clean one.
+                self.counting = None;
                 return self.store.persist_clean().map(|_| ());
             }
         }
@@ -190,6 +205,10 @@ impl Hands {
             tracing::info!(took = ?began.elapsed(), "the state is what was written");
         }
         self.readable.store(true, Ordering::Release);
+        // The one before, if there is one, ends first.
+        self.counting = None;
+        let uncounted = self.store.uncounted()?;
+        self.counting = Some(Counting::start(uncounted, self.data_dir.clone()));
         // A removal that an earlier process has begun goes on.
         self.sweep.send(SweepWork::Look);
         Ok(())
@@ -226,6 +245,10 @@ impl Hands {
         let (replies, changes) = self
             .store
             .apply_ahead(&commands, self.watches.are_heard())?;
+        let is_txn =
+            |applied: &&Applied| matches!(applied.reply.result, Ok(Some(ResponseBody::Txn(_))));
+        let txns = replies.iter().filter(is_txn).count();
+        self.metrics.mvcc.txns.increment(txns as u64);
         let replies = replies
             .into_iter()
             .map(|applied| (applied.id, applied.reply))
@@ -290,6 +313,41 @@ impl Hands {
         seconds.record(took.as_secs_f64());
         tracing::info!(%id, ?took, "a state from a peer is in use");
         Ok(())
+    }
+}
+
+impl Counting {
+    fn start(uncounted: Uncounted, data_dir: Arc<DataDir>) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&is_over);
+        let thread = std::thread::Builder::new()
+            .name("counting-keys".to_owned())
+            .spawn(move || {
+                // Whoever starts next may use its path.
+                let _data_dir = data_dir;
+                let counted = uncounted.count(|| told.load(Ordering::Relaxed));
+                if let Err(error) = counted {
+                    // Whoever uses the state finds it broken, too, and ends the process.
+                    tracing::warn!(%error, "the keys cannot be counted");
+                }
+            });
+        if let Err(error) = &thread {
+            tracing::warn!(%error, "leasehold_mvcc_keys is not known until the next start");
+        }
+        Self {
+            is_over,
+            thread: thread.ok(),
+        }
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been reported by the hook.
+            let _ = thread.join();
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::transport::IdentityError;
 use crate::transport::PeerIdentity;
 use crate::transport::Port;
 use crate::transport::Tls;
+use crate::transport::Traffic;
 use crate::transport::TransportStats;
 use crate::types::ClusterId;
 use crate::wire::Door;
@@ -278,8 +279,13 @@ pub struct ConnectionFacts {
     pub dialled: bool,
     /// The round-trip time, as estimated now.
     pub round_trip: Duration,
-    /// Packets that went out and were taken for lost.
+    /// Packets that went out.
+    pub sent_packets: u64,
+    /// Packets that went out and were taken for lost; attempts at larger ones do not count.
     pub lost_packets: u64,
+    /// The largest datagram that is known to arrive at the other end: 1,200 bytes to begin with, and
+    /// more as larger ones have got through.
+    pub datagram_bytes: u16,
     /// Bytes that went out, packets and all.
     pub sent_bytes: u64,
     /// Bytes that came in.
@@ -310,9 +316,50 @@ struct Inner {
     dialled: bool,
     limits: FrameLimits,
     stats: Arc<TransportStats>,
+    counted: Mutex<Counted>,
     // Dropped in this order: who sees the count fall finds the seats free.
     _seats: Vec<Seat>,
     _open: OpenCount,
+}
+
+/// What of a connection is in the counts of its port already.
+#[derive(Debug)]
+struct Counted {
+    traffic: Traffic,
+    /// Where the other end was.
+    address: SocketAddr,
+}
+
+impl Inner {
+    /// Brings the counts of the port up to date. Each connection adds what has come since it last did,
+    /// so that they never fall, however many end.
+    fn count(&self) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = traffic_of(&self.quic);
+        self.stats
+            .count_traffic(self.port, now.since(counted.traffic));
+        counted.traffic = now;
+        let address = self.quic.remote_address();
+        if address != counted.address {
+            self.stats.count_migration();
+            counted.address = address;
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.count();
+    }
+}
+
+fn traffic_of(quic: &quinn::Connection) -> Traffic {
+    let stats = quic.stats();
+    Traffic {
+        lost_packets: stats.path.lost_packets,
+        sent_bytes: stats.udp_tx.bytes,
+        received_bytes: stats.udp_rx.bytes,
+    }
 }
 
 /// Counts a connection as open for as long as it lives.
@@ -366,6 +413,10 @@ impl Connection {
             stats,
             mut seats,
         } = established;
+        let counted = Mutex::new(Counted {
+            traffic: Traffic::default(),
+            address: quic.remote_address(),
+        });
         let address = quic.remote_address().to_string();
         let identity = identity_of(&quic)
             .and_then(|identity| admit(identity, port, dialled, cluster_id))
@@ -401,6 +452,7 @@ impl Connection {
                 port,
                 dialled,
                 limits,
+                counted,
                 _seats: seats,
                 _open: OpenCount::new(port, &stats),
                 stats,
@@ -438,17 +490,25 @@ impl Connection {
         self.inner.quic.rtt()
     }
 
+    /// Brings the counts of its port up to date.
+    pub(crate) fn count(&self) {
+        self.inner.count();
+    }
+
     /// What can be told of it to whoever looks after a node.
     pub fn facts(&self) -> ConnectionFacts {
-        let stats = self.inner.quic.stats();
+        let path = self.inner.quic.stats().path;
+        let traffic = traffic_of(&self.inner.quic);
         ConnectionFacts {
             identity: self.inner.identity.clone(),
             address: self.remote_address(),
             dialled: self.inner.dialled,
             round_trip: self.round_trip(),
-            lost_packets: stats.path.lost_packets,
-            sent_bytes: stats.udp_tx.bytes,
-            received_bytes: stats.udp_rx.bytes,
+            sent_packets: path.sent_packets,
+            lost_packets: traffic.lost_packets,
+            datagram_bytes: path.current_mtu,
+            sent_bytes: traffic.sent_bytes,
+            received_bytes: traffic.received_bytes,
         }
     }
 

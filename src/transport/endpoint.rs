@@ -53,7 +53,8 @@ pub struct Admission {
     pub per_address_max: usize,
     /// Above this many unfinished handshakes, a stranger must first prove its address.
     pub handshakes_before_retry: usize,
-    /// Above this many unfinished handshakes, a stranger gets no answer.
+    /// Above this many unfinished handshakes, a stranger gets no answer. One network (/24, /48) may
+    /// have a quarter of them, and one address (an IPv6 /64) a quarter of that.
     pub handshakes_max: usize,
     /// Above this many handshakes a second from one network (/24, /48), a stranger of it must
     /// first prove its address.
@@ -125,6 +126,11 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// Of all handshakes that may be under way, those of one network (/24, /48) may be this part.
 const NETWORK_PART: usize = 4;
+/// Of those of one network, the ones of one address (an IPv6 /64) may be this part.
+const ADDRESS_PART: usize = 4;
+/// Of those of one address, the ones that have not proved to come from it may be this part: whoever
+/// forges an address shall not keep its owner from being heard.
+const UNPROVEN_PART: usize = 2;
 /// Networks whose rate is remembered at one time; beyond that everyone proves their address.
 const NETWORKS_MAX: usize = 4096;
 
@@ -154,6 +160,8 @@ struct Shared {
     addresses: AddressSeats,
     /// Handshakes under way, by network.
     networks: Seats<[u8; 6]>,
+    /// Handshakes under way, by address.
+    callers: AddressSeats,
     identities: Seats<PeerIdentity>,
     rates: Mutex<NetworkRates>,
 }
@@ -247,6 +255,7 @@ impl Endpoint {
                 handshakes: Arc::default(),
                 addresses: AddressSeats::default(),
                 networks: Seats::default(),
+                callers: AddressSeats::default(),
                 identities: Seats::default(),
                 rates: Mutex::default(),
             }),
@@ -280,30 +289,35 @@ impl Endpoint {
             let full = pending >= shared.admission.handshakes_max
                 || shared.quic.open_connections() >= shared.admission.connections_max;
             if full {
-                // No answer at all: an answer to a forged address would strike someone else.
-                shared.stats.count_ignored();
-                shared
-                    .stats
-                    .count_failed(shared.port, HandshakeFailure::Limit);
-                incoming.ignore();
+                shared.ignore(incoming);
                 continue;
             }
+            let is_proven = incoming.remote_address_validated();
+            let may_prove = !is_proven && incoming.may_retry();
             let hurried = pending >= shared.admission.handshakes_before_retry
                 || self.is_frequent(address.ip());
-            if hurried && !incoming.remote_address_validated() && incoming.may_retry() {
-                shared.stats.count_retry();
-                // Cannot fail: `may_retry` was asked.
-                let _ = incoming.retry();
+            if hurried && may_prove {
+                shared.ask_for_proof(incoming);
                 continue;
             }
+            let most = HandshakesMax::of(&shared.admission);
             // Whoever has many addresses of one network shall not keep all others from being heard.
-            let of_network = (shared.admission.handshakes_max / NETWORK_PART).max(1);
-            let Some(turn) = shared.networks.take(network_of(address.ip()), of_network) else {
-                shared.stats.count_ignored();
-                shared
-                    .stats
-                    .count_failed(shared.port, HandshakeFailure::Limit);
-                incoming.ignore();
+            let network = network_of(address.ip());
+            let Some(of_network) = shared.networks.take(network, most.of_network) else {
+                shared.ignore(incoming);
+                continue;
+            };
+            // And whoever has one address not all others of its network.
+            let of_address = if is_proven {
+                most.of_address
+            } else {
+                most.of_address_unproven
+            };
+            let Some(of_address) = shared.callers.take(host_of(address.ip()), of_address) else {
+                match may_prove {
+                    true => shared.ask_for_proof(incoming),
+                    false => shared.ignore(incoming),
+                }
                 continue;
             };
             let seats_max = shared.admission.per_address_max;
@@ -317,7 +331,7 @@ impl Endpoint {
             return Some(Accepting {
                 incoming,
                 address,
-                pending: Pending::new(&shared.handshakes, turn),
+                pending: Pending::new(&shared.handshakes, [of_network, of_address]),
                 seat,
                 endpoint: self.clone(),
             });
@@ -475,6 +489,15 @@ impl Endpoint {
         live.map(Connection::facts).collect()
     }
 
+    /// Brings [`TransportStats::traffic`] and [`TransportStats::migrations`] up to date, and returns the
+    /// round-trip time of each connection that is open, as QUIC estimates it now.
+    pub fn look(&self) -> Vec<Duration> {
+        let open = self.shared.open_connections();
+        open.iter().for_each(Connection::count);
+        let live = open.iter().filter(|connection| !connection.is_lost());
+        live.map(Connection::round_trip).collect()
+    }
+
     /// Moves to a new local port: what to do when a middlebox has forgotten the old one.
     /// Connections survive where the other side allows migration.
     ///
@@ -516,6 +539,21 @@ impl Endpoint {
 }
 
 impl Shared {
+    /// No answer at all: an answer to a forged address would strike someone else.
+    fn ignore(&self, incoming: quinn::Incoming) {
+        self.stats.count_ignored();
+        self.stats.count_failed(self.port, HandshakeFailure::Limit);
+        incoming.ignore();
+    }
+
+    /// Wants to see that the stranger hears what is sent to its address. It must be one that may be
+    /// asked for that.
+    fn ask_for_proof(&self, incoming: quinn::Incoming) {
+        self.stats.count_retry();
+        // Cannot fail: `may_retry` was asked.
+        let _ = incoming.retry();
+    }
+
     fn live(&self) -> MutexGuard<'_, Vec<WeakConnection>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -639,15 +677,16 @@ async fn within_handshake_time(
 #[derive(Debug)]
 struct Pending {
     count: Arc<AtomicUsize>,
-    _turn: Seat,
+    /// Of its network, and of its address.
+    _seats: [Seat; 2],
 }
 
 impl Pending {
-    fn new(count: &Arc<AtomicUsize>, turn: Seat) -> Self {
+    fn new(count: &Arc<AtomicUsize>, seats: [Seat; 2]) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self {
             count: Arc::clone(count),
-            _turn: turn,
+            _seats: seats,
         }
     }
 }
@@ -655,6 +694,27 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many handshakes may be under way at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HandshakesMax {
+    of_network: usize,
+    of_address: usize,
+    /// Of one address, where it is not proved that they come from it.
+    of_address_unproven: usize,
+}
+
+impl HandshakesMax {
+    fn of(admission: &Admission) -> Self {
+        let of_network = (admission.handshakes_max / NETWORK_PART).max(1);
+        let of_address = (of_network / ADDRESS_PART).max(1);
+        Self {
+            of_network,
+            of_address,
+            of_address_unproven: (of_address / UNPROVEN_PART).max(1),
+        }
     }
 }
 
@@ -694,6 +754,17 @@ fn network_of(address: IpAddr) -> [u8; 6] {
         IpAddr::V6(v6) => {
             let [a, b, c, d, e, f, ..] = v6.octets();
             [a, b, c, d, e, f]
+        }
+    }
+}
+
+/// What counts as one address: of IPv6 the /64, for a host may use all of that.
+fn host_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
         }
     }
 }
@@ -790,6 +861,28 @@ mod tests {
         }
         let later = start + Duration::from_secs(1);
         assert_eq!(rates.count(later, here), 1);
+    }
+
+    #[test]
+    fn one_address_may_make_a_small_part_of_all_handshakes() {
+        assert_eq!(
+            HandshakesMax::of(&Admission::DEFAULT),
+            HandshakesMax {
+                of_network: 128,
+                of_address: 32,
+                of_address_unproven: 16,
+            }
+        );
+        let few = Admission {
+            handshakes_max: 1,
+            ..Admission::DEFAULT
+        };
+        assert_eq!(HandshakesMax::of(&few).of_address_unproven, 1);
+        let host = |text: &str| host_of(text.parse().unwrap());
+        assert_eq!(host("::ffff:10.1.2.3"), host("10.1.2.3"));
+        assert_ne!(host("10.1.2.3"), host("10.1.2.4"));
+        assert_eq!(host("2001:db8::1"), host("2001:db8::2:3"));
+        assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl ClientListener {
     }
 
     /// The port, for those who look after its certificates.
-    pub(crate) fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 

@@ -91,9 +91,42 @@ pub fn is_worth_saying(count: u64) -> bool {
     count <= 10 || count.is_multiple_of(1000)
 }
 
+/// What went over connections, packets and all. Of one connection, from its beginning; of a port, of
+/// all its connections, those that are over included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets that went out and were taken for lost.
+    pub lost_packets: u64,
+    /// Bytes that went out.
+    pub sent_bytes: u64,
+    /// Bytes that came in.
+    pub received_bytes: u64,
+}
+
+impl Traffic {
+    /// What has come since it was `before`; nothing where it is less than that.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            lost_packets: self.lost_packets.saturating_sub(before.lost_packets),
+            sent_bytes: self.sent_bytes.saturating_sub(before.sent_bytes),
+            received_bytes: self.received_bytes.saturating_sub(before.received_bytes),
+        }
+    }
+}
+
+/// [`Traffic`], added up by several threads.
+#[derive(Debug, Default)]
+struct TrafficSum {
+    lost_packets: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
 /// Counters of one process, shared by its endpoints. All but `connections` only rise.
 #[derive(Debug, Default)]
 pub struct TransportStats {
+    traffic: [TrafficSum; 2],
+    migrations: AtomicU64,
     handshakes_ok: [AtomicU64; 2],
     handshakes_failed: [[AtomicU64; HandshakeFailure::ALL.len()]; 2],
     malformed_frames: [AtomicU64; 2],
@@ -123,6 +156,22 @@ impl TransportStats {
         self.connections[port as usize].load(Ordering::Relaxed)
     }
 
+    /// What went over the connections of this port. Of connections that are open, up to the last
+    /// [`Endpoint::look`](super::Endpoint::look).
+    pub fn traffic(&self, port: Port) -> Traffic {
+        let sum = &self.traffic[port as usize];
+        Traffic {
+            lost_packets: sum.lost_packets.load(Ordering::Relaxed),
+            sent_bytes: sum.sent_bytes.load(Ordering::Relaxed),
+            received_bytes: sum.received_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Connections that were found at another address than at the look before.
+    pub fn migrations(&self) -> u64 {
+        self.migrations.load(Ordering::Relaxed)
+    }
+
     /// Strangers who were asked to prove their address first.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
@@ -131,6 +180,21 @@ impl TransportStats {
     /// Strangers who got no answer, because there were too many.
     pub fn ignored(&self) -> u64 {
         self.ignored.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_traffic(&self, port: Port, more: Traffic) {
+        let sum = &self.traffic[port as usize];
+        for (sum, more) in [
+            (&sum.lost_packets, more.lost_packets),
+            (&sum.sent_bytes, more.sent_bytes),
+            (&sum.received_bytes, more.received_bytes),
+        ] {
+            sum.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn count_migration(&self) {
+        self.migrations.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_ok(&self, port: Port) {

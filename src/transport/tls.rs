@@ -34,6 +34,7 @@ use crate::transport::PeerIdentity;
 use crate::transport::Port;
 use crate::transport::identity::has_dns_name;
 use crate::transport::identity::server_name;
+use crate::transport::key_file::exposed_mode;
 use crate::types::ClusterId;
 
 /// Where the certificates and the key lie.
@@ -51,24 +52,47 @@ pub struct TlsPaths {
 }
 
 impl TlsPaths {
-    /// The files as they are; nothing if one of them is not there.
+    /// The files as they are, wherever links lead; nothing if one of them is not there.
     pub(crate) fn stamps(&self) -> Option<TlsStamps> {
-        let stamp = |path: &Path| {
-            let metadata = std::fs::metadata(path).ok()?;
-            Some((metadata.modified().ok()?, metadata.len()))
-        };
-        let (ca, certificate) = (stamp(&self.ca)?, stamp(&self.certificate)?);
+        let (ca, certificate) = (FileStamp::of(&self.ca)?, FileStamp::of(&self.certificate)?);
         let crl = match &self.crl {
-            Some(crl) => Some(stamp(crl)?),
+            Some(crl) => Some(FileStamp::of(crl)?),
             None => None,
         };
-        Some(TlsStamps([ca, certificate, stamp(&self.key)?], crl))
+        Some(TlsStamps([ca, certificate, FileStamp::of(&self.key)?], crl))
     }
 }
 
-/// When the files were written and how long they are: enough to see that they are others.
+/// Enough of the files to see that they are others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TlsStamps([(SystemTime, u64); 3], Option<(SystemTime, u64)>);
+pub(crate) struct TlsStamps([FileStamp; 3], Option<FileStamp>);
+
+/// Which file it is, when it was written, and how long it is: a link that leads elsewhere is another
+/// file, even to one as old and as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileStamp {
+    place: (u64, u64),
+    modified: SystemTime,
+    length: u64,
+}
+
+impl FileStamp {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        #[cfg(unix)]
+        let place = {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.dev(), metadata.ino())
+        };
+        #[cfg(not(unix))]
+        let place = (0, 0);
+        Some(Self {
+            place,
+            modified: metadata.modified().ok()?,
+            length: metadata.len(),
+        })
+    }
+}
 
 /// An identity with its key, and the authorities it trusts. Cheap to clone; its `Debug` shows no
 /// key.
@@ -129,7 +153,10 @@ pub enum TlsError {
         wanted: &'static str,
     },
     /// Others may read the private key.
-    #[error("{path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`")]
+    #[error(
+        "{path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`, or give it to root and a group \
+         of this process with mode 440"
+    )]
     KeyExposed {
         /// The file.
         path: String,
@@ -444,26 +471,14 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-#[cfg(unix)]
 fn refuse_exposed_key(path: &Path) -> Result<(), TlsError> {
-    use std::os::unix::fs::PermissionsExt;
-    // A file that is not there is reported by the read that follows.
-    let Ok(metadata) = std::fs::metadata(path) else {
-        return Ok(());
-    };
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 {
-        return Ok(());
+    match exposed_mode(path) {
+        None => Ok(()),
+        Some(mode) => Err(TlsError::KeyExposed {
+            path: name_of(path),
+            mode,
+        }),
     }
-    Err(TlsError::KeyExposed {
-        path: name_of(path),
-        mode,
-    })
-}
-
-#[cfg(not(unix))]
-fn refuse_exposed_key(_path: &Path) -> Result<(), TlsError> {
-    Ok(())
 }
 
 fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -532,5 +547,53 @@ fn unusable(name: &str, error: &rustls::Error) -> TlsError {
     TlsError::Unusable {
         path: name.into(),
         reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// As Kubernetes replaces a secret: each file is a link through one that is made to lead elsewhere.
+    #[test]
+    fn files_behind_a_link_that_leads_elsewhere_are_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let written = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+        for version in ["..1", "..2"] {
+            fs::create_dir(at(version)).unwrap();
+            for name in ["ca.pem", "n.pem", "n.key"] {
+                // As long and as old as the other.
+                let file = at(version).join(name);
+                fs::write(&file, version).unwrap();
+                let file = fs::File::options().write(true).open(file).unwrap();
+                file.set_modified(written).unwrap();
+            }
+        }
+        let lead = |version: &str| {
+            std::os::unix::fs::symlink(version, at("..new")).unwrap();
+            fs::rename(at("..new"), at("..data")).unwrap();
+        };
+        lead("..1");
+        for name in ["ca.pem", "n.pem", "n.key"] {
+            std::os::unix::fs::symlink(format!("..data/{name}"), at(name)).unwrap();
+        }
+        let paths = TlsPaths {
+            ca: at("ca.pem"),
+            certificate: at("n.pem"),
+            key: at("n.key"),
+            crl: None,
+        };
+        let first = paths.stamps().unwrap();
+        assert_eq!(paths.stamps(), Some(first));
+        lead("..2");
+        assert_ne!(paths.stamps(), Some(first));
+        lead("..1");
+        assert_eq!(paths.stamps(), Some(first));
+        fs::remove_file(at("..data")).unwrap();
+        assert_eq!(paths.stamps(), None, "nothing is there for a moment");
     }
 }

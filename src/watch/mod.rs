@@ -37,6 +37,7 @@ pub use hub::WatcherId;
 pub use hub::WatcherView;
 pub use queue::Batch;
 pub use queue::Cancel;
+pub use queue::Counted;
 pub use queue::Notice;
 pub use queue::State;
 pub use queue::Taken;

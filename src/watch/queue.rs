@@ -51,9 +51,9 @@ impl Meter {
     }
 }
 
-/// Bytes that a [`Meter`] counts for as long as this lives.
+/// Bytes that are counted among those that wait, for as long as this lives.
 #[derive(Debug)]
-struct Counted {
+pub struct Counted {
     bytes: usize,
     meter: Meter,
 }
@@ -65,6 +65,12 @@ impl Counted {
             bytes,
             meter: meter.clone(),
         }
+    }
+
+    /// These bytes were made of what this counts.
+    fn count(&self, made: Bytes) -> (Bytes, Arc<Self>) {
+        let counted = Self::new(made.len(), &self.meter);
+        (made, Arc::new(counted))
     }
 }
 
@@ -80,7 +86,7 @@ pub struct Batch {
     revision: i64,
     events: Vec<Event>,
     counted: Counted,
-    encoded: OnceLock<(Bytes, Counted)>,
+    encoded: OnceLock<(Bytes, Arc<Counted>)>,
 }
 
 impl Batch {
@@ -94,14 +100,11 @@ impl Batch {
         }
     }
 
-    /// What `encode` makes of it: once, whoever asks, and shared by all from then on.
-    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
-        let make = || {
-            let bytes = encode(self);
-            let counted = Counted::new(bytes.len(), &self.counted.meter);
-            (bytes, counted)
-        };
-        self.encoded.get_or_init(make).0.clone()
+    /// What `encode` makes of it: once, whoever asks, and shared by all from then on. Whoever has it to
+    /// send keeps with it what counts it: the batch may be gone before.
+    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<Counted>) {
+        let make = || self.counted.count(encode(self));
+        self.encoded.get_or_init(make).clone()
     }
 
     /// The revision.
@@ -133,6 +136,11 @@ impl State {
             kvs,
             counted: Counted::new(bytes, meter),
         }
+    }
+
+    /// What `encode` makes of it, and what counts that, as of a [`Batch`].
+    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<Counted>) {
+        self.counted.count(encode(self))
     }
 
     /// The keys, in their order.

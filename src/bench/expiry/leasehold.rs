@@ -20,6 +20,8 @@ use crate::api::LeaseRef;
 use crate::api::PutRequest;
 use crate::api::Request;
 use crate::api::ResponseBody;
+use crate::bench::Stopwatch;
+use crate::bench::Wall;
 use crate::bench::cluster::OwnCluster;
 use crate::bench::leasehold::tls;
 use crate::bench::store::Trouble;
@@ -33,6 +35,9 @@ use crate::client::Watcher;
 
 /// A request may have to wait for everything that is asked for at the same time.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a cluster may take until one of its nodes leads, and how often that is looked for.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
 /// How often an undecided renewal is asked again, and after which pause.
 const UNDECIDED_TRIES: u32 = 40;
 const UNDECIDED_WAIT: Duration = Duration::from_millis(25);
@@ -75,6 +80,29 @@ impl LeaseholdLeases {
         let endpoints = self.target.endpoints.iter().cloned();
         Ok(Client::connect(endpoints, Some(options)).await?)
     }
+
+    /// What the node that leads says of itself, if one does.
+    async fn leads(&self, client: &Client) -> Option<Leadership> {
+        for endpoint in &self.target.endpoints {
+            let Ok(answer) = client.status(endpoint).await else {
+                continue;
+            };
+            if answer.header.leader_id != Some(answer.header.member_id) {
+                continue;
+            }
+            let Ok(report) = client.leader_lease_report(endpoint).await else {
+                continue;
+            };
+            let heartbeat = report.timing.heartbeat_interval;
+            return Some(Leadership {
+                endpoint: endpoint.clone(),
+                term: answer.header.raft_term.0,
+                lapses: Some(report.lease.expirations),
+                renewals: Some(Renewals::of(report.renew_interval, heartbeat)),
+            });
+        }
+        None
+    }
 }
 
 impl LeaseStore for LeaseholdLeases {
@@ -102,24 +130,21 @@ impl LeaseStore for LeaseholdLeases {
 
     async fn leadership(&self) -> Result<Leadership, Failure> {
         let client = self.connect().await?;
-        for endpoint in &self.target.endpoints {
-            let Ok(answer) = client.status(endpoint).await else {
-                continue;
-            };
-            if answer.header.leader_id != Some(answer.header.member_id) {
-                continue;
+        let watch = Wall::start();
+        // Nobody leads while another leader is elected, which may be at any moment.
+        let found = loop {
+            if let Some(found) = self.leads(&client).await {
+                break found;
             }
-            let report = client.leader_lease_report(endpoint).await?;
-            client.close().await;
-            let heartbeat = report.timing.heartbeat_interval;
-            return Ok(Leadership {
-                endpoint: endpoint.clone(),
-                term: answer.header.raft_term.0,
-                lapses: Some(report.lease.expirations),
-                renewals: Some(Renewals::of(report.renew_interval, heartbeat)),
-            });
-        }
-        Err(Failure::refused("no node leads"))
+            if watch.elapsed() > PATIENCE {
+                return Err(Failure::refused(format!(
+                    "no node leads after {PATIENCE:?}"
+                )));
+            }
+            tokio::time::sleep(POLL).await;
+        };
+        client.close().await;
+        Ok(found)
     }
 
     fn probe(&self, leadership: &Leadership) -> Result<Option<Probe>, Failure> {

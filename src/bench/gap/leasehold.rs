@@ -7,6 +7,8 @@ use bytes::Bytes;
 use super::Prober;
 use super::Subject;
 use crate::api::Consistency;
+use crate::api::ErrorKind;
+use crate::api::Outcome;
 use crate::api::PutRequest;
 use crate::api::RangeRequest;
 use crate::api::Request;
@@ -96,6 +98,39 @@ impl Prober for LeaseholdProber {
     }
 }
 
+/// Has the node that leads hand over. It is asked again if nothing came of it: a node that is to take
+/// over may be too busy to do so in time. `leads` tells who leads now.
+async fn hand_over(
+    client: &Client,
+    former: usize,
+    leads: impl AsyncFn() -> Option<usize>,
+) -> Result<(), Failure> {
+    let watch = Wall::start();
+    loop {
+        let Err(error) = client.move_leader(None).await else {
+            return Ok(());
+        };
+        // It may have moved all the same, and is not to be moved again.
+        let leader = loop {
+            let leader = leads().await;
+            if leader.is_some() || watch.elapsed() > PATIENCE {
+                break leader;
+            }
+            tokio::time::sleep(POLL).await;
+        };
+        if leader.is_some_and(|leader| leader != former) {
+            return Ok(());
+        }
+        let may_help = error.is_retryable()
+            || error.kind == ErrorKind::DeadlineExceeded
+            || error.outcome == Outcome::Unknown;
+        if !may_help || watch.elapsed() > PATIENCE {
+            return Err(error.into());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
 impl Subject for OwnCluster {
     type Prober = LeaseholdProber;
 
@@ -119,8 +154,7 @@ impl Subject for OwnCluster {
     async fn disturb(&mut self, leader: usize, case: GapCase) -> Result<(), Failure> {
         match case {
             GapCase::MoveLeader => {
-                self.client().move_leader(None).await?;
-                Ok(())
+                hand_over(self.client(), leader, async || self.leader().await).await
             }
             GapCase::Stop => self.begin_to_end(leader, Ending::Stop),
             GapCase::Kill => self.begin_to_end(leader, Ending::Kill),
@@ -219,11 +253,10 @@ impl Subject for ExistingCluster {
         Ok(())
     }
 
-    async fn disturb(&mut self, _: usize, case: GapCase) -> Result<(), Failure> {
+    async fn disturb(&mut self, leader: usize, case: GapCase) -> Result<(), Failure> {
         match case {
             GapCase::MoveLeader => {
-                self.client.move_leader(None).await?;
-                Ok(())
+                hand_over(&self.client, leader, async || self.leader().await).await
             }
             GapCase::Stop | GapCase::Kill => Err(Failure::usage(
                 "a cluster that runs already is not ended: leave --endpoints away, and three \

@@ -36,13 +36,16 @@ impl Pulse {
                 let mut late = Latencies::default();
                 let watch = Wall::start();
                 let mut before = watch.elapsed();
-                while !told.load(Ordering::Relaxed) {
+                // Told or not, it beats once: it may first run when it is over already.
+                loop {
                     thread::sleep(BEAT);
                     let now = watch.elapsed();
                     late.record(now.saturating_sub(before + BEAT));
                     before = now;
+                    if told.load(Ordering::Relaxed) {
+                        return late;
+                    }
                 }
-                late
             })?;
         Ok(Self {
             over,

@@ -31,7 +31,8 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:
   leasehold bench lease-keepalive --clients 64 --leases 10000
   leasehold bench lease-keepalive --clients 64 --leases 10000 --batch 100
-  leasehold bench lease-keepalive --clients 256 --connections 4 --peer etcd --peer-endpoints 127.0.0.1:2379
+  leasehold bench lease-keepalive --clients 256 --connections 4 \\
+    --peer etcd --peer-endpoints 127.0.0.1:2379
 
 A request renews as many leases as --batch says; what is reported is requests. etcd's leases are \
 renewed on one stream a connection, each by a message of its own.")]

@@ -15,9 +15,9 @@ use crate::api::Fence;
   leasehold lock mylock                        hold it until interrupted
   leasehold lock mylock --ttl 10s -- ./job.sh  hold it while a command runs
 
-Without a command it prints the key that stands for the lock, and the fencing token. A command finds
-them in LEASEHOLD_LOCK_KEY and LEASEHOLD_FENCING_TOKEN, and the lease in LEASEHOLD_LEASE. It is told to
-stop (SIGTERM, then SIGKILL) before the lease can be lost, with all that it has started unless it was
+Without a command it prints the key that stands for the lock, and the fencing token. A command finds \
+them in LEASEHOLD_LOCK_KEY and LEASEHOLD_FENCING_TOKEN, and the lease in LEASEHOLD_LEASE. It is told to \
+stop (SIGTERM, then SIGKILL) before the lease can be lost, with all that it has started unless it was \
 started from a terminal. Writes that only the holder may make say so:
 
   leasehold put k v --fence \"$LEASEHOLD_LOCK_KEY=$LEASEHOLD_FENCING_TOKEN\"

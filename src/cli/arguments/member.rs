@@ -38,7 +38,7 @@ Members that are connected tell each other where they are; this is for those tha
   leasehold member replace n2                                      its data is lost, or damaged
   leasehold member replace n2 --with n4 --peer-urls 10.0.0.4:7401  another node takes its place
 
-A member that is built anew needs an empty data directory and cluster.state = \"existing\" (or \"join\");
+A member that is built anew needs an empty data directory and cluster.state = \"existing\" (or \"join\"); \
 it may be started before or after this. Until it has caught up it votes for nothing.")]
     Replace(MemberReplaceArgs),
 }

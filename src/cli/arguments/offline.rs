@@ -15,7 +15,7 @@ pub enum OfflineCommand {
     #[command(after_help = "Example:
   leasehold offline check --data-dir /var/lib/leasehold
 
-Each part is named on a line of its own, a damaged one with what to do. It takes as long as reading all
+Each part is named on a line of its own, a damaged one with what to do. It takes as long as reading all \
 of the data does, and changes nothing of what the node holds.")]
     Check(DataDirArgs),
     /// Show the hash of everything stored: the same on members that have applied the same entries
@@ -36,15 +36,21 @@ of the data does, and changes nothing of what the node holds.")]
 For the day on which a majority of the members is lost for good, and there is no backup that is younger.
 
 Example:
-  leasehold offline force-new-cluster --data-dir /var/lib/leasehold --new-data-dir /var/lib/leasehold-new \\
-    --name n1 --node-cert /etc/leasehold/tls/n1-peer.pem
+  leasehold offline force-new-cluster --data-dir /var/lib/leasehold \\
+    --new-data-dir /var/lib/leasehold-new --name n1 --node-cert /etc/leasehold/tls/n1-peer.pem
 
-What only the lost members had is gone, though it was acknowledged; and what this member was about to write
-may be kept, though nobody was told so. The survivor's own data is only read: choose, of several survivors, the
-one whose log goes furthest (`offline check`). The new cluster has an identity of its own, as a restored one
-has, and needs new certificates; its configuration names this member alone.")]
+What only the lost members had is gone, though it was acknowledged; and what this member was about to \
+write may be kept, though nobody was told so. The survivor's own data is only read: choose, of several \
+survivors, the one whose log goes furthest (`offline check`). The new cluster has an identity of its own, \
+as a restored one has, and needs new certificates; its configuration names this member alone.")]
+    #[command(override_usage = "\
+leasehold offline force-new-cluster --data-dir <DIR> --new-data-dir <DIR> --name <NAME>
+           {--node-cert <FILE> | --cluster-id <UUID>} [OPTIONS]")]
     ForceNewCluster(ForceNewClusterArgs),
     /// Make data of backups
+    #[command(after_help = "Example:
+  leasehold offline snapshot restore backup.lhs --data-dir /var/lib/leasehold --name n1 \\
+    --initial-cluster n1=10.0.0.1:7401 --node-cert /etc/leasehold/tls/n1-peer.pem")]
     Snapshot {
         /// What to do.
         #[command(subcommand)]
@@ -70,6 +76,9 @@ pub struct ForceNewClusterArgs {
     /// Do not ask: what only the lost members had may be lost
     #[arg(long)]
     pub yes_lose_what_others_had: bool,
+    /// Take of a damaged log what can still be read, and lose what lay behind that
+    #[arg(long)]
+    pub yes_lose_what_is_damaged: bool,
 }
 
 /// Make data of backups.
@@ -82,10 +91,19 @@ Example, on each node of the new cluster, with its own name, directory and certi
     --initial-cluster n1=10.0.0.1:7401,n2=10.0.0.2:7401,n3=10.0.0.3:7401 \\
     --node-cert /etc/leasehold/tls/n1-peer.pem
 
-Every member is made from the same file. The new cluster has an identity of its own, so it needs new
-certificates (`cert init`, `cert issue`). Keys, values and leases are kept, and each lease has its full time
-again; sessions are not, for no client of the old cluster can go on with one. The revision is raised, and
-what was before it counts as compacted, so that whoever watched the old cluster is told to read anew.")]
+Every member is made from the same file, once, before the new cluster is first started: a member that is \
+made again later would have forgotten what it acknowledged meanwhile. One that is lost then is replaced \
+(`member replace`) and starts with an empty directory. A second cluster of the same backup needs a larger \
+--bump-revision, or it gives out revisions and fencing tokens that the first one gave out.
+
+The new cluster has an identity of its own, so it needs new \
+certificates (`cert init`, `cert issue`). Keys, values and leases are kept, and each lease has its full \
+time again; sessions are not, for no client of the old cluster can go on with one. The revision is raised, \
+and what was before it counts as compacted, so that whoever watched the old cluster is told to read anew.")]
+    #[command(override_usage = "\
+leasehold offline snapshot restore <FILE> --data-dir <DIR> --name <NAME>
+           --initial-cluster <NAME=HOST:PORT,...>
+           {--node-cert <FILE> | --cluster-id <UUID>} [OPTIONS]")]
     Restore(RestoreArgs),
 }
 

@@ -13,8 +13,8 @@ pub enum SnapshotCommand {
   leasehold snapshot save backup.lhs --endpoints n3:7400                  from that node
   leasehold snapshot save backup.lhs --endpoints n3:7400 --consistency s  even without a leader
 
-It holds every write that was acknowledged before it was asked for, unless --consistency says
-otherwise. It is written to FILE.part and takes its name when all of it is there, checked and synced.
+It holds every write that was acknowledged before it was asked for, unless --consistency says \
+otherwise. It is written to FILE.part and takes its name when all of it is there, checked and synced. \
 Restore it with `leasehold offline snapshot restore`.")]
     Save(SnapshotSaveArgs),
     /// Show what a backup holds; code 1 if it is damaged

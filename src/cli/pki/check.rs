@@ -13,6 +13,31 @@ use time::OffsetDateTime;
 
 use super::facts::Facts;
 use super::{CLIENT_CA_FILE, Kind, PEER_CA_FILE, key_exposed, server_name};
+use crate::types::ClusterId;
+
+/// What makes a file unusable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// A sentence that says so.
+    pub text: String,
+    /// What helps against it.
+    pub remedy: Remedy,
+}
+
+/// What helps against a problem, the least work first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Remedy {
+    /// Nobody but its owner may use the file.
+    MakePrivate,
+    /// This machine's clock is to be set.
+    SetClock,
+    /// Another file was meant, or this one is not readable.
+    NameFile,
+    /// The authority that signed it is to be named.
+    NameAuthority,
+    /// It is to be issued anew.
+    Issue,
+}
 
 /// What [`check`] found out about one file.
 #[derive(Clone, Debug)]
@@ -21,6 +46,8 @@ pub struct Report {
     pub path: PathBuf,
     /// What it is, as far as it could be told, for example `node n1 of cluster …`.
     pub subject: Option<String>,
+    /// The cluster that it says it is of; `None` for keys and for what could not be read.
+    pub cluster: Option<ClusterId>,
     /// What is left of its validity; `None` for keys and for what could not be read.
     pub expires_in: Option<Duration>,
     /// The host names and addresses in it, other than the cluster's own.
@@ -28,7 +55,7 @@ pub struct Report {
     /// The authority that signed it.
     pub signer: Option<String>,
     /// What makes it unusable; empty when it is good.
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
     /// What an operator should do soon.
     pub warnings: Vec<String>,
 }
@@ -38,6 +65,23 @@ impl Report {
     pub fn is_ok(&self) -> bool {
         self.problems.is_empty()
     }
+
+    /// What has to be done before the file can be used: of several remedies the one that makes the
+    /// others needless. `None` if it can be used.
+    pub fn remedy(&self) -> Option<Remedy> {
+        self.problems.iter().map(|problem| problem.remedy).max()
+    }
+
+    fn add(&mut self, remedy: Remedy, text: impl Into<String>) {
+        let text = text.into();
+        self.problems.push(Problem { text, remedy });
+    }
+
+    fn add_exposure(&mut self, key: &Path) {
+        if let Some(exposure) = key_exposed(key) {
+            self.add(Remedy::MakePrivate, exposure);
+        }
+    }
 }
 
 impl fmt::Display for Report {
@@ -45,7 +89,7 @@ impl fmt::Display for Report {
         let verdict = if self.is_ok() { "ok" } else { "NOT OK" };
         write!(f, "{}: {verdict}", self.path.display())?;
         for problem in &self.problems {
-            write!(f, ", {problem}")?;
+            write!(f, ", {}", problem.text)?;
         }
         for warning in &self.warnings {
             write!(f, ", warning: {warning}")?;
@@ -97,6 +141,7 @@ fn check_file(path: &Path, authorities: &[Facts], now: SystemTime) -> Report {
     let mut report = Report {
         path: path.to_owned(),
         subject: None,
+        cluster: None,
         expires_in: None,
         sans: Vec::new(),
         signer: None,
@@ -110,7 +155,7 @@ fn check_file(path: &Path, authorities: &[Facts], now: SystemTime) -> Report {
     let facts = match Facts::read(path) {
         Ok(facts) => facts,
         Err(problem) => {
-            report.problems.push(problem);
+            report.add(Remedy::NameFile, problem);
             return report;
         }
     };
@@ -120,10 +165,13 @@ fn check_file(path: &Path, authorities: &[Facts], now: SystemTime) -> Report {
         .find(|authority| facts.is_signed_by(authority));
     match signer {
         Some(authority) => report.signer = Some(authority.common_name.clone()),
-        None => report.problems.push(format!(
-            "none of the authorities at hand signed it: give the file of the one that did, or put \
-             it beside this one as {PEER_CA_FILE} or {CLIENT_CA_FILE}"
-        )),
+        None => report.add(
+            Remedy::NameAuthority,
+            format!(
+                "none of the authorities at hand signed it: give the file of the one that did, or \
+                 put it beside this one as {PEER_CA_FILE} or {CLIENT_CA_FILE}"
+            ),
+        ),
     }
     check_identity(&facts, signer, &mut report);
     check_own_key(path, &facts, &mut report);
@@ -132,15 +180,17 @@ fn check_file(path: &Path, authorities: &[Facts], now: SystemTime) -> Report {
 
 fn check_validity(facts: &Facts, now: OffsetDateTime, report: &mut Report) {
     if now < facts.begin {
-        report.problems.push(format!(
-            "it is not valid before {}: is this machine's clock right?",
-            date(facts.begin)
-        ));
+        let begin = date(facts.begin);
+        report.add(
+            Remedy::SetClock,
+            format!("it is not valid before {begin}: is this machine's clock right?"),
+        );
     } else if now >= facts.end {
-        report.problems.push(format!(
-            "it expired on {}: issue a new one with `leasehold cert issue --force`",
-            date(facts.end)
-        ));
+        let end = date(facts.end);
+        report.add(
+            Remedy::Issue,
+            format!("it expired on {end}: issue a new one with `leasehold cert issue --force`"),
+        );
     } else {
         let left = Duration::try_from(facts.end - now).unwrap_or_default();
         report.expires_in = Some(left);
@@ -153,13 +203,14 @@ fn check_validity(facts: &Facts, now: OffsetDateTime, report: &mut Report) {
 /// Whether what the certificate says it is, what it may be used for and who signed it agree.
 fn check_identity(facts: &Facts, signer: Option<&Facts>, report: &mut Report) {
     let Some((cluster, kind, name)) = facts.identity.as_ref().filter(|_| facts.uris == 1) else {
-        report.problems.push(
-            "it bears no leasehold identity, or more than one: issue it with `leasehold cert issue`"
-                .to_owned(),
+        report.add(
+            Remedy::Issue,
+            "it bears no leasehold identity, or more than one: issue it with `leasehold cert issue`",
         );
         return;
     };
     let internal = server_name(*cluster);
+    report.cluster = Some(*cluster);
     report.subject = Some(format!("{} {name} of cluster {cluster}", kind.name()));
     report.sans = facts
         .dns_names
@@ -173,9 +224,7 @@ fn check_identity(facts: &Facts, signer: Option<&Facts>, report: &mut Report) {
         .and_then(|signer| signer.identity.as_ref())
         .map(|(signer_cluster, _, port)| (signer_cluster == cluster, port.as_str()));
     if let Some((false, _)) = port {
-        report
-            .problems
-            .push("its authority belongs to another cluster".to_owned());
+        report.add(Remedy::Issue, "its authority belongs to another cluster");
     }
     let may_be = (facts.server_auth, facts.client_auth);
     let fits = match (kind, port.map(|(_, port)| port)) {
@@ -188,15 +237,14 @@ fn check_identity(facts: &Facts, signer: Option<&Facts>, report: &mut Report) {
         _ => false,
     };
     if !fits {
-        report.problems.push(format!(
-            "what it may be used for does not fit a {} certificate of this authority",
-            kind.name()
-        ));
+        let kind = kind.name();
+        report.add(
+            Remedy::Issue,
+            format!("what it may be used for does not fit a {kind} certificate of this authority"),
+        );
     }
     if *kind == Kind::Node && !facts.dns_names.contains(&internal) {
-        report
-            .problems
-            .push(format!("it lacks the DNS name {internal}"));
+        report.add(Remedy::Issue, format!("it lacks the DNS name {internal}"));
     }
 }
 
@@ -208,25 +256,27 @@ fn check_own_key(path: &Path, facts: &Facts, report: &mut Report) {
     };
     match KeyPair::from_pem(&text) {
         Ok(key) if key.subject_public_key_info() == facts.public_key => {}
-        Ok(_) => report.problems.push(format!(
-            "{} is the key of another certificate",
-            key_path.display()
-        )),
-        Err(error) => report
-            .problems
-            .push(format!("{} is damaged ({error})", key_path.display())),
+        Ok(_) => report.add(
+            Remedy::Issue,
+            format!("{} is the key of another certificate", key_path.display()),
+        ),
+        Err(error) => report.add(
+            Remedy::Issue,
+            format!("{} is damaged ({error})", key_path.display()),
+        ),
     }
-    report.problems.extend(key_exposed(&key_path));
+    report.add_exposure(&key_path);
 }
 
 fn check_key_file(path: &Path, report: &mut Report) {
     report.subject = Some("private key".to_owned());
     if let Err(error) = PrivateKeyDer::from_pem_file(path) {
-        report
-            .problems
-            .push(format!("no private key can be read from it ({error})"));
+        report.add(
+            Remedy::NameFile,
+            format!("no private key can be read from it ({error})"),
+        );
     }
-    report.problems.extend(key_exposed(path));
+    report.add_exposure(path);
 }
 
 fn date(at: OffsetDateTime) -> String {
@@ -384,6 +434,12 @@ mod tests {
         for path in [key, directory.path().join("app.pem")] {
             let report = check_one(&path, now());
             assert!(report.contains("(mode 0640): chmod 600"), "{report}");
+            let remedy = |at| check(std::slice::from_ref(&path), at)[0].remedy();
+            assert_eq!(remedy(now()), Some(Remedy::MakePrivate));
+            if path.extension().is_some_and(|it| it == "pem") {
+                let expired = remedy(now() + LEAF_LIFE);
+                assert_eq!(expired, Some(Remedy::Issue), "a new key is private");
+            }
         }
         let nonsense = directory.path().join("nonsense.pem");
         fs::write(&nonsense, "hello").unwrap();

@@ -22,7 +22,7 @@ use std::fs;
 use std::io;
 use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -32,9 +32,10 @@ use rcgen::{
 };
 use time::OffsetDateTime;
 
-pub use self::check::{Report, check};
+pub use self::check::{Problem, Remedy, Report, check};
 
 use self::facts::Facts;
+use crate::transport::exposed_mode;
 use crate::types::ClusterId;
 use crate::types::is_name;
 
@@ -658,19 +659,19 @@ fn read_text(path: &Path) -> Result<String, PkiError> {
     })
 }
 
-/// The complaint about a key that others than its owner may use.
+/// The complaint about a key that others may use than it is meant for, as a node judges it that runs
+/// as this user.
 fn key_exposed(path: &Path) -> Option<String> {
-    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
-    (mode & 0o077 != 0).then(|| {
-        format!(
-            "others than its owner may use this private key (mode {mode:04o}): chmod 600 {}",
-            path.display()
-        )
-    })
+    let mode = exposed_mode(path)?;
+    Some(format!(
+        "others than its owner may use this private key (mode {mode:04o}): chmod 600 {}",
+        path.display()
+    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::Arc;
 
     use rustls::RootCertStore;

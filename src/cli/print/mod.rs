@@ -19,7 +19,9 @@ use std::io::Write;
 pub use self::alarms::alarms;
 pub use self::json::{fields, key_value_line, line};
 pub use self::status::{EndpointStatus, moved, size, status};
-pub use self::table::{Align, table};
+pub use self::table::{Align, fit_to_terminal, table, table_of_most, terminal};
+
+pub(in crate::cli) use self::table::lines;
 
 use super::arguments::Format;
 use crate::api::DeleteRangeResponse;

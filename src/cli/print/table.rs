@@ -1,7 +1,14 @@
-//! Tables, in etcdctl's look.
+//! Tables, in etcdctl's look: as wide as what is in them.
+//!
+//! On a terminal that is not that wide, nothing is broken inside a word: whoever looks for an id or an
+//! address wants to read it, and to copy it. What is looked at again and again leaves out columns then,
+//! and says which; everything else shows each row as a block of lines, one for each column.
 
 use std::io;
+use std::io::IsTerminal;
 use std::io::Write;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use comfy_table::presets::ASCII_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
@@ -56,7 +63,41 @@ pub(super) fn key_values(
     table(out, &columns, rows)
 }
 
-/// A table of text.
+/// Of a terminal that says how broad it is, and not how high.
+const ROWS: u16 = 24;
+
+/// Whether tables fit the terminal that they are printed on. Never where programs read them, nor in
+/// tests: there a row is a line.
+static FITS: AtomicBool = AtomicBool::new(false);
+
+/// From here on tables fit the terminal that standard output is, if it is one. To be called by the
+/// process, before anything is printed there.
+pub fn fit_to_terminal() {
+    FITS.store(terminal().is_some(), Ordering::Relaxed);
+}
+
+/// How many columns and rows the terminal has that standard output is now, if it is one and says how
+/// broad it is.
+pub fn terminal() -> Option<(u16, u16)> {
+    let output = io::stdout();
+    if !output.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&output).ok()?;
+    let rows = match size.ws_row {
+        0 => ROWS,
+        rows => rows,
+    };
+    (size.ws_col > 0).then_some((size.ws_col, rows))
+}
+
+/// What a table has room for. Asked anew each time: the window may have become another.
+fn width() -> Option<u16> {
+    let fits = FITS.load(Ordering::Relaxed);
+    fits.then(terminal).flatten().map(|(columns, _)| columns)
+}
+
+/// A table of text; or a block for each row, where the terminal is not wide enough for it.
 ///
 /// # Errors
 /// Those of `out`.
@@ -65,21 +106,266 @@ pub fn table(
     columns: &[(&str, Align)],
     rows: impl Iterator<Item = Vec<String>>,
 ) -> io::Result<()> {
+    table_within(width(), out, columns, &[], rows)
+}
+
+/// As [`table`], but a narrow terminal is spared columns first: those of these titles, one after the
+/// other, until the rest fits. A line below says which.
+///
+/// # Errors
+/// Those of `out`.
+pub fn table_of_most(
+    out: &mut impl Write,
+    columns: &[(&str, Align)],
+    dispensable: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> io::Result<()> {
+    table_within(width(), out, columns, dispensable, rows)
+}
+
+fn table_within(
+    width: Option<u16>,
+    out: &mut impl Write,
+    columns: &[(&str, Align)],
+    dispensable: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> io::Result<()> {
+    let rows: Vec<Vec<String>> = rows.collect();
+    let width = width.map_or(usize::MAX, usize::from);
+    for left_out in 0..=dispensable.len() {
+        let left_out = &dispensable[..left_out];
+        let grid = grid(columns, left_out, &rows);
+        // The first line is the rule above the titles.
+        if grid.find('\n').unwrap_or(grid.len()) > width {
+            continue;
+        }
+        writeln!(out, "{grid}")?;
+        if left_out.is_empty() {
+            return Ok(());
+        }
+        let note = format!("no room for {}", left_out.join(", "));
+        return lines(&note, width)
+            .iter()
+            .try_for_each(|line| writeln!(out, "{line}"));
+    }
+    blocks(width, out, columns, &rows)
+}
+
+/// As wide as it becomes, without the columns of some titles.
+fn grid(columns: &[(&str, Align)], left_out: &[&str], rows: &[Vec<String>]) -> String {
+    let kept: Vec<usize> = (0..columns.len())
+        .filter(|index| !left_out.contains(&columns[*index].0))
+        .collect();
     let mut table = Table::new();
     table.load_style(LOOK);
-    let title = |(title, _): &(&str, Align)| Cell::new(title).set_alignment(CellAlignment::Center);
-    table.set_header(columns.iter().map(title));
+    let title = |index: &usize| Cell::new(columns[*index].0).set_alignment(CellAlignment::Center);
+    table.set_header(kept.iter().map(title));
     for row in rows {
-        table.add_row(row);
+        table.add_row(kept.iter().map(|index| row[*index].as_str()));
     }
-    for (index, (_, align)) in columns.iter().enumerate() {
-        let alignment = match align {
+    for (place, index) in kept.iter().enumerate() {
+        let alignment = match columns[*index].1 {
             Align::Left => CellAlignment::Left,
             Align::Right => CellAlignment::Right,
         };
-        if let Some(column) = table.column_mut(index) {
+        if let Some(column) = table.column_mut(place) {
             column.set_cell_alignment(alignment);
         }
     }
-    writeln!(out, "{table}")
+    table.to_string()
+}
+
+/// A block for each row, as psql shows what is too wide: a line for each column, its title first. What
+/// has no room beside its title goes on below, from word to word.
+fn blocks(
+    width: usize,
+    out: &mut impl Write,
+    columns: &[(&str, Align)],
+    rows: &[Vec<String>],
+) -> io::Result<()> {
+    let titles = columns.iter().map(|(title, _)| characters(title)).max();
+    let titles = titles.unwrap_or(0);
+    let room = width.saturating_sub(titles + 3);
+    let cells = rows.iter().flatten().map(|cell| characters(cell)).max();
+    let broad = (titles + 3 + cells.unwrap_or(0)).min(width);
+    for (number, row) in rows.iter().enumerate() {
+        let rule = format!("{:-<1$}+", format!("-[ {} ]", number + 1), titles + 1);
+        writeln!(out, "{rule:-<broad$}")?;
+        for ((title, _), cell) in columns.iter().zip(row) {
+            let mut title = *title;
+            for line in lines(cell, room) {
+                match characters(&line) <= room {
+                    true => writeln!(out, "{}", format!("{title:<titles$} | {line}").trim_end())?,
+                    // One word, and it stays whole: it has a line of its own.
+                    false => {
+                        if !title.is_empty() {
+                            writeln!(out, "{title:<titles$} |")?;
+                        }
+                        writeln!(out, "{line}")?;
+                    }
+                }
+                title = "";
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Text in lines of so many characters at most, or of a single word that is longer. Never none.
+pub(in crate::cli) fn lines(text: &str, room: usize) -> Vec<String> {
+    if characters(text) <= room {
+        return vec![text.to_owned()];
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if characters(line) + 1 + characters(word) <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn characters(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `endpoint status` shows nodes, and `member list`, and the doctor.
+    const COLUMNS: [(&str, Align); 9] = [
+        ("ENDPOINT", Align::Left),
+        ("ID", Align::Left),
+        ("NAME", Align::Left),
+        ("PEER ADDRS", Align::Left),
+        ("APPLIED", Align::Right),
+        ("USED/QUOTA", Align::Right),
+        ("LEASE VALID", Align::Left),
+        ("LEASE REMAINING", Align::Right),
+        ("WHAT TO DO", Align::Left),
+    ];
+
+    fn rows() -> Vec<Vec<String>> {
+        let row = |node: u32, advice: &str| {
+            let row = [
+                &format!("10.20.30.{node}:7400"),
+                &format!("8211f1d0f64f326{node}"),
+                &format!("n{node}"),
+                &format!("leasehold-{node}.leasehold.svc:7401"),
+                "1234567",
+                "25 kB/2.1 GB",
+                "true",
+                "431ms",
+                advice,
+            ];
+            row.map(str::to_owned).to_vec()
+        };
+        vec![
+            row(
+                1,
+                "is the node running, and is its client port open for UDP?",
+            ),
+            row(2, ""),
+        ]
+    }
+
+    fn printed(width: Option<u16>, dispensable: &[&str]) -> String {
+        let mut out = Vec::new();
+        table_within(width, &mut out, &COLUMNS, dispensable, rows().into_iter()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn assert_whole(text: &str, what: &str, width: u16) {
+        let whole = text.lines().any(|line| line.contains(what));
+        assert!(whole, "`{what}` is not in one line at {width}:\n{text}");
+    }
+
+    #[test]
+    fn ids_addresses_and_titles_stay_whole_at_every_width() {
+        for width in [40, 80, 120, 200] {
+            let text = printed(Some(width), &[]);
+            for line in text.lines() {
+                assert!(line.chars().count() <= width.into(), "{width}:\n{text}");
+                assert_eq!(line.trim_end(), line, "{width}: blanks at the end");
+            }
+            for (title, _) in COLUMNS {
+                assert_whole(&text, title, width);
+            }
+            for row in rows() {
+                // All but the advice, which is prose.
+                for cell in &row[..8] {
+                    assert_whole(&text, cell, width);
+                }
+            }
+            let words: Vec<&str> = text.split([' ', '|', '\n']).collect();
+            for word in rows()[0][8].split(' ') {
+                assert!(words.contains(&word), "`{word}` at {width}:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_fits_is_a_grid_and_what_does_not_is_a_block_for_each_row() {
+        let grid = printed(None, &[]);
+        let natural = u16::try_from(grid.find('\n').unwrap()).unwrap();
+        assert_eq!(printed(Some(natural), &[]), grid, "there is room for it");
+        let short = |width| {
+            let columns = [("CHECK", Align::Left), ("WHAT TO DO", Align::Left)];
+            let row = ["connect", "is its port open for UDP?"].map(str::to_owned);
+            let mut out = Vec::new();
+            table_within(
+                Some(width),
+                &mut out,
+                &columns,
+                &[],
+                [row.to_vec()].into_iter(),
+            )
+            .unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(short(39).starts_with("+---------+-"), "{}", short(39));
+        assert_eq!(
+            short(38),
+            "-[ 1 ]-----+--------------------------\n\
+             CHECK      | connect\n\
+             WHAT TO DO | is its port open for UDP?\n"
+        );
+        assert_eq!(
+            short(27),
+            "-[ 1 ]-----+---------------\n\
+             CHECK      | connect\n\
+             WHAT TO DO | is its port\n           \
+             | open for UDP?\n"
+        );
+        assert_eq!(
+            short(8),
+            "-[ 1 ]-----+\nCHECK      |\nconnect\nWHAT TO DO |\nis\nits\nport\nopen\nfor\nUDP?\n",
+            "a word is not broken, however narrow it is"
+        );
+    }
+
+    #[test]
+    fn columns_are_left_out_by_rank_and_it_says_which() {
+        let ranks = ["WHAT TO DO", "PEER ADDRS", "LEASE REMAINING"];
+        let wide = printed(None, &ranks);
+        assert_eq!(
+            wide,
+            printed(None, &[]),
+            "nothing is left out where there is room"
+        );
+        let some = printed(Some(120), &ranks);
+        assert!(
+            some.ends_with("\nno room for WHAT TO DO, PEER ADDRS\n"),
+            "{some}"
+        );
+        assert_whole(&some, "| LEASE REMAINING |", 120);
+        assert!(!some.contains("7401"), "{some}");
+        let narrow = printed(Some(40), &ranks);
+        assert_eq!(narrow, printed(Some(40), &[]), "not even the rest fits");
+    }
 }

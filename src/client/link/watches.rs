@@ -67,6 +67,12 @@ impl Expected {
         }
     }
 
+    /// No stream comes any more: whoever waits for one hears so at once.
+    fn give_up(&self) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        drop(waiting);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,4 +158,8 @@ pub(super) async fn accept(connection: Connection, expected: Arc<Expected>) {
         });
         while greetings.try_join_next().is_some() {}
     }
+    // What has arrived of a stream is read all the same. Each ends after that: it fails, as its connection
+    // did.
+    while greetings.join_next().await.is_some() {}
+    expected.give_up();
 }

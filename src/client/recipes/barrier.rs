@@ -16,6 +16,21 @@ use crate::client::Client;
 /// A barrier: down while anybody holds it down, and whoever comes to it waits until nobody does.
 ///
 /// It hangs on the sessions of those who hold it: should they die, it opens.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::recipes::Barrier;
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(10), None).await?;
+/// let gate = Barrier::new(&client, "migration");
+/// let held = gate.hold(&session).await?; // Whoever comes waits.
+/// // ... the migration ...
+/// held.release().await?;
+/// gate.wait().await?; // Nobody holds it: does not wait.
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Barrier {
     client: Client,

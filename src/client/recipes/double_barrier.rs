@@ -27,6 +27,20 @@ use crate::api::TxnRequest;
 use crate::client::WatchOptions;
 
 /// A barrier that a group of a known size passes together, in and out.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::recipes::DoubleBarrier;
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(10), None).await?;
+/// // Each of a group of one does this; larger groups wait for each other:
+/// let inside = DoubleBarrier::new(&session, "round", 1).enter().await?;
+/// println!("all are there: round {}", inside.round());
+/// inside.leave().await?; // Once all leave.
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct DoubleBarrier {
     session: Session,

@@ -27,6 +27,24 @@ use crate::client::Watcher;
 
 /// An election. Candidates lead in the order in which they stood, each until it resigns or its session
 /// is lost; anybody may look who leads.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::recipes::Election;
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(10), None).await?;
+/// let election = Election::new(&client, "reports");
+/// let leadership = election.campaign(&session, "n7").await?; // Waits for its turn.
+/// leadership.proclaim("n7, since noon").await?; // Refused once somebody else leads.
+///
+/// let mut observer = election.observe().await?;
+/// println!("{:?} leads; anybody may know", observer.next().await?);
+/// println!("{:?}", election.leader().await?);
+/// leadership.resign().await?;
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Election {
     client: Client,

@@ -41,6 +41,27 @@ use crate::client::WatchOptions;
 
 /// Something held: a lock, a share of one, a permit. Dropping it lets go, by a task of its own; so
 /// does the cluster, when the session is lost.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::PutOptions;
+/// use leasehold::client::recipes::Lock;
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(10), None).await?;
+/// let held = Lock::new(&session, "jobs/nightly").acquire().await?;
+/// tokio::select! {
+///     cause = held.lost() => println!("stop: {cause}"),
+///     () = tokio::time::sleep(Duration::from_millis(10)) => {
+///         // The store has the last word, however long this was asleep:
+///         let mine = PutOptions::new().with_fence(held.key().clone(), held.fencing_token());
+///         client.put("nightly-report", "done", Some(mine)).await?;
+///     }
+/// }
+/// held.release().await?;
+/// # Ok(())
+/// # });
+/// ```
 pub struct Guard {
     entry: Entry,
 }

@@ -13,6 +13,24 @@ use crate::api::Error;
 ///
 /// What it is worth, and how to use it, stands in the [module's documentation](super). It is not
 /// reentrant: a session that asks twice waits for itself.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::recipes::Lock;
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(10), None).await?;
+/// let lock = Lock::new(&session, "jobs/weekly");
+/// match lock.try_acquire().await? {
+///     Some(held) => held.release().await?,
+///     None => println!("somebody holds it"),
+/// }
+/// let held = lock.acquire().await?; // Waits for its turn.
+/// println!("token {}", held.fencing_token());
+/// held.release().await?;
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Lock {
     session: Session,

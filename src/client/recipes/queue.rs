@@ -41,6 +41,19 @@ const UNTIL_KNOWN: Duration = Duration::MAX;
 /// ([`ConnectOptions::with_exactly_once`](crate::client::ConnectOptions::with_exactly_once)) is told
 /// *unknown* at the first doubt; and so is one whose session the cluster forgot in between, which takes
 /// an hour of silence.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::recipes::Queue;
+///
+/// let queue = Queue::new(&client, "mail");
+/// queue.put("to ann").await?;
+/// queue.put("to bob").await?;
+/// println!("{:?}", queue.take().await?); // Waits where there is none.
+/// println!("{:?}", queue.try_take().await?);
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Queue {
     client: Client,

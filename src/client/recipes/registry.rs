@@ -26,6 +26,29 @@ use crate::client::Watcher;
 
 /// A list of instances of something, each of which is on it from when it registers until it leaves or
 /// its session is lost.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::recipes::{Registry, RegistryEvent};
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(10), None).await?;
+/// let api = Registry::new(&client, "services/api");
+/// let here = api.register(&session, "7", "10.0.0.7:80").await?; // For as long as the session lives.
+/// here.update("10.0.0.7:81").await?;
+/// println!("{:?}", api.list().await?);
+///
+/// let mut watcher = api.watch().await?;
+/// loop {
+///     match watcher.next().await? {
+///         RegistryEvent::Complete => break,
+///         other => println!("{other:?}"),
+///     }
+/// }
+/// here.leave().await?;
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Registry {
     client: Client,

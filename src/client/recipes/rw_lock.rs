@@ -14,6 +14,22 @@ use crate::api::Error;
 /// the other.
 ///
 /// The fencing tokens of writers grow from each to the next, as those of a [`Lock`](super::Lock) do.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::recipes::RwLock;
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(10), None).await?;
+/// let table = RwLock::new(&session, "table");
+/// let (one, two) = (table.read().await?, table.read().await?); // Together.
+/// one.release().await?;
+/// two.release().await?;
+/// let alone = table.write().await?;
+/// alone.release().await?;
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
     session: Session,

@@ -13,6 +13,20 @@ use crate::api::KeyValue;
 
 /// Permits that are handed out in the order of asking, and come back when their guards are released
 /// or their sessions lost.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use leasehold::client::recipes::Semaphore;
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(10), None).await?;
+/// let slots = Semaphore::new(&session, "downloads", 3);
+/// let two = slots.acquire(2).await?;
+/// assert!(slots.try_acquire(2).await?.is_none(), "one is left");
+/// two.release().await?;
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     session: Session,

@@ -28,6 +28,21 @@ pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
 ///
 /// When the last one is dropped the lease is not renewed any more, and ends by itself; see
 /// [`Session::close`] to end it at once.
+///
+/// ```
+/// # leasehold::client::examples::run(async |client| {
+/// use std::time::Duration;
+///
+/// let session = client.lease().session(Duration::from_secs(3), None).await?;
+/// tokio::select! {
+///     cause = session.lost() => println!("stop: {cause}"),
+///     () = session.nears_end(Duration::from_millis(500)) => println!("half a second is left: stop"),
+///     () = tokio::time::sleep(Duration::from_millis(10)) => println!("alive for {:?}", session.remaining()),
+/// }
+/// session.close().await?; // Lets go of all that was acquired with it.
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::client::KeepAliveEvent;
 use crate::client::LeaseGrantOptions;
+use crate::client::LeaseKeeper;
 use crate::client::LostCause;
 use crate::clock::SystemClock;
 use crate::time::Clock;
@@ -20,53 +21,77 @@ fn renewing(kept: &'static [LeaseKept]) -> impl Fn(usize, &ClientFrame) -> React
     }
 }
 
+/// How often a test begins anew on a machine that comes too late for a lease of 0.6 s.
+const ATTEMPTS: usize = 20;
+
 const RENEWED: LeaseKept = LeaseKept::Renewed { ttl_ms: TTL_MS };
+
+/// Waits until a lease is renewed. `None` if it is lost before: a machine that is busy elsewhere may come
+/// too late.
+async fn renewed(keeper: &mut LeaseKeeper) -> Option<Duration> {
+    loop {
+        match keeper.event().await.unwrap() {
+            KeepAliveEvent::Renewed { ttl, .. } => return Some(ttl),
+            // Or only late.
+            KeepAliveEvent::AtRisk { .. } | KeepAliveEvent::Retrying { .. } => {}
+            KeepAliveEvent::Lost { cause } => {
+                assert_eq!(cause, LostCause::Unreachable);
+                return None;
+            }
+        }
+    }
+}
+
+/// Has fifty leases granted and each renewed three times, and says how many each request renewed. `None`
+/// if one was lost.
+async fn fifty_renewed(authority: &Authority) -> Option<Vec<usize>> {
+    let node = fake(authority, "n1", healthy("n1"));
+    let client = connect(authority, &[&node]).await;
+    // All at once, so that they are due together however long a grant takes.
+    let granting: Vec<_> = (0..50)
+        .map(|_| {
+            let client = client.clone();
+            let options = LeaseGrantOptions::new().with_owner("me");
+            let ttl = Duration::from_millis(TTL_MS);
+            tokio::spawn(async move { client.lease().grant_and_keep(ttl, Some(options)).await })
+        })
+        .collect();
+    let mut keepers = Vec::new();
+    for granted in granting {
+        let (_, keeper) = granted.await.unwrap().unwrap();
+        keepers.push(keeper);
+    }
+    for keeper in &mut keepers {
+        for _ in 0..3 {
+            assert_eq!(renewed(keeper).await?.as_millis(), 600);
+        }
+    }
+    let calls = node.calls();
+    let renewals = calls.iter().filter_map(|frame| match &frame.call.request {
+        Request::LeaseKeepAlive(leases) => Some(leases.len()),
+        _ => None,
+    });
+    Some(renewals.collect())
+}
 
 #[test]
 fn leases_that_are_due_together_are_renewed_by_one_request_and_again_and_again() {
     run(async {
         let authority = Authority::new();
-        let node = fake(&authority, "n1", healthy("n1"));
-        let client = connect(&authority, &[&node]).await;
-        let mut keepers = Vec::new();
-        for _ in 0..50 {
-            let options = LeaseGrantOptions::new().with_owner("me");
-            let ttl = Duration::from_millis(TTL_MS);
-            let (_, keeper) = client
-                .lease()
-                .grant_and_keep(ttl, Some(options))
-                .await
-                .unwrap();
-            keepers.push(keeper);
-        }
-        for keeper in &mut keepers {
-            for _ in 0..3 {
-                let event = loop {
-                    match keeper.event().await.unwrap() {
-                        // A machine that is busy elsewhere may come late.
-                        KeepAliveEvent::AtRisk { .. } => {}
-                        event => break event,
-                    }
-                };
-                assert!(
-                    matches!(event, KeepAliveEvent::Renewed { ttl, .. } if ttl.as_millis() == 600),
-                    "{event:?}"
-                );
+        let mut found = None;
+        for _ in 0..ATTEMPTS {
+            found = fifty_renewed(&authority).await;
+            if found.is_some() {
+                break;
             }
         }
-        let calls = node.calls();
-        let renewals = calls.iter().filter_map(|frame| match &frame.call.request {
-            Request::LeaseKeepAlive(leases) => Some(leases.len()),
-            _ => None,
-        });
-        let sizes: Vec<usize> = renewals.collect();
+        let sizes = found.expect("not every lease is lost");
         let (requests, leases) = (sizes.len(), sizes.iter().sum::<usize>());
         assert!(leases >= 150, "{leases}");
         assert!(
             requests < leases / 2,
             "{requests} requests for {leases} renewals"
         );
-        drop(keepers);
     });
 }
 
@@ -75,11 +100,20 @@ fn what_is_undecided_is_asked_again_and_a_revoked_lease_is_lost_with_its_cause()
     run(async {
         let authority = Authority::new();
         let answers = &[LeaseKept::Undecided, RENEWED, LeaseKept::Revoked];
-        let node = fake(&authority, "n1", renewing(answers));
-        let client = connect(&authority, &[&node]).await;
-        let mut keeper = client.lease().keep_alive(9).await.unwrap();
-        assert_eq!(keeper.ttl(), Duration::from_millis(TTL_MS));
-        assert_eq!(keeper.lost().await, LostCause::Revoked);
+        let mut attempts = 0..ATTEMPTS;
+        let mut keeper = loop {
+            assert!(attempts.next().is_some(), "it is lost each time");
+            let node = fake(&authority, "n1", renewing(answers));
+            let client = connect(&authority, &[&node]).await;
+            let keeper = client.lease().keep_alive(9).await.unwrap();
+            assert_eq!(keeper.ttl(), Duration::from_millis(TTL_MS));
+            let cause = keeper.lost().await;
+            // A machine that is busy elsewhere may ask too late to be told.
+            if cause != LostCause::Unreachable {
+                assert_eq!(cause, LostCause::Revoked);
+                break keeper;
+            }
+        };
         let mut last = None;
         while let Some(event) = keeper.event().await {
             last = Some(event);
@@ -102,25 +136,31 @@ fn a_lease_whose_renewals_are_refused_is_lost_by_its_holders_own_clock() {
         });
         let client = connect(&authority, &[&node]).await;
         let ttl = Duration::from_millis(TTL_MS);
-        let (_, mut keeper) = client.lease().grant_and_keep(ttl, None).await.unwrap();
-        let (mut retries, mut at_risk) = (0, 0);
-        let cause = loop {
-            match keeper.event().await.unwrap() {
-                KeepAliveEvent::Retrying { error } => {
-                    retries += 1;
-                    assert_eq!(error.outcome, Outcome::NotApplied);
+        let (mut attempts, mut told) = (0..ATTEMPTS, 0);
+        // A machine that is busy elsewhere may lose it before there is anything to tell.
+        while told == 0 {
+            assert!(attempts.next().is_some(), "nothing is told before a loss");
+            let (_, mut keeper) = client.lease().grant_and_keep(ttl, None).await.unwrap();
+            let (mut retries, mut at_risk) = (0, 0);
+            let cause = loop {
+                match keeper.event().await.unwrap() {
+                    KeepAliveEvent::Retrying { error } => {
+                        retries += 1;
+                        assert_eq!(error.outcome, Outcome::NotApplied);
+                    }
+                    KeepAliveEvent::AtRisk { remaining } => {
+                        at_risk += 1;
+                        assert!(remaining < ttl);
+                    }
+                    KeepAliveEvent::Lost { cause } => break cause,
+                    KeepAliveEvent::Renewed { .. } => panic!("nobody renewed it"),
                 }
-                KeepAliveEvent::AtRisk { remaining } => {
-                    at_risk += 1;
-                    assert!(remaining < ttl);
-                }
-                KeepAliveEvent::Lost { cause } => break cause,
-                KeepAliveEvent::Renewed { .. } => panic!("nobody renewed it"),
-            }
-        };
-        assert_eq!(cause, LostCause::Unreachable);
-        assert!(at_risk <= 1 && retries + at_risk > 0, "{retries} {at_risk}");
-        assert_eq!(keeper.event().await, None, "a loss is the last word");
+            };
+            assert_eq!(cause, LostCause::Unreachable);
+            assert!(at_risk <= 1, "{at_risk}");
+            assert_eq!(keeper.event().await, None, "a loss is the last word");
+            told = retries + at_risk;
+        }
     });
 }
 
@@ -135,11 +175,11 @@ fn renewals_follow_the_leader_and_a_closed_client_loses_its_leases() {
         });
         let client = connect(&authority, &[&follower]).await;
         let mut keeper = client.lease().keep_alive(9).await.unwrap();
-        let event = keeper.event().await;
-        assert!(
-            matches!(event, Some(KeepAliveEvent::Renewed { .. })),
-            "{event:?}"
-        );
+        let mut attempts = 0..ATTEMPTS;
+        while renewed(&mut keeper).await.is_none() {
+            assert!(attempts.next().is_some(), "it is lost each time");
+            keeper = client.lease().keep_alive(9).await.unwrap();
+        }
         assert!(
             leader
                 .methods()
@@ -227,8 +267,20 @@ fn s15_a_keeper_asks_no_more_often_than_its_share_of_the_time_to_live() {
         let client = connect(&authority, &[&node]).await;
         let began = SystemClock.now();
         let mut keeper = client.lease().keep_alive(9).await.unwrap();
-        for _ in 0..12 {
-            keeper.event().await.unwrap();
+        // On a machine that is busy elsewhere it may be tried again, or be lost.
+        let (mut renewals, mut more) = (0, 0);
+        while renewals < 12 {
+            assert!(more <= 12, "as often as it is renewed");
+            match keeper.event().await.unwrap() {
+                KeepAliveEvent::Renewed { .. } => renewals += 1,
+                KeepAliveEvent::Retrying { .. } => more += 1,
+                KeepAliveEvent::AtRisk { .. } => {}
+                KeepAliveEvent::Lost { cause } => {
+                    assert_eq!(cause, LostCause::Unreachable);
+                    keeper = client.lease().keep_alive(9).await.unwrap();
+                    more += 1;
+                }
+            }
         }
         let asked = node.methods().len() as u64;
         drop(keeper);
@@ -236,7 +288,8 @@ fn s15_a_keeper_asks_no_more_often_than_its_share_of_the_time_to_live() {
         let passed = u64::try_from(passed.as_millis()).unwrap();
         // A third, less up to a tenth of it, and what `keep_alive` itself asks at the beginning.
         let soonest = TTL_MS * 3 / 10;
-        assert!(asked <= passed / soonest + 2, "{asked} in {passed} ms");
+        let most = passed / soonest + 2 + more;
+        assert!(asked <= most, "{asked} in {passed} ms, {more} more");
         assert!(soonest * 4 > TTL_MS, "never more than four in its time");
     });
 }

@@ -4,11 +4,11 @@ use super::*;
 use crate::api::TxnOp;
 use crate::client::recipes::Queue;
 
-/// Longer than the client waits for anything else.
-const LATE: Duration = Duration::from_millis(400);
+/// How long the client waits for anything else.
+const TIMEOUT: Duration = Duration::from_secs(3);
 const ITEM: &str = "q/0000000000000005-0000000000000001";
 
-/// A queue of one item, whose deletion is carried out and answered late.
+/// A queue of one item, whose deletion is carried out, and answered when somebody asks for something else.
 fn slow(_: usize, frame: &ClientFrame) -> Reaction {
     let mut response = answer("n1", frame).unwrap();
     match &mut response.body {
@@ -18,11 +18,21 @@ fn slow(_: usize, frame: &ClientFrame) -> Reaction {
         }
         ResponseBody::Txn(txn) => {
             txn.succeeded = true;
-            std::thread::sleep(LATE);
+            return Reaction::AfterNext(Box::new(Ok(response)));
         }
         _ => {}
     }
     reply(Ok(response))
+}
+
+/// Somebody takes from the queue, and the answer to that is held back.
+async fn taking(node: &Fake, client: &Client) -> JoinHandle<Result<Bytes, Error>> {
+    let queue = Queue::new(client, "q");
+    let taking = tokio::spawn(async move { queue.take().await });
+    while !node.methods().contains(&"txn") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    taking
 }
 
 fn puts(node: &Fake) -> Vec<(Bytes, Bytes)> {
@@ -44,11 +54,12 @@ fn an_item_is_taken_however_late_that_is_told() {
     run(async {
         let authority = Authority::new();
         let node = fake(&authority, "n1", slow);
-        let options = options(&authority).with_timeout(LATE / 2);
-        let client = connect_with(&[&node], options).await;
-        let queue = Queue::new(&client, "q");
-        let item = queue.take().await.unwrap();
-        assert_eq!(item, "value of q/");
+        let client = connect_with(&[&node], options(&authority).with_timeout(TIMEOUT)).await;
+        let taking = taking(&node, &client).await;
+        tokio::time::sleep(TIMEOUT).await;
+        let patient = GetOptions::new().with_timeout(PATIENCE);
+        client.get("k", Some(patient)).await.unwrap();
+        assert_eq!(taking.await.unwrap().unwrap(), "value of q/");
         assert_eq!(puts(&node), []);
     });
 }
@@ -59,12 +70,11 @@ fn an_item_that_was_taken_for_nobody_is_put_back_in_its_place() {
         let authority = Authority::new();
         let node = fake(&authority, "n1", slow);
         let client = connect(&authority, &[&node]).await;
-        let queue = Queue::new(&client, "q");
-        let taking = tokio::spawn(async move { queue.take().await });
-        while !node.methods().contains(&"txn") {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let taking = taking(&node, &client).await;
         taking.abort();
+        assert!(taking.await.unwrap_err().is_cancelled());
+        assert_eq!(puts(&node), []);
+        client.get("k", None).await.unwrap();
         while puts(&node).is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

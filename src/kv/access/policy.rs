@@ -313,7 +313,8 @@ fn judge_lease<V: View>(
     }
 }
 
-/// Whether all keys of the lease `id` pass.
+/// Whether all keys of the lease `id` pass. One that does not is named only to whoever may read it: it
+/// need not be he who attached it.
 fn all_attached<V: View>(
     view: &V,
     rules: &Rules,
@@ -326,10 +327,13 @@ fn all_attached<V: View>(
     let attached = lease::attached(view, id, count)?;
     Ok(match attached.iter().find(|key| !passes(key)) {
         None => Ok(()),
-        Some(key) => Err(rules.denied(format!(
-            "{what} {}, which is attached to the lease {id:016x}",
-            shown(key)
-        ))),
+        Some(key) => {
+            let which = match rules.may_read(key) {
+                true => format!("{}, which is attached", shown(key)),
+                false => "a key that is attached".to_owned(),
+            };
+            Err(rules.denied(format!("{what} {which} to the lease {id:016x}")))
+        }
     })
 }
 

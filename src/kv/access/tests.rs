@@ -453,6 +453,56 @@ fn a_lease_from_before_is_anybodys_whose_keys_it_has() {
 }
 
 #[test]
+fn a_refusal_names_no_key_of_a_lease_that_may_not_be_read() {
+    let mut machine = Machine::guarded();
+    let attach = |key: &str, lease| {
+        Operation::Put(PutRequest {
+            lease: LeaseTarget::Lease(lease),
+            ..put(key)
+        })
+    };
+    // Her own, and one that nobody has to himself.
+    let (own, shared) = (LeaseRef::id(70), LeaseRef::id(71));
+    let granted = machine.run_as("anna", Operation::LeaseGrant(grant(own.id)));
+    assert!(granted.is_ok());
+    let granted = machine.run(&Command::WriteAs {
+        author: Author::Node,
+        session: None,
+        operation: Operation::LeaseGrant(grant(shared.id)),
+    });
+    assert!(granted.is_ok());
+    for lease in [own, shared] {
+        let attached = machine.run_as(ROOT, attach(&format!("hidden/{}", lease.id), lease));
+        assert!(attached.is_ok());
+    }
+    let keys = |id| Request::LeaseTimeToLive { id, keys: true };
+    let refusals = [
+        machine
+            .run_as("anna", Operation::LeaseRevoke(own))
+            .map(drop),
+        machine
+            .run_as("anna", Operation::LeaseRevoke(shared))
+            .map(drop),
+        machine.run_as("anna", attach("a/w/1", shared)).map(drop),
+        machine.judged("anna", &Request::LeaseRevoke(own)),
+        machine.judged("anna", &keys(own.id)),
+        machine.judged("anna", &keys(shared.id)),
+    ];
+    for refusal in refusals {
+        let error = refusal.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::PermissionDenied);
+        assert!(!error.detail.contains("hidden"), "{error}");
+        assert!(error.detail.contains("attached to the lease"), "{error}");
+    }
+    // What she may read, and not write, is named.
+    assert!(machine.run_as(ROOT, attach("a/1", own)).is_ok());
+    let error = machine
+        .run_as("anna", Operation::LeaseRevoke(own))
+        .unwrap_err();
+    assert!(error.detail.contains("\"a/1\""), "{error}");
+}
+
+#[test]
 fn a_session_is_his_who_opened_it_and_a_refusal_decides_nothing() {
     let mut machine = Machine::guarded();
     let open = |machine: &mut Machine, name: &str| {
@@ -509,12 +559,18 @@ fn a_session_is_his_who_opened_it_and_a_refusal_decides_nothing() {
 fn the_cluster_goes_on_with_its_own_work() {
     let mut machine = Machine::guarded();
     assert!(machine.run_as(ROOT, Operation::Put(put("k"))).is_ok());
-    let compaction = machine.run(&Command::WriteAs {
+    let own = |operation| Command::WriteAs {
         author: Author::Node,
         session: None,
-        operation: Operation::Compact(crate::api::CompactionRequest::at(2)),
-    });
-    assert!(compaction.is_ok());
+        operation,
+    };
+    let compact = Operation::Compact(crate::api::CompactionRequest::at(2));
+    assert!(machine.run(&own(compact)).is_ok());
+    // Whoever is on a node's machine has it end a lease, whosesoever that is.
+    let granted = machine.run_as("anna", Operation::LeaseGrant(grant(70)));
+    assert!(granted.is_ok());
+    let revoke = Operation::LeaseRevoke(LeaseRef::id(70));
+    assert!(machine.run(&own(revoke)).is_ok());
 }
 
 #[test]

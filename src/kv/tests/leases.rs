@@ -286,6 +286,50 @@ fn t14_what_is_meant_for_an_earlier_lease_of_the_id_does_not_hit_the_next() {
     assert!(machine.get("k").is_some());
 }
 
+/// After the largest id there is no other, and what hangs on its lease is found all the same: read
+/// along with the lease, or by itself where that is too much.
+#[test]
+fn the_lease_with_the_largest_id_ends_like_any_other() {
+    let (last, before) = (LeaseRef::id(i64::MAX), LeaseRef::id(i64::MAX - 1));
+    for count in [1u64, 20] {
+        let mut machine = Machine::default();
+        let fill = |machine: &mut Machine| {
+            assert_eq!(machine.grant(last.id, "").id, last.id);
+            for key in 0..count {
+                machine.write(put_on(&format!("last/{key:02}"), last.id));
+            }
+        };
+        fill(&mut machine);
+        machine.grant(before.id, "");
+        machine.write(put_on("before", before.id));
+        let info = lease_info(&machine.store, last.id, true, 1 << 20)
+            .unwrap()
+            .unwrap();
+        assert_eq!((info.keys.len() as u64, info.key_count), (count, count));
+        machine.is_sound();
+
+        let reply = machine.expire(&[last]);
+        assert!(matches!(
+            reply.leases[..],
+            [LeaseChange::Ended(ended, LeaseEnd::Expired)] if ended.id == last.id
+        ));
+        assert_eq!(machine.range("last/", KeyRange::Prefix).count, 0);
+        assert!(machine.get("before").is_some());
+        machine.is_sound();
+
+        fill(&mut machine);
+        let revoked = LeaseRevokeResponse {
+            deleted: count,
+            is_partial: false,
+        };
+        assert_eq!(machine.revoke(last.id), revoked);
+        assert_eq!(machine.range("last/", KeyRange::Prefix).count, 0);
+        assert_eq!(machine.expire(&[last, before]).leases.len(), 1);
+        assert_eq!(machine.range("", KeyRange::Prefix).count, 0);
+        machine.is_sound();
+    }
+}
+
 /// A lease with more keys than one step deletes: each step is one revision, and in between it is
 /// neither renewed nor attached to (T10, A16).
 #[test]

@@ -116,11 +116,12 @@ fn a_put() -> impl Strategy<Value = PutRequest> {
     )
 }
 
-/// One that a grant may have chosen, or the index of an early entry; now and then only if it was
-/// granted there.
+/// One that a grant may have chosen, or the index of an early entry, or the last that there can be;
+/// now and then only if it was granted there.
 fn a_lease() -> impl Strategy<Value = LeaseRef> {
+    let id = prop_oneof![8 => 1i64..9, 1 => Just(i64::MAX)];
     let grant_index = prop_oneof![4 => Just(0u64), 1 => 1u64..20];
-    (1i64..9, grant_index).prop_map(|(id, grant_index)| LeaseRef { id, grant_index })
+    (id, grant_index).prop_map(|(id, grant_index)| LeaseRef { id, grant_index })
 }
 
 fn a_name() -> impl Strategy<Value = String> {
@@ -129,7 +130,8 @@ fn a_name() -> impl Strategy<Value = String> {
 
 fn a_grant() -> impl Strategy<Value = LeaseGrant> {
     let name = prop_oneof![3 => Just(String::new()), 1 => a_name()];
-    (0i64..7, 1u64..99, name, 3u64..6).prop_map(|(id, ttl_ms, name, leases_max)| LeaseGrant {
+    let id = prop_oneof![8 => 0i64..7, 1 => Just(i64::MAX)];
+    (id, 1u64..99, name, 3u64..6).prop_map(|(id, ttl_ms, name, leases_max)| LeaseGrant {
         id,
         ttl_ms,
         requested_ttl_ms: ttl_ms,

@@ -46,7 +46,7 @@ fn while_the_alarm_is_raised_nothing_grows_and_what_frees_is_taken() {
         (before, None)
     );
     // A retry of what was done before learns that it was; and what is refused stays refused.
-    assert_eq!(machine.once(session, 1, 0, put("b", "1")), first);
+    assert_eq!(machine.once(session, 1, 0, put("b", "1")), repeated(&first));
     assert_eq!(
         refused(&machine.once(session, 2, 0, put("d", "1"))),
         no_space

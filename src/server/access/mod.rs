@@ -3,15 +3,19 @@
 //! A client is whom its certificate names, or whom a token names that it has shown on its connection
 //! ([`Who`]). Rules come from the state ([`Gate`]); what they say about a request is said by
 //! [`kv::access`](crate::kv::access) alone. Here is what needs randomness, clocks and time to
-//! compute: passwords ([`password`]) and tokens ([`token`]).
+//! compute: passwords ([`password`]), for which whoever gives wrong ones has to wait ([`lockout`]), and
+//! tokens ([`token`]).
 //!
 //! Where a request is judged follows from what it is ([`Judged::of`]): a write when it is applied, a
-//! read by the rules of the state that it has looked at, the rest before anything is done.
+//! read by the rules of the state that it has looked at, the rest before anything is done. A write with
+//! a password that has to be hashed is judged before that, too.
 
 mod audit;
+mod lockout;
 mod password;
 mod token;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +40,7 @@ use crate::types::ClusterId;
 
 pub(crate) use audit::Audit;
 pub(crate) use audit::Note;
+use lockout::Lockout;
 use token::Signer;
 
 /// Passwords that are hashed at the same time: it is meant to be work, and others have work, too.
@@ -47,12 +52,14 @@ pub(crate) struct Access {
     cluster_id: ClusterId,
     token_ttl: Duration,
     hashing: Arc<Semaphore>,
+    lockout: Lockout,
 }
 
 /// Who is at the other end of a connection.
 #[derive(Debug)]
 pub(crate) struct Who {
     certificate: Arc<Identity>,
+    address: IpAddr,
     token: ArcSwapOption<Bound>,
 }
 
@@ -64,13 +71,14 @@ struct Bound {
 }
 
 impl Who {
-    /// Whoever has the certificate of this name.
-    pub(crate) fn new(name: &str) -> Arc<Self> {
+    /// Whoever has the certificate of this name, and comes from there.
+    pub(crate) fn new(name: &str, address: IpAddr) -> Arc<Self> {
         Arc::new(Self {
             certificate: Arc::new(Identity {
                 name: name.to_owned(),
                 generation: None,
             }),
+            address,
             token: ArcSwapOption::empty(),
         })
     }
@@ -155,6 +163,7 @@ impl Access {
             cluster_id,
             token_ttl,
             hashing: Arc::new(Semaphore::new(HASHING_MAX)),
+            lockout: Lockout::default(),
         }
     }
 
@@ -246,12 +255,40 @@ impl Access {
         Ok(AuthResponse::Done)
     }
 
+    /// Whether a password that `who` gives for the user `name` would be looked at now. Who is known by
+    /// a certificate gives none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SlowDown`]: there were wrong ones; it says how long to wait.
+    pub(crate) fn may_try(&self, who: &Who, name: &str) -> Result<(), Error> {
+        if self.gate.rules().is_none() {
+            return Ok(());
+        }
+        let admitted = self.lockout.admit(stopwatch(), name, self.source(who));
+        admitted.map_err(|wait| {
+            // Rounded up: who comes back in time finds the door open.
+            let wait_ms = wait.as_micros().div_ceil(1_000);
+            let retry_after_ms = u32::try_from(wait_ms).unwrap_or(u32::MAX);
+            Error::not_applied(
+                ErrorKind::SlowDown { retry_after_ms },
+                "too many passwords were wrong, for this user or from this certificate and address: \
+                 wait before the next try",
+            )
+        })
+    }
+
+    fn source(&self, who: &Who) -> lockout::Source {
+        self.lockout.source(&who.certificate.name, who.address)
+    }
+
     /// Gives a token for a password. Takes a while, on purpose: to be called where that is no harm.
     ///
     /// # Errors
-    /// Outside, the store's own. Inside, name and password are not those of a user.
+    /// Outside, the store's own. Inside, name and password are not those of a user, or as
+    /// [`Access::may_try`].
     pub(crate) fn authenticate<V: View>(
         &self,
+        who: &Who,
         view: &V,
         name: &str,
         given: &Secret,
@@ -260,14 +297,21 @@ impl Access {
         let Some(policy) = self.gate.rules() else {
             return Ok(Ok(AuthResponse::NotEnabled));
         };
+        // Others of the same may have been wrong since it was let in.
+        if let Err(refusal) = self.may_try(who, name) {
+            return Ok(Err(refusal));
+        }
+        let source = self.source(who);
         // An unknown name takes as long as a wrong password.
         let is_right = password::verify(found.as_ref().map(|(hash, _)| hash), given);
         let Some((_, generation)) = found.filter(|_| is_right) else {
+            self.lockout.failed(stopwatch(), name, source);
             return Ok(Err(Error::not_applied(
                 ErrorKind::Unauthenticated,
                 "there is no user of that name with that password",
             )));
         };
+        self.lockout.succeeded(stopwatch(), name, source);
         let identity = Identity {
             name: name.to_owned(),
             generation: Some(generation),
@@ -370,7 +414,7 @@ mod tests {
 
     #[test]
     fn whoever_shows_a_token_is_the_user_of_the_token_until_it_ends() {
-        let who = Who::new("certificate");
+        let who = Who::new("certificate", [127, 0, 0, 1].into());
         assert_eq!(who.identity().unwrap().name, "certificate");
         let bind = |until| {
             who.token.store(Some(Arc::new(Bound {

@@ -9,7 +9,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
+use axum::Extension;
 use axum::Router;
+use axum::body::Body;
 use axum::body::Bytes;
 use axum::extract::Path;
 use axum::extract::Query;
@@ -30,6 +32,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::json;
 
+use super::Progress;
 use super::text;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -41,6 +44,7 @@ use crate::server::managed::Managed;
 pub(crate) const PATHS: &[&str] = &[
     "/admin/v1/status",
     "/admin/v1/members",
+    "/admin/v1/config",
     "/admin/v1/leader-lease",
     "/admin/v1/leader-lease/report",
     "/admin/v1/leader-lease/reset-stats",
@@ -48,6 +52,7 @@ pub(crate) const PATHS: &[&str] = &[
     "/admin/v1/watches",
     "/admin/v1/connections",
     "/admin/v1/log-level",
+    "/admin/v1/snapshot",
     "/admin/v1/tls/reload",
     "/admin/v1/transfer-leadership",
     "/admin/v1/drain",
@@ -63,6 +68,7 @@ pub(crate) fn router(place: Place) -> Router {
     Router::new()
         .route("/admin/v1/status", get(status))
         .route("/admin/v1/members", get(members))
+        .route("/admin/v1/config", get(config))
         .route("/admin/v1/leader-lease", get(leader_lease))
         .route("/admin/v1/leader-lease/report", get(lease_report))
         .route("/admin/v1/leader-lease/reset-stats", post(reset_stats))
@@ -71,6 +77,7 @@ pub(crate) fn router(place: Place) -> Router {
         .route("/admin/v1/watches", get(watches))
         .route("/admin/v1/connections", get(connections))
         .route("/admin/v1/log-level", get(log_level).put(set_log_level))
+        .route("/admin/v1/snapshot", post(snapshot))
         .route("/admin/v1/tls/reload", post(reload_tls))
         .route("/admin/v1/transfer-leadership", post(transfer_leadership))
         .route("/admin/v1/drain", post(drain))
@@ -184,6 +191,10 @@ async fn members(State(place): Node) -> Answered {
     Ok(axum::Json(node(&place)?.members().await))
 }
 
+async fn config(State(place): Node) -> Answered {
+    Ok(axum::Json(node(&place)?.config()))
+}
+
 async fn leader_lease(State(place): Node) -> Answered {
     Ok(axum::Json(node(&place)?.leader_lease()))
 }
@@ -290,6 +301,17 @@ fn no_log() -> Refused {
         ErrorKind::Unsupported.code(),
         "the log of this process is not this node's to change: it shares it with others",
     )
+}
+
+/// The bytes of a backup, as `leasehold snapshot save` writes them. They end early, and so that HTTP
+/// shows it, when the node cannot go on with them.
+async fn snapshot(
+    State(place): Node,
+    Extension(progress): Extension<Progress>,
+) -> Result<Response, Refused> {
+    let download = node(&place)?.snapshot(progress).await?;
+    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+    Ok((kind, Body::new(download)).into_response())
 }
 
 async fn reload_tls(State(place): Node) -> Answered {

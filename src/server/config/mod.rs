@@ -12,7 +12,10 @@
 
 mod bounds;
 mod error;
+mod given;
 mod source;
+mod traces;
+mod unknown;
 mod value;
 
 use std::collections::BTreeMap;
@@ -22,6 +25,10 @@ use std::time::Duration;
 
 pub use self::bounds::QuotaConfig;
 pub use self::error::{At, ConfigError};
+pub use self::given::Settings;
+pub use self::traces::{Collector, TracingConfig};
+pub use self::unknown::UnknownVariable;
+pub use self::unknown::unknown_variables;
 
 use self::source::Values;
 use self::value::split_address;
@@ -160,7 +167,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "leader_lease.max_drift_ppm",
         "20000",
-        "How far a machine's clock may run fast or slow, in millionths",
+        "How far a machine's clock may run fast or slow, in millionths, 20000 at most",
     ),
     setting(
         "lease.min_ttl",
@@ -363,12 +370,33 @@ pub const SETTINGS: &[Setting] = &[
         "How often this node writes a backup, for example 1h; never when empty",
     ),
     setting("backup.dir", "", "Where it writes them"),
-    setting("backup.keep", "24", "How many of them it keeps"),
+    setting(
+        "backup.keep",
+        "24",
+        "How many of them are kept, of one cluster",
+    ),
     setting("log.format", "json", "How log lines look: json or text"),
     setting(
         "log.filter",
         "info",
         "Which log lines are written, for example info,leasehold::raft=debug",
+    ),
+    setting(
+        "log.slow_request",
+        "100ms",
+        "Requests that take so long inside the server are logged, with what their time went to; 0s for \
+         none",
+    ),
+    setting(
+        "tracing.otlp_endpoint",
+        "",
+        "Which collector is told of single requests (OTLP over HTTP), for example \
+         http://127.0.0.1:4318; none when empty",
+    ),
+    setting(
+        "tracing.sample_ratio",
+        "0.0",
+        "The share of requests that it is told of, from 0 to 1, beside those that are slow",
     ),
 ];
 
@@ -438,6 +466,10 @@ pub struct Config {
     pub backup: Option<BackupConfig>,
     /// What is logged, and how.
     pub log: LogConfig,
+    /// Who is told of single requests, and of which.
+    pub tracing: TracingConfig,
+    /// All of it as it was given, with the places it came from.
+    pub settings: Settings,
 }
 
 /// What an empty data directory is taken for.
@@ -572,6 +604,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// Which lines are written, in the syntax of `tracing_subscriber::EnvFilter`.
     pub filter: String,
+    /// Which requests are told of because they took so long; `None` for none.
+    pub slow_request: Option<Duration>,
 }
 
 /// How a log line looks.
@@ -636,6 +670,8 @@ impl Config {
             auth_audit_file: values.optional("auth.audit_file")?.map(PathBuf::from),
             backup: backup(&values)?,
             log: log(&values)?,
+            tracing: traces::traces(&values)?,
+            settings: Settings::of(&values),
         })
     }
 }
@@ -848,7 +884,7 @@ fn timing(values: &Values) -> Result<Timing, ConfigError> {
         step_down_after: values.duration("raft.step_down_after")?,
         lease_duration: values.duration("leader_lease.duration")?,
         max_clock_skew: values.duration("leader_lease.max_clock_skew")?,
-        max_drift_ppm: values.integer("leader_lease.max_drift_ppm", 1, 500_000)? as u32,
+        max_drift_ppm: values.integer("leader_lease.max_drift_ppm", 1, DRIFT_PPM_MAX)? as u32,
         lease_enabled: values.boolean("leader_lease.enabled")?,
         ..TimingOptions::default()
     };
@@ -964,6 +1000,10 @@ fn leases(values: &Values) -> Result<LeaseOptions, ConfigError> {
     })
 }
 
+/// What clients count on for the clocks of a leader and their own (lease-protocol T12): nobody tells them
+/// of another bound, and with a larger one a lease could end before its holder knows.
+const DRIFT_PPM_MAX: u64 = 20_000;
+
 /// The shortest time for which history is kept.
 const RETENTION_MIN: Duration = Duration::from_secs(1);
 /// The longest: what is kept longer is better not compacted at all.
@@ -1075,9 +1115,12 @@ fn log(values: &Values) -> Result<LogConfig, ConfigError> {
         "text" => LogFormat::Text,
         _ => return Err(values.invalid("log.format", "choose json or text")),
     };
+    let most = Duration::from_secs(3_600);
+    let slow_request = values.duration_between("log.slow_request", Duration::ZERO, most)?;
     Ok(LogConfig {
         format,
         filter: values.required("log.filter")?,
+        slow_request: Some(slow_request).filter(|from| !from.is_zero()),
     })
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::error::{At, ConfigError};
+use super::unknown::is_of_command;
+use super::unknown::is_of_platform;
 use super::{ConfigSources, SETTINGS, Setting, environment_variable};
 
 /// A value as its source had it.
@@ -116,8 +118,8 @@ impl Values {
     }
 
     /// Takes a variable if it is one of ours. A variable that begins like one of our sections but
-    /// is none is an error, as an unknown key is, with one exception: container platforms set such
-    /// names for services of their own.
+    /// is none is an error, as an unknown key is, but for those that others set for ends of their own.
+    /// Of what else begins as ours do, `unknown` warns.
     fn take_variable(&mut self, name: String, value: String) -> Result<(), ConfigError> {
         let known = SETTINGS
             .iter()
@@ -129,13 +131,7 @@ impl Values {
             let (section, _) = setting.key.split_once('.').expect("keys have a section");
             name.starts_with(&format!("{}_", environment_variable(section)))
         });
-        let of_platform = name.contains("_SERVICE_")
-            || (name.ends_with("_PORT") && value.contains("://"))
-            // LEASEHOLD_NODE_PORT_7400_UDP_ADDR and its kind.
-            || name
-                .split_once("_PORT_")
-                .is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));
-        if !ours || of_platform {
+        if !ours || is_of_platform(&name, &value) || is_of_command(&name) {
             return Ok(());
         }
         let written = name.to_lowercase();

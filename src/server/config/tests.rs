@@ -143,6 +143,12 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     assert_eq!(config.storage.segment_bytes, 64 << 20);
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.log.filter, "info");
+    assert_eq!(config.log.slow_request, Some(Duration::from_millis(100)));
+    let untraced = TracingConfig {
+        collector: None,
+        sample_ratio: 0.0,
+    };
+    assert_eq!(config.tracing, untraced);
 }
 
 #[test]
@@ -245,6 +251,9 @@ fn every_key_can_be_given_without_a_file() {
         ("backup.keep", "3"),
         ("log.format", "text"),
         ("log.filter", "debug"),
+        ("log.slow_request", "0s"),
+        ("tracing.otlp_endpoint", "http://otel.example.org:4318"),
+        ("tracing.sample_ratio", "0.25"),
     ]);
     let keys: BTreeSet<_> = given.iter().map(|(key, _)| key.as_str()).collect();
     let table: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.key).collect();
@@ -271,6 +280,7 @@ fn every_key_can_be_given_without_a_file() {
         Some("db.example.org:1")
     );
     assert_eq!(by_flags.log.format, LogFormat::Text);
+    assert_eq!(by_flags.log.slow_request, None);
     let connections = Admission {
         connections_max: 11,
         per_identity_max: 12,
@@ -297,6 +307,34 @@ fn every_key_can_be_given_without_a_file() {
     let backup = by_flags.backup.unwrap();
     assert_eq!(backup.interval, Duration::from_secs(6 * 3_600));
     assert_eq!((backup.dir, backup.keep), (PathBuf::from("/backups"), 3));
+    let collector = by_flags.tracing.collector.unwrap();
+    assert_eq!(
+        collector.to_string(),
+        "http://otel.example.org:4318/v1/traces"
+    );
+    assert_eq!(by_flags.tracing.sample_ratio, 0.25);
+}
+
+#[test]
+fn a_share_of_requests_is_traced_by_a_collector_that_can_be_spoken_to() {
+    let given = |line: &str| complete(&format!("[tracing]\n{line}\n"));
+    for (ratio, share) in [("0", 0.0), ("0.001", 0.001), ("1", 1.0)] {
+        let config = load(&given(&format!("sample_ratio = {ratio}")));
+        assert_eq!(config.tracing.sample_ratio, share);
+    }
+    for wrong in ["-0.1", "1.5", "nan", "\"10%\""] {
+        let said = complaint(&given(&format!("sample_ratio = {wrong}")));
+        assert!(said.contains("tracing.sample_ratio"), "{wrong}: {said}");
+    }
+    assert_eq!(
+        complaint(&given("otlp_endpoint = \"https://otel:4318\"")),
+        format!(
+            "leasehold.toml:{}: tracing.otlp_endpoint = `https://otel:4318`: traces are handed to a \
+             collector in plain HTTP: run one beside this node, which passes them on by TLS, and \
+             name it here, for example http://127.0.0.1:4318",
+            EXTRA_LINE + 1
+        )
+    );
 }
 
 #[test]
@@ -354,9 +392,9 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
         )
     );
     assert_eq!(
-        complaint(&complete("[tracing]\n")),
+        complaint(&complete("[etcd_compat]\n")),
         format!(
-            "leasehold.toml:{EXTRA_LINE}: unknown key `tracing`: `leasehold serve --help` lists the \
+            "leasehold.toml:{EXTRA_LINE}: unknown key `etcd_compat`: `leasehold serve --help` lists the \
              keys there are"
         )
     );
@@ -449,6 +487,10 @@ fn wrong_durations_sizes_numbers_and_types_are_refused_with_what_would_be_right(
         (
             "[limits]\nmax_inflight = 0\n",
             "limits.max_inflight = `0`: choose a whole number between 1 and 65536",
+        ),
+        (
+            "[leader_lease]\nmax_drift_ppm = 20001\n",
+            "leader_lease.max_drift_ppm = `20001`: choose a whole number between 1 and 20000",
         ),
         (
             "[watch]\nprogress_notify_interval = \"0s\"\n",

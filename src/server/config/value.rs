@@ -69,6 +69,24 @@ impl Values {
 
     /// A part of a whole, above 0 and at most 1.
     pub(super) fn ratio(&self, key: &str) -> Result<f64, ConfigError> {
+        let ratio = self
+            .number(key)?
+            .filter(|ratio| *ratio > 0.0 && *ratio <= 1.0);
+        ratio.ok_or_else(|| {
+            self.invalid(key, "choose a number above 0 and up to 1, for example 0.8")
+        })
+    }
+
+    /// A part of a whole, which may be nothing.
+    pub(super) fn share(&self, key: &str) -> Result<f64, ConfigError> {
+        let share = self
+            .number(key)?
+            .filter(|share| (0.0..=1.0).contains(share));
+        share.ok_or_else(|| self.invalid(key, "choose a number from 0 to 1, for example 0.01"))
+    }
+
+    /// A number, if it is one.
+    fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
         let (raw, at) = self.raw(key);
         let text = match raw {
             Raw::Fraction(text) | Raw::Integer(text) | Raw::Text(text) => text,
@@ -81,10 +99,7 @@ impl Values {
                 ));
             }
         };
-        match text.parse::<f64>() {
-            Ok(ratio) if ratio > 0.0 && ratio <= 1.0 => Ok(ratio),
-            _ => Err(self.invalid(key, "choose a number above 0 and up to 1, for example 0.8")),
-        }
+        Ok(text.parse().ok())
     }
 
     pub(super) fn duration(&self, key: &str) -> Result<Duration, ConfigError> {

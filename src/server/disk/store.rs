@@ -26,13 +26,14 @@
 //! A whole state goes out as chunks by an [`Export`], and comes in by an [`Import`] into a directory of
 //! its own. From there it takes the place of this one while all of these go on (`replace.rs`).
 //!
-//! Every error is fatal: the store is poisoned by it and answers nothing any more.
+//! Every error is fatal: the store is poisoned by it and answers nothing any more, but what it was.
 //!
 //! On disk, under the directory given: `format` (which version wrote this), `lock` (held while
 //! open), `clean` (present after a clean stop; says of which state), `db` (fjall's own).
 
 mod boundary;
 mod cache;
+mod counts;
 mod error;
 mod export;
 mod front;
@@ -52,9 +53,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::thread;
 
 use bytes::Bytes;
 use fjall::Database;
@@ -81,11 +82,15 @@ use crate::types::LogIndex;
 use crate::wire::point::Record;
 
 use cache::Cached;
+use counts::KeyCount;
 use front::Front;
 use marks::Directory;
 use replace::Current;
 
 pub use boundary::contains_panic;
+pub use counts::Operations;
+pub use counts::Uncounted;
+pub use error::Failure;
 pub use error::StoreError;
 pub use export::Export;
 pub use export::Origin;
@@ -168,9 +173,10 @@ impl StateStore {
         let shared = Arc::new(Shared {
             ahead: Mutex::default(),
             front: Front::new(options.record_cache_bytes),
+            keys: KeyCount::default(),
             spaces,
             database,
-            poisoned: AtomicBool::new(false),
+            failure: OnceLock::new(),
             farewell: Farewell {
                 path: directory.path().to_owned(),
                 mark: Mutex::default(),
@@ -308,7 +314,10 @@ impl StateStore {
             };
             Ok::<_, StoreError>((key, cached))
         });
+        let done = kv::key_changes(&ahead[Space::Events.slot()])?;
         self.shared.front.advance(changes, progress)?;
+        self.shared.keys.changed(done.more);
+        self.current.operations().done(done);
         Ok((applied, told))
     }
 
@@ -366,7 +375,7 @@ const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 /// it does both in turn, and writes wait for the merges. What it leaves comes round to it until another
 /// one takes it, so with a single other one it would turn around for as long as that one merges.
 fn worker_threads() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     cores.clamp(WORKER_THREADS_MIN, WORKER_THREADS_MAX)
 }
 
@@ -377,13 +386,39 @@ const WORKER_THREADS_MAX: usize = 4;
 /// journals of everyone.
 const META_MEMTABLE_BYTES: u64 = 2 << 20;
 
+/// How far fjall's threads stand back behind those that somebody waits for. A merge takes seconds, on as
+/// many cores as there are; where these are few, writes and renewals would wait for it. It must not starve
+/// either, or memtables pile up: this leaves it a quarter of a core that others want whole.
+const WORKER_NICENESS: i32 = 5;
+
 /// Opens the database in `directory`, or makes an empty one, with all its keyspaces in the order of
 /// [`Space::ALL`].
 fn open_database(
     directory: &Directory,
     options: &StoreOptions,
 ) -> Result<(Database, Vec<Keyspace>), StoreError> {
-    let database = Database::builder(directory.database())
+    let (path, options) = (directory.database(), *options);
+    boundary::expendable(move || {
+        // A thread begins with the niceness of the one that starts it, which cannot take its own back.
+        stand_back();
+        open_on_this_thread(&path, &options)
+    })
+}
+
+/// Gives way to the other threads of this process.
+fn stand_back() {
+    // Elsewhere it is the process that has a niceness.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(WORKER_NICENESS) {
+        tracing::warn!(%error, "merging of tables runs at the priority of everything else");
+    }
+}
+
+fn open_on_this_thread(
+    path: &Path,
+    options: &StoreOptions,
+) -> Result<(Database, Vec<Keyspace>), StoreError> {
+    let database = Database::builder(path)
         .cache_size(options.block_cache_bytes)
         .max_journaling_size(JOURNAL_BYTES_MAX)
         .worker_threads(worker_threads())
@@ -482,6 +517,16 @@ impl StateReader {
     /// The rules of access of this state, and of those that follow it.
     pub fn gate(&self) -> &Arc<Gate> {
         self.current.gate()
+    }
+
+    /// How many keys there are now; `None` until those that were found at the start are counted.
+    pub fn keys(&self) -> Option<u64> {
+        self.current.load().keys.get()
+    }
+
+    /// What was done to keys, since the process began.
+    pub fn operations(&self) -> &Operations {
+        self.current.operations()
     }
 
     /// A consistent look at everything, for ranges. It stays as it is while writes go on; held for
@@ -708,7 +753,9 @@ struct Shared {
     /// taken away when the database has it.
     ahead: Mutex<Option<Arc<Ahead>>>,
     front: Front,
-    poisoned: AtomicBool,
+    keys: KeyCount,
+    /// The error that ended its use: the first one. Others follow from it.
+    failure: OnceLock<Failure>,
     /// When fjall has let go of its files.
     farewell: Farewell,
     /// Released last.
@@ -784,15 +831,14 @@ impl Shared {
     }
 
     fn check_poison(&self) -> Result<(), StoreError> {
-        if self.poisoned.load(Ordering::Acquire) {
-            return Err(StoreError::Poisoned);
-        }
-        Ok(())
+        self.failure
+            .get()
+            .map_or(Ok(()), |failure| Err(StoreError::Poisoned(failure.clone())))
     }
 
     fn poison_on_error<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        if result.is_err() {
-            self.poisoned.store(true, Ordering::Release);
+        if let Err(error) = &result {
+            self.failure.get_or_init(|| Failure::of(error));
             *self.farewell.mark() = None;
         }
         result

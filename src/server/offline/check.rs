@@ -7,6 +7,7 @@ use crate::log::Recovery;
 use crate::log::Verdict;
 use crate::server::disk::store::HashReport;
 use crate::server::disk::store::StoreError;
+use crate::server::start::tripwire_mark;
 use crate::types::LogId;
 use crate::types::LogIndex;
 
@@ -106,9 +107,9 @@ impl StoppedNode {
         let state = self.data_dir.state_path();
         let marks = [
             (
-                self.data_dir.path().join("leader-lease.tripped"),
+                tripwire_mark(self.data_dir.path()),
                 "leader-lease.tripped: an assumption about clocks failed on this node once, so it \
-                 serves no reads under a lease; find out why, then delete the file",
+                 serves no reads under a lease; find out why, then `leasehold leader-lease clear`",
             ),
             (
                 state.with_extension("damaged"),

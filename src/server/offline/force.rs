@@ -11,6 +11,7 @@ use super::restore::Begun;
 use super::restore::NewMember;
 use super::restore::Restored;
 use super::restore::check_origin;
+use crate::log::Verdict;
 use crate::raft::Configuration;
 use crate::raft::Payload;
 use crate::server::disk::log_thread;
@@ -20,16 +21,28 @@ use crate::server::disk::store::ImportError;
 use crate::server::disk::store::Origin;
 use crate::server::disk::store::StoreOptions;
 
-/// Makes `member`, the only one of its cluster, of what `survivor` has. Also says how many entries were
-/// taken from its log beyond its state.
+/// What was made of a survivor.
+#[derive(Clone, Debug)]
+pub struct Forced {
+    /// What the new member begins with.
+    pub restored: Restored,
+    /// How many entries were taken from the log beyond the state.
+    pub entries: usize,
+    /// What is to be known of the survivor: why another one might have had more.
+    pub warnings: Vec<String>,
+}
+
+/// Makes `member`, the only one of its cluster, of what `survivor` has. Of a damaged log only what can be
+/// read, and only if it `may_be_damaged`.
 ///
 /// # Errors
-/// As [`restore`](super::restore()). What the survivor has is damaged, or its log does not follow upon its
-/// state.
+/// As [`restore`](super::restore()). [`OfflineError::LogDamaged`] or [`OfflineError::StateBehindLog`]:
+/// what the survivor has is not whole; or its state is damaged.
 pub fn force_new_cluster(
     survivor: &StoppedNode,
     member: &NewMember,
-) -> Result<(Restored, usize), OfflineError> {
+    may_be_damaged: bool,
+) -> Result<Forced, OfflineError> {
     let refused = |error: ImportError| OfflineError::Import {
         path: survivor.data_dir.path().to_owned(),
         error,
@@ -39,8 +52,33 @@ pub fn force_new_cluster(
     let identity = survivor.data_dir.identity();
     check_origin(identity.cluster, snapshot.revision(), member)?;
     let applied = snapshot.applied();
+    let log = survivor.read_log()?;
+    let mut warnings = Vec::new();
+    if let Verdict::Damaged(damage) = log.verdict {
+        let last = log.records.last().map_or(log.base, |record| record.id);
+        let last = last.max(applied);
+        if !may_be_damaged {
+            return Err(OfflineError::LogDamaged { damage, last });
+        }
+        warnings.push(format!(
+            "the log is damaged ({}: {}), and nothing was taken that lay behind the entry {last}",
+            damage.place, damage.what
+        ));
+    } else if log.quarantined {
+        warnings.push(
+            "this member was quarantined: it had lost part of its log before, and may have less than others"
+                .to_owned(),
+        );
+    }
+    if applied.index < log.base.index {
+        return Err(OfflineError::StateBehindLog {
+            path: survivor.data_dir.path().to_owned(),
+            applied,
+            base: log.base,
+        });
+    }
     let mut entries = Vec::new();
-    for record in survivor.read_log()?.records {
+    for record in log.records {
         if record.id.index <= applied.index {
             continue;
         }
@@ -68,5 +106,9 @@ pub fn force_new_cluster(
     drop(export);
     store.close()?;
     let restored = begun.finish(member, applied, &entries)?;
-    Ok((restored, entries.len()))
+    Ok(Forced {
+        restored,
+        entries: entries.len(),
+        warnings,
+    })
 }

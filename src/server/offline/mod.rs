@@ -8,6 +8,7 @@ mod check;
 mod dump;
 mod force;
 mod restore;
+mod tripwire;
 
 use std::io;
 use std::path::Path;
@@ -21,16 +22,19 @@ use super::disk::store::ImportError;
 use super::disk::store::StateStore;
 use super::disk::store::StoreError;
 use super::disk::store::StoreOptions;
+use crate::log::Damage;
 use crate::log::Log;
 use crate::log::LogError;
 use crate::log::LogOptions;
 use crate::log::Recovery;
 use crate::types::ClusterId;
+use crate::types::LogId;
 use crate::wire::state::ReadFault;
 
 pub use check::Finding;
 pub use check::StateHash;
 pub use dump::DumpedEntry;
+pub use force::Forced;
 pub use force::force_new_cluster;
 pub use restore::NewMember;
 pub use restore::Restored;
@@ -48,6 +52,35 @@ pub enum OfflineError {
     Nothing {
         /// The directory.
         path: PathBuf,
+    },
+    /// The log is damaged, and was not to be taken as it is.
+    #[error(
+        "the log is damaged ({}: {}): what can be read ends with the entry {last}, and what lay behind \
+         that was perhaps acknowledged; choose another survivor or a backup, or, if there is none, take what can \
+         be read with --yes-lose-what-is-damaged",
+        damage.place,
+        damage.what
+    )]
+    LogDamaged {
+        /// What is damaged, and where.
+        damage: Damage,
+        /// The last entry that can be read, or that the state holds.
+        last: LogId,
+    },
+    /// The state ends before the log begins.
+    #[error(
+        "the state in {} goes to the entry {applied}, and the log begins after {base}: what lies between \
+         is not here; choose another survivor or a backup (if this one was just being sent a state, start \
+         it once, so that it puts that in its place)",
+        path.display()
+    )]
+    StateBehindLog {
+        /// The directory.
+        path: PathBuf,
+        /// How far the state goes.
+        applied: LogId,
+        /// Where the log begins.
+        base: LogId,
     },
     /// The node has no state yet, or lost it.
     #[error(

@@ -186,21 +186,19 @@ impl Hub {
         self.required_version.fetch_max(version, Ordering::Relaxed);
     }
 
-    pub(super) fn send(&self, envelope: Envelope) {
+    /// See [`Peers::send`](super::Peers::send).
+    pub(super) fn send(&self, envelope: Envelope) -> Option<Envelope> {
         let routes = self.routes.load();
-        let Some(route) = routes.get(&envelope.to) else {
-            self.stats
-                .dropped_unconnected
-                .fetch_add(1, Ordering::Relaxed);
-            return;
+        let stats = &self.stats;
+        let (dropped, count) = match routes.get(&envelope.to) {
+            None => (Some(envelope), &stats.dropped_unconnected),
+            Some(route) if envelope.is_bulk() => (route.bulk.push(envelope), &stats.dropped_bulk),
+            Some(route) => (route.control.push(envelope), &stats.dropped_control),
         };
-        if envelope.is_bulk() {
-            if !route.bulk.push(envelope) {
-                self.stats.dropped_bulk.fetch_add(1, Ordering::Relaxed);
-            }
-        } else if !route.control.push(envelope) {
-            self.stats.dropped_control.fetch_add(1, Ordering::Relaxed);
+        if dropped.is_some() {
+            count.fetch_add(1, Ordering::Relaxed);
         }
+        dropped
     }
 
     pub(super) fn connected(&self) -> Vec<PeerInfo> {

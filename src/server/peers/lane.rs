@@ -40,20 +40,20 @@ impl Lane {
         }
     }
 
-    /// Appends a message. False if one had to go for it: this one or an older one.
-    pub(super) fn push(&self, envelope: Envelope) -> bool {
+    /// Appends a message. Returns the one that had to go for it: this one or an older one.
+    pub(super) fn push(&self, envelope: Envelope) -> Option<Envelope> {
         let mut waiting = self.lock();
-        let full = waiting.len() >= self.waiting_max;
-        if full {
+        let mut dropped = None;
+        if waiting.len() >= self.waiting_max {
             if self.overflow == Overflow::DropNewest {
-                return false;
+                return Some(envelope);
             }
-            waiting.pop_front();
+            dropped = waiting.pop_front();
         }
         waiting.push_back(envelope);
         drop(waiting);
         self.filled.notify_one();
-        !full
+        dropped
     }
 
     /// Takes up to `count_max` messages, oldest first, waiting for the first one.

@@ -279,9 +279,9 @@ impl Peers {
     }
 
     /// Sends a message if its receiver is connected and has room; drops and counts it otherwise.
-    /// Never waits.
-    pub fn send(&self, envelope: Envelope) {
-        self.hub.send(envelope);
+    /// Never waits. Returns the message that was dropped: this one, or an older one to the same member.
+    pub fn send(&self, envelope: Envelope) -> Option<Envelope> {
+        self.hub.send(envelope)
     }
 
     /// The members are others from here on: who is new is called, who is none any more is let go after a

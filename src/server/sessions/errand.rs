@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Sessions;
+use super::stream::timeout;
 use crate::api::Call;
 use crate::api::Error;
 use crate::api::ErrorKind;
@@ -14,6 +15,8 @@ use crate::server::access;
 use crate::server::access::Who;
 use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
+use crate::server::metrics::ExpiredIn;
+use crate::server::metrics::stopwatch;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
 
@@ -35,9 +38,22 @@ impl Errand {
         tokio::spawn(async move {
             let turn = match &call.request {
                 Request::Auth(_) => self.shared.access.hashing(),
-                _ => self.shared.scans.clone(),
+                _ => self.shared.keep_alives.clone(),
             };
             let turn = turn.acquire_owned().await;
+            if stopwatch().saturating_duration_since(self.arrived) >= timeout(&call) {
+                // Nobody waits for what would be done.
+                let work = &self.shared.metrics.work;
+                work.expired(ExpiredIn::Queue).increment(1);
+                let refusal = Error::not_applied(
+                    ErrorKind::DeadlineExceeded,
+                    "the deadline was over before it was this request's turn: this node has many to \
+                     look at",
+                );
+                return self
+                    .outbox
+                    .deliver(self.frame, Delivery::Reply(Err(refusal)));
+            }
             let (shared, who) = (self.shared.clone(), self.who.clone());
             let done = tokio::task::spawn_blocking(move || {
                 let _turn = turn;

@@ -1,5 +1,6 @@
 //! Requests that come from inside: of the admin port, and of the node when it stops. They take the
-//! road of every other request, through consensus, without a connection.
+//! road of every other request, through consensus, without a connection. No rules hold for them: they
+//! are in the node's own name, and who may ask for them is for the admin port to say.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,9 @@ use crate::api::ErrorKind;
 use crate::api::RangeRequest;
 use crate::api::Request;
 use crate::api::Response;
+use crate::api::SnapshotCall;
+use crate::api::SnapshotReply;
+use crate::kv::access::Author;
 use crate::raft::Configuration;
 use crate::server::driver::Mail;
 use crate::server::metrics::stopwatch;
@@ -26,6 +30,8 @@ use crate::server::outbox::Outbox;
 
 /// What comes on top of a request's own deadline before it is given up: the driver may be gone.
 const GRACE: Duration = Duration::from_millis(500);
+/// How often it is looked whether the state has caught up.
+const CATCH_UP_LOOK: Duration = Duration::from_millis(10);
 
 impl Sessions {
     /// Asks for something that consensus or the table of leases answers, within `patience`.
@@ -99,6 +105,62 @@ impl Sessions {
         }
     }
 
+    /// Does what `call` asks of a snapshot. One that begins has all that was acknowledged before.
+    ///
+    /// # Errors
+    /// As a client would be told.
+    pub(crate) async fn export(
+        self: &Arc<Self>,
+        call: SnapshotCall,
+        patience: Duration,
+    ) -> Result<SnapshotReply, Error> {
+        if call == SnapshotCall::Begin {
+            self.confirm(patience).await?;
+            self.catch_up(patience).await?;
+        }
+        // In turn with those who scan.
+        let turn = self.scans.clone().acquire_owned().await;
+        let node = Arc::clone(self);
+        let read = move || {
+            let _turn = turn;
+            if !node.integrity.is_sound() {
+                return Ok(Err(node.integrity.refusal()));
+            }
+            let snapshot = node.store.snapshot()?;
+            node.exports.answer(call, snapshot, &node.origins)
+        };
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => Err(self.fail(error)),
+            Err(_) => Err(Error::not_applied(
+                ErrorKind::Internal,
+                "the look at the store was cut short",
+            )),
+        }
+    }
+
+    /// Waits until all that is committed by now, as far as this node knows, is applied and may be read.
+    async fn catch_up(&self, patience: Duration) -> Result<(), Error> {
+        let committed = self.published.commit();
+        let is_there = || {
+            self.store.applied() >= committed
+                && self.readable.load(std::sync::atomic::Ordering::Acquire)
+        };
+        let waiting = async {
+            while !is_there() {
+                tokio::time::sleep(CATCH_UP_LOOK).await;
+            }
+        };
+        match tokio::time::timeout(patience, waiting).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Error::not_applied(
+                ErrorKind::Unavailable,
+                "this node has not applied yet all that it knows to be committed: ask another one, or \
+                 again shortly",
+            )),
+        }
+    }
+
     /// The configuration that is in force as far as this node knows it to be committed; `None` while
     /// nobody can say.
     pub(crate) async fn configuration(&self) -> Option<Configuration> {
@@ -114,14 +176,15 @@ impl Sessions {
         self.mailbox.send(Mail::Request {
             call,
             arrived: stopwatch(),
-            author: None,
+            // Without one a write would be refused for ever where access is controlled.
+            author: Some(Author::Node),
             outbox: outbox.clone(),
             frame: 0,
         });
         let mut answers = Vec::new();
         // Should the driver have ended, nobody answers.
         let waited = tokio::time::timeout(patience + GRACE, outbox.take(&mut answers)).await;
-        let answer = answers.pop().map(|(_, delivery)| delivery);
+        let answer = answers.pop().map(|(_, delivery, _)| delivery);
         match (waited, answer) {
             (Ok(()), Some(delivery)) => Ok(delivery),
             _ => Err(Error::unknown(

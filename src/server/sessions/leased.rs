@@ -36,7 +36,9 @@ use crate::raft::ReadPermit;
 use crate::raft::StaleBound;
 use crate::server::disk::store::Point;
 use crate::server::disk::store::StoreError;
+use crate::server::metrics::Phase;
 use crate::server::metrics::ReadFallback;
+use crate::server::metrics::Sampler;
 use crate::server::metrics::stopwatch;
 use crate::time::Clock;
 use crate::types::LogIndex;
@@ -52,8 +54,12 @@ use crate::wire::point::encode_point_reply;
 use super::Sessions;
 use super::lease_invalid;
 use super::not_readable;
+use super::phases::Phases;
+use super::slow::Outcome;
+use super::slow::Told;
 use super::stream::REPLIES_BYTES;
 use super::stream::Session;
+use super::stream::call_of;
 
 /// A read of a batch, and in which of the batch's frames it lies.
 pub(super) struct Asked {
@@ -157,6 +163,7 @@ impl Session {
     ) -> Result<usize, WireError> {
         let shared = self.shared.clone();
         let measured = shared.sampler.take(reads.len() as u64).then(stopwatch);
+        let replied = self.replies.len();
         if !self.is_readable() {
             return self.read_unverified(frames, reads);
         }
@@ -182,12 +189,37 @@ impl Session {
         found.clear();
         self.found = found;
         if let Some(arrived) = measured {
-            let took = arrived.elapsed().as_secs_f64();
-            let metrics = &shared.metrics;
-            metrics.reads.duration_seconds(ReadPath::Lease).record(took);
-            metrics.requests.duration_seconds("range").record(took);
+            self.note_round(arrived, frames, reads, self.replies.len() - replied);
         }
         done
+    }
+
+    /// Accounts for the time of a round that is measured: all of it went to the look at the store.
+    #[cold]
+    fn note_round(
+        &self,
+        arrived: std::time::Instant,
+        frames: &[Frame],
+        reads: &[Asked],
+        reply_bytes: usize,
+    ) {
+        let now = stopwatch();
+        let mut phases = Phases::begin(arrived);
+        phases.until(Phase::Storage, now);
+        let (shared, took) = (&self.shared, phases.total().as_secs_f64());
+        let metrics = &shared.metrics;
+        metrics.reads.duration_seconds(ReadPath::Lease).record(took);
+        metrics.requests.duration_seconds("range").record(took);
+        shared.account(now, &phases, Sampler::EVERY, || Told {
+            method: "range",
+            outcome: Outcome::read(ReadPath::Lease, shared.store.revision()),
+            request_bytes: reads
+                .iter()
+                .map(|asked| frames[asked.frame].body.len())
+                .sum(),
+            reply_bytes,
+            beside: reads.len().saturating_sub(1),
+        });
     }
 
     /// A lease says nothing about a state that has not been compared with its hash yet, and nobody
@@ -273,8 +305,7 @@ impl Session {
                             .answer(authority, read.min_revision, source)
                             .is_some()
                         {
-                            self.note_read(read.request_id, key);
-                            self.reply(read.request_id, "range", Err(error));
+                            self.deny_read(read.request_id, key, error);
                             continue;
                         }
                     } else if self.answer_point(read.into(), authority, point, &mut headers) {
@@ -342,27 +373,35 @@ impl Session {
 
     /// A read of one key that the driver let go: on its permit, or as a serializable one that has
     /// waited for its revision. Nothing is demanded of the clock any more.
-    pub(super) fn read_released(&mut self, wish: Wish, key: &[u8], permit: Option<ReadPermit>) {
+    /// How it ended is for the log.
+    pub(super) fn read_released(
+        &mut self,
+        wish: Wish,
+        key: &[u8],
+        permit: Option<ReadPermit>,
+    ) -> Outcome {
         let captured = Captured::now(&self.shared);
         let point = match self.shared.store.get(key) {
             Ok(point) => point,
             Err(error) => {
                 let refusal = self.shared.fail(error);
-                return self.reply(wish.request_id, "range", Err(refusal));
+                return self.refuse_read(wish, refusal);
             }
         };
         let authority = released_authority(&self.shared, &captured, permit);
         if let Some(policy) = self.shared.access.rules()
             && let Err(error) = may_read(&self.rules_of(&policy), key)
         {
-            self.note_read(wish.request_id, key);
-            return self.reply(wish.request_id, "range", Err(error));
+            let outcome = Outcome::refused(&error);
+            self.deny_read(wish.request_id, key, error);
+            return outcome;
         }
+        let outcome = Outcome::read(authority.path(), point.revision);
         let mut served = Served::default();
         if self.answer_point(wish, authority, point, &mut Headers::default()) {
             served.count(authority);
         } else {
-            self.reply(wish.request_id, "range", Err(behind()));
+            return self.refuse_read(wish, behind());
         }
         served.report(
             &self.shared,
@@ -371,6 +410,13 @@ impl Session {
                 bound: None,
             },
         );
+        outcome
+    }
+
+    fn refuse_read(&mut self, wish: Wish, error: Error) -> Outcome {
+        let outcome = Outcome::refused(&error);
+        self.reply(wish.request_id, "range", Err(error));
+        outcome
     }
 
     /// What `policy` allows to who is at the other end.
@@ -380,7 +426,7 @@ impl Session {
     }
 
     fn hand_on_read(&mut self, frame: &Frame) -> Result<(), WireError> {
-        let ClientFrame { request_id, call } = frame.decode()?;
+        let ClientFrame { request_id, call } = call_of(frame)?;
         self.hand_on(request_id, call, None, frame.body.len());
         Ok(())
     }
@@ -489,6 +535,7 @@ impl Served {
         }
         let all = self.paths.iter().sum();
         metrics.requests.succeeded("range").increment(all);
+        metrics.mvcc.ranges.increment(all);
         let remaining = judged.permit.and_then(|permit| permit.lease_remaining());
         if let Some(remaining) = remaining
             && self.paths[0] > 0

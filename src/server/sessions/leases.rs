@@ -9,6 +9,7 @@ use super::leased::behind;
 use super::leased::released_authority;
 use super::not_readable;
 use super::stream::Session;
+use super::stream::Way;
 use super::stream::What;
 use crate::api::Consistency;
 use crate::api::Error;
@@ -26,7 +27,9 @@ use crate::server::access::Who;
 use crate::server::admission::Class;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
+use crate::server::metrics::stopwatch;
 use crate::server::outbox::Delivery;
+use crate::server::outbox::Stages;
 
 /// What a question about leases wants to know.
 #[derive(Clone, Debug)]
@@ -60,6 +63,7 @@ impl Session {
     /// the keys of one lease, may be many.
     pub(super) fn release_leases(
         &mut self,
+        way: Way,
         frame: u64,
         permit: Option<ReadPermit>,
         asked: AskedLeases,
@@ -75,7 +79,7 @@ impl Session {
         }
         let bytes = self.shared.limits.reply_bytes_max;
         // It has waited already: it is not turned away half way.
-        if !self.remember(frame, Class::KeepAlive, What::Other(method), bytes) {
+        if !self.remember(way, frame, Class::KeepAlive, What::Other(method), bytes) {
             return;
         }
         let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
@@ -87,9 +91,15 @@ impl Session {
             let node = shared.clone();
             let read = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
-                answer(&node, Some(&who), permit, &asked, &question)
+                let looked = Some(stopwatch());
+                (looked, answer(&node, Some(&who), permit, &asked, &question))
             });
-            let result = match read.await {
+            let mut stages = Stages::default();
+            let read = read.await.map(|(looked, result)| {
+                stages.looked = looked;
+                result
+            });
+            let result = match read {
                 Ok(Ok(result)) => result,
                 Ok(Err(error)) => Err(shared.fail(error)),
                 Err(_) => Err(Error::not_applied(
@@ -97,7 +107,7 @@ impl Session {
                     "the look at the store was cut short",
                 )),
             };
-            outbox.deliver(frame, Delivery::Scanned(result, place));
+            outbox.deliver_after(stages, frame, Delivery::Scanned(result, place));
         });
     }
 }

@@ -33,8 +33,10 @@ use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
 use crate::server::metrics::ExpiredIn;
+use crate::server::metrics::stopwatch;
 use crate::server::outbox::Delivery;
 use crate::server::outbox::Outbox;
+use crate::server::outbox::Stages;
 
 /// What a read asks for.
 #[derive(Clone, Debug)]
@@ -139,9 +141,15 @@ impl Scan {
             let began = self.began;
             let scanned = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
-                self.run()
+                let looked = stopwatch();
+                (looked, self.run(looked))
             })
             .await;
+            let mut stages = Stages::default();
+            let scanned = scanned.map(|(looked, scanned)| {
+                stages.looked = Some(looked);
+                scanned
+            });
             let result = match scanned {
                 Ok(Ok(Scanned::HandOn(call))) => {
                     // It comes back with a permit, and waits for a place anew.
@@ -161,13 +169,14 @@ impl Scan {
                     "the scan was cut short",
                 )),
             };
-            outbox.deliver(frame, Delivery::Scanned(result, place));
+            outbox.deliver_after(stages, frame, Delivery::Scanned(result, place));
         });
     }
 
-    fn run(self) -> Result<Scanned, StoreError> {
+    /// It is its turn, `now`.
+    fn run(self, now: Instant) -> Result<Scanned, StoreError> {
         let shared = &*self.shared;
-        if self.began.elapsed() >= self.left {
+        if now.saturating_duration_since(self.began) >= self.left {
             // Nobody waits for what would be found.
             shared.metrics.work.expired(ExpiredIn::Scan).increment(1);
             return Ok(Scanned::Done(Err(Error::not_applied(
@@ -217,6 +226,12 @@ impl Scan {
             return Ok(Scanned::Done(Err(refusal)));
         }
         shared.metrics.reads.total(authority.path()).increment(1);
+        let mvcc = &shared.metrics.mvcc;
+        match &self.query {
+            Query::Range(_) | Query::Page(_) => mvcc.ranges.increment(1),
+            Query::Txn(_) => mvcc.txns.increment(1),
+            Query::Snapshot(_) | Query::Auth(_) => {}
+        }
         let found = match &self.query {
             Query::Range(range) => {
                 crate::kv::range(&snapshot, range, &shared.limits)?.map(ResponseBody::Range)
@@ -231,7 +246,12 @@ impl Scan {
                 .map(ResponseBody::Snapshot),
             Query::Auth(auth) => match &**auth {
                 AuthRequest::Authenticate { name, password } => {
-                    shared.access.authenticate(&snapshot, name, password)?
+                    let access = &shared.access;
+                    let given = access.authenticate(&self.who, &snapshot, name, password)?;
+                    if given.as_ref().is_err_and(is_lockout) {
+                        shared.count_locked_out();
+                    }
+                    given
                 }
                 auth => crate::kv::access::read(&snapshot, auth)?,
             }
@@ -242,4 +262,9 @@ impl Scan {
             body,
         })))
     }
+}
+
+/// Of a refused password: whether it was not looked at.
+fn is_lockout(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::SlowDown { .. })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Context;
@@ -24,9 +25,12 @@ use super::leased::wants_lease;
 use super::leases;
 use super::leases::LeaseQuestion;
 use super::not_readable;
+use super::phases::Phases;
 use super::scans::Query;
 use super::scans::Scan;
 use super::scans::ScanOn;
+use super::slow::Outcome as Ended;
+use super::slow::Told;
 use crate::api;
 use crate::api::AuthRequest;
 use crate::api::Call;
@@ -52,15 +56,20 @@ use crate::server::budget::Share;
 use crate::server::disk::store::Point;
 use crate::server::drain;
 use crate::server::driver::Mail;
+use crate::server::metrics::Phase;
 use crate::server::metrics::Rejection;
 use crate::server::metrics::stopwatch;
+use crate::server::outbox::Answered;
 use crate::server::outbox::Delivery;
+use crate::server::outbox::Held;
 use crate::server::outbox::Outbox;
+use crate::server::outbox::Stages;
 use crate::server::watches::Control;
 use crate::server::watches::Reply;
 use crate::transport::FrameReceiver;
 use crate::transport::FrameStream;
 use crate::transport::StreamError;
+use crate::types::Role;
 use crate::wire::Frame;
 use crate::wire::WireError;
 use crate::wire::client::ClientFrame;
@@ -73,6 +82,13 @@ pub(super) const BATCH_MAX: usize = 128;
 /// The bytes of replies from which on they are written at once, before more is taken in: what a
 /// client that reads slowly can make a stream hold is this and one reply more.
 pub(super) const REPLIES_BYTES: usize = 256 << 10;
+/// How long a client may take to make room for so many bytes of replies. Nobody has to be fast, but who
+/// reads nothing makes the node hold what it has done for him, and has his stream ended.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_BYTES: usize = 32 << 10;
+/// The longest that a request waits here, ten minutes, whatever it asks for: what its client has long
+/// forgotten would otherwise take up room for weeks.
+const TIMEOUT_MS_MAX: u32 = 10 * 60 * 1000;
 /// What a request costs beside its bytes while it waits.
 const REQUEST_BYTES: usize = 512;
 /// When to ask again if the node holds too many bytes already.
@@ -89,6 +105,8 @@ pub(super) struct Session {
     notes: BTreeMap<u64, Note>,
     /// Requests on their way to the driver, once the batch is done.
     leaving: Vec<Mail>,
+    /// Answers that have come and are not given out yet.
+    answers: Vec<Answered>,
     /// Encoded replies that are not written yet.
     pub(super) replies: BytesMut,
     /// Of the scans whose results are among them.
@@ -99,10 +117,22 @@ pub(super) struct Session {
 
 /// A request that was handed on.
 struct Handed {
-    arrived: Instant,
+    way: Way,
     what: What,
-    place: Place,
-    _bytes: (Share, Share),
+    /// Until its work is done: its answer may have to wait for the client.
+    place: Option<Place>,
+    /// Of the bytes that the node may hold: as long, or until the result of a scan is taken.
+    node_bytes: Option<Share>,
+    /// Of those of its connection: until its answer is given out.
+    own_bytes: Share,
+}
+
+/// The way of a request through the node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) phases: Phases,
+    /// How large it came from the wire.
+    pub(super) bytes: usize,
 }
 
 /// What its answer needs of it.
@@ -125,7 +155,9 @@ pub(super) enum What {
 pub(super) async fn serve(shared: Arc<Sessions>, shares: Arc<Shares>, mut stream: FrameStream) {
     let mut session = Session::new(shared, shares);
     let Err(end) = session.run(&mut stream).await;
+    // Its requests come too slowly, or its replies are not read.
     if end == StreamError::TooSlow {
+        tracing::debug!(address = %session.shares.address, "a stream of a client was given up");
         stream.sender.reset();
     }
 }
@@ -139,6 +171,7 @@ impl Session {
             waiting: BTreeMap::new(),
             notes: BTreeMap::new(),
             leaving: Vec::new(),
+            answers: Vec::new(),
             replies: BytesMut::new(),
             places: Vec::new(),
             found: Vec::new(),
@@ -151,11 +184,12 @@ impl Session {
         let mut reads = Vec::new();
         loop {
             let receiver = &mut stream.receiver;
-            poll_fn(|cx| self.poll_work(cx, receiver, &mut frames, &mut deliveries)).await?;
+            poll_fn(|cx| self.poll_work(cx, receiver, &mut frames)).await?;
             for batch in frames.chunks(BATCH_MAX) {
                 let taken = self.take_in(batch, &mut reads);
                 taken.map_err(|error| stream.receiver.malformed(error))?;
                 self.send_off();
+                self.flush(stream, REPLIES_BYTES).await?;
                 let mut rest = &reads[..];
                 while !rest.is_empty() {
                     let done = self.read_round(batch, rest);
@@ -165,23 +199,25 @@ impl Session {
                 }
             }
             frames.clear();
-            for (frame, delivery) in deliveries.drain(..) {
-                self.give_out(frame, delivery);
+            std::mem::swap(&mut deliveries, &mut self.answers);
+            for answered in deliveries.drain(..) {
+                self.give_out(answered);
                 self.flush(stream, REPLIES_BYTES).await?;
             }
             self.flush(stream, 1).await?;
         }
     }
 
-    /// Ready when requests have arrived, or answers to earlier ones; takes both.
+    /// Ready when requests have arrived, or answers to earlier ones; takes both, the answers to
+    /// `self.answers`.
     fn poll_work(
         &mut self,
         cx: &mut Context<'_>,
         receiver: &mut FrameReceiver,
         frames: &mut Vec<Frame>,
-        deliveries: &mut Vec<(u64, Delivery)>,
     ) -> Poll<Result<(), StreamError>> {
-        let mut is_ready = self.outbox.poll_take(cx, deliveries);
+        self.gather(cx);
+        let mut is_ready = !self.answers.is_empty();
         if self.shares.in_flight.poll_room(cx) {
             if let Poll::Ready(read) = receiver.poll_read_batch(cx, frames) {
                 read?;
@@ -196,15 +232,57 @@ impl Session {
         }
     }
 
+    /// Takes the answers that have come, and says whether there were any; if not, the task is woken
+    /// when there are. What was done for a request need not be held for it any more.
+    fn gather(&mut self, cx: &Context<'_>) -> bool {
+        let known = self.answers.len();
+        if !self.outbox.poll_take(cx, &mut self.answers) {
+            return false;
+        }
+        let now = stopwatch();
+        for (frame, delivery, stages) in &self.answers[known..] {
+            if let Some(handed) = self.waiting.get_mut(frame) {
+                handed.came_back(delivery, stages, now);
+            }
+        }
+        true
+    }
+
     /// Writes the replies that have gathered, if they have `bytes` or more.
     async fn flush(&mut self, stream: &mut FrameStream, bytes: usize) -> Result<(), StreamError> {
         if self.replies.len() < bytes {
             return Ok(());
         }
-        stream.write(self.replies.split()).await?;
+        let mut replies = self.replies.split().freeze();
+        while !replies.is_empty() {
+            let piece = replies.split_to(replies.len().min(WRITE_BYTES));
+            self.write(WRITE_PATIENCE, stream.sender.write(piece))
+                .await?;
+        }
         self.written();
         stream.receiver.excuse();
         Ok(())
+    }
+
+    /// Waits until the client has made room for what is being written, and goes on taking answers: what
+    /// is done holds up no others, whether it is read or not.
+    ///
+    /// # Errors
+    /// [`StreamError::TooSlow`]: his patience is over; otherwise, that of `writing`.
+    pub(super) async fn write(
+        &mut self,
+        patience: Duration,
+        writing: impl Future<Output = Result<(), StreamError>>,
+    ) -> Result<(), StreamError> {
+        let mut writing = pin!(tokio::time::timeout(patience, writing));
+        let written = poll_fn(|cx| {
+            let written = writing.as_mut().poll(cx);
+            if written.is_pending() {
+                while self.gather(cx) {}
+            }
+            written
+        });
+        written.await.unwrap_or(Err(StreamError::TooSlow))
     }
 
     /// The client has been sent everything: the scans among it make room for others.
@@ -254,8 +332,12 @@ impl Session {
         let ClientFrame {
             request_id,
             mut call,
-        } = frame.decode()?;
+        } = call_of(frame)?;
         let method = call.request.method();
+        // Another request waits under this number: its answer is for both, and its note stays.
+        if self.waiting.contains_key(&request_id) {
+            return Ok(());
+        }
         if self.shared.audit.is_some() {
             self.notes.insert(request_id, Note::of(&call.request));
         }
@@ -287,6 +369,13 @@ impl Session {
                 self.reply(request_id, method, response);
                 return Ok(());
             }
+            Request::Auth(AuthRequest::Authenticate { name, .. }) => {
+                if let Err(error) = self.shared.access.may_try(self.who(), name) {
+                    self.shared.count_locked_out();
+                    self.reply(request_id, method, Err(error));
+                    return Ok(());
+                }
+            }
             Request::Status => {
                 let response = self.shared.status_response();
                 self.reply(request_id, method, Ok(response));
@@ -314,7 +403,9 @@ impl Session {
         };
         let is_own = call.consistency != Consistency::LinearizableQuorum;
         match Query::of(&call.request).filter(|_| is_own) {
-            Some(query) if self.is_readable() => self.scan(request_id, query, call),
+            Some(query) if self.is_readable() => {
+                self.scan(request_id, query, call, frame.body.len());
+            }
             // Under the lease, as a read of one key.
             Some(_) if !wants_lease(call.consistency) => {
                 self.reply(request_id, method, Err(not_readable()));
@@ -324,11 +415,14 @@ impl Session {
         Ok(())
     }
 
-    /// Has it written down that `key` was not read.
-    pub(super) fn note_read(&mut self, request_id: u64, key: &[u8]) {
-        if self.shared.audit.is_some() {
-            self.notes.insert(request_id, Note::of_read(key));
+    /// Says that `key` was not read because of who asks, and has it written down.
+    pub(super) fn deny_read(&mut self, request_id: u64, key: &[u8], error: Error) {
+        let denied = Err(error);
+        if let Some(audit) = &self.shared.audit {
+            let (who, address) = (&self.shares.who, self.shares.address);
+            audit.record(who, address, "range", &Note::of_read(key), &denied);
         }
+        self.reply(request_id, "range", denied);
     }
 
     /// Who is at the other end of the connection.
@@ -355,15 +449,28 @@ impl Session {
             Request::LeaseKeepAlive(_) if self.shared.access.rules().is_some() => {}
             _ => return self.hand_on(frame, call, author, bytes),
         }
+        // To hash is work: it is not done for whoever would be refused. What counts is still what the
+        // state machine says.
+        if matches!(call.request, Request::Auth(_))
+            && let Err(denied) = self.shared.access.admit_at_once(self.who(), &call.request)
+        {
+            // Who does not lead may have old rules.
+            let refusal = match self.shared.published.role() {
+                Role::Leader => denied,
+                _ => self.shared.not_leader(),
+            };
+            return self.reply(frame, method, Err(refusal));
+        }
         let class = Class::of(&call.request);
-        if self.remember(frame, class, What::of(&call.request), bytes) {
+        let way = Way::begin(bytes);
+        if self.remember(way, frame, class, What::of(&call.request), bytes) {
             let errand = Errand {
                 shared: self.shared.clone(),
                 who: self.who().clone(),
                 outbox: self.outbox.clone(),
                 frame,
                 author,
-                arrived: stopwatch(),
+                arrived: way.phases.began(),
             };
             errand.spawn(call);
         }
@@ -380,7 +487,13 @@ impl Session {
         };
         if !self.is_readable() {
             self.reply(frame, method, Err(not_readable()));
-        } else if self.remember(frame, Class::Read, What::Other(method), bytes) {
+        } else if self.remember(
+            Way::begin(bytes),
+            frame,
+            Class::Read,
+            What::Other(method),
+            bytes,
+        ) {
             let reply = Reply {
                 outbox: self.outbox.clone(),
                 frame,
@@ -405,16 +518,22 @@ impl Session {
     }
 
     /// Has a read of many keys made.
-    fn scan(&mut self, frame: u64, query: Query, call: Call) {
+    fn scan(&mut self, frame: u64, query: Query, call: Call, bytes: usize) {
         let what = What::read(query.clone(), &call);
         let timeout = timeout(&call);
         // A transaction that only reads is asked for as one thing, like a read of one key.
         let class = Class::of(&call.request);
-        self.run_scan(frame, class, query, timeout, what, ScanOn::Own(call));
+        let way = Way::begin(bytes);
+        self.run_scan(way, frame, class, query, timeout, what, ScanOn::Own(call));
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "two kinds of scans, which differ in all of them"
+    )]
     fn run_scan(
         &mut self,
+        way: Way,
         frame: u64,
         class: Class,
         query: Query,
@@ -433,13 +552,13 @@ impl Session {
             frame,
             query,
             min_revision,
-            began: stopwatch(),
+            began: way.phases.accounted(),
             left,
             on,
         };
         // What it may find is what the node may have to hold.
         let bytes = self.shared.limits.reply_bytes_max;
-        if self.remember(frame, class, what, bytes) {
+        if self.remember(way, frame, class, what, bytes) {
             scan.spawn(self.shares.scans.clone());
         }
     }
@@ -454,11 +573,12 @@ impl Session {
             },
         };
         let class = Class::of(&call.request);
-        if self.remember(frame, class, what, bytes) {
+        let way = Way::begin(bytes);
+        if self.remember(way, frame, class, what, bytes) {
             let outbox = self.outbox.clone();
             self.leaving.push(Mail::Request {
                 call,
-                arrived: stopwatch(),
+                arrived: way.phases.began(),
                 author,
                 outbox,
                 frame,
@@ -469,7 +589,14 @@ impl Session {
     /// Notes a request whose answer comes later; false if nothing more is to be done. A client that
     /// uses a number again while the first use waits gets one answer for both.
     #[must_use = "what is asked twice is done once"]
-    pub(super) fn remember(&mut self, frame: u64, class: Class, what: What, bytes: usize) -> bool {
+    pub(super) fn remember(
+        &mut self,
+        way: Way,
+        frame: u64,
+        class: Class,
+        what: What,
+        bytes: usize,
+    ) -> bool {
         let Entry::Vacant(entry) = self.waiting.entry(frame) else {
             return false;
         };
@@ -483,16 +610,17 @@ impl Session {
         let bytes = bytes + REQUEST_BYTES;
         let shares = self.shares.budget.take(bytes);
         let shares = shares.and_then(|own| Some((own, self.shared.budget.take(bytes)?)));
-        let Some(shares) = shares else {
+        let Some((own_bytes, node_bytes)) = shares else {
             drop(place);
             self.reject(frame, class, Rejection::Memory, &what, RETRY_AFTER);
             return false;
         };
         entry.insert(Handed {
-            arrived: stopwatch(),
+            way,
             what,
-            place,
-            _bytes: shares,
+            place: Some(place),
+            node_bytes: Some(node_bytes),
+            own_bytes,
         });
         self.shares.in_flight.enter();
         self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
@@ -514,30 +642,29 @@ impl Session {
     }
 
     /// An answer came for a request that was handed on.
-    pub(super) fn give_out(&mut self, frame: u64, delivery: Delivery) {
-        let Some(Handed {
-            arrived,
-            what,
-            place,
-            ..
-        }) = self.waiting.remove(&frame)
-        else {
+    pub(super) fn give_out(&mut self, (frame, delivery, stages): Answered) {
+        let Some(mut handed) = self.waiting.remove(&frame) else {
             return;
         };
-        match &delivery {
-            // Refused at once: that says nothing about how long work takes.
-            Delivery::Reply(Err(error)) if error.outcome == Outcome::NotApplied => drop(place),
-            _ => place.served(stopwatch(), arrived.elapsed()),
-        }
+        let now = stopwatch();
+        handed.came_back(&delivery, &stages, now);
+        let Handed {
+            way,
+            what,
+            place: _,
+            node_bytes,
+            own_bytes,
+        } = handed;
+        drop((node_bytes, own_bytes));
         self.shares.in_flight.leave(1);
         self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
         let method = what.method();
         match delivery {
-            Delivery::Permit(permit) => self.release(arrived, frame, Some(permit), what),
-            Delivery::CaughtUp => self.release(arrived, frame, None, what),
+            Delivery::Permit(permit) => self.release(way, frame, Some(permit), what),
+            Delivery::CaughtUp => self.release(way, frame, None, what),
             Delivery::Leases(permit, asked) => {
                 if let What::Leases(question) = what {
-                    self.release_leases(frame, permit, asked, question);
+                    self.release_leases(way, frame, permit, asked, question);
                 }
             }
             Delivery::Reply(result) => {
@@ -552,21 +679,19 @@ impl Session {
                     self.shared.directory.complete(&mut list.members);
                 }
                 if let What::Renewal(leases) = what {
-                    self.note_renewal(arrived, leases, &result);
+                    self.note_renewal(&way, leases, &result);
                 }
-                self.measure(arrived, method);
-                self.reply(frame, method, result);
+                self.finish(now, &way, frame, method, result);
             }
             Delivery::Scanned(result, place) => {
                 self.places.push(place);
-                self.measure(arrived, method);
-                self.reply(frame, method, result);
+                self.finish(now, &way, frame, method, result);
             }
         }
     }
 
     /// The driver let a read go, and the store has applied what it must see.
-    fn release(&mut self, arrived: Instant, frame: u64, permit: Option<ReadPermit>, what: What) {
+    fn release(&mut self, mut way: Way, frame: u64, permit: Option<ReadPermit>, what: What) {
         let method = what.method();
         let What::Read {
             query,
@@ -591,7 +716,7 @@ impl Session {
         let range = match query {
             Query::Range(range) if range.is_point() => range,
             query => {
-                let left = timeout.saturating_sub(arrived.elapsed());
+                let left = timeout.saturating_sub(way.phases.total());
                 let what = What::Read {
                     query: query.clone(),
                     consistency,
@@ -600,7 +725,7 @@ impl Session {
                 };
                 // It has waited already: it is not turned away half way.
                 let (class, on) = (Class::KeepAlive, ScanOn::Released(permit));
-                return self.run_scan(frame, class, query, left, what, on);
+                return self.run_scan(way, frame, class, query, left, what, on);
             }
         };
         let wish = Wish {
@@ -608,17 +733,47 @@ impl Session {
             wanted: Wanted::of(range.keys_only, range.count_only),
             min_revision,
         };
-        self.read_released(wish, &range.key, permit);
-        // What was read is not written down.
+        let before = self.replies.len();
+        // What is read is not written down, and what is denied apart.
         self.notes.remove(&frame);
+        let outcome = self.read_released(wish, &range.key, permit);
         let path = permit.map_or(ReadPath::Serializable, |permit| path_of(&permit));
-        let took = arrived.elapsed().as_secs_f64();
+        let now = stopwatch();
+        way.phases.until(Phase::Storage, now);
+        let took = way.phases.total().as_secs_f64();
         let reads = &self.shared.metrics.reads;
         reads.duration_seconds(path).record(took);
-        self.measure(arrived, method);
+        self.measure(&way, method);
+        self.tell(now, &way, method, outcome, before);
     }
 
-    fn note_renewal(&self, arrived: Instant, leases: u64, result: &Result<Response, Error>) {
+    /// Answers a request that has come back, and accounts for its time.
+    fn finish(
+        &mut self,
+        now: Instant,
+        way: &Way,
+        frame: u64,
+        method: &'static str,
+        result: Result<Response, Error>,
+    ) {
+        self.measure(way, method);
+        let (before, outcome) = (self.replies.len(), Ended::of(&result));
+        self.reply(frame, method, result);
+        self.tell(now, way, method, outcome, before);
+    }
+
+    /// Accounts for the time of a request whose answer is all that was written since `before`.
+    fn tell(&self, now: Instant, way: &Way, method: &'static str, outcome: Ended, before: usize) {
+        self.shared.account(now, &way.phases, 1, || Told {
+            method,
+            outcome,
+            request_bytes: way.bytes,
+            reply_bytes: self.replies.len() - before,
+            beside: 0,
+        });
+    }
+
+    fn note_renewal(&self, way: &Way, leases: u64, result: &Result<Response, Error>) {
         let metrics = &self.shared.metrics.leases;
         match result {
             Ok(Response {
@@ -630,11 +785,11 @@ impl Session {
         }
         metrics
             .renew_duration_seconds
-            .record(arrived.elapsed().as_secs_f64());
+            .record(way.phases.total().as_secs_f64());
     }
 
-    fn measure(&self, arrived: Instant, method: &'static str) {
-        let took = arrived.elapsed().as_secs_f64();
+    fn measure(&self, way: &Way, method: &'static str) {
+        let took = way.phases.total().as_secs_f64();
         let requests = &self.shared.metrics.requests;
         requests.duration_seconds(method).record(took);
     }
@@ -651,6 +806,8 @@ impl Session {
             Err(error) => metrics.request_failed(method, &error.kind),
         }
         if let Some(audit) = &self.shared.audit
+            // The note of another request of this number, which still waits, is not of this one.
+            && !self.waiting.contains_key(&request_id)
             && let Some(note) = self.notes.remove(&request_id)
         {
             let (who, address) = (&self.shares.who, self.shares.address);
@@ -697,12 +854,74 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Has it written down of what was asked and not answered that nobody here knows what became of it.
+    fn note_unanswered(&mut self) {
+        let Some(audit) = &self.shared.audit else {
+            return;
+        };
+        let unknown: Result<Response, Error> = Err(Error::unknown(
+            ErrorKind::ConnectionLost,
+            "the stream of the request was over before its answer could be given out",
+        ));
+        for (frame, note) in std::mem::take(&mut self.notes) {
+            if let Some(handed) = self.waiting.get(&frame) {
+                let (who, address) = (&self.shares.who, self.shares.address);
+                audit.record(who, address, handed.what.method(), &note, &unknown);
+            }
+        }
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         self.shares.in_flight.leave(self.waiting.len());
         self.shared
             .handed_on
             .fetch_sub(self.waiting.len(), Ordering::Relaxed);
+        self.note_unanswered();
+        // For these nothing is done.
+        for mail in self.leaving.drain(..) {
+            if let Mail::Request { frame, .. } = mail {
+                self.waiting.remove(&frame);
+            }
+        }
+        // For the others somebody works, who does not know that nobody waits.
+        let waiting = std::mem::take(&mut self.waiting);
+        let held = waiting.into_iter().filter_map(|(frame, handed)| {
+            let held: Held = Box::new((handed.place?, handed.node_bytes, handed.own_bytes));
+            Some((frame, held))
+        });
+        self.outbox.abandon(held.collect());
+    }
+}
+
+impl Handed {
+    /// What was done for it is done, and has come back this way; `now` it is known. Gives back what it
+    /// held of the node for that. What a scan has found is counted until it is given out.
+    fn came_back(&mut self, delivery: &Delivery, stages: &Stages, now: Instant) {
+        let Some(place) = self.place.take() else {
+            return;
+        };
+        self.way.phases.came_back(stages, now);
+        match delivery {
+            // Refused at once: that says nothing about how long work takes.
+            Delivery::Reply(Err(error)) if error.outcome == Outcome::NotApplied => drop(place),
+            _ => place.served(now, self.way.phases.total()),
+        }
+        if !matches!(delivery, Delivery::Scanned(..)) {
+            self.node_bytes = None;
+        }
+    }
+}
+
+impl Way {
+    /// Of a request that is taken in now.
+    fn begin(bytes: usize) -> Self {
+        Self {
+            phases: Phases::begin(stopwatch()),
+            bytes,
+        }
     }
 }
 
@@ -735,7 +954,15 @@ impl What {
     }
 }
 
-fn timeout(call: &Call) -> Duration {
+/// The request in a frame, which waits no longer than any may.
+pub(super) fn call_of(frame: &Frame) -> Result<ClientFrame, WireError> {
+    let mut asked: ClientFrame = frame.decode()?;
+    asked.call.timeout_ms = asked.call.timeout_ms.min(TIMEOUT_MS_MAX);
+    Ok(asked)
+}
+
+/// How long its client waits for it, from when it was taken in.
+pub(super) fn timeout(call: &Call) -> Duration {
     Duration::from_millis(u64::from(call.timeout_ms))
 }
 

@@ -1,6 +1,9 @@
 //! Sessions without a network: frames go in, replies and mail to the driver come out.
 
 mod allocations;
+mod held;
+mod inside;
+mod slow;
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -53,6 +56,7 @@ use crate::server::disk::store::StateStore;
 use crate::server::disk::store::StoreOptions;
 use crate::server::driver::Mail;
 use crate::server::outbox::Delivery;
+use crate::server::outbox::Stages;
 use crate::time::Instant;
 use crate::types::LogId;
 use crate::wire::Door;
@@ -98,6 +102,21 @@ impl World {
     }
 
     fn with(bytes_max: usize, waiting_max: usize) -> Self {
+        Self::telling(bytes_max, waiting_max, None)
+    }
+
+    /// One that tells of requests that take so long.
+    fn telling(bytes_max: usize, waiting_max: usize, slow: Option<Duration>) -> Self {
+        Self::made(bytes_max, waiting_max, slow, false)
+    }
+
+    /// One that writes down who did what, in its folder.
+    fn auditing() -> Self {
+        let options = AdmissionOptions::DEFAULT;
+        Self::made(options.bytes_max, options.waiting_max, None, true)
+    }
+
+    fn made(bytes_max: usize, waiting_max: usize, slow: Option<Duration>, has_audit: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock {
             nanos: AtomicU64::new(1_000_000_000),
@@ -154,7 +173,7 @@ impl World {
             directory: Arc::new(Directory::default()),
             metrics: Metrics::new(),
             watches: Arc::default(),
-            audit: None,
+            audit: has_audit.then(|| Audit::open(&folder.path().join("audit")).unwrap()),
             access: Access::new(
                 store.reader().gate().clone(),
                 ClusterId(1),
@@ -162,6 +181,7 @@ impl World {
             ),
             stopping: AtomicBool::new(false),
             scans: Sessions::scan_slots(),
+            keep_alives: Sessions::keep_alive_slots(),
             exports: Arc::default(),
             origins: Arc::new(Origins::fixed(
                 ClusterId(7),
@@ -176,6 +196,8 @@ impl World {
             handed_on: AtomicUsize::new(0),
             removed: Arc::default(),
             integrity: Arc::default(),
+            slow: SlowLog::new(slow),
+            traces: None,
             sampler: Sampler::default(),
             cluster_version: Arc::default(),
             quarantine_warning: None,
@@ -236,7 +258,8 @@ impl World {
     }
 
     fn frame(&mut self, consistency: Consistency, request: Request) -> Frame {
-        self.frame_within(1000, consistency, request)
+        // Its time passes while a machine is busy elsewhere.
+        self.frame_within(3_600_000, consistency, request)
     }
 
     fn frame_within(
@@ -319,7 +342,7 @@ fn shares(bytes_max: usize) -> Arc<Shares> {
         budget: ByteBudget::new(bytes_max),
         scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
         courier: Courier::new(),
-        who: Who::new("tester"),
+        who: Who::new("tester", [127, 0, 0, 1].into()),
         address: ([127, 0, 0, 1], 1).into(),
     })
 }
@@ -454,8 +477,8 @@ async fn asked_aside(
     assert!(replies.is_empty());
     let mut deliveries = Vec::new();
     world.session.outbox.take(&mut deliveries).await;
-    for (frame, delivery) in deliveries {
-        world.session.give_out(frame, delivery);
+    for answered in deliveries {
+        world.session.give_out(answered);
     }
     let result = world.replies().pop().unwrap().result;
     world.session.written();
@@ -493,8 +516,8 @@ async fn a_scan_that_the_lease_does_not_cover_goes_to_the_driver_and_comes_back(
     let mut deliveries = Vec::new();
     for _ in 0..2 {
         outbox.take(&mut deliveries).await;
-        for (frame, delivery) in deliveries.drain(..) {
-            world.session.give_out(frame, delivery);
+        for answered in deliveries.drain(..) {
+            world.session.give_out(answered);
         }
     }
     let response = world.replies().pop().unwrap().result.unwrap();
@@ -589,7 +612,8 @@ async fn an_unverified_state_is_never_served() {
     // And they are refused if the driver lets them go too early.
     let waiting: Vec<u64> = (1..world.next_request).collect();
     for frame in waiting {
-        world.session.give_out(frame, Delivery::CaughtUp);
+        let caught_up = (frame, Delivery::CaughtUp, Stages::default());
+        world.session.give_out(caught_up);
     }
     let replies = world.replies();
     assert_eq!(replies.len(), 9);
@@ -645,7 +669,7 @@ fn a_request_beyond_the_budget_is_told_to_slow_down_and_those_before_are_not_los
     // Reads that are answered at once hold nothing.
     assert!(world.get(Consistency::Linearizable, "k").unwrap().is_ok());
     let reply = Delivery::Reply(Err(refused));
-    world.session.give_out(1, reply);
+    world.session.give_out((1, reply, Stages::default()));
     assert_eq!(world.replies().len(), 1);
     assert_eq!(world.shared.budget.taken(), 0);
     assert!(world.ask(Consistency::Linearizable, put()).is_none());
@@ -697,7 +721,7 @@ fn scans_writes_reads_and_keep_alives_are_taken_in_up_to_their_marks() {
     }
     // One is answered: a renewal has its place, and nobody else.
     let answered = Delivery::Reply(Err(Error::not_applied(ErrorKind::NoLeader, "none")));
-    world.session.give_out(1, answered);
+    world.session.give_out((1, answered, Stages::default()));
     world.replies();
     for request in [everything(), put, get("k")] {
         assert_eq!(handed_on(&mut world, &request), 0, "{request:?}");
@@ -732,7 +756,7 @@ async fn a_scan_whose_deadline_is_over_when_its_turn_comes_is_not_made() {
     world.take_in(&[frame]);
     let mut deliveries = Vec::new();
     world.session.outbox.take(&mut deliveries).await;
-    let Some((_, Delivery::Scanned(Err(error), _))) = deliveries.pop() else {
+    let Some((_, Delivery::Scanned(Err(error), _), _)) = deliveries.pop() else {
         panic!("it is refused");
     };
     assert_eq!(error.kind, ErrorKind::DeadlineExceeded);
@@ -755,8 +779,8 @@ async fn a_scan_keeps_its_place_until_its_result_is_written() {
     while deliveries.len() < SCANS_PER_CONNECTION_MAX {
         world.session.outbox.take(&mut deliveries).await;
     }
-    for (frame, delivery) in deliveries.drain(..) {
-        world.session.give_out(frame, delivery);
+    for answered in deliveries.drain(..) {
+        world.session.give_out(answered);
     }
     // The results are encoded and not written: the others have to wait.
     let more = tokio::time::timeout(Duration::from_millis(200), async {

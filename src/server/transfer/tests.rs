@@ -248,7 +248,7 @@ impl World {
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..3000 {
+    for _ in 0..12_000 {
         if holds() {
             return;
         }

@@ -2,7 +2,11 @@
 //!
 //! A stream that takes nothing, because its client does not read, has a waker of its own and is left
 //! alone until it takes something again; the others go on. One that takes nothing for long is given
-//! up: its client goes on from where it is, if it still lives.
+//! up: its client goes on from where it is, if it still lives. So is a watch whose client lets no stream
+//! be opened for it.
+//!
+//! What waits here is made into bytes only when all before it has been written, and is within the hub's
+//! bound on what waits for all watchers together.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -36,12 +40,13 @@ use crate::server::metrics::Metrics;
 use crate::transport::Connection;
 use crate::transport::FrameSender;
 use crate::transport::Lost;
+use crate::watch::Counted;
 use crate::watch::Notice;
 use crate::watch::WatcherId;
 
 /// Streams that are written to before others of the runtime have their turn.
 const STREAMS_PER_TURN: usize = 64;
-/// How long a stream may take nothing.
+/// How long a stream may take nothing, or not be opened.
 const STALLED_MAX: Duration = Duration::from_secs(30);
 /// How often that is looked at.
 const STALLED_LOOK: Duration = Duration::from_secs(10);
@@ -219,7 +224,7 @@ struct Round {
 /// One watch.
 struct Line {
     stream: Option<FrameSender>,
-    chunks: Vec<Bytes>,
+    load: Load,
     waker: Waker,
     /// It is among those that may take something.
     is_due: bool,
@@ -228,7 +233,69 @@ struct Line {
     since: Option<std::time::Instant>,
     /// What is there is the last.
     ends: bool,
+    /// Since when it has waited for its stream, or that has taken nothing.
     blocked_since: Option<Instant>,
+}
+
+impl Line {
+    /// A line that waits for its stream, to write this first.
+    fn new(first: Bytes, waker: Waker, now: Instant) -> Self {
+        Self {
+            stream: None,
+            load: Load::new(first),
+            waker,
+            is_due: false,
+            carries: false,
+            since: None,
+            ends: false,
+            blocked_since: Some(now),
+        }
+    }
+
+    fn is_stalled(&self, now: Instant) -> bool {
+        self.blocked_since
+            .is_some_and(|since| now.duration_since(since) >= STALLED_MAX)
+    }
+}
+
+/// What a line has still to write.
+pub(super) struct Load {
+    /// What was made into bytes, and not written.
+    chunks: Vec<Bytes>,
+    /// What counts it, until all of it has been written.
+    counts: Vec<Arc<Counted>>,
+    /// What comes after that.
+    notices: Vec<Notice>,
+}
+
+impl Load {
+    /// This comes first.
+    pub(super) fn new(first: Bytes) -> Self {
+        Self {
+            chunks: vec![first],
+            counts: Vec::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// These come after what is there.
+    pub(super) fn add(&mut self, notices: Vec<Notice>) {
+        self.notices.extend(notices);
+    }
+
+    /// What is to be written next, and to be removed as it is; `None` once all has been. Nothing is
+    /// made into bytes before those that are there have been written.
+    pub(super) fn next(&mut self) -> Option<&mut Vec<Bytes>> {
+        if self.chunks.is_empty() {
+            self.counts.clear();
+            for notice in std::mem::take(&mut self.notices) {
+                let (bytes, counted) = frames::of(&notice);
+                self.chunks.push(bytes);
+                self.counts.extend(counted);
+            }
+        }
+        (!self.chunks.is_empty()).then_some(&mut self.chunks)
+    }
 }
 
 /// Wakes the task, and says for which stream.
@@ -299,17 +366,8 @@ impl Round {
             } => {
                 let created = frames::one(&WatchMessage::Created { watch_id, revision });
                 let courier = Arc::clone(&self.courier);
-                let line = Line {
-                    stream: None,
-                    chunks: vec![created],
-                    waker: Waker::from(Arc::new(LineWaker { id, courier })),
-                    is_due: false,
-                    carries: false,
-                    since: None,
-                    ends: false,
-                    blocked_since: None,
-                };
-                self.lines.insert(id, line);
+                let waker = Waker::from(Arc::new(LineWaker { id, courier }));
+                self.lines.insert(id, Line::new(created, waker, now()));
                 self.waiting.push_back(id);
             }
             Parcel::Carry { id, notices, since } => {
@@ -320,7 +378,7 @@ impl Round {
                 line.carries = true;
                 line.since = line.since.or(since);
                 line.ends |= matches!(notices.last(), Some(Notice::Canceled(_)));
-                line.chunks.extend(notices.iter().map(frames::of));
+                line.load.add(notices);
                 self.make_due(id);
             }
             Parcel::Close { id } => {
@@ -369,6 +427,7 @@ impl Round {
             };
             if let Some(line) = self.lines.get_mut(&id) {
                 line.stream = Some(stream);
+                line.blocked_since = None;
             }
             self.make_due(id);
         }
@@ -384,8 +443,8 @@ impl Round {
             return Ok(());
         };
         let mut cx = Context::from_waker(&line.waker);
-        while !line.chunks.is_empty() {
-            match stream.poll_write(&mut cx, &mut line.chunks) {
+        while let Some(chunks) = line.load.next() {
+            match stream.poll_write(&mut cx, chunks) {
                 Poll::Ready(Ok(())) => line.blocked_since = None,
                 Poll::Ready(Err(_)) => return Err(()),
                 Poll::Pending => {
@@ -412,21 +471,17 @@ impl Round {
         Ok(())
     }
 
-    /// Gives up streams that have taken nothing for long.
+    /// Gives up streams that have taken nothing for long, and watches that have had none for as long.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) {
         let look = self
             .stalled
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(STALLED_LOOK)));
         while look.as_mut().poll(cx).is_ready() {
             let now = now();
-            let is_stalled = |line: &Line| {
-                line.blocked_since
-                    .is_some_and(|since| now.duration_since(since) >= STALLED_MAX)
-            };
             let stalled: Vec<WatcherId> = self
                 .lines
                 .iter()
-                .filter(|(_, line)| is_stalled(line))
+                .filter(|(_, line)| line.is_stalled(now))
                 .map(|(id, _)| *id)
                 .collect();
             for id in &stalled {
@@ -468,4 +523,45 @@ fn now() -> Instant {
         reason = "how long a stream has stood still is no lease: plain elapsed time is enough"
     )]
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CREATED: Bytes = Bytes::from_static(b"created");
+
+    #[test]
+    fn a_watch_whose_stream_is_never_opened_is_given_up_like_one_that_takes_nothing() {
+        let asked = now();
+        let mut line = Line::new(CREATED, Waker::noop().clone(), asked);
+        let almost = STALLED_MAX - Duration::from_millis(1);
+        assert!(!line.is_stalled(asked + almost));
+        assert!(line.is_stalled(asked + STALLED_MAX));
+        // Once it has been opened, it counts from when it takes nothing.
+        line.blocked_since = None;
+        assert!(!line.is_stalled(asked + 2 * STALLED_MAX));
+        let blocked = asked + STALLED_MAX;
+        line.blocked_since = Some(blocked);
+        assert!(!line.is_stalled(blocked + almost));
+        assert!(line.is_stalled(blocked + STALLED_MAX));
+    }
+
+    #[test]
+    fn nothing_is_made_into_bytes_before_what_is_there_has_been_written() {
+        let mut load = Load::new(CREATED);
+        let both = [Notice::Progress(5), Notice::Synced(6)];
+        load.add(both.to_vec());
+        for _ in 0..2 {
+            assert_eq!(load.next(), Some(&mut vec![CREATED]));
+            assert_eq!(load.notices.len(), 2);
+        }
+        // As a stream takes them.
+        load.chunks.clear();
+        let mut both: Vec<Bytes> = both.iter().map(|notice| frames::of(notice).0).collect();
+        assert_eq!(load.next(), Some(&mut both));
+        assert!(load.notices.is_empty());
+        load.chunks.clear();
+        assert_eq!(load.next(), None);
+    }
 }

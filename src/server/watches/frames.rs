@@ -1,5 +1,7 @@
 //! What a watcher is told, as bytes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use bytes::BytesMut;
 
@@ -7,7 +9,9 @@ use crate::api::Event;
 use crate::api::KeyValue;
 use crate::api::WatchMessage;
 use crate::watch::Batch;
+use crate::watch::Counted;
 use crate::watch::Notice;
+use crate::watch::State;
 use crate::wire;
 use crate::wire::FrameLimits;
 
@@ -16,20 +20,17 @@ const PART_BYTES: usize = 256 << 10;
 /// What an event takes beside its keys and values, about.
 const EVENT_BYTES: usize = 64;
 
-/// A notice as frames, shared where its content is shared.
-pub(super) fn of(notice: &Notice) -> Bytes {
-    match notice {
-        Notice::Events(batch) => batch.encoded(events),
+/// A notice as frames, shared where its content is shared; with what counts them, to be kept until they
+/// are sent, unless they are too few bytes to count.
+pub(super) fn of(notice: &Notice) -> (Bytes, Option<Arc<Counted>>) {
+    let small = match notice {
+        Notice::Events(batch) => {
+            let (bytes, counted) = batch.encoded(events);
+            return (bytes, Some(counted));
+        }
         Notice::State(state) => {
-            let mut out = BytesMut::new();
-            let mut rest = state.kvs();
-            while !rest.is_empty() {
-                let (part, later) = rest.split_at(part_length(rest, key_value_bytes));
-                let kvs = part.to_vec();
-                append(&WatchMessage::State { kvs }, &mut out);
-                rest = later;
-            }
-            out.freeze()
+            let (bytes, counted) = state.encoded(keys);
+            return (bytes, Some(counted));
         }
         Notice::Synced(revision) => one(&WatchMessage::Synced {
             revision: *revision,
@@ -41,13 +42,26 @@ pub(super) fn of(notice: &Notice) -> Bytes {
             error: cancel.error.clone(),
             resume_revision: cancel.resume_revision,
         }),
-    }
+    };
+    (small, None)
 }
 
 /// A message as a frame.
 pub(super) fn one(message: &WatchMessage) -> Bytes {
     let mut out = BytesMut::new();
     append(message, &mut out);
+    out.freeze()
+}
+
+fn keys(state: &State) -> Bytes {
+    let mut out = BytesMut::new();
+    let mut rest = state.kvs();
+    while !rest.is_empty() {
+        let (part, later) = rest.split_at(part_length(rest, key_value_bytes));
+        let kvs = part.to_vec();
+        append(&WatchMessage::State { kvs }, &mut out);
+        rest = later;
+    }
     out.freeze()
 }
 

@@ -45,7 +45,7 @@ pub struct WatchOptions {
     pub per_connection_max: usize,
     /// How often a watch that asked for it is told how far it is, if there is nothing else to say.
     pub progress_interval: Duration,
-    /// Bytes that may wait to be sent to all watchers together.
+    /// Bytes that may wait to be sent to all watchers together, in couriers' hands too.
     pub memory_bytes_max: usize,
     /// For how long a node that knows no leader goes on with its watches. After that it ends them, and
     /// takes none in: another node may be told what this one is not. It outlasts elections.

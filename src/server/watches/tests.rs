@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use tempfile::TempDir;
 
+use super::courier::Load;
 use super::courier::Parcel;
 use super::thread::Desk;
 use super::*;
@@ -128,14 +129,14 @@ impl World {
             outbox: self.outbox.clone(),
             frame,
         };
-        let who = crate::server::access::Who::new("tester").identity();
+        let who = crate::server::access::Who::new("tester", [127, 0, 0, 1].into()).identity();
         self.watches.control(courier, watch_id, control, who, reply);
         self.turn();
         let cx = std::task::Context::from_waker(std::task::Waker::noop());
         let mut deliveries = Vec::new();
         self.outbox.poll_take(&cx, &mut deliveries);
         match deliveries.pop() {
-            Some((answered, Delivery::Reply(result))) if answered == frame => result,
+            Some((answered, Delivery::Reply(result), _)) if answered == frame => result,
             other => panic!("{other:?}"),
         }
     }
@@ -315,6 +316,34 @@ fn a_courier_with_full_hands_is_given_more_when_they_are_empty() {
     world.watches.orders.send(Order::Sent(vec![id]));
     world.turn();
     assert_eq!(world.handed(&courier), ["3", "4"]);
+}
+
+#[test]
+fn what_a_courier_has_to_write_is_counted_until_it_is_written() {
+    let mut world = World::new(WatchOptions::default());
+    let counted = |world: &mut World| {
+        world.turn();
+        world.watches.counts().queued_bytes.load(Ordering::Relaxed)
+    };
+    let courier = Courier::new();
+    world.watch(&courier, 1, "a");
+    world.put("a", "1");
+    world.turn();
+    let Some(Parcel::Carry { notices, .. }) = courier.handed().pop() else {
+        panic!("an event was handed over");
+    };
+    let mut load = Load::new(Bytes::from_static(b"created"));
+    load.add(notices);
+    assert!(counted(&mut world) > 0, "the event itself");
+    // As a stream takes them.
+    load.next().expect("the word that it was opened").clear();
+    let chunks = load.next().expect("the event");
+    let bytes = chunks.iter().map(Bytes::len).sum::<usize>();
+    assert!(bytes > 0);
+    assert_eq!(counted(&mut world), bytes);
+    load.next().expect("the event, still").clear();
+    assert_eq!(load.next(), None);
+    assert_eq!(counted(&mut world), 0);
 }
 
 #[test]

@@ -54,10 +54,24 @@ const CATCH_UP: CatchUpBudget = CatchUpBudget {
     changes: 1000,
     bytes: 1 << 20,
 };
+/// What ends watches, as the metric of their ends says.
+const ENDS: [&str; 8] = [
+    "client",
+    "compacted",
+    "denied",
+    "disconnected",
+    "no_leader",
+    "other",
+    "slow",
+    "stalled",
+];
 /// While nothing is due.
 const IDLE: Duration = Duration::from_secs(3600);
 /// How much later than it is due it is looked whether a leader is known.
 const CUT_OFF_LOOK: Duration = Duration::from_millis(20);
+/// How often it is counted again what waits to be sent: a courier whose client leaves lets go of it
+/// without a word.
+const COUNT_LOOK: Duration = Duration::from_secs(1);
 /// How long whoever finds too many watches should wait.
 const RETRY_AFTER_MS: u32 = 1000;
 
@@ -155,6 +169,10 @@ impl Desk {
             seed: place.seed,
         };
         let revision = place.store.revision();
+        for reason in ENDS {
+            // It is to be seen before the first one.
+            place.metrics.watches_canceled(reason, 0);
+        }
         Self {
             // Whoever starts knows nobody yet.
             leaderless_since: Some(place.clock.now()),
@@ -270,7 +288,9 @@ impl Desk {
         Ok(Some(if more {
             Duration::ZERO
         } else {
-            until(now, self.hub.next_tick()).min(self.until_cut_off(now))
+            until(now, self.hub.next_tick())
+                .min(self.until_cut_off(now))
+                .min(self.until_counted())
         }))
     }
 
@@ -290,6 +310,14 @@ impl Desk {
                 until(now, since + self.place.options.leaderless_max) + CUT_OFF_LOOK
             }
             _ => IDLE,
+        }
+    }
+
+    /// How long to wait before what is shown of what waits may be of another time.
+    fn until_counted(&self) -> Duration {
+        match self.hub.queued_bytes() {
+            0 => IDLE,
+            _ => COUNT_LOOK,
         }
     }
 
@@ -547,7 +575,7 @@ impl Desk {
                 let streams = &self.place.watches.counts.streams;
                 streams.fetch_sub(1, Ordering::Relaxed);
             }
-            self.place.metrics.watch_canceled(reason);
+            self.place.metrics.watches_canceled(reason, 1);
         }
     }
 

@@ -660,6 +660,50 @@ fn what_watchers_of_one_key_wait_for_is_shared() {
 }
 
 #[test]
+fn what_was_encoded_counts_until_all_have_sent_it() {
+    let mut node = node();
+    node.put("a", "1");
+    node.settle();
+    let request = WatchRequest {
+        initial_state: true,
+        ..watch("a")
+    };
+    let id = node.watch(&request).id;
+    node.settle();
+    node.put("a", "2");
+    node.settle();
+    let notices = node.take(id);
+    let mut counts = Vec::new();
+    for notice in &notices {
+        match notice {
+            Notice::State(state) => {
+                let (bytes, counted) = state.encoded(|_| Bytes::from_static(b"state"));
+                assert_eq!(bytes, "state");
+                counts.push(counted);
+            }
+            Notice::Events(batch) => {
+                for _ in 0..2 {
+                    let (bytes, counted) = batch.encoded(|_| Bytes::from_static(b"events"));
+                    assert_eq!(bytes, "events");
+                    counts.push(counted);
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(counts.len(), 3);
+    drop(notices);
+    let (state, events) = ("state".len(), "events".len());
+    assert_eq!(node.hub.queued_bytes(), state + events, "each once");
+    drop(counts.remove(0));
+    assert_eq!(node.hub.queued_bytes(), events);
+    drop(counts.pop());
+    assert_eq!(node.hub.queued_bytes(), events, "another has it to send");
+    drop(counts);
+    assert_eq!(node.hub.queued_bytes(), 0);
+}
+
+#[test]
 fn one_watcher_more_than_allowed_is_refused() {
     let options = HubOptions {
         watchers_max: 2,

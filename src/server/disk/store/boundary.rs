@@ -4,24 +4,71 @@
 //! should return an error, and a node with a damaged state must come up far enough to be rebuilt.
 //! So opening and verifying catch the panic and report damage. The process's panic hook asks
 //! [`contains_panic`] before it ends anything.
+//!
+//! Catching is not enough where a half-opened database panics once more while it is dropped, for two
+//! panics at once abort the process. So a database is opened on a thread that can be spared: its first
+//! panic is reported from inside the hook, and the thread then stays where it is, with all that it
+//! holds, for as long as the process lives ([`expendable`]).
 
 use std::any::Any;
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
+use std::panic::PanicHookInfo;
 use std::panic::catch_unwind;
+use std::sync::mpsc;
 use std::thread;
 
 use super::error::StoreError;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Whom a thread that can be spared tells of its panic.
+    static LAST_WORD: RefCell<Option<LastWord>> = const { RefCell::new(None) };
 }
+
+type LastWord = Box<dyn FnOnce(StoreError)>;
 
 /// Whether a panic of this thread is caught and reported, and so must not end the process: inside
 /// of opening or verifying a state, and on fjall's own threads, where it poisons the database, which
 /// the next batch reports.
-pub fn contains_panic() -> bool {
+///
+/// Does not return on a thread that opens a database: see above.
+pub fn contains_panic(details: &PanicHookInfo<'_>) -> bool {
+    if let Ok(Some(tell)) = LAST_WORD.try_with(RefCell::take) {
+        tell(gave_up(details.payload()));
+        loop {
+            thread::park();
+        }
+    }
+    is_inside()
+}
+
+fn is_inside() -> bool {
     INSIDE.get() || thread::current().name() == Some(FJALL_THREAD)
+}
+
+/// Runs `work` on a thread of its own, which is never seen again if it panics there.
+pub(super) fn expendable<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let (sender, receiver) = mpsc::channel();
+    let tell = sender.clone();
+    let spared = move || {
+        LAST_WORD.set(Some(Box::new(move |error| {
+            // Whoever waits is there until something comes.
+            let _ = tell.send(Err(error));
+        })));
+        let result = contain(work);
+        LAST_WORD.set(None);
+        let _ = sender.send(result);
+    };
+    thread::Builder::new()
+        .name("state-opening".to_owned())
+        .spawn(spared)
+        .map_err(StoreError::io("starting the thread that opens the state"))?;
+    let result = receiver.recv();
+    result.expect("a thread that is neither done nor told of keeps its sender")
 }
 
 /// What fjall names its threads.
@@ -35,11 +82,13 @@ pub(super) fn contain<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result
     let outside = INSIDE.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
     INSIDE.set(outside);
-    result.unwrap_or_else(|panic| {
-        Err(StoreError::Damaged {
-            detail: format!("the storage engine gave up: {}", message(&*panic)),
-        })
-    })
+    result.unwrap_or_else(|panic| Err(gave_up(&*panic)))
+}
+
+fn gave_up(panic: &(dyn Any + Send)) -> StoreError {
+    StoreError::Damaged {
+        detail: format!("the storage engine gave up: {}", message(panic)),
+    }
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -52,27 +101,35 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stand_back;
     use super::*;
     use std::time::Duration;
 
     #[test]
     fn a_panic_inside_becomes_damage_and_is_known_to_be_contained() {
-        assert!(!contains_panic());
+        assert!(!is_inside());
         let result: Result<(), _> = contain(|| {
-            assert!(contains_panic());
+            assert!(is_inside());
             std::panic::resume_unwind(Box::new("a broken table"))
         });
         let text = result.unwrap_err().to_string();
         assert!(text.contains("a broken table"), "{text}");
         assert!(text.contains("rebuild"), "{text}");
-        assert!(!contains_panic());
+        assert!(!is_inside());
         assert!(matches!(contain(|| Ok(7)), Ok(7)));
     }
 
     #[test]
     fn the_database_really_names_its_threads_so() {
         let directory = tempfile::tempdir().unwrap();
-        let database = fjall::Database::builder(directory.path()).open().unwrap();
+        let path = directory.path().to_owned();
+        // As a state is opened: there is a test that looks at the niceness of all threads of this name.
+        let database = expendable(move || {
+            stand_back();
+            let opened = fjall::Database::builder(&path).open();
+            opened.map_err(|error| StoreError::from_fjall("opening the state", error))
+        });
+        let database = database.unwrap();
         // A thread gives itself its name once it runs.
         let is_there = || {
             let tasks = std::fs::read_dir("/proc/self/task").unwrap();

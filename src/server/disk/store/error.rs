@@ -1,7 +1,9 @@
 //! What can be wrong with the state on disk, sorted by what to do about it.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::kv::Fault;
 use crate::types::LogId;
@@ -99,24 +101,41 @@ pub enum StoreError {
         /// The system's reason.
         source: io::Error,
     },
-    /// An earlier error, which was reported when it happened, ended the use of this state.
-    #[error("the state failed before and answers nothing any more: start the node again")]
-    Poisoned,
+    /// An earlier error ended the use of this state. It is named here too: who meets this one may be
+    /// the first to say anything.
+    #[error("{0}; since then it answers nothing")]
+    Poisoned(Failure),
+}
+
+/// The error that ended the use of a state, for those who come later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    why: Arc<str>,
+    is_damage: bool,
+}
+
+impl Failure {
+    /// What remains of `error`.
+    pub(super) fn of(error: &StoreError) -> Self {
+        Self {
+            why: error.to_string().into(),
+            is_damage: error.is_damage(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 impl StoreError {
     /// Whether the state itself is wrong, so that it must be rebuilt, whatever the disk does.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::OutOfOrder { .. })
-    }
-
-    /// Whether the disk is full: the one failure that passes when room is made.
-    pub fn is_disk_full(&self) -> bool {
         match self {
-            Self::Io { source, .. } => matches!(
-                source.kind(),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-            ),
+            Self::Damaged { .. } | Self::OutOfOrder { .. } => true,
+            Self::Poisoned(failure) => failure.is_damage,
             _ => false,
         }
     }
@@ -130,12 +149,12 @@ impl StoreError {
             fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
                 Self::from_database_io(doing, source)
             }
-            // A write in the background failed before; fjall keeps the reason to itself.
+            // A write in the background failed before; fjall tells why only to the log.
             fjall::Error::Poisoned => Self::Io {
                 doing,
                 source: io::Error::other(
                     "the storage engine stopped after a write in the background failed, which a \
-                     full or failing disk does",
+                     full or failing disk does; what it said of that stands before this in the log",
                 ),
             },
             other => Self::Damaged {

@@ -3,12 +3,14 @@
 //! Each is written whole to a temporary name, synced, and renamed, so it is there or not.
 
 use std::fs;
+use std::fs::DirBuilder;
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::fs::TryLockError;
 use std::io;
 use std::io::Read;
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -43,7 +45,9 @@ pub(super) struct Directory {
 impl Directory {
     /// Locks `path`, creating it if need be, and looks at what is there.
     pub(super) fn claim(path: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(path).map_err(StoreError::io("creating the state's directory"))?;
+        // Everything that is stored is below it: it is its owner's alone.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(StoreError::io("creating the state's directory"))?;
         // Looked at before it is touched: not even a lock file goes into what is not ours.
         let found = Found::look(path)?;
         let lock = lock(path)?;
@@ -330,4 +334,21 @@ fn sync_directory(path: &Path) -> Result<(), StoreError> {
 fn exists(path: &Path) -> Result<bool, StoreError> {
     path.try_exists()
         .map_err(StoreError::io("looking at the state's directory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_new_state_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let directory = Directory::claim(&path).unwrap();
+        assert!(directory.is_new());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
 }

@@ -16,6 +16,7 @@ use arc_swap::ArcSwap;
 use arc_swap::Guard;
 
 use super::Gate;
+use super::Operations;
 use super::Shared;
 use super::StateStore;
 
@@ -24,6 +25,7 @@ use super::StateStore;
 pub(super) struct Current {
     shared: Arc<ArcSwap<Shared>>,
     gate: Arc<Gate>,
+    operations: Arc<Operations>,
 }
 
 impl Current {
@@ -31,12 +33,18 @@ impl Current {
         Self {
             shared: Arc::new(ArcSwap::new(shared)),
             gate: Arc::new(gate),
+            operations: Arc::default(),
         }
     }
 
     /// The rules of access.
     pub(super) fn gate(&self) -> &Arc<Gate> {
         &self.gate
+    }
+
+    /// What was done to keys.
+    pub(super) fn operations(&self) -> &Operations {
+        &self.operations
     }
 
     /// For a short look.

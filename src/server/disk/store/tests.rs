@@ -1,6 +1,7 @@
 //! The store against the one in memory, against crashes and against damage.
 
 mod ahead;
+mod counts;
 mod travel;
 
 use std::fs;
@@ -44,6 +45,45 @@ fn open(path: &Path) -> StateStore {
         memtable_bytes: 1 << 20,
     };
     StateStore::open(path, &small).expect("it opens")
+}
+
+/// The niceness of every thread of this process that has that name.
+#[cfg(target_os = "linux")]
+fn nicenesses(name: &str) -> Vec<i32> {
+    let mut found = Vec::new();
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        // Threads of other tests come and go.
+        let Ok(stat) = fs::read_to_string(task.unwrap().path().join("stat")) else {
+            continue;
+        };
+        let (before, after) = stat.rsplit_once(") ").unwrap();
+        if before.ends_with(&format!("({name}")) {
+            // The nineteenth field of proc_pid_stat(5), the third of which comes first here.
+            found.push(after.split(' ').nth(16).unwrap().parse().unwrap());
+        }
+    }
+    found
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn merging_of_tables_gives_way_to_everything_else_and_whoever_opens_a_state_does_not() {
+    let folder = directory();
+    let before = rustix::process::nice(0).unwrap();
+    let _store = open(folder.path());
+    assert_eq!(rustix::process::nice(0).unwrap(), before);
+    let mut workers = Vec::new();
+    // A thread gives itself its name once it runs.
+    for _ in 0..10_000 {
+        workers = nicenesses("fjall:worker");
+        if workers.len() >= WORKER_THREADS_MIN {
+            break;
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(workers.len() >= WORKER_THREADS_MIN, "{workers:?}");
+    let lower = (before + WORKER_NICENESS).min(19);
+    assert!(workers.iter().all(|worker| *worker == lower), "{workers:?}");
 }
 
 fn open_error(path: &Path) -> StoreError {
@@ -726,7 +766,12 @@ fn after_one_error_every_call_fails() {
     let gap = store.apply_batch(&[put(5, b"k", b"v")]).unwrap_err();
     assert!(matches!(gap, StoreError::OutOfOrder { .. }), "{gap}");
     assert_eq!(reader.applied(), LogIndex(3), "nothing was published");
-    let poisoned = |error| matches!(error, StoreError::Poisoned);
+    let first = gap.to_string();
+    // Whoever comes second may be the only one who gets to say anything: the process ends.
+    let poisoned = |error: StoreError| {
+        assert!(error.is_damage(), "{error}");
+        matches!(&error, StoreError::Poisoned(_)) && error.to_string().starts_with(&first)
+    };
     assert!(poisoned(
         store.apply_batch(&[put(4, b"k", b"v")]).unwrap_err()
     ));
@@ -762,7 +807,7 @@ fn a_record_that_does_not_read_is_damage() {
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     assert!(matches!(
         store.reader().get(b"short").unwrap_err(),
-        StoreError::Poisoned
+        StoreError::Poisoned(_)
     ));
 }
 
@@ -882,13 +927,13 @@ fn a_creation_cut_off_anywhere_is_begun_again() {
 }
 
 #[test]
-fn a_full_disk_is_told_apart() {
+fn a_full_disk_is_no_damage() {
     let full = StoreError::from_fjall(
         "writing",
         fjall::Error::Io(io::Error::from(io::ErrorKind::StorageFull)),
     );
-    assert!(full.is_disk_full());
-    assert!(!StoreError::Poisoned.is_disk_full());
+    assert!(matches!(full, StoreError::Io { .. }), "{full}");
+    assert!(!full.is_damage());
     let missing = StoreError::from_fjall(
         "reading",
         fjall::Error::Io(io::Error::from(io::ErrorKind::NotFound)),

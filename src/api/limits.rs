@@ -1,0 +1,218 @@
+//! What a request may cost, and whether it does: what can be told without a store.
+
+use super::DeleteRangeRequest;
+use super::Error;
+use super::ErrorKind;
+use super::KeyRange;
+use super::LeaseTarget;
+use super::PutRequest;
+use super::RangeRequest;
+use super::Request;
+use super::TXN_DEPTH_MAX;
+use super::auth;
+use super::lease;
+use super::member;
+
+/// What a request may cost, checked by the SDK before it is sent and by the server before it is
+/// taken in (decisions: figures of api.md section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest key, in bytes. Keys are never empty.
+    pub key_bytes_max: usize,
+    /// Longest value, in bytes.
+    pub value_bytes_max: usize,
+    /// Largest encoded request, in bytes.
+    pub request_bytes_max: usize,
+    /// Largest encoded reply, in bytes; a range that would exceed it stops early with `more`.
+    pub reply_bytes_max: usize,
+    /// Most comparisons, and most operations of a branch, that a transaction may have; what is
+    /// nested in it has as many fewer. Above all stands
+    /// [`TXN_PARTS_MAX`](super::TXN_PARTS_MAX).
+    pub txn_ops_max: usize,
+}
+
+impl Limits {
+    /// The limits of an unconfigured server.
+    pub const DEFAULT: Self = Self {
+        key_bytes_max: 8 << 10,
+        value_bytes_max: 1 << 20,
+        request_bytes_max: 1536 << 10,
+        reply_bytes_max: 1536 << 10,
+        txn_ops_max: 128,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Checks the parts of a request that need no store: sizes and shapes.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] or [`ErrorKind::RequestTooLarge`], outcome *not applied*, with a
+/// sentence that says what is allowed.
+pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
+    match request {
+        Request::Range(range) => validate_read(range, limits),
+        Request::DeleteRange(delete) => validate_delete(delete, limits),
+        Request::RangePage(range) => validate_page(range, limits),
+        Request::Put(put) => validate_put(put, limits),
+        Request::Txn(txn) => {
+            txn.validate(limits, TXN_DEPTH_MAX, limits.txn_ops_max, &mut 0)?;
+            txn.check_keys()
+        }
+        Request::Compact(compaction) => {
+            if compaction.revision < 1 {
+                return Err(Error::not_applied(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "history cannot be given up before revision {}: revisions are positive",
+                        compaction.revision
+                    ),
+                ));
+            }
+            Ok(())
+        }
+        Request::LeaseGrant(grant) => lease::validate_grant(grant),
+        Request::LeaseRevoke(lease) => lease::validate_id(lease.id, false),
+        Request::LeaseKeepAlive(leases) => lease::validate_keep_alive(leases),
+        Request::LeaseTimeToLive { id, .. } => lease::validate_id(*id, false),
+        Request::LeaseList(list) => lease::validate_id(list.after, true),
+        Request::LeaseUpdateTtl { lease, ttl_ms } => {
+            lease::validate_id(lease.id, false)?;
+            lease::validate_ttl(*ttl_ms)
+        }
+        Request::PutWithNewLease(grant, put) => {
+            lease::validate_grant(grant)?;
+            if put.lease != LeaseTarget::None || put.ignore_lease {
+                return Err(Error::not_applied(
+                    ErrorKind::InvalidArgument,
+                    "the put names a lease, and is to be attached to the one that is granted: \
+                     leave it out",
+                ));
+            }
+            validate_put(put, limits)
+        }
+        Request::OpenSession
+        | Request::Status
+        | Request::MoveLeader { .. }
+        | Request::LeaderLeaseReport
+        | Request::WatchCancel { .. }
+        | Request::WatchProgress { .. }
+        | Request::Snapshot(_)
+        | Request::MemberList
+        | Request::MemberRemove { .. }
+        | Request::MemberPromote { .. } => Ok(()),
+        Request::MemberAdd(add) => member::validate_add(add),
+        Request::MemberUpdate(update) => member::validate_update(update),
+        Request::Watch { watch, .. } => watch.validate(limits),
+        Request::Auth(auth) => auth::validate(auth, limits),
+    }
+}
+
+pub(super) fn validate_put(put: &PutRequest, limits: &Limits) -> Result<(), Error> {
+    validate_key(&put.key, limits)?;
+    lease::validate_target(put)?;
+    if put.ignore_value && !put.value.is_empty() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "a value is given that the put is told to ignore: leave one of the two out",
+        ));
+    }
+    if put.value.len() > limits.value_bytes_max {
+        return Err(Error::not_applied(
+            ErrorKind::RequestTooLarge {
+                limit: limits.value_bytes_max as u64,
+                actual: put.value.len() as u64,
+            },
+            format!(
+                "the value has {} bytes, and at most {} are taken: split it, or raise \
+                 limits.max_value_bytes on every node",
+                put.value.len(),
+                limits.value_bytes_max
+            ),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn validate_delete(delete: &DeleteRangeRequest, limits: &Limits) -> Result<(), Error> {
+    validate_range(&delete.key, &delete.range, limits)
+}
+
+pub(super) fn validate_read(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
+    validate_range(&range.key, &range.range, limits)?;
+    let revisions = [
+        ("the revision to read at", range.revision),
+        ("min_mod_revision", range.min_mod_revision),
+        ("max_mod_revision", range.max_mod_revision),
+        ("min_create_revision", range.min_create_revision),
+        ("max_create_revision", range.max_create_revision),
+    ];
+    match revisions.into_iter().find(|(_, revision)| *revision < 0) {
+        None => Ok(()),
+        Some((what, revision)) => Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            format!("{what} is {revision}: revisions are positive, and 0 leaves it open"),
+        )),
+    }
+}
+
+fn validate_page(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
+    validate_read(range, limits)?;
+    if range.count_only || range.sort().is_some() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "a range that is read page by page comes in key order and is not counted: ask for it \
+             in one reply to have it sorted or counted",
+        ));
+    }
+    Ok(())
+}
+
+fn validate_key(key: &[u8], limits: &Limits) -> Result<(), Error> {
+    if key.is_empty() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            "the key is empty: give a key of at least one byte",
+        ));
+    }
+    validate_key_length(key, limits)
+}
+
+fn validate_key_length(key: &[u8], limits: &Limits) -> Result<(), Error> {
+    if key.len() > limits.key_bytes_max {
+        return Err(Error::not_applied(
+            ErrorKind::RequestTooLarge {
+                limit: limits.key_bytes_max as u64,
+                actual: key.len() as u64,
+            },
+            format!(
+                "the key has {} bytes, and at most {} are taken: use a shorter key",
+                key.len(),
+                limits.key_bytes_max
+            ),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn validate_range(key: &[u8], range: &KeyRange, limits: &Limits) -> Result<(), Error> {
+    match range {
+        KeyRange::Single => validate_key(key, limits),
+        KeyRange::Prefix | KeyRange::From => validate_key_length(key, limits),
+        KeyRange::Until(end) => {
+            validate_key_length(key, limits)?;
+            validate_key_length(end, limits)?;
+            if end.as_ref() <= key {
+                return Err(Error::not_applied(
+                    ErrorKind::InvalidArgument,
+                    "the range ends at or before its start: its end must sort after its first key",
+                ));
+            }
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Keys: read, written and deleted.
+
+use bytes::Bytes;
+
+use super::Client;
+use super::DeleteOptions;
+use super::DeleteResponse;
+use super::GetOptions;
+use super::GetResponse;
+use super::PutOptions;
+use super::PutResponse;
+use super::request::parts;
+use super::request::senseless;
+use super::route::Errand;
+use super::route::Tried;
+use super::route::in_time;
+use crate::api::Consistency;
+use crate::api::DeleteRangeRequest;
+use crate::api::Error;
+use crate::api::Outcome;
+use crate::api::PutRequest;
+use crate::api::RangeRequest;
+use crate::api::Request;
+use crate::api::ResponseBody;
+use crate::api::validate;
+use crate::wire::point::PointCall;
+use crate::wire::point::Wanted;
+
+impl Client {
+    /// Reads a key, or a range of keys.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::api::Consistency;
+    /// use leasehold::client::GetOptions;
+    ///
+    /// let found = client.get("color", None).await?;
+    /// println!("{:?}, served by {:?}", found.value(), found.header().read);
+    ///
+    /// let all = client.get("services/", Some(GetOptions::new().with_prefix().with_limit(100))).await?;
+    /// println!("{} of {} keys", all.kvs.len(), all.count);
+    ///
+    /// // By a quorum round, whatever clocks do:
+    /// let sure = GetOptions::new().with_consistency(Consistency::LinearizableQuorum);
+    /// client.get("color", Some(sure)).await?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// Outcome always *not applied*. [`ErrorKind::Compacted`] or [`ErrorKind::FutureRevision`] if
+    /// the revision asked for cannot be read; [`ErrorKind::DeadlineExceeded`] and the kinds that
+    /// [`Error::is_retryable`] knows, once the deadline leaves no time for a retry.
+    ///
+    /// [`ErrorKind::Compacted`]: crate::api::ErrorKind::Compacted
+    /// [`ErrorKind::FutureRevision`]: crate::api::ErrorKind::FutureRevision
+    /// [`ErrorKind::DeadlineExceeded`]: crate::api::ErrorKind::DeadlineExceeded
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn get(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: Option<GetOptions>,
+    ) -> Result<GetResponse, Error> {
+        let options = options.unwrap_or_default();
+        let key = match options.all_keys {
+            true => &[],
+            false => key.as_ref(),
+        };
+        let asked = &options.request;
+        let defaults = &self.inner.options;
+        let consistency = options.consistency.unwrap_or(defaults.consistency);
+        let timeout = options.timeout.unwrap_or(defaults.timeout);
+        let deadline = in_time(timeout);
+        let is_plain = asked.is_point()
+            && consistency != Consistency::Serializable
+            && !key.is_empty()
+            && key.len() <= defaults.limits.key_bytes_max;
+        let mut first = None;
+        if is_plain {
+            let mut call = PointCall {
+                timeout_ms: 0,
+                consistency,
+                min_revision: options.min_revision,
+                key,
+                wanted: Wanted::of(asked.keys_only, asked.count_only),
+                limit: asked.limit,
+            };
+            match self
+                .inner
+                .router
+                .try_point(&mut call, timeout, deadline)
+                .await
+            {
+                Tried::Found(found) => return Ok(found.into()),
+                Tried::Failed(attempt) => first = Some(attempt),
+                Tried::Not => {}
+            }
+        }
+        let request = Request::Range(RangeRequest {
+            key: Bytes::copy_from_slice(key),
+            ..options.request
+        });
+        validate(&request, &defaults.limits)?;
+        let errand = Errand {
+            request,
+            consistency,
+            min_revision: options.min_revision,
+            ticket: None,
+            timeout,
+            only: None,
+        };
+        // In a box, so that the future of the shortest way is a small one.
+        let rest = Box::pin(self.inner.router.run_after(errand, deadline, first));
+        let (header, body) = rest.await.map(parts).map_err(|failed| failed.error)?;
+        match body {
+            ResponseBody::Range(range) => Ok(GetResponse {
+                header,
+                kvs: range.kvs,
+                more: range.more,
+                count: range.count,
+            }),
+            other => Err(senseless(&other, Outcome::NotApplied)),
+        }
+    }
+
+    /// Writes a key. `Ok` means that the write is committed.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::PutOptions;
+    ///
+    /// let written = client.put("color", "blue", Some(PutOptions::new().with_prev_kv())).await?;
+    /// println!("at revision {}, in place of {:?}", written.header().revision, written.prev_kv);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::get`], and the outcome says whether the write may have taken effect all the
+    /// same. [`ErrorKind::Fenced`](crate::api::ErrorKind::Fenced) if a fence of the options does not
+    /// stand any more.
+    ///
+    /// # Cancel safety
+    /// Nothing breaks, but the write may take effect after the future was dropped.
+    pub async fn put(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+        options: Option<PutOptions>,
+    ) -> Result<PutResponse, Error> {
+        let options = options.unwrap_or_default();
+        let put = PutRequest {
+            key: Bytes::copy_from_slice(key.as_ref()),
+            value: value.into(),
+            prev_kv: options.prev_kv,
+            ignore_value: options.ignore_value,
+            ignore_lease: options.ignore_lease,
+            lease: options.lease,
+        };
+        let (header, put) = match options.fences.as_slice() {
+            [] => match self.write(Request::Put(put), options.timeout).await? {
+                (header, ResponseBody::Put(put)) => (header, put),
+                (_, other) => return Err(senseless(&other, Outcome::Unknown)),
+            },
+            fences => self.fenced_put(fences, put, options.timeout).await?,
+        };
+        Ok(PutResponse {
+            header,
+            prev_kv: put.prev_kv,
+        })
+    }
+
+    /// Deletes a key, or a range of keys. Deleting what is not there succeeds, with a count of 0.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::DeleteOptions;
+    ///
+    /// client.put("old/1", "", None).await?;
+    /// let gone = client.delete("old/", Some(DeleteOptions::new().with_prefix())).await?;
+    /// assert!(gone.deleted >= 1);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn delete(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: Option<DeleteOptions>,
+    ) -> Result<DeleteResponse, Error> {
+        let options = options.unwrap_or_default();
+        let delete = DeleteRangeRequest {
+            key: Bytes::copy_from_slice(key.as_ref()),
+            range: options.range,
+            prev_kv: options.prev_kv,
+        };
+        let (header, delete) = match options.fences.as_slice() {
+            [] => match self
+                .write(Request::DeleteRange(delete), options.timeout)
+                .await?
+            {
+                (header, ResponseBody::DeleteRange(delete)) => (header, delete),
+                (_, other) => return Err(senseless(&other, Outcome::Unknown)),
+            },
+            fences => self.fenced_delete(fences, delete, options.timeout).await?,
+        };
+        Ok(DeleteResponse {
+            header,
+            deleted: delete.deleted,
+            prev_kvs: delete.prev_kvs,
+        })
+    }
+}

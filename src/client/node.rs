@@ -1,0 +1,150 @@
+//! What is asked of single nodes, and which of them is to lead.
+
+use super::Client;
+use super::StatusResponse;
+use super::endpoint::with_port;
+use super::request::parts;
+use super::request::senseless;
+use super::route::Errand;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::LeaderLeaseReport;
+use crate::api::Outcome;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::api::ResponseHeader;
+use crate::api::validate;
+use crate::types::NodeId;
+
+impl Client {
+    /// Asks one node how it is: the one at `endpoint`, whether or not this client was given it.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// let endpoint = client.endpoints()[0].clone();
+    /// let answer = client.status(endpoint).await?;
+    /// println!("{} is a {}: {:?}", answer.status.name, answer.status.role, answer.status.warnings);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// The node cannot be reached within the default timeout.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn status(&self, endpoint: impl Into<String>) -> Result<StatusResponse, Error> {
+        let reply = self.call_at(endpoint, Request::Status, Consistency::Serializable);
+        let Response { header, body } = reply.await?;
+        match body {
+            ResponseBody::Status(status) => Ok(StatusResponse {
+                header,
+                status: *status,
+            }),
+            other => Err(senseless(&other, Outcome::NotApplied)),
+        }
+    }
+
+    /// Asks one node what the leader lease depends on, as that node measures it: the one at
+    /// `endpoint`, whether or not this client was given it.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// let endpoint = client.endpoints()[0].clone();
+    /// let report = client.leader_lease_report(endpoint).await?;
+    /// println!("the longest pause of {} was {:?}", report.name, report.timer_delay.max());
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// The node cannot be reached within the default timeout.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn leader_lease_report(
+        &self,
+        endpoint: impl Into<String>,
+    ) -> Result<LeaderLeaseReport, Error> {
+        let asked = Request::LeaderLeaseReport;
+        let reply = self.call_at(endpoint, asked, Consistency::Serializable);
+        match reply.await?.body {
+            ResponseBody::LeaderLeaseReport(report) => Ok(*report),
+            other => Err(senseless(&other, Outcome::NotApplied)),
+        }
+    }
+
+    /// Sends a request to the node at `endpoint` and to no other, whoever leads, whether or not
+    /// this client was given it: for measuring single nodes. A write carries no number, so it is
+    /// not repeated where it might be applied twice.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::api::{Consistency, Request};
+    ///
+    /// // What this one node knows of the members, whoever leads:
+    /// let endpoint = client.endpoints()[0].clone();
+    /// let reply = client.call_at(endpoint, Request::MemberList, Consistency::Serializable).await?;
+    /// println!("{:?}", reply.body);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::call`]; of a node that does not lead,
+    /// [`ErrorKind::NotLeader`](crate::api::ErrorKind::NotLeader) for all that only a leader may do.
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn call_at(
+        &self,
+        endpoint: impl Into<String>,
+        request: Request,
+        consistency: Consistency,
+    ) -> Result<Response, Error> {
+        let endpoint = with_port(&endpoint.into())?;
+        validate(&request, &self.inner.options.limits)?;
+        let errand = Errand {
+            request,
+            consistency,
+            min_revision: 0,
+            ticket: None,
+            timeout: self.inner.options.timeout,
+            only: Some(&endpoint),
+        };
+        let response = self.inner.router.run(errand).await;
+        response.map_err(|failed| failed.error)
+    }
+
+    /// Has the leader hand leadership over: to `target`, or to the most up to date voter.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// client.move_leader(None).await?; // To whoever is most up to date.
+    /// client.put("color", "green", None).await?; // The client follows.
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// Outcome *unknown* if the answer got lost: ask a node for its status.
+    ///
+    /// # Cancel safety
+    /// Nothing breaks, but leadership may move after the future was dropped.
+    pub async fn move_leader(&self, target: Option<NodeId>) -> Result<ResponseHeader, Error> {
+        let errand = Errand {
+            request: Request::MoveLeader { target },
+            consistency: Consistency::Linearizable,
+            min_revision: 0,
+            ticket: None,
+            timeout: self.inner.options.timeout,
+            only: None,
+        };
+        let (header, body) = parts(self.inner.router.run(errand).await.map_err(|f| f.error)?);
+        match body {
+            ResponseBody::MoveLeader => Ok(header),
+            other => Err(senseless(&other, Outcome::Unknown)),
+        }
+    }
+}

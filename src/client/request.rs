@@ -1,0 +1,315 @@
+//! How a request is made of the cluster: a write with its number, in a session, so that a retry is
+//! recognised.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Client;
+use super::route::Errand;
+use super::route::Failed;
+use super::route::describe;
+use super::route::in_time;
+use super::session::Session;
+use super::session::Ticket;
+use crate::api::Consistency;
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Outcome;
+use crate::api::Request;
+use crate::api::Response;
+use crate::api::ResponseBody;
+use crate::api::ResponseHeader;
+use crate::api::validate;
+
+impl Client {
+    /// Sends a request that the caller has put together, by the same rules as the other methods,
+    /// which are made for people. `consistency` is ignored by writes.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::api::{Consistency, PutRequest, Request};
+    ///
+    /// let put = PutRequest { key: "color".into(), value: "red".into(), ..PutRequest::default() };
+    /// let reply = client.call(Request::Put(put), Consistency::Linearizable).await?;
+    /// println!("at revision {}", reply.header.revision);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::get`] and [`Client::put`]; [`ErrorKind::Unsupported`] for what is no affair of
+    /// a whole cluster (a status) or of a caller (a session).
+    ///
+    /// # Cancel safety
+    /// As [`Client::put`].
+    pub async fn call(
+        &self,
+        request: Request,
+        consistency: Consistency,
+    ) -> Result<Response, Error> {
+        let (header, body) = match request {
+            Request::Range(_)
+            | Request::RangePage(_)
+            | Request::LeaseTimeToLive { .. }
+            | Request::LeaseList(_)
+            | Request::MemberList => self.read(request, consistency, 0, None).await?,
+            Request::Txn(ref txn) if txn.is_read_only() => {
+                self.read(request, consistency, 0, None).await?
+            }
+            Request::Auth(ref auth) if auth.is_read() => {
+                self.read(request, consistency, 0, None).await?
+            }
+            Request::Auth(ref auth) if auth.is_write() => self.write(request, None).await?,
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::Compact(_)
+            | Request::Txn(_)
+            | Request::LeaseGrant(_)
+            | Request::LeaseRevoke(_)
+            | Request::LeaseUpdateTtl { .. }
+            | Request::PutWithNewLease(..) => self.write(request, None).await?,
+            Request::LeaseKeepAlive(leases) => {
+                let kept = self.renew(leases, self.inner.options.timeout).await?;
+                let header = ResponseHeader {
+                    leader_id: self.leader(),
+                    ..ResponseHeader::default()
+                };
+                (header, ResponseBody::LeaseKeepAlive(kept))
+            }
+            Request::MoveLeader { target } => {
+                (self.move_leader(target).await?, ResponseBody::MoveLeader)
+            }
+            Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_) => {
+                let members = self.change_members(request).await?;
+                let header = ResponseHeader {
+                    leader_id: self.leader(),
+                    ..ResponseHeader::default()
+                };
+                (header, ResponseBody::Members(Box::new(members)))
+            }
+            Request::OpenSession
+            | Request::Status
+            | Request::LeaderLeaseReport
+            | Request::Snapshot(_)
+            | Request::Watch { .. }
+            | Request::WatchCancel { .. }
+            | Request::WatchProgress { .. }
+            | Request::Auth(_) => {
+                return Err(Error::not_applied(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "`{}` is not asked of a cluster: see Client::status, \
+                         Client::leader_lease_report and Client::snapshot",
+                        request.method()
+                    ),
+                ));
+            }
+        };
+        Ok(Response { header, body })
+    }
+
+    pub(super) async fn read(
+        &self,
+        request: Request,
+        consistency: Consistency,
+        min_revision: i64,
+        timeout: Option<Duration>,
+    ) -> Result<(ResponseHeader, ResponseBody), Error> {
+        let options = &self.inner.options;
+        validate(&request, &options.limits)?;
+        let errand = Errand {
+            request,
+            consistency,
+            min_revision,
+            ticket: None,
+            timeout: timeout.unwrap_or(options.timeout),
+            only: None,
+        };
+        let response = self.inner.router.run(errand).await;
+        response.map(parts).map_err(|failed| failed.error)
+    }
+
+    pub(super) async fn write(
+        &self,
+        request: Request,
+        timeout: Option<Duration>,
+    ) -> Result<(ResponseHeader, ResponseBody), Error> {
+        let options = &self.inner.options;
+        validate(&request, &options.limits)?;
+        let timeout = timeout.unwrap_or(options.timeout);
+        let deadline = in_time(timeout);
+        let mut sessions = 0;
+        loop {
+            let left = deadline.saturating_duration_since(in_time(Duration::ZERO));
+            let ticket = if options.exactly_once {
+                Some(self.number(left).await?)
+            } else {
+                None
+            };
+            let left = deadline.saturating_duration_since(in_time(Duration::ZERO));
+            let errand = Errand {
+                request: request.clone(),
+                consistency: Consistency::Linearizable,
+                min_revision: 0,
+                ticket: ticket.as_ref(),
+                timeout: left,
+                only: None,
+            };
+            let failed = match self.inner.router.run(errand).await {
+                Ok(response) => return Ok(parts(response)),
+                Err(failed) => failed,
+            };
+            let Some(ticket) = ticket else {
+                return Err(failed.error);
+            };
+            sessions += 1;
+            match self
+                .after_failure(failed, &ticket, sessions, deadline)
+                .await
+            {
+                None => {}
+                Some(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What to do about a write that failed: `None` means that it was certainly not applied,
+    /// because its session was unknown from its first attempt on, and may start over in a new one.
+    async fn after_failure(
+        &self,
+        failed: Failed,
+        ticket: &Ticket,
+        sessions: u32,
+        deadline: Instant,
+    ) -> Option<Error> {
+        let Failed {
+            error,
+            unknown_before,
+        } = failed;
+        if error.kind != ErrorKind::SessionExpired {
+            return Some(error);
+        }
+        // Whoever opens another one at the moment may take longer than this write has.
+        let forgetting = self.forget_session(ticket.session());
+        let _ = tokio::time::timeout_at(deadline, forgetting).await;
+        if unknown_before {
+            // An earlier attempt may have been applied before the session was forgotten.
+            return Some(Error {
+                outcome: Outcome::Unknown,
+                detail: format!(
+                    "{}: {} may have been applied before; read before you repeat it",
+                    error.detail,
+                    describe(ticket.call())
+                ),
+                ..error
+            });
+        }
+        let error = Error {
+            outcome: Outcome::NotApplied,
+            ..error
+        };
+        (sessions >= SESSIONS_MAX).then_some(error)
+    }
+
+    /// The number of a new write, in a session that is opened if there is none.
+    async fn number(&self, timeout: Duration) -> Result<Ticket, Error> {
+        if let Some(session) = &*self.inner.opened.load() {
+            return Ok(session.number());
+        }
+        let deadline = in_time(timeout);
+        let waiting = tokio::time::timeout_at(deadline, self.inner.session.lock());
+        let Ok(mut open) = waiting.await else {
+            return Err(Error::not_applied(
+                ErrorKind::DeadlineExceeded,
+                "no session could be opened in time; the write was not sent",
+            ));
+        };
+        if let Some(session) = &*open {
+            return Ok(session.number());
+        }
+        let errand = Errand {
+            request: Request::OpenSession,
+            consistency: Consistency::Linearizable,
+            min_revision: 0,
+            ticket: None,
+            timeout: deadline.saturating_duration_since(in_time(Duration::ZERO)),
+            only: None,
+        };
+        // Whatever became of the session, the write itself was not sent.
+        let response = self
+            .inner
+            .router
+            .run(errand)
+            .await
+            .map_err(|failed| Error {
+                outcome: Outcome::NotApplied,
+                detail: format!("no session could be opened: {}", failed.error.detail),
+                kind: failed.error.kind,
+            })?;
+        let ResponseBody::OpenSession { id } = response.body else {
+            return Err(senseless(&response.body, Outcome::NotApplied));
+        };
+        let session = Session::new(id);
+        *open = Some(Arc::clone(&session));
+        self.inner.opened.store(Some(Arc::clone(&session)));
+        Ok(session.number())
+    }
+
+    /// Forgets a session that the cluster has forgotten, unless there is a newer one already.
+    async fn forget_session(&self, gone: &Arc<Session>) {
+        let mut open = self.inner.session.lock().await;
+        if open
+            .as_ref()
+            .is_some_and(|session| session.id() == gone.id())
+        {
+            *open = None;
+            self.inner.opened.store(None);
+        }
+    }
+}
+
+pub(super) fn parts(response: Response) -> (ResponseHeader, ResponseBody) {
+    (response.header, response.body)
+}
+
+/// A reply of another shape than its request calls for.
+pub(super) fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
+    let shape = match body {
+        ResponseBody::Range(_) => "range",
+        ResponseBody::Put(_) => "put",
+        ResponseBody::DeleteRange(_) => "delete",
+        ResponseBody::OpenSession { .. } => "session",
+        ResponseBody::Status(_) => "status",
+        ResponseBody::MoveLeader => "move-leader",
+        ResponseBody::Compact => "compact",
+        ResponseBody::LeaderLeaseReport(_) => "leader-lease-report",
+        ResponseBody::Txn(_) => "transaction",
+        ResponseBody::LeaseGrant(_) => "lease-grant",
+        ResponseBody::LeaseRevoke(_) => "lease-revoke",
+        ResponseBody::LeaseKeepAlive(_) => "lease-keep-alive",
+        ResponseBody::LeaseTimeToLive(_) => "lease-time-to-live",
+        ResponseBody::LeaseList(_) => "lease-list",
+        ResponseBody::LeaseUpdateTtl { .. } => "lease-update-ttl",
+        ResponseBody::PutWithNewLease(_) => "put-with-new-lease",
+        ResponseBody::RangePage(_) => "page",
+        ResponseBody::Watch => "watch",
+        ResponseBody::WatchCancel => "watch-cancel",
+        ResponseBody::WatchProgress => "watch-progress",
+        ResponseBody::Snapshot(_) => "snapshot",
+        ResponseBody::Members(_) => "member",
+        ResponseBody::Auth(_) => "auth",
+    };
+    Error {
+        kind: ErrorKind::Internal,
+        outcome,
+        detail: format!("the server answered with a {shape} reply to another request"),
+    }
+}
+
+/// Sessions that a single write may find forgotten before it gives up.
+const SESSIONS_MAX: u32 = 3;

@@ -1,0 +1,241 @@
+//! Holding back what would be refused anyway.
+//!
+//! A refusal costs a node nearly as much as a small write: both arrive, are decrypted, decoded and
+//! answered. So a node that is asked for four times what it can do spends much of what it has on saying
+//! no, unless those who ask notice. Here they do: each connection counts what became of its writes and
+//! scans, and of those beyond a few a second it sends only [`OVERSEND`] times as many as were taken in
+//! lately. The rest is refused on the spot, with the error that the node would have given. As more is
+//! taken in again, more is sent, half as much again in each second or so.
+//!
+//! Nothing is counted, and nothing costs more than a look at a flag, while nobody is refused.
+//! The method is the adaptive throttling of Beyer et al., Site Reliability Engineering, chapter 21.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::Error;
+use crate::api::ErrorKind;
+use crate::api::Request;
+use crate::client::route::in_time;
+
+/// How much more is sent than was taken in. One would never learn that a node can do more again; two, the
+/// book's, leaves as many refusals as answers.
+const OVERSEND: f64 = 1.5;
+/// In this time what was counted loses half of its weight.
+const HALF_LIFE: Duration = Duration::from_secs(1);
+/// Never held back: so many answers, each with the weight that it has left. About twenty a second.
+const FREE: f64 = 30.0;
+/// So little weight of refusals is as good as none.
+const FORGOTTEN: f64 = 0.5;
+
+/// What became lately of the requests of one connection that a node may refuse for want of room.
+#[derive(Debug, Default)]
+pub(super) struct Throttle {
+    /// Somebody was refused lately.
+    is_counting: AtomicBool,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// When the weights were brought up to date.
+    at: Option<Instant>,
+    /// Answered, or held back here.
+    asked: f64,
+    /// Of these, those that the node did not refuse.
+    taken_in: f64,
+    /// How long the node asked us to wait.
+    retry_after_ms: u32,
+}
+
+impl Counts {
+    fn age(&mut self, now: Instant) {
+        let since = self
+            .at
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.at = Some(now);
+        let left = (-since.as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2();
+        self.asked *= left;
+        self.taken_in *= left;
+    }
+
+    /// The share of requests that are held back.
+    fn share_held_back(&self) -> f64 {
+        ((self.asked - OVERSEND * self.taken_in - FREE) / (self.asked + 1.0)).max(0.0)
+    }
+}
+
+impl Throttle {
+    /// Whether requests of this kind are counted and held back: those that a node refuses first. What
+    /// renews a lease is sent always, and what an operator asks.
+    pub(super) fn concerns(request: &Request) -> bool {
+        match request {
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::LeaseGrant(_)
+            | Request::PutWithNewLease(..)
+            | Request::RangePage(_) => true,
+            Request::Range(range) => !range.is_point(),
+            Request::Txn(txn) => !txn.is_read_only(),
+            _ => false,
+        }
+    }
+
+    /// Whether somebody was refused lately. If not, everything may be sent.
+    pub(super) fn is_counting(&self) -> bool {
+        self.is_counting.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request may be sent `now`, by a number drawn from 0 to 1; else the error that it is
+    /// refused with here.
+    pub(super) fn admit(&self, now: Instant, drawn: f64) -> Result<(), Error> {
+        let mut counts = self.counts();
+        counts.age(now);
+        if drawn >= counts.share_held_back() {
+            return Ok(());
+        }
+        counts.asked += 1.0;
+        let retry_after_ms = counts.retry_after_ms;
+        Err(Error::not_applied(
+            ErrorKind::SlowDown { retry_after_ms },
+            "held back by this client: the node refuses most of what it is sent for want of room; send \
+             less, or give it more to run with",
+        ))
+    }
+
+    /// A request was answered.
+    pub(super) fn answered(&self, refusal: Option<&Error>) {
+        let is_slow_down = |error: &Error| matches!(error.kind, ErrorKind::SlowDown { .. });
+        if self.is_counting() || refusal.is_some_and(is_slow_down) {
+            self.count(in_time(Duration::ZERO), refusal);
+        }
+    }
+
+    fn count(&self, now: Instant, refusal: Option<&Error>) {
+        let asked_to_wait = match refusal.map(|error| &error.kind) {
+            Some(ErrorKind::SlowDown { retry_after_ms }) => Some(*retry_after_ms),
+            _ => None,
+        };
+        let mut counts = self.counts();
+        counts.age(now);
+        counts.asked += 1.0;
+        match asked_to_wait {
+            Some(retry_after_ms) => {
+                counts.retry_after_ms = retry_after_ms;
+                self.is_counting.store(true, Ordering::Relaxed);
+            }
+            None => {
+                counts.taken_in += 1.0;
+                if counts.asked - counts.taken_in < FORGOTTEN {
+                    *counts = Counts::default();
+                    self.is_counting.store(false, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
+        // Nothing in it can be half done.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slow_down() -> Error {
+        Error::not_applied(ErrorKind::SlowDown { retry_after_ms: 40 }, "no room")
+    }
+
+    /// Ten seconds of `offered` requests a second at a node that takes in `capacity` of them; what was
+    /// sent, taken in and held back in the last five.
+    fn play(throttle: &Throttle, start: Instant, offered: u32, capacity: u32) -> [u32; 3] {
+        let mut random = fastrand::Rng::with_seed(1);
+        let (mut sent, mut taken_in, mut held_back) = (0, 0, 0);
+        // A hundredth of a second at a time.
+        for step in 0..1000 {
+            let now = start + Duration::from_millis(10) * step;
+            let counts = step >= 500;
+            let mut room = capacity / 100;
+            for _ in 0..offered / 100 {
+                if throttle.is_counting() && throttle.admit(now, random.f64()).is_err() {
+                    held_back += u32::from(counts);
+                    continue;
+                }
+                sent += u32::from(counts);
+                let refusal = slow_down();
+                let is_refused = room == 0;
+                room = room.saturating_sub(1);
+                taken_in += u32::from(counts && !is_refused);
+                if is_refused || throttle.is_counting() {
+                    throttle.count(now, is_refused.then_some(&refusal));
+                }
+            }
+        }
+        [sent, taken_in, held_back]
+    }
+
+    #[test]
+    fn while_nobody_is_refused_nothing_is_held_back_or_counted() {
+        let throttle = Throttle::default();
+        let [sent, taken_in, held_back] = play(&throttle, in_time(Duration::ZERO), 10_000, 10_000);
+        assert_eq!((sent, taken_in, held_back), (50_000, 50_000, 0));
+        assert!(!throttle.is_counting());
+        // Nor where a request fails for another reason.
+        let other = Error::not_applied(ErrorKind::NoLeader, "none");
+        throttle.answered(Some(&other));
+        assert!(!throttle.is_counting());
+    }
+
+    #[test]
+    fn a_node_asked_for_four_times_what_it_can_do_is_sent_little_more_than_that() {
+        let throttle = Throttle::default();
+        let start = in_time(Duration::ZERO);
+        let [sent, taken_in, held_back] = play(&throttle, start, 40_000, 10_000);
+        assert_eq!(sent + held_back, 200_000);
+        // All that it can do, and not much in vain.
+        assert!(taken_in >= 49_000, "{taken_in}");
+        assert!((70_000..=80_000).contains(&sent), "{sent}");
+
+        // When it can do all of it again, so it is asked.
+        let later = start + Duration::from_secs(10);
+        let [sent, taken_in, held_back] = play(&throttle, later, 40_000, 40_000);
+        assert_eq!((sent, taken_in, held_back), (200_000, 200_000, 0));
+    }
+
+    #[test]
+    fn whoever_asks_seldom_is_never_held_back() {
+        let throttle = Throttle::default();
+        let mut now = in_time(Duration::ZERO);
+        for _ in 0..1000 {
+            now += Duration::from_millis(60);
+            throttle.admit(now, 0.0).unwrap();
+            throttle.count(now, Some(&slow_down()));
+        }
+    }
+
+    #[test]
+    fn what_is_held_back_says_how_long_the_node_asked_to_wait() {
+        let throttle = Throttle::default();
+        let now = in_time(Duration::ZERO);
+        for _ in 0..100 {
+            throttle.count(now, Some(&slow_down()));
+        }
+        let error = throttle.admit(now, 0.5).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::SlowDown { retry_after_ms: 40 });
+        assert_eq!(error.outcome, crate::api::Outcome::NotApplied);
+        // Seldom, but it may be sent.
+        throttle.admit(now, 0.999).unwrap();
+        // And after a while without a word all is forgotten.
+        let later = now + Duration::from_secs(20);
+        throttle.admit(later, 0.0).unwrap();
+        throttle.count(later, None);
+        assert!(!throttle.is_counting());
+    }
+}

@@ -1,0 +1,42 @@
+//! What became of the writes that clients asked of this node, in numbers.
+//!
+//! Only the node that a client waits at counts: every replica applies a write, one answers it.
+
+use super::Node;
+use crate::raft::Refused;
+use crate::types::LogIndex;
+use crate::types::RequestId;
+
+/// Writes of clients at this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Proposals {
+    /// How many wait to be committed and applied.
+    pub pending: usize,
+    /// How many consensus did not take, or that were given up before they were committed here:
+    /// leadership was lost, or their deadline was over. Who asked the wrong node is not among them.
+    pub failed: u64,
+    /// How many were retries of what had been decided, answered with what their session kept.
+    pub repeated: u64,
+}
+
+impl Node {
+    /// What became of the writes of clients so far.
+    pub fn proposals(&self) -> Proposals {
+        Proposals {
+            pending: self.waiting.writes(),
+            ..self.proposals
+        }
+    }
+
+    /// The entry that a write waits for; `None` for what is no write, or does not wait (any more).
+    pub fn entry_of(&self, request: RequestId) -> Option<LogIndex> {
+        self.waiting.entry_of(request)
+    }
+
+    pub(super) fn note_refused_write(&mut self, refused: Refused) {
+        // That is a detour of its client, who finds the leader.
+        if !matches!(refused, Refused::NotLeader { .. }) {
+            self.proposals.failed += 1;
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Whoever gives wrong passwords has to wait before the next try is looked at, longer each time.
+//!
+//! Two things are held against somebody: that a *user's* password was given wrongly, from wherever,
+//! and that a *source* gave wrong ones, for whomever. Both waits double from one failure to the next.
+//! A source is a certificate at an address: nobody comes here without a certificate, and with one he
+//! cannot have another pay for him.
+//!
+//! What an attacker must not get out of this is that others are locked out:
+//!
+//! - who is known by a certificate alone gives no password and never comes here;
+//! - a source from which a user has logged in keeps its way in, whatever others do to that user's
+//!   name; a few wrong passwords from there, and it is a source like any other;
+//! - a try that has to wait is not looked at and makes the wait no longer, and the wait for a user is
+//!   bounded by seconds.
+//!
+//! Everything is bounded: so many users, sources and known pairs are remembered, by a hash, and of
+//! those that are too many the one is forgotten that matters least. It is all of one node and in its
+//! memory: who turns to another node begins anew there, which makes an attacker as many times faster
+//! as there are nodes.
+
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::hash::RandomState;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+/// So many wrong passwords cost nothing: people mistype.
+const FREE: u32 = 5;
+/// The first wait, which doubles from there.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+/// The longest wait for a user whom others may have got into it.
+const USER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The longest wait for a source, which got itself into it.
+const SOURCE_WAIT_MAX: Duration = Duration::from_secs(300);
+/// Without a failure for so long, what was before is forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(900);
+/// So many of each are remembered.
+const REMEMBERED_MAX: usize = 4_096;
+/// After so many wrong passwords in a row a known source is like any other.
+const KNOWN_FAILURES_MAX: u32 = 3;
+
+/// Where somebody comes from: a hash of certificate and network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Source(u64);
+
+/// What is held against whom.
+#[derive(Debug, Default)]
+pub(super) struct Lockout {
+    /// Drawn anew by each process: nobody can choose names that meet.
+    hasher: RandomState,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    users: BTreeMap<u64, Strikes>,
+    sources: BTreeMap<Source, Strikes>,
+    known: BTreeMap<(u64, Source), Known>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Strikes {
+    count: u32,
+    last: Instant,
+}
+
+/// A source from which a user has logged in.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    failures: u32,
+    last: Instant,
+}
+
+impl Lockout {
+    /// That of whoever shows this certificate from there.
+    pub(super) fn source(&self, certificate: &str, address: IpAddr) -> Source {
+        Source(self.hasher.hash_one((certificate, network(address))))
+    }
+
+    /// Whether a password of `user` from `source` is looked at `now`.
+    ///
+    /// # Errors
+    /// How long to wait first.
+    pub(super) fn admit(&self, now: Instant, user: &str, source: Source) -> Result<(), Duration> {
+        let user = self.hasher.hash_one(user);
+        let table = self.lock();
+        if table.known.contains_key(&(user, source)) {
+            return Ok(());
+        }
+        let of_user = table.users.get(&user);
+        let of_source = table.sources.get(&source);
+        let wait = of_user.map_or(Duration::ZERO, |held| held.left(now, USER_WAIT_MAX));
+        let wait =
+            wait.max(of_source.map_or(Duration::ZERO, |held| held.left(now, SOURCE_WAIT_MAX)));
+        match wait {
+            Duration::ZERO => Ok(()),
+            wait => Err(wait),
+        }
+    }
+
+    /// The password was wrong.
+    pub(super) fn failed(&self, now: Instant, user: &str, source: Source) {
+        let user = self.hasher.hash_one(user);
+        let mut table = self.lock();
+        if let Some(known) = table.known.get_mut(&(user, source)) {
+            known.failures += 1;
+            if known.failures >= KNOWN_FAILURES_MAX {
+                table.known.remove(&(user, source));
+            }
+        }
+        strike(&mut table.users, user, now);
+        strike(&mut table.sources, source, now);
+    }
+
+    /// The password was right. What is held against user and source stays: else an attacker with a
+    /// password of his own could wipe his slate with it.
+    pub(super) fn succeeded(&self, now: Instant, user: &str, source: Source) {
+        let pair = (self.hasher.hash_one(user), source);
+        let mut table = self.lock();
+        let is_new = !table.known.contains_key(&pair);
+        if is_new && table.known.len() >= REMEMBERED_MAX {
+            let oldest = table.known.iter().min_by_key(|(_, known)| known.last);
+            if let Some(oldest) = oldest.map(|(pair, _)| *pair) {
+                table.known.remove(&oldest);
+            }
+        }
+        let known = Known {
+            failures: 0,
+            last: now,
+        };
+        table.known.insert(pair, known);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Strikes {
+    /// How much is left of the wait after the last failure.
+    fn left(&self, now: Instant, most: Duration) -> Duration {
+        let wait = wait_after(self.count).min(most);
+        wait.saturating_sub(now.saturating_duration_since(self.last))
+    }
+
+    fn is_forgotten(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) >= FORGOTTEN_AFTER
+    }
+}
+
+/// How long to wait after so many failures in a row.
+fn wait_after(failures: u32) -> Duration {
+    let Some(doublings) = failures.checked_sub(FREE + 1) else {
+        return Duration::ZERO;
+    };
+    // Beyond that it is longer than anybody waits.
+    WAIT_MIN * 2_u32.pow(doublings.min(20))
+}
+
+fn strike<K: Copy + Ord>(table: &mut BTreeMap<K, Strikes>, key: K, now: Instant) {
+    if let Some(strikes) = table.get_mut(&key) {
+        let count = match strikes.is_forgotten(now) {
+            true => 0,
+            false => strikes.count,
+        };
+        *strikes = Strikes {
+            count: count.saturating_add(1),
+            last: now,
+        };
+        return;
+    }
+    if table.len() >= REMEMBERED_MAX {
+        // A hash of a password has taken a million times longer than this walk.
+        table.retain(|_, strikes| !strikes.is_forgotten(now));
+    }
+    if table.len() >= REMEMBERED_MAX {
+        let least = table
+            .iter()
+            .min_by_key(|(_, strikes)| (strikes.count, strikes.last));
+        if let Some(least) = least.map(|(key, _)| *key) {
+            table.remove(&least);
+        }
+    }
+    table.insert(
+        key,
+        Strikes {
+            count: 1,
+            last: now,
+        },
+    );
+}
+
+/// Who has one address of an IPv6 network has all of it.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            let mut segments = address.segments();
+            segments[4..].fill(0);
+            IpAddr::V6(segments.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::metrics::stopwatch;
+
+    fn from(lockout: &Lockout, address: &str) -> Source {
+        lockout.source("shared", address.parse().unwrap())
+    }
+
+    /// Fails as often as it is let, waiting as long as it is told to, and says how long that was.
+    fn try_for(lockout: &Lockout, now: &mut Instant, user: &str, at: Source) -> Duration {
+        let waited = lockout.admit(*now, user, at).err().unwrap_or_default();
+        *now += waited;
+        assert_eq!(lockout.admit(*now, user, at), Ok(()), "it was told so");
+        lockout.failed(*now, user, at);
+        waited
+    }
+
+    #[test]
+    fn a_few_failures_are_free_then_each_wait_is_twice_the_one_before_up_to_a_bound() {
+        let lockout = Lockout::default();
+        let at = from(&lockout, "10.0.0.1");
+        let mut now = stopwatch();
+        let tries = FREE + 14;
+        let waits: Vec<u128> = (0..=tries)
+            .map(|_| try_for(&lockout, &mut now, "anna", at).as_millis())
+            .collect();
+        assert_eq!(waits[..=FREE as usize], [0; FREE as usize + 1]);
+        let doubling = [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600];
+        assert_eq!(waits[FREE as usize + 1..][..8], doubling);
+        assert_eq!(*waits.last().unwrap(), SOURCE_WAIT_MAX.as_millis());
+    }
+
+    #[test]
+    fn a_try_that_has_to_wait_makes_the_wait_no_longer() {
+        let lockout = Lockout::default();
+        let at = from(&lockout, "10.0.0.1");
+        let mut now = stopwatch();
+        for _ in 0..=FREE {
+            try_for(&lockout, &mut now, "anna", at);
+        }
+        for _ in 0..100 {
+            assert_eq!(lockout.admit(now, "anna", at), Err(WAIT_MIN));
+        }
+        let half = now + WAIT_MIN / 2;
+        assert_eq!(lockout.admit(half, "anna", at), Err(WAIT_MIN / 2));
+        assert_eq!(lockout.admit(now + WAIT_MIN, "anna", at), Ok(()));
+    }
+
+    #[test]
+    fn an_attacker_elsewhere_delays_a_user_by_seconds_and_not_where_the_user_is_known() {
+        let lockout = Lockout::default();
+        let (home, away) = (from(&lockout, "10.0.0.1"), from(&lockout, "10.0.0.2"));
+        let evil = from(&lockout, "192.0.2.7");
+        let mut now = stopwatch();
+        lockout.succeeded(now, "anna", home);
+        for _ in 0..100 {
+            try_for(&lockout, &mut now, "anna", evil);
+        }
+        assert_eq!(lockout.admit(now, "anna", home), Ok(()));
+        assert_eq!(lockout.admit(now, "anna", away), Err(USER_WAIT_MAX));
+        assert_eq!(
+            lockout.admit(now, "bert", away),
+            Ok(()),
+            "others are not meant"
+        );
+        assert!(
+            lockout.admit(now, "bert", evil).is_err(),
+            "it is the source"
+        );
+        // With another certificate the same address is another source.
+        let honest = lockout.source("honest", "192.0.2.7".parse().unwrap());
+        assert_eq!(lockout.admit(now, "bert", honest), Ok(()));
+    }
+
+    #[test]
+    fn where_a_user_is_known_nobody_may_guess_for_ever() {
+        let lockout = Lockout::default();
+        let home = from(&lockout, "10.0.0.1");
+        let mut now = stopwatch();
+        lockout.succeeded(now, "anna", home);
+        let mut waited = Duration::ZERO;
+        for _ in 0..FREE + 5 {
+            waited += try_for(&lockout, &mut now, "anna", home);
+        }
+        assert!(waited >= WAIT_MIN * 3, "{waited:?}");
+        // A password that is right in between does not wipe the slate of the source.
+        lockout.succeeded(now, "mallory", home);
+        assert!(lockout.admit(now, "anna", home).is_err());
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let lockout = Lockout::default();
+        let at = from(&lockout, "10.0.0.1");
+        let mut now = stopwatch();
+        for _ in 0..FREE + 8 {
+            try_for(&lockout, &mut now, "anna", at);
+        }
+        now += FORGOTTEN_AFTER;
+        for _ in 0..=FREE {
+            assert_eq!(try_for(&lockout, &mut now, "anna", at), Duration::ZERO);
+        }
+        assert_eq!(lockout.admit(now, "anna", at), Err(WAIT_MIN));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_who_fails_most_is_remembered() {
+        let lockout = Lockout::default();
+        let evil = from(&lockout, "192.0.2.7");
+        let mut now = stopwatch();
+        for _ in 0..FREE + 3 {
+            try_for(&lockout, &mut now, "anna", evil);
+        }
+        for number in 0..REMEMBERED_MAX + 100 {
+            let user = format!("user{number}");
+            let at = from(&lockout, &format!("2001:db8:{:x}::1", number % 0xffff));
+            lockout.failed(now, &user, at);
+            lockout.succeeded(now, &user, at);
+        }
+        let table = lockout.lock();
+        assert_eq!(table.users.len(), REMEMBERED_MAX);
+        assert_eq!(table.sources.len(), REMEMBERED_MAX);
+        assert_eq!(table.known.len(), REMEMBERED_MAX);
+        drop(table);
+        assert!(
+            lockout
+                .admit(now, "anna", from(&lockout, "10.0.0.9"))
+                .is_err()
+        );
+        assert!(lockout.admit(now, "nobody", evil).is_err());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_source_and_so_is_an_address_in_both_spellings() {
+        let lockout = Lockout::default();
+        let source = |address: &str| from(&lockout, address);
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_eq!(source("10.0.0.1"), source("::ffff:10.0.0.1"));
+        assert_ne!(source("10.0.0.1"), source("10.0.0.2"));
+    }
+}

@@ -1,0 +1,105 @@
+//! The leader lease, as a node sees its own.
+
+use metrics::Counter;
+use metrics::Gauge;
+use metrics::Histogram;
+
+use super::Register;
+use crate::raft::Invalidation;
+
+/// The leader lease, as this node sees it.
+pub struct LeaderLeaseMetrics {
+    /// 1 while the node may answer reads alone.
+    pub valid: Gauge,
+    /// What is left of it, in seconds, margin taken off; 0 when void.
+    pub remaining_seconds: Gauge,
+    /// What voters promise, in seconds.
+    pub duration_seconds: Gauge,
+    /// The margin, in seconds.
+    pub max_clock_skew_seconds: Gauge,
+    /// Renewals.
+    pub renewals: Counter,
+    /// Times it lapsed.
+    pub expirations: Counter,
+    /// Reads that found it void.
+    pub rejections: Counter,
+    /// Readings of a clock that ran backwards or leapt.
+    pub clock_jumps: Counter,
+    /// Proofs that an assumption about clocks or members is false.
+    pub assumption_violations: Counter,
+    /// How far apart the starts of successive leases were, in seconds.
+    pub renew_interval_seconds: Histogram,
+    /// What was left of the lease when a batch of reads was validated, in seconds.
+    pub read_margin_seconds: Histogram,
+    /// From the beginning of a round until a quorum had answered it, in seconds.
+    pub round_trip_seconds: Histogram,
+    invalidations: [Counter; Invalidation::ALL.len()],
+}
+
+impl LeaderLeaseMetrics {
+    pub(super) fn new(register: Register<'_>) -> Self {
+        Self {
+            valid: register.gauge(
+                "leasehold_leader_lease_valid",
+                "1 while this node may answer linearizable reads alone.",
+            ),
+            remaining_seconds: register.gauge(
+                "leasehold_leader_lease_remaining_seconds",
+                "What is left of the leader lease, margin taken off; 0 when void.",
+            ),
+            duration_seconds: register.gauge(
+                "leasehold_leader_lease_duration_seconds",
+                "For how long voters promise to elect nobody else.",
+            ),
+            max_clock_skew_seconds: register.gauge(
+                "leasehold_leader_lease_max_clock_skew_seconds",
+                "How much earlier than the promise the leader lease ends.",
+            ),
+            renewals: register.counter(
+                "leasehold_leader_lease_renewals_total",
+                "Renewals of the leader lease.",
+            ),
+            expirations: register.counter(
+                "leasehold_leader_lease_expirations_total",
+                "Times the leader lease lapsed.",
+            ),
+            rejections: register.counter(
+                "leasehold_leader_lease_rejections_total",
+                "Reads that found the leader lease void.",
+            ),
+            clock_jumps: register.counter(
+                "leasehold_clock_jump_total",
+                "Readings of a clock that ran backwards or leapt.",
+            ),
+            assumption_violations: register.counter(
+                "leasehold_leader_lease_assumption_violations_total",
+                "Proofs that an assumption about clocks or members is false: another node led \
+                 while this one held a lease.",
+            ),
+            renew_interval_seconds: register.histogram(
+                "leasehold_leader_lease_renew_interval_seconds",
+                "How far apart the starts of successive leases were; renewals closer than 10 ms \
+                 count as one.",
+            ),
+            read_margin_seconds: register.histogram(
+                "leasehold_leader_lease_read_margin_seconds",
+                "What was left of the leader lease when a batch of reads was validated.",
+            ),
+            round_trip_seconds: register.histogram(
+                "leasehold_leader_lease_round_trip_seconds",
+                "From the beginning of a round of messages until a quorum had answered it.",
+            ),
+            invalidations: Invalidation::ALL.map(|reason| {
+                register.labelled(&[("reason", reason.label())]).counter(
+                    "leasehold_leader_lease_invalidations_total",
+                    "Leader leases ended before their time, by what ended them.",
+                )
+            }),
+        }
+    }
+
+    /// Leases ended before their time, by what ended them.
+    pub fn invalidations(&self, reason: Invalidation) -> &Counter {
+        &self.invalidations[reason as usize]
+    }
+}

@@ -1,0 +1,64 @@
+//! The process, as the system counts what it uses.
+
+use metrics::Counter;
+use metrics::Gauge;
+
+use super::Register;
+
+pub(super) struct ProcessMetrics {
+    cpu_seconds: Counter,
+    open_fds: Gauge,
+    max_fds: Gauge,
+    virtual_memory_bytes: Gauge,
+    virtual_memory_max_bytes: Gauge,
+    resident_memory_bytes: Gauge,
+    start_time_seconds: Gauge,
+    threads: Gauge,
+}
+
+impl ProcessMetrics {
+    pub(super) fn new(register: Register<'_>) -> Self {
+        Self {
+            cpu_seconds: register.counter(
+                "process_cpu_seconds_total",
+                "User and system time of the process, in whole seconds.",
+            ),
+            open_fds: register.gauge("process_open_fds", "Open file descriptors."),
+            max_fds: register.gauge("process_max_fds", "Most file descriptors allowed."),
+            virtual_memory_bytes: register
+                .gauge("process_virtual_memory_bytes", "Virtual memory in bytes."),
+            virtual_memory_max_bytes: register.gauge(
+                "process_virtual_memory_max_bytes",
+                "Most virtual memory allowed, in bytes.",
+            ),
+            resident_memory_bytes: register
+                .gauge("process_resident_memory_bytes", "Resident memory in bytes."),
+            start_time_seconds: register.gauge(
+                "process_start_time_seconds",
+                "When the process started, in seconds since 1970.",
+            ),
+            threads: register.gauge("process_threads", "Threads of the process."),
+        }
+    }
+
+    pub(super) fn refresh(&self) {
+        let now = metrics_process::collector::collect();
+        if let Some(seconds) = now.cpu_seconds_total {
+            self.cpu_seconds.absolute(seconds as u64);
+        }
+        let gauges = [
+            (&self.open_fds, now.open_fds),
+            (&self.max_fds, now.max_fds),
+            (&self.virtual_memory_bytes, now.virtual_memory_bytes),
+            (&self.virtual_memory_max_bytes, now.virtual_memory_max_bytes),
+            (&self.resident_memory_bytes, now.resident_memory_bytes),
+            (&self.start_time_seconds, now.start_time_seconds),
+            (&self.threads, now.threads),
+        ];
+        for (gauge, value) in gauges {
+            if let Some(value) = value {
+                gauge.set(value as f64);
+            }
+        }
+    }
+}
