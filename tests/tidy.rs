@@ -248,12 +248,7 @@ fn features_are_chosen_on_mod_lines_only() {
 #[test]
 fn the_tests_that_hold_client_leases_and_the_data_model_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut sources = String::new();
-    for folder in ["src", "tests"] {
-        for file in rust_files(&root.join(folder)) {
-            sources.push_str(&fs::read_to_string(file).unwrap());
-        }
-    }
+    let sources = sources(root);
     for (table, rows_min) in [("tests/leases.md", 60), ("tests/data_model.md", 80)] {
         let text = fs::read_to_string(root.join(table)).unwrap();
         let mut named = 0;
@@ -278,4 +273,120 @@ fn the_tests_that_hold_client_leases_and_the_data_model_are_there() {
             .any(|line| line.starts_with(&format!("| {row} |")));
         assert!(named, "row {row} is missing");
     }
+}
+
+/// The protocol, as it is explained, names the functions that keep its rules, and tests or
+/// conversations that show each.
+#[test]
+fn the_rules_of_the_protocol_name_code_and_tests_that_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = sources(root);
+    let text = fs::read_to_string(root.join("docs/lease.md")).unwrap();
+    let (rules, missing) = rules_without_code_or_tests(&text, |name| {
+        let conversation = root.join(format!("src/raft/testdata/{name}.txt"));
+        let is_ours = |end| sources.contains(&format!("fn {name}{end}"));
+        is_ours('(') || is_ours('<') || conversation.exists()
+    });
+    assert_eq!(missing, [""; 0]);
+    assert!(rules > 35, "{rules}");
+
+    let planted = "| Rule | Without it | Kept by | Shown by |\n|---|---|---|---|\n\
+                   | a | b | `X::here` | `gone` |\n| c | d | `here` | |\n\n| e | `gone` |\n";
+    let (rules, missing) = rules_without_code_or_tests(planted, |name| name == "here");
+    assert_eq!(rules, 2);
+    assert_eq!(missing, ["`gone` is not there: a", "no Shown by: c"]);
+}
+
+/// How many rules the tables of a page have, and what each lacks.
+fn rules_without_code_or_tests(
+    text: &str,
+    is_there: impl Fn(&str) -> bool,
+) -> (usize, Vec<String>) {
+    let (mut rules, mut missing, mut in_table) = (0, Vec::new(), false);
+    for line in text.lines() {
+        let columns: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, rule, _, code, tests, _] = columns[..] else {
+            in_table = false;
+            continue;
+        };
+        if (code, tests) == ("Kept by", "Shown by") {
+            in_table = true;
+            continue;
+        }
+        if !in_table || rule.starts_with("---") {
+            continue;
+        }
+        rules += 1;
+        for (column, cell) in [("Kept by", code), ("Shown by", tests)] {
+            let mut names = cell.split('`').skip(1).step_by(2).peekable();
+            if names.peek().is_none() {
+                missing.push(format!("no {column}: {rule}"));
+            }
+            for name in names {
+                let last = name.rsplit("::").next().unwrap_or(name);
+                if !is_there(last) {
+                    missing.push(format!("`{name}` is not there: {rule}"));
+                }
+            }
+        }
+    }
+    (rules, missing)
+}
+
+/// Whoever reads of an operation of the SDK finds it used, on the operation itself or on the type
+/// that it belongs to. The examples are compiled with the tests, and run by `tests/cluster`.
+#[test]
+fn every_operation_of_the_sdk_is_shown_by_example() {
+    let (mut operations, mut without) = (0, Vec::new());
+    for file in rust_files(&source_root().join("client")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let (seen, missing) = operations_without_example(&text);
+        operations += seen;
+        without.extend(missing.iter().map(|it| format!("{}: {it}", file.display())));
+    }
+    assert_eq!(without, [""; 0]);
+    assert!(operations > 60, "{operations}");
+
+    let planted = "/// ```\n/// client.shown().await?;\n/// ```\n/// `client.hidden()`\n\
+                   \x20   pub async fn shown(\n    pub async fn hidden(\n";
+    let (seen, missing) = operations_without_example(planted);
+    assert_eq!((seen, missing), (2, vec!["hidden".to_owned()]));
+}
+
+/// How many operations a file has, and which of them no example in it calls.
+fn operations_without_example(text: &str) -> (usize, Vec<String>) {
+    let (mut examples, mut operations, mut in_example) = (String::new(), Vec::new(), false);
+    for line in text.lines() {
+        let line = line.trim_start();
+        if let Some(said) = line
+            .strip_prefix("///")
+            .or_else(|| line.strip_prefix("//!"))
+        {
+            match said.trim_start().starts_with("```") {
+                true => in_example = !in_example,
+                false if in_example => examples += said,
+                false => {}
+            }
+        } else if let Some(rest) = line.strip_prefix("pub async fn ") {
+            let name = rest.split(['(', '<']).next().unwrap_or_default();
+            operations.push(name.to_owned());
+        }
+    }
+    let seen = operations.len();
+    operations.retain(|name| {
+        let calls = [format!(".{name}("), format!("::{name}(")];
+        !calls.iter().any(|call| examples.contains(call))
+    });
+    (seen, operations)
+}
+
+/// All of our code and tests.
+fn sources(root: &Path) -> String {
+    let mut sources = String::new();
+    for folder in ["src", "tests"] {
+        for file in rust_files(&root.join(folder)) {
+            sources.push_str(&fs::read_to_string(file).unwrap());
+        }
+    }
+    sources
 }

@@ -3,14 +3,12 @@
 //!
 //! A node's disk is a small file system in a file, so that it can be filled; its syncs are slowed and
 //! failed by `strace`; its clock on the wall is moved by `libfaketime`; and at every start its other
-//! clocks begin elsewhere, in a time namespace. Where one of these cannot be had here it is said, and
-//! that fault is left out; with `LEASEHOLD_REQUIRE_FAULTS` set it is an error instead.
+//! clocks begin elsewhere, in a time namespace. What of these cannot be had here is left out
+//! ([`crate::tools`]).
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
-use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -21,13 +19,18 @@ use std::time::Instant;
 use crate::harness::Cluster;
 use crate::harness::PATIENCE;
 use crate::harness::binary;
+use crate::harness::without_settings;
+use crate::partitions::Net;
 use crate::schedule::Event;
 use crate::schedule::Fault;
 use crate::schedule::Whom;
+use crate::tools::Disk;
+use crate::tools::Tools;
+use crate::tools::clean_up_after;
+use crate::tools::left_out;
+use crate::tools::let_go;
 use crate::wires::Wires;
 
-/// The size of a node's disk.
-const DISK_BYTES: u64 = 768 << 20;
 /// How long after a fault of its disk a node may still end by it.
 const DISK_GRACE: Duration = Duration::from_secs(20);
 /// Logs are cut so often that who was away for a while is sent the whole state.
@@ -36,116 +39,6 @@ const CUTS: &str = "[raft]\nsnapshot_entries = 2000\nsnapshot_catchup_entries = 
 const TAIL: usize = 40;
 /// How far apart the clocks of two starts may be, in seconds.
 const CLOCKS_APART: u64 = 10 * 86_400;
-
-/// What the machine has for doing damage.
-struct Tools {
-    strace: Option<PathBuf>,
-    faketime: Option<PathBuf>,
-    clocks: bool,
-    disks: bool,
-}
-
-impl Tools {
-    fn find() -> Self {
-        let runs = |program: &str, arguments: &[&str]| {
-            let ended = Command::new(program)
-                .args(arguments)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status();
-            ended.is_ok_and(|status| status.success())
-        };
-        let library = "lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
-        let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/usr");
-        let places = [unpacked.clone(), PathBuf::from("/usr")];
-        let faketime = places.iter().map(|place| place.join(library));
-        let strace = [unpacked.join("bin/strace"), PathBuf::from("strace")];
-        let inject = ["-qq", "-o", "/dev/null", "-e", "inject=fsync:delay_enter=1"];
-        let tools = Self {
-            strace: strace.into_iter().find(|strace| {
-                let strace = strace.to_str().unwrap_or_default();
-                runs(strace, &[inject.as_slice(), &["true"]].concat())
-            }),
-            faketime: faketime.into_iter().find(|library| library.exists()),
-            clocks: runs(
-                "unshare",
-                &["-T", "--boottime", "60", "--monotonic", "60", "true"],
-            ),
-            disks: runs("mkfs.ext4", &["-V"]) && runs("losetup", &["--find"]),
-        };
-        let all = [
-            ("slow and failing disks", "strace", tools.strace.is_some()),
-            ("wall clocks", "libfaketime", tools.faketime.is_some()),
-            (
-                "clocks that begin anew",
-                "unshare -T, as root",
-                tools.clocks,
-            ),
-            ("full disks", "loop devices and mkfs.ext4", tools.disks),
-        ];
-        for (fault, needs, is_there) in all {
-            if !is_there {
-                left_out(&format!("{fault}: needs {needs}"));
-            }
-        }
-        tools
-    }
-}
-
-/// Says that a fault cannot be had here, past what the test harness keeps to itself when all goes well.
-fn left_out(what: &str) {
-    let is_demanded = std::env::var_os("LEASEHOLD_REQUIRE_FAULTS").is_some();
-    assert!(!is_demanded, "{what}");
-    let _ = writeln!(std::io::stderr(), "##### LEFT OUT: {what} #####");
-}
-
-/// A file system in a file.
-struct Disk {
-    at: PathBuf,
-}
-
-impl Disk {
-    /// Makes and mounts one at `at`; none if that is not possible here.
-    fn mount(at: &Path) -> Option<Self> {
-        let image = at.with_extension("disk");
-        let file = fs::File::create(&image).unwrap();
-        file.set_len(DISK_BYTES).unwrap();
-        fs::create_dir_all(at).unwrap();
-        let image = image.to_str().unwrap();
-        let ok = |program: &str, arguments: &[&str]| {
-            let status = Command::new(program).args(arguments).status();
-            status.is_ok_and(|status| status.success())
-        };
-        let is_mounted = ok("mkfs.ext4", &["-q", "-F", image])
-            && ok("mount", &["-o", "loop", image, at.to_str().unwrap()]);
-        is_mounted.then(|| Self { at: at.to_owned() })
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.at.join("ballast")
-    }
-
-    /// Leaves not a byte.
-    fn fill(&self) {
-        let mut file = fs::File::create(self.ballast()).unwrap();
-        let mut block = vec![0x5A; 1 << 20];
-        while !block.is_empty() {
-            if file.write_all(&block).is_err() {
-                block.truncate(block.len() / 2);
-            }
-        }
-    }
-
-    fn free(&self) {
-        let _ = fs::remove_file(self.ballast());
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-    }
-}
 
 /// What is being done to the process of a node. One thing at a time.
 #[derive(Debug)]
@@ -177,6 +70,16 @@ struct Active {
     until: Instant,
 }
 
+/// How a process ended by itself.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// Whose.
+    pub(crate) number: usize,
+    pub(crate) code: Option<i32>,
+    /// What it said last.
+    pub(crate) tail: String,
+}
+
 /// What was done in all.
 #[derive(Debug, Default)]
 pub(crate) struct Deeds {
@@ -184,7 +87,7 @@ pub(crate) struct Deeds {
     /// they cannot be done here.
     pub(crate) faults: BTreeMap<&'static str, (u64, u64)>,
     /// Processes that ended because of their disk.
-    pub(crate) ended_by_disk: u64,
+    pub(crate) ended_by_disk: Vec<Ending>,
     /// Processes that were started.
     pub(crate) starts: u64,
 }
@@ -195,6 +98,8 @@ pub(crate) struct Fleet {
     members: Vec<Member>,
     pub(crate) cluster: Cluster,
     pub(crate) wires: Wires,
+    /// Where the nodes run, if each has a network of its own.
+    pub(crate) net: Option<Net>,
     pub(crate) deeds: Deeds,
     active: Vec<Active>,
     tools: Tools,
@@ -226,59 +131,86 @@ impl Fleet {
             }
             members.push(member);
         }
-        let mut pairs = Vec::new();
-        for from in 0..=nodes {
-            for (to, node) in cluster
-                .nodes
-                .iter()
-                .enumerate()
-                .filter(|(to, _)| *to != from)
-            {
-                // The last number is that of all clients.
-                let target = if from == nodes {
-                    node.client
-                } else {
-                    node.peer
-                };
-                pairs.push((from, to, target));
-            }
-        }
-        let wires = Wires::lay(&pairs, seed);
+        let wires = Wires::between(&cluster.nodes, seed);
         cluster.write_configs(CUTS);
-        for (from, node) in cluster.nodes.iter().enumerate() {
-            let mut text = fs::read_to_string(&node.config).unwrap();
-            for (to, other) in cluster
-                .nodes
-                .iter()
-                .enumerate()
-                .filter(|(to, _)| *to != from)
-            {
-                let entry = |address| format!("\"{}={address}\"", other.name);
-                text = text.replace(&entry(other.peer), &entry(wires.address(from, to)));
-            }
-            fs::write(&node.config, text).unwrap();
+        wires.take_over(&cluster.nodes);
+        Self::begin_with((cluster, members), (wires, None), tools, seed)
+    }
+
+    /// The same with each node in a network namespace of `net`, and no wires but those that it has.
+    pub(crate) fn start_apart(net: Net, seed: u64) -> Self {
+        let tools = Tools::find();
+        let mut cluster = Cluster::prepare(net.nodes());
+        for (number, node) in cluster.nodes.iter_mut().enumerate() {
+            node.client = net.socket(number, 7400);
+            node.peer = net.socket(number, 7401);
+            node.admin = net.socket(number, 7481);
         }
-        let mut fleet = Self {
+        cluster.write_configs(CUTS);
+        let mut members = Vec::new();
+        for node in &cluster.nodes {
+            let text = fs::read_to_string(&node.config).unwrap();
+            // What can change a node is served on its own machine only.
+            let asked = format!("admin = \"{}\"", node.admin);
+            let served = format!("admin = \"127.0.0.1:7480\"\nmetrics = \"{}\"", node.admin);
+            assert!(text.contains(&asked), "{text}");
+            fs::write(&node.config, text.replace(&asked, &served)).unwrap();
+            let member = Member {
+                wall_clock: node.config.with_extension("clock"),
+                ..Member::default()
+            };
+            fs::write(&member.wall_clock, "+0").unwrap();
+            members.push(member);
+        }
+        let wires = Wires::lay(&[], seed);
+        Self::begin_with((cluster, members), (wires, Some(net)), tools, seed)
+    }
+
+    fn begin_with(
+        (cluster, members): (Cluster, Vec<Member>),
+        (wires, net): (Wires, Option<Net>),
+        tools: Tools,
+        seed: u64,
+    ) -> Self {
+        Self {
+            members,
             cluster,
             wires,
+            net,
             deeds: Deeds::default(),
-            members,
             active: Vec::new(),
             tools,
             random: fastrand::Rng::with_seed(seed),
             violations: Vec::new(),
             processes: Vec::new(),
-        };
-        for number in 0..nodes {
-            fleet.start_node(number);
         }
-        fleet.cluster.wait_until_settled();
-        fleet
+        .begun()
+    }
+
+    fn begun(mut self) -> Self {
+        for number in 0..self.members.len() {
+            self.start_node(number);
+        }
+        self.cluster.wait_until_settled();
+        self
+    }
+
+    /// Whether syncs can be slowed.
+    pub(crate) fn can_slow_disks(&self) -> bool {
+        self.tools.strace.is_some()
+    }
+
+    /// Whether every node has a disk that can be filled.
+    pub(crate) fn can_fill_disks(&self) -> bool {
+        self.members.iter().all(|member| member.disk.is_some())
     }
 
     /// Where clients call the nodes.
     pub(crate) fn endpoints(&self) -> Vec<String> {
         let clients = self.members.len();
+        if self.net.is_some() {
+            return self.cluster.endpoints();
+        }
         let address = |to| self.wires.address(clients, to).to_string();
         (0..clients).map(address).collect()
     }
@@ -291,17 +223,31 @@ impl Fleet {
             .append(true)
             .open(&node.log)
             .unwrap();
-        let mut command = match self.tools.clocks {
-            true => {
-                let offset = self.random.u64(..CLOCKS_APART).to_string();
-                let mut command = Command::new("unshare");
-                command.args(["-T", "--boottime", &offset, "--monotonic", &offset]);
-                command.arg(binary());
-                command
-            }
-            false => Command::new(binary()),
+        let mut words = match &self.net {
+            Some(net) => net.enter(number),
+            None => Vec::new(),
         };
+        if self.tools.clocks {
+            let offset = self.random.u64(..CLOCKS_APART).to_string();
+            let clocks = [
+                "unshare",
+                "-T",
+                "--boottime",
+                &offset,
+                "--monotonic",
+                &offset,
+            ];
+            words.extend(clocks.map(str::to_owned));
+        }
+        words.push(binary().to_owned());
+        let mut command = Command::new(&words[0]);
+        without_settings(command.args(&words[1..]));
         if let Some(library) = &self.tools.faketime {
+            // Before its certificates begin to be valid a node does not start, and is right.
+            let wall_clock = &self.members[number].wall_clock;
+            if fs::read_to_string(wall_clock).is_ok_and(|text| text.starts_with('-')) {
+                fs::write(wall_clock, "+0").unwrap();
+            }
             command
                 .env("LD_PRELOAD", library)
                 .env("FAKETIME_TIMESTAMP_FILE", &self.members[number].wall_clock)
@@ -370,6 +316,8 @@ impl Fleet {
                 }
                 true
             }
+            // Before its certificates begin to be valid a node does not start.
+            Fault::WallClock(_, seconds) if seconds < 0 && !self.runs(node) => false,
             Fault::WallClock(_, seconds) => {
                 let text = format!("{seconds:+}");
                 fs::write(&self.members[node].wall_clock, text).unwrap();
@@ -392,6 +340,12 @@ impl Fleet {
         }
     }
 
+    /// Whether it has got so far that it answers.
+    fn runs(&self, node: usize) -> bool {
+        let lives = self.cluster.nodes[node].admin("/livez");
+        lives.is_some_and(|(status, _)| status == 200)
+    }
+
     fn begin_affliction(&mut self, fault: Fault, number: usize) -> Option<Affliction> {
         let node = &mut self.cluster.nodes[number];
         let member = &mut self.members[number];
@@ -406,13 +360,14 @@ impl Fleet {
                 Some(Affliction::Paused)
             }
             Fault::SlowDisk(_, each) => {
-                let inject = format!("inject=fsync,fdatasync:delay_enter={}", each.as_micros());
                 member.may_end_until = grace;
-                self.trace(number, &inject)
+                let tracer = self.tools.slow_syncs(node, each);
+                tracer.map(Affliction::Traced)
             }
             Fault::FailingDisk(_) => {
                 member.may_end_until = grace;
-                self.trace(number, "inject=fsync,fdatasync:error=EIO")
+                let tracer = self.tools.fail_syncs(node);
+                tracer.map(Affliction::Traced)
             }
             Fault::FullDisk(_) => {
                 member.may_end_until = grace;
@@ -421,27 +376,6 @@ impl Fleet {
             }
             _ => None,
         }
-    }
-
-    /// Has its syncs tampered with.
-    fn trace(&self, number: usize, inject: &str) -> Option<Affliction> {
-        let strace = self.tools.strace.as_ref()?;
-        let process = self.cluster.nodes[number].process.as_ref()?;
-        let child = Command::new(strace)
-            .args([
-                "-f",
-                "-qq",
-                "-o",
-                "/dev/null",
-                "-e",
-                "trace=fsync,fdatasync",
-            ])
-            .args(["-e", inject, "-p", &process.id().to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        child.ok().map(Affliction::Traced)
     }
 
     /// Ends faults whose time is over, starts nodes that have ended, and sets the weather.
@@ -480,6 +414,10 @@ impl Fleet {
     fn relieve(&mut self, number: usize) {
         let member = &mut self.members[number];
         let node = &self.cluster.nodes[number];
+        if let Some(Affliction::Full | Affliction::Traced(_)) = member.affliction {
+            // What it met before that may end it yet.
+            member.may_end_until = Some(Instant::now() + DISK_GRACE);
+        }
         match member.affliction.take() {
             Some(Affliction::Down) => self.start_node(number),
             Some(Affliction::Paused) if node.process.is_some() => node.resume(),
@@ -501,17 +439,23 @@ impl Fleet {
                 && let Some(status) = process.try_wait().unwrap()
             {
                 node.process = None;
-                let may_end = self.members[number].may_end_until;
-                if may_end.is_some_and(|until| Instant::now() < until) {
-                    self.deeds.ended_by_disk += 1;
+                let member = &self.members[number];
+                let is_failed = matches!(
+                    member.affliction,
+                    Some(Affliction::Full | Affliction::Traced(_))
+                );
+                let may_end = member.may_end_until;
+                let text = node.log_text();
+                let mut tail: Vec<&str> = text.lines().rev().take(TAIL).collect();
+                tail.reverse();
+                let tail = tail.join("\n");
+                if is_failed || may_end.is_some_and(|until| Instant::now() < until) {
+                    let code = status.code();
+                    self.deeds.ended_by_disk.push(Ending { number, code, tail });
                 } else {
-                    let text = node.log_text();
-                    let mut tail: Vec<&str> = text.lines().rev().take(TAIL).collect();
-                    tail.reverse();
                     self.violations.push(format!(
-                        "{} ended by itself with {status}, after these last lines:\n{}",
-                        node.name,
-                        tail.join("\n")
+                        "{} ended by itself with {status}, after these last lines:\n{tail}",
+                        node.name
                     ));
                 }
             }
@@ -659,27 +603,4 @@ impl Drop for Fleet {
         }
         self.processes.drain(..).for_each(clean_up_after);
     }
-}
-
-/// What `libfaketime` leaves behind of a process that was killed.
-fn clean_up_after(process: u32) {
-    for name in ["faketime_shm_", "sem.faketime_sem_"] {
-        let _ = fs::remove_file(format!("/dev/shm/{name}{process}"));
-    }
-}
-
-/// Ends a tracer, so that what it traced goes on undisturbed.
-fn let_go(mut child: Child) {
-    let _ = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .stderr(Stdio::null())
-        .status();
-    for _ in 0..100 {
-        if child.try_wait().is_ok_and(|ended| ended.is_some()) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let _ = child.kill();
-    let _ = child.wait();
 }

@@ -6,8 +6,10 @@
 //! CHAOS_SECONDS=3600 CHAOS_SEED=7 cargo chaos               # an hour, in chunks, and a table
 //! ```
 //!
-//! A chunk is a cluster of its own, with the next seed. A seed repeats the schedule, not the run. What
-//! is judged:
+//! A chunk is a cluster of its own, with the next seed. A seed repeats the schedule, not the run. Beside
+//! it stand trials of one thing each, under the same clients and the same judgement where clients take
+//! part: a disk that stalls, a full one ([`disks`]), partitions by the kernel ([`partitions`]), and kills
+//! at each step of a state that is installed ([`installs`]). What is judged:
 //!
 //! - linearizability of everything that clients read and wrote, reads under a node's own lease among
 //!   it, by revisions and values ([`leasehold::bench::history`]);
@@ -26,6 +28,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
+mod disks;
 mod fleet;
 #[path = "../cluster/harness.rs"]
 #[expect(
@@ -33,28 +36,26 @@ mod fleet;
     reason = "shared with the cluster tests, which use all of it"
 )]
 mod harness;
+mod installs;
 mod load;
+mod partitions;
 mod schedule;
+mod tools;
+mod trial;
 mod wires;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
 use fleet::Fleet;
 use harness::setting;
-use leasehold::server::disk::store::HashReport;
-use leasehold::server::disk::store::StateStore;
-use leasehold::server::disk::store::StoreOptions;
-use leasehold::types::LogId;
-use load::Load;
+use trial::TICK;
+use trial::Trial;
 
 const NODES: usize = 3;
 /// A cluster's life under faults.
 const CHUNK: Duration = Duration::from_secs(110);
-/// Between two looks at what is due.
-const TICK: Duration = Duration::from_millis(20);
 
 /// What chunks came to together.
 #[derive(Default)]
@@ -108,86 +109,26 @@ fn whatever_goes_wrong_clients_are_told_the_truth() {
 /// One chunk.
 fn run(seed: u64, length: Duration, totals: &mut Totals) {
     let events = schedule::draw(seed, length, NODES);
-    let mut fleet = Fleet::start(NODES, seed);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    let load = Load::begin(fleet.endpoints(), fleet.cluster.options(), seed);
-    let load = runtime.block_on(load);
+    let mut trial = Trial::begin(Fleet::start(NODES, seed), seed);
     eprintln!("seed {seed}: {} faults within {length:?}", events.len());
     let began = Instant::now();
     let mut due = events.iter().peekable();
     while began.elapsed() < length {
         while let Some(event) = due.next_if(|event| event.at <= began.elapsed()) {
             eprintln!("{event}");
-            fleet.begin(event, load.leader());
+            trial.fleet.begin(event, trial.load.leader());
         }
-        fleet.tick();
+        trial.fleet.tick();
         std::thread::sleep(TICK);
     }
-    fleet.heal();
-    let outcome = runtime.block_on(load.end());
-    totals.violations.extend(outcome.violations);
-    totals.violations.extend(fleet.violations());
-    totals.violations.extend(look_at_states(&mut fleet));
-    for (name, count) in outcome.counts {
+    let verdict = trial.end();
+    totals.violations.extend(verdict.violations);
+    for (name, count) in verdict.counts {
         *totals.counts.entry(name).or_default() += count;
     }
-    for (name, (done, skipped)) in &fleet.deeds.faults {
+    for (name, (done, skipped)) in verdict.faults {
         let sum = totals.faults.entry(name).or_default();
         sum.0 += done;
         sum.1 += skipped;
     }
-    let traffic = fleet.wires.traffic();
-    let datagrams = [
-        ("datagrams carried", &traffic.carried),
-        ("datagrams lost", &traffic.lost),
-        ("datagrams doubled", &traffic.doubled),
-        ("datagrams damaged", &traffic.damaged),
-        ("datagrams delayed", &traffic.delayed),
-    ];
-    for (name, count) in datagrams {
-        *totals.counts.entry(name).or_default() += count.load(Ordering::Relaxed);
-    }
-    *totals.counts.entry("processes started").or_default() += fleet.deeds.starts;
-    *totals
-        .counts
-        .entry("processes ended by their disk")
-        .or_default() += fleet.deeds.ended_by_disk;
-}
-
-/// Stops all nodes, which has to go well, and compares each one's state with its own account of it, and
-/// with those that ended as far.
-fn look_at_states(fleet: &mut Fleet) -> Vec<String> {
-    let mut violations = Vec::new();
-    for node in &mut fleet.cluster.nodes {
-        let code = node.stop();
-        if code != 0 {
-            violations.push(format!(
-                "{} was asked to stop and ended with {code}",
-                node.name
-            ));
-        }
-    }
-    let mut reports: BTreeMap<LogId, HashReport> = BTreeMap::new();
-    for node in &fleet.cluster.nodes {
-        let state = node.data_dir.join("state");
-        let store = StateStore::open(&state, &StoreOptions::default()).unwrap();
-        let report = store.reader().verify().unwrap();
-        if report.kept != report.scanned {
-            violations.push(format!(
-                "the state of {} is not what it says: {report:?}",
-                node.name
-            ));
-        }
-        let other = *reports.entry(report.progress.applied).or_insert(report);
-        if other != report {
-            violations.push(format!(
-                "two nodes have different states: {other:?} {report:?}"
-            ));
-        }
-    }
-    violations
 }

@@ -46,9 +46,17 @@ fn as_user(cluster: &Cluster, name: &str, password: &str) -> ConnectOptions {
 }
 
 async fn connect(cluster: &Cluster, options: ConnectOptions) -> Client {
-    Client::connect(cluster.endpoints(), Some(options))
-        .await
-        .expect("a node is reachable")
+    // To prove who one is takes a node much time.
+    let options = options.with_connect_timeout(Duration::from_secs(30));
+    cluster.client_with(options).await
+}
+
+/// That nobody answered in time, which says nothing of why.
+fn is_late(error: &leasehold::api::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::DeadlineExceeded | ErrorKind::ConnectFailed | ErrorKind::ConnectionLost
+    )
 }
 
 /// Turns access control on: root may do all, anna reads `a/` and writes `a/w/`.
@@ -195,11 +203,13 @@ async fn a_user_does_what_is_granted_and_nothing_else_and_every_node_says_so() {
     let error = nobody.put("a/w/1", "x", None).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unauthenticated, "{error}");
     // A wrong password gets nobody in.
-    let wrong = Client::connect(
-        cluster.endpoints(),
-        Some(as_user(&cluster, "anna", "not hers")),
-    );
-    let error = wrong.await.expect_err("a wrong password");
+    let wrong = async {
+        let options = as_user(&cluster, "anna", "not hers");
+        // It may connect, if the login failed for another reason, and tries that again then.
+        let client = Client::connect(cluster.endpoints(), Some(options)).await?;
+        client.get("a/1", None).await
+    };
+    let error = wrong.await.map(drop).expect_err("a wrong password");
     assert_eq!(*error.kind(), ErrorKind::Unauthenticated, "{error}");
 
     // A certificate of a user's name needs no password.
@@ -233,9 +243,8 @@ async fn a_watch_ends_at_every_node_when_it_may_not_be_read_any_more() {
     let mut watchers = Vec::new();
     for endpoint in cluster.endpoints() {
         let options = as_user(&cluster, "anna", ANNA_PASSWORD);
-        let anna = Client::connect([endpoint.clone()], Some(options))
-            .await
-            .unwrap();
+        let options = options.with_connect_timeout(Duration::from_secs(30));
+        let anna = cluster.client_of(vec![endpoint.clone()], options).await;
         // The node knows by now that access is controlled, and who she is.
         let known = range("a/1", KeyRange::Single);
         anna.call_at(endpoint, known, Consistency::Linearizable)
@@ -300,8 +309,16 @@ async fn a_token_has_its_time_and_a_client_with_a_password_does_not_notice() {
         leasehold::api::Secret::new(bytes)
     };
     let options = cluster.options().with_token(forged);
-    let refused = Client::connect(cluster.endpoints(), Some(options)).await;
-    assert_eq!(*refused.unwrap_err().kind(), ErrorKind::Unauthenticated);
+    let refused = loop {
+        let options = Some(options.clone());
+        let refused = Client::connect(cluster.endpoints(), options).await;
+        match refused.unwrap_err() {
+            // A node that stands still says nothing of it.
+            late if is_late(&late) => {}
+            refused => break refused,
+        }
+    };
+    assert_eq!(*refused.kind(), ErrorKind::Unauthenticated);
     let mut expired = 0;
     let started = Instant::now();
     // Every token that was given at the beginning has ended by then.
@@ -320,9 +337,12 @@ async fn a_token_has_its_time_and_a_client_with_a_password_does_not_notice() {
             let client = Client::connect(cluster.endpoints(), Some(options)).await?;
             client.get("a/1", None).await
         };
-        if let Err(error) = by_token.await {
-            assert_eq!(*error.kind(), ErrorKind::TokenExpired, "{error}");
-            expired += 1;
+        match by_token.await {
+            Err(error) if !is_late(&error) => {
+                assert_eq!(*error.kind(), ErrorKind::TokenExpired, "{error}");
+                expired += 1;
+            }
+            _ => {}
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -554,7 +574,9 @@ async fn who_is_revoked_is_cut_off_and_who_is_not_listed_is_not_let_in() {
     )
     .unwrap();
     cluster.start_and_settle();
-    let tester = cluster.client().await;
+    // In the end it is refused for as long as it asks.
+    let options = cluster.options().with_timeout(Duration::from_secs(10));
+    let tester = cluster.client_with(options).await;
     tester.put("k", "v", None).await.unwrap();
     let by = |name: &str| {
         let tls = TlsOptions::new()
@@ -572,11 +594,12 @@ async fn who_is_revoked_is_cut_off_and_who_is_not_listed_is_not_let_in() {
         client.get("k", None).await
     };
     let error = unlisted.await.map(drop).expect_err("who is not listed");
-    assert!(
-        cluster.nodes[0].log_text().contains("allowed_sans"),
-        "{error}\n{}",
-        cluster.nodes[0].log_text()
-    );
+    eprintln!("who is not listed is told: {error}");
+    // That is told before it is logged.
+    eventually("the reason", || {
+        let said = cluster.nodes[0].log_text();
+        said.contains("allowed_sans").then_some(())
+    });
 
     // A file that is no list changes nothing.
     fs::write(&crl, "nothing\n").unwrap();
@@ -587,11 +610,16 @@ async fn who_is_revoked_is_cut_off_and_who_is_not_listed_is_not_let_in() {
     tester.put("k", "v", None).await.unwrap();
     fs::write(&crl, revocation_list(&cluster, &["tester"])).unwrap();
     let started = Instant::now();
-    while tester.put("k", "v", None).await.is_ok() {
+    loop {
+        match tester.put("k", "v", None).await {
+            Err(error) if error.kind() == &ErrorKind::TlsHandshake => break,
+            _ => {}
+        }
         assert!(started.elapsed() < PATIENCE, "who is revoked goes on");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_ne!(cluster.cli(&["get", "k"]).0, 0, "nor is it let in anew");
+    let soon = ["get", "k", "--timeout=5s"];
+    assert_ne!(cluster.cli(&soon).0, 0, "nor is it let in anew");
     good.put("k", "v", None)
         .await
         .expect("the other one does not notice");

@@ -5,7 +5,11 @@ use std::io::Read;
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
+use std::time::Instant;
 
+use leasehold::api::ErrorKind;
+use leasehold::api::Outcome;
+use leasehold::client::Client;
 use leasehold::client::LeaseGrantOptions;
 use leasehold::client::PutOptions;
 use leasehold::client::WatchEvent;
@@ -13,9 +17,49 @@ use leasehold::client::WatchOptions;
 use leasehold::types::Role;
 
 use crate::harness::Cluster;
+use crate::harness::Node;
 use crate::harness::PATIENCE;
 use crate::harness::eventually;
 use crate::harness::run;
+
+/// Leaders that stay in office, and keep their lease, though somebody stands still for seconds.
+const CALM: &str = "[leader_lease]\nduration = \"5s\"\nmax_clock_skew = \"500ms\"\n\
+     [raft]\nelection_timeout_min = \"6s\"\nelection_timeout_max = \"7s\"\n\
+     step_down_after = \"6s\"\n";
+
+/// Asks again until nothing is wrong. What is wrong for too long is why a test fails.
+fn in_the_end(mut check: impl FnMut() -> Result<(), String>) {
+    let began = Instant::now();
+    while let Err(problem) = check() {
+        assert!(began.elapsed() < PATIENCE, "{problem}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Has somebody else lead. A hand-over to a node that stands still for a moment fails for good, and is
+/// asked for anew; so is one that was asked of a leader who has just lost its place by itself. Says
+/// whether it was acknowledged in the end, or just happened.
+pub(crate) async fn hand_over(client: &Client) -> bool {
+    let began = Instant::now();
+    let leads = async || {
+        let read = client.get("who-leads", None).await.unwrap();
+        read.header().leader_id
+    };
+    let old = leads().await;
+    while let Err(error) = client.move_leader(None).await {
+        assert!(began.elapsed() < PATIENCE, "{error}");
+        let may_pass = error.is_retryable()
+            || error.kind == ErrorKind::DeadlineExceeded
+            || error.outcome == Outcome::Unknown;
+        assert!(may_pass, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = leads().await;
+        if old.is_some() && now.is_some() && now != old {
+            return false;
+        }
+    }
+    true
+}
 
 /// The checks of `/readyz`, as they are shown.
 const READY: [&str; 11] = [
@@ -32,27 +76,33 @@ const READY: [&str; 11] = [
     "not_stopping",
 ];
 
+/// That a node answers with 200 and this text.
+fn says(node: &Node, path: &str, expected: &str) -> Result<(), String> {
+    match node.admin(path) {
+        Some((200, text)) if text == expected => Ok(()),
+        answer => Err(format!("{}: {path}: {answer:?}", node.name)),
+    }
+}
+
 #[test]
 fn every_check_of_a_healthy_cluster_passes_on_every_node_each_by_its_own_path() {
     let cluster = Cluster::start(3);
     for node in &cluster.nodes {
-        eventually("a node that is ready", || {
-            (node.admin("/readyz")?.0 == 200).then_some(())
+        // Each needs a leader and a read within a second: an election may begin at any of them.
+        in_the_end(|| {
+            let lines = READY.map(|check| format!("[+]{check} ok\n")).concat();
+            says(node, "/readyz?verbose", &(lines + "readyz check passed\n"))?;
+            for check in READY {
+                says(node, &format!("/readyz/{check}"), "ok\n")?;
+            }
+            let threads = node.admin("/livez/threads");
+            if threads.as_ref().is_none_or(|(status, _)| *status != 200) {
+                return Err(format!("{}: /livez/threads: {threads:?}", node.name));
+            }
+            says(node, "/startupz", r#"{"phase":"serving"}"#)?;
+            says(node, "/health", r#"{"health":"true","reason":""}"#)
         });
-        let (status, text) = node.admin("/readyz?verbose").unwrap();
-        let expected = READY.map(|check| format!("[+]{check} ok\n")).concat();
-        assert_eq!((status, text), (200, expected + "readyz check passed\n"));
-        for check in READY {
-            let path = format!("/readyz/{check}");
-            assert_eq!(node.admin(&path), Some((200, "ok\n".to_owned())), "{path}");
-        }
-        assert_eq!(node.admin("/livez/threads").unwrap().0, 200);
-        let (status, text) = node.admin("/startupz").unwrap();
-        assert_eq!((status, text.as_str()), (200, r#"{"phase":"serving"}"#));
-        let (status, text) = node.admin("/health").unwrap();
-        assert_eq!(status, 200, "{text}");
-        assert_eq!(text, r#"{"health":"true","reason":""}"#);
-        let (_, text) = node.admin("/version").unwrap();
+        let (_, text) = eventually("the versions", || node.admin("/version"));
         let version: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(version["cluster"], 1);
         assert_eq!(version["cluster_supported"]["newest"], 1);
@@ -75,20 +125,22 @@ fn a_node_without_a_majority_lives_and_is_not_ready() {
     });
     assert!(text.contains("[-]linearizable_read failed: "), "{text}");
     assert!(text.contains("[+]serializable_read ok"), "{text}");
-    assert_eq!(node.admin("/livez").unwrap().0, 200);
-    assert_eq!(
-        node.admin("/startupz").unwrap().0,
-        200,
-        "it has started, whatever became of the others"
-    );
-    assert_eq!(node.admin("/readyz/leader_known").unwrap().0, 503);
-    assert_eq!(node.admin("/health").unwrap().0, 503);
-    assert_eq!(node.admin("/health?serializable=true").unwrap().0, 200);
+    for (path, expected) in [
+        ("/livez", 200),
+        // It has started, whatever became of the others.
+        ("/startupz", 200),
+        ("/readyz/leader_known", 503),
+        ("/health", 503),
+        ("/health?serializable=true", 200),
+    ] {
+        let (status, said) = eventually(path, || node.admin(path));
+        assert_eq!(status, expected, "{path}: {said}");
+    }
     eventually("a state that is too old", || {
         (node.admin("/readyz/caught_up")?.0 == 503).then_some(())
     });
     let needed = "/readyz?exclude=leader_known&exclude=linearizable_read&exclude=caught_up";
-    assert_eq!(node.admin(needed).unwrap().0, 200);
+    assert_eq!(eventually(needed, || node.admin(needed)).0, 200);
 }
 
 #[test]
@@ -102,7 +154,7 @@ fn a_start_says_what_it_waits_for_and_ends_with_serving() {
         (status == 503 && text.contains("joining")).then_some(text)
     });
     assert_eq!(text, r#"{"phase":"joining"}"#);
-    assert_eq!(node.admin("/livez").unwrap().0, 200);
+    assert_eq!(eventually("life", || node.admin("/livez")).0, 200);
     cluster.nodes[1].start();
     cluster.nodes[2].start();
     for node in &cluster.nodes {
@@ -115,6 +167,8 @@ fn a_start_says_what_it_waits_for_and_ends_with_serving() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_shows_itself_its_members_leases_watches_and_connections() {
     let mut cluster = Cluster::prepare(3);
+    // All of it is asked of one leader.
+    cluster.write_configs(CALM);
     let leader = cluster.start_and_settle();
     let client = cluster.client().await;
     let ttl = Duration::from_secs(600);
@@ -131,29 +185,37 @@ async fn a_node_shows_itself_its_members_leases_watches_and_connections() {
     watcher.next().await.unwrap().unwrap();
 
     let node = &cluster.nodes[leader];
-    let (_, status) = node.manage("GET", "/admin/v1/status", "");
+    let status = eventually("a status with a valid lease", || {
+        let (_, status) = node.manage("GET", "/admin/v1/status", "");
+        (status["leader_lease"]["is_valid"] == true).then_some(status)
+    });
     assert_eq!(status["name"], *node.name);
     assert_eq!(status["role"], "leader");
     assert_eq!(status["leader"]["name"], *node.name);
-    assert_eq!(status["leader_lease"]["is_valid"], true);
     assert_eq!(status["is_stopping"], false);
     assert!(status["revision"].as_i64().unwrap() >= 3, "{status}");
     assert_eq!(status["startup"]["phase"], "serving");
 
-    let (_, members) = node.manage("GET", "/admin/v1/members", "");
-    let members = members["members"].as_array().unwrap();
-    assert_eq!(members.len(), 3);
+    let members = eventually("three members that are connected", || {
+        let (_, members) = node.manage("GET", "/admin/v1/members", "");
+        let members = members["members"].as_array()?.clone();
+        let mut connected = members.iter().map(|member| &member["is_connected"]);
+        (members.len() == 3 && connected.all(|is_connected| *is_connected == true))
+            .then_some(members)
+    });
     for (member, known) in members.iter().zip(&cluster.nodes) {
         assert_eq!(member["name"], *known.name);
         assert_eq!(member["part"], "voter");
-        assert_eq!(member["is_connected"], true, "{member}");
         assert_eq!(member["is_leader"], known.name == node.name);
         assert_eq!(member["peer_address"], known.peer.to_string());
     }
 
-    let (_, lease) = node.manage("GET", "/admin/v1/leader-lease", "");
-    assert_eq!(lease["is_valid"], true);
-    assert_eq!(lease["lease_duration_ms"], 500);
+    let lease = eventually("a valid lease", || {
+        let (_, lease) = node.manage("GET", "/admin/v1/leader-lease", "");
+        (lease["is_valid"] == true).then_some(lease)
+    });
+    assert_eq!(lease["lease_duration_ms"], 5_000);
+    assert_eq!(lease["max_clock_skew_ms"], 500);
     let renewals = |lease: &serde_json::Value| lease["renewal_count"].as_u64().unwrap();
     assert!(renewals(&lease) > 0);
     let (_, report) = node.manage("GET", "/admin/v1/leader-lease/report", "");
@@ -217,53 +279,75 @@ async fn a_node_shows_itself_its_members_leases_watches_and_connections() {
     assert_eq!(status, 404);
     assert_eq!(refused["error"]["code"], "LH-LEASE-NOT-FOUND");
 
-    let watched: Vec<_> = cluster
-        .nodes
-        .iter()
-        .flat_map(|node| {
-            let (_, watches) = node.manage("GET", "/admin/v1/watches", "");
-            watches["watches"].as_array().unwrap().clone()
-        })
-        .collect();
-    assert_eq!(watched.len(), 1, "{watched:?}");
-    assert_eq!(watched[0]["client"], "tester");
-    assert_eq!(watched[0]["from"], "svc/");
-    assert_eq!(watched[0]["until"], "svc0");
-    assert_eq!(watched[0]["phase"], "current");
-    assert_eq!(watched[0]["lag"], 0);
-
-    let (_, connections) = node.manage("GET", "/admin/v1/connections", "");
-    let peers = connections["peers"].as_array().unwrap();
-    assert_eq!(peers.len(), 2, "{connections}");
-    let clients = connections["clients"].as_array().unwrap();
-    assert!(
-        clients.iter().any(|one| one["name"] == "tester"),
-        "{connections}"
-    );
-    assert!(
-        peers
+    // It may be on its way from one node to another.
+    in_the_end(|| {
+        let watched: Vec<_> = cluster
+            .nodes
             .iter()
-            .all(|one| one["sent_bytes"].as_u64().unwrap() > 0)
-    );
+            .flat_map(|node| {
+                let (_, watches) = node.manage("GET", "/admin/v1/watches", "");
+                watches["watches"].as_array().unwrap().clone()
+            })
+            .collect();
+        let is_it = |watch: &serde_json::Value| {
+            watch["client"] == "tester"
+                && watch["from"] == "svc/"
+                && watch["until"] == "svc0"
+                && watch["phase"] == "current"
+                && watch["lag"] == 0
+        };
+        match &watched[..] {
+            [watch] if is_it(watch) => Ok(()),
+            _ => Err(format!("not the one watch: {watched:?}")),
+        }
+    });
+
+    in_the_end(|| {
+        let (_, connections) = node.manage("GET", "/admin/v1/connections", "");
+        let peers = connections["peers"].as_array().unwrap();
+        let clients = connections["clients"].as_array().unwrap();
+        let sends = |peer: &serde_json::Value| peer["sent_bytes"].as_u64().unwrap() > 0;
+        let is_all = peers.len() == 2
+            && peers.iter().all(sends)
+            && clients.iter().any(|one| one["name"] == "tester");
+        match is_all {
+            true => Ok(()),
+            false => Err(format!("not the connections: {connections}")),
+        }
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_node_hands_over_serves_nobody_and_keeps_the_majority_of_the_others() {
-    let mut cluster = Cluster::prepare(3);
-    let leader = cluster.start_and_settle();
+    let mut cluster = Cluster::start(3);
     let client = cluster.client().await;
     client.put("k", "1", None).await.unwrap();
     let watch = WatchOptions::new().with_prefix();
     let mut watcher = client.watch("k", Some(watch)).await.unwrap();
-    let admin = cluster.nodes[leader].admin.to_string();
-    let (code, stdout, stderr) = run(&["drain", "--admin", &admin]);
-    assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.starts_with("drained: "), "{stdout}");
-    assert!(stdout.contains(" leads now"), "{stdout}");
+    let began = Instant::now();
+    let (leader, admin) = loop {
+        let leader = cluster.wait_for_lease();
+        let admin = cluster.nodes[leader].admin.to_string();
+        let (code, stdout, stderr) = run(&["drain", "--admin", &admin]);
+        assert_eq!(code, 0, "{stderr}");
+        assert!(stdout.starts_with("drained: "), "{stdout}");
+        let is_handed_over = ["leads now", "leadership was handed over"];
+        if is_handed_over.iter().any(|said| stdout.contains(said)) {
+            break (leader, admin);
+        }
+        // Another one had come to lead by then, or stood still for longer than the drain waits: it
+        // says so, and is tried again.
+        let is_told = ["it did not lead", "leadership was not handed over: "];
+        assert!(is_told.iter().any(|said| stdout.contains(said)), "{stdout}");
+        assert!(began.elapsed() < PATIENCE, "{stdout}");
+        assert_eq!(cluster.nodes[leader].stop(), 0);
+        cluster.nodes[leader].start();
+        cluster.wait_until_settled();
+    };
 
     let node = &cluster.nodes[leader];
-    assert_eq!(node.admin("/livez").unwrap().0, 200);
-    let (status, text) = node.admin("/readyz").unwrap();
+    assert_eq!(eventually("life", || node.admin("/livez")).0, 200);
+    let (status, text) = eventually("whether it is ready", || node.admin("/readyz"));
     assert_eq!(status, 503);
     assert!(text.contains("[-]not_stopping failed"), "{text}");
     let (_, status) = node.manage("GET", "/admin/v1/status", "");
@@ -278,11 +362,15 @@ async fn a_drained_node_hands_over_serves_nobody_and_keeps_the_majority_of_the_o
         all.extend(words);
         run(&all)
     };
-    let (code, _, stderr) = alone(&["get", "k", "--consistency", "s"]);
-    assert_ne!(code, 0);
-    assert!(stderr.contains("stopping"), "{stderr}");
-    let (code, _, stderr) = alone(&["endpoint", "status"]);
-    assert_eq!(code, 0, "{stderr}");
+    // What took too long says that, and not why.
+    eventually("a refusal of a node that is stopping", || {
+        let (code, _, stderr) = alone(&["get", "k", "--consistency", "s"]);
+        assert_ne!(code, 0);
+        stderr.contains("stopping").then_some(())
+    });
+    eventually("how it is", || {
+        (alone(&["endpoint", "status"]).0 == 0).then_some(())
+    });
     // It follows: with one of the others gone there is still a majority of two, and it does not lead.
     let next = cluster.wait_for_lease();
     assert_ne!(next, leader);
@@ -324,21 +412,29 @@ fn a_drain_of_what_is_not_there_says_where_to_look() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_is_handed_to_whom_the_operator_names() {
-    let mut cluster = Cluster::prepare(3);
-    let leader = cluster.start_and_settle();
-    let target = (leader + 1) % 3;
-    let name = cluster.nodes[target].name.clone();
-    let path = format!("/admin/v1/transfer-leadership?to={name}");
-    // A follower must have caught up: which it has a moment after the election.
-    let (_, moved) = eventually("a hand-over", || {
-        let answer = cluster.nodes[leader].manage("POST", &path, "");
-        (answer.0 == 200).then_some(answer)
+    let mut cluster = Cluster::start(3);
+    eventually("the one who was named to lead", || {
+        let leader = cluster.leader()?;
+        let target = (leader + 1) % 3;
+        let name = cluster.nodes[target].name.clone();
+        let path = format!("/admin/v1/transfer-leadership?to={name}");
+        let (status, moved) = cluster.nodes[leader].manage("POST", &path, "");
+        // A follower must have caught up: which it has a moment after the election. And the leader
+        // may have lost its place meanwhile.
+        if status != 200 {
+            return None;
+        }
+        assert_eq!(moved["transferred"], true, "{moved}");
+        let now = cluster.wait_for_lease();
+        // If it does not, another election was won by somebody else, who stood still for less long.
+        (now == target).then_some(())
     });
-    assert_eq!(moved["transferred"], true, "{moved}");
-    assert_eq!(cluster.wait_for_lease(), target);
-    let node = &cluster.nodes[target];
-    let (status, refused) = node.manage("POST", "/admin/v1/transfer-leadership?to=nobody", "");
-    assert_eq!(status, 400);
+    // A follower would send on whoever asks.
+    let refused = eventually("a leader that refuses", || {
+        let node = &cluster.nodes[cluster.leader()?];
+        let (status, refused) = node.manage("POST", "/admin/v1/transfer-leadership?to=nobody", "");
+        (status == 400).then_some(refused)
+    });
     let detail = refused["error"]["detail"].as_str().unwrap();
     assert!(detail.contains("\"nobody\" is no member"), "{detail}");
 }
@@ -395,6 +491,106 @@ fn the_log_filter_and_the_certificates_change_while_the_node_runs() {
     cluster.cli(&["put", "k", "v"]);
 }
 
+/// What was set is told with its place, and nothing of what a file holds that it names.
+#[test]
+fn a_node_tells_what_it_goes_by_and_who_said_so() {
+    let mut cluster = Cluster::prepare(1);
+    cluster.write_configs("slow_request = \"7ms\"\n");
+    cluster.start_and_settle();
+    let node = &cluster.nodes[0];
+    let (status, document) = node.manage("GET", "/admin/v1/config", "");
+    assert_eq!(status, 200, "{document}");
+    let settings = &document["settings"];
+    let known: Vec<&str> = leasehold::server::config::SETTINGS
+        .iter()
+        .map(|setting| setting.key)
+        .collect();
+    let told = settings.as_object().unwrap();
+    assert_eq!(told.len(), known.len());
+    assert!(known.iter().all(|key| told.contains_key(*key)));
+
+    let slow = &settings["log.slow_request"];
+    assert_eq!(
+        (&slow["value"], &slow["source"]),
+        (&"7ms".into(), &"file".into())
+    );
+    let text = std::fs::read_to_string(&node.config).unwrap();
+    let line = 1 + text
+        .lines()
+        .position(|line| line.starts_with("slow_request"))
+        .unwrap();
+    let place = format!("{}:{line}", node.config.display());
+    assert_eq!(slow["place"], place);
+    let key = &settings["tls.peer.key_file"];
+    let path = format!("{}.key", cluster.pki.file("n1-peer"));
+    assert_eq!(
+        (&key["value"], &key["source"]),
+        (&path.into(), &"file".into())
+    );
+    let quota = &settings["quota.bytes"];
+    assert_eq!(
+        (&quota["value"], &quota["source"]),
+        (&"8GiB".into(), &"default".into())
+    );
+    assert!(quota["place"].is_null() && settings["backup.dir"]["value"].is_null());
+    // Nobody set it, and it is told all the same where clients come.
+    assert!(settings["advertise.client"]["value"].is_null());
+    assert_eq!(
+        document["in_use"]["advertise.client"],
+        node.client.to_string()
+    );
+    assert_eq!(document["in_use"]["log.filter"], "info");
+    let (status, _) = node.manage("PUT", "/admin/v1/log-level", r#"{"filter":"warn"}"#);
+    assert_eq!(status, 200);
+    let (_, later) = node.manage("GET", "/admin/v1/config", "");
+    assert_eq!(later["in_use"]["log.filter"], "warn");
+    assert_eq!(later["settings"], *settings, "that is what was set");
+
+    // Of every file that is named, nothing of what is in it.
+    let shown = document.to_string();
+    for (_, given) in told {
+        let Some(text) = given["value"]
+            .as_str()
+            .and_then(|path| std::fs::read_to_string(path).ok())
+        else {
+            continue;
+        };
+        for line in text.lines().filter(|line| line.len() > 20) {
+            assert!(!shown.contains(line), "{line}");
+        }
+    }
+    assert!(!shown.contains("PRIVATE KEY"));
+    // Flags and the environment are named, too.
+    let mut by_others = std::process::Command::new(crate::harness::binary());
+    cluster.nodes[0].stop();
+    let node = &mut cluster.nodes[0];
+    let child = by_others
+        .args([
+            "serve",
+            "--config",
+            node.config.to_str().unwrap(),
+            "--limits.max_inflight=9",
+        ])
+        .env("LEASEHOLD_LOG_SLOW_REQUEST", "8ms")
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    node.process = Some(child);
+    cluster.wait_for_lease();
+    let (_, document) = cluster.nodes[0].manage("GET", "/admin/v1/config", "");
+    let slow = &document["settings"]["log.slow_request"];
+    let expected = serde_json::json!({
+        "value": "8ms", "source": "environment", "place": "LEASEHOLD_LOG_SLOW_REQUEST",
+    });
+    assert_eq!(*slow, expected);
+    let inflight = &document["settings"]["limits.max_inflight"];
+    let expected = serde_json::json!({
+        "value": "9", "source": "flag", "place": "--limits.max_inflight",
+    });
+    assert_eq!(*inflight, expected);
+}
+
 #[test]
 fn who_is_not_on_the_machine_or_asks_nonsense_is_told_so_and_changes_nothing() {
     let mut cluster = Cluster::prepare(1);
@@ -414,11 +610,21 @@ fn who_is_not_on_the_machine_or_asks_nonsense_is_told_so_and_changes_nothing() {
     for (method, path) in [
         ("GET", "/admin/v1/drain"),
         ("POST", "/admin/v1/status"),
+        ("GET", "/admin/v1/snapshot"),
         ("DELETE", "/admin/v1/leases"),
         ("POST", "/startupz"),
     ] {
         let (status, _) = node.http(&format!("{method} {path} HTTP/1.1\r\nHost: localhost"), "");
         assert_eq!(status, 405, "{method} {path}");
+    }
+    for (path, known) in [
+        ("/readyz?exclude=typo", READY.join(" ")),
+        ("/livez?exclude=typo", "threads".to_owned()),
+        ("/health?exclude=typo", "NOSPACE CORRUPT".to_owned()),
+    ] {
+        let (status, said) = eventually(path, || node.admin(path));
+        assert_eq!(status, 400, "{path}: {said}");
+        assert!(said.ends_with(&format!("choose from {known}\n")), "{said}");
     }
     let (status, refused) = node.manage("GET", "/admin/v1/leases?colour=red", "");
     assert_eq!(status, 400, "{refused}");
@@ -427,6 +633,7 @@ fn who_is_not_on_the_machine_or_asks_nonsense_is_told_so_and_changes_nothing() {
     // By a name that somebody else made point here, or from a page in a browser.
     for head in [
         "POST /admin/v1/drain HTTP/1.1\r\nHost: evil.example",
+        "POST /admin/v1/snapshot HTTP/1.1\r\nHost: evil.example",
         "POST /admin/v1/drain HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example",
         "GET /admin/v1/status HTTP/1.1\r\nHost: evil.example",
     ] {
@@ -450,4 +657,18 @@ fn who_is_not_on_the_machine_or_asks_nonsense_is_told_so_and_changes_nothing() {
     let (_, status) = node.manage("GET", "/admin/v1/status", "");
     assert_eq!(status["is_stopping"], false);
     assert_eq!(status["role"], Role::Leader.to_string());
+}
+
+/// The storage engine tells the log alone why it stopped.
+#[test]
+fn what_the_storage_engine_has_to_say_reaches_the_log_and_what_nobody_needs_does_not() {
+    let mut cluster = Cluster::prepare(1);
+    cluster.write_configs("filter = \"info,fjall=info\"\n");
+    cluster.start_and_settle();
+    let said = cluster.nodes[0].log_text();
+    assert!(said.contains("INFO fjall::"), "{said}");
+
+    let quiet = Cluster::start(1);
+    let said = quiet.nodes[0].log_text();
+    assert!(!said.contains("fjall"), "{said}");
 }

@@ -309,9 +309,7 @@ async fn a_damaged_log_puts_one_replica_in_quarantine_and_its_peers_heal_it() {
     });
     // It asks its peers, holds everything again, and serves.
     let endpoint = cluster.nodes[damaged].client.to_string();
-    let alone = Client::connect([endpoint.clone()], Some(cluster.options()))
-        .await
-        .unwrap();
+    let alone = cluster.client_at(&[damaged]).await;
     let started = std::time::Instant::now();
     loop {
         if let Ok(status) = alone.status(&endpoint).await
@@ -366,7 +364,7 @@ fn a_log_that_lost_its_end_puts_the_node_in_quarantine_with_a_sentence() {
 }
 
 /// Flips one bit inside an early record of the newest segment.
-fn flip_in_the_middle_of_the_log(data_dir: &Path) {
+pub(crate) fn flip_in_the_middle_of_the_log(data_dir: &Path) {
     let mut segments: Vec<_> = fs::read_dir(data_dir.join("log"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -380,28 +378,23 @@ fn flip_in_the_middle_of_the_log(data_dir: &Path) {
     fs::write(&segment, bytes).unwrap();
 }
 
-/// The storage engine cannot report every damage: here it aborts, and no start can know better than
-/// by what became of those before it.
+/// The storage engine cannot report every damage: some aborts, and no start can know better than by what
+/// became of those before it. Each leaves a mark until its opening came back; here two never did.
 #[test]
 fn a_state_whose_opening_ends_the_process_is_set_aside_and_rebuilt() {
     let mut cluster = Cluster::start(1);
     assert_eq!(cluster.cli(&["put", "k", "v"]).0, 0);
     assert_eq!(cluster.nodes[0].stop(), 0);
     let data_dir = cluster.nodes[0].data_dir.clone();
-    for entry in fs::read_dir(data_dir.join("state/db/keyspaces/1")).unwrap() {
-        let file = entry.unwrap().path();
-        if file.file_name().unwrap().to_str().unwrap().starts_with('v') {
-            let mut bytes = fs::read(&file).unwrap();
-            // Where its table of contents lies.
-            bytes[8] ^= 0x80;
-            fs::write(&file, bytes).unwrap();
-        }
-    }
-    for start in 1..=2 {
-        cluster.nodes[0].start();
-        let code = cluster.nodes[0].wait_for_exit();
-        assert_eq!(code, -1, "start {start} ends by a signal");
-    }
+    // One may as well have been killed: its state is opened again.
+    fs::write(data_dir.join("state.opening"), "1").unwrap();
+    cluster.nodes[0].start();
+    cluster.wait_for_lease();
+    assert!(!data_dir.join("state.damaged-1").exists());
+    assert!(!data_dir.join("state.opening").exists());
+    assert_eq!(cluster.nodes[0].stop(), 0);
+
+    fs::write(data_dir.join("state.opening"), "2").unwrap();
     cluster.nodes[0].start();
     cluster.wait_for_lease();
     let said = cluster.nodes[0].log_text();

@@ -2,10 +2,10 @@
 //! too.
 
 use std::net::SocketAddr;
-use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
+use leasehold::bench::cluster::free_addresses;
 use leasehold::cli::pki::Authority;
 use leasehold::cli::pki::IdentityFiles;
 use leasehold::cli::pki::wall_clock;
@@ -73,7 +73,8 @@ pub(crate) fn configurations(folder: &Path, count: usize) -> Vec<Config> {
         .write(&client, false)
         .unwrap();
     let names: Vec<String> = (1..=count).map(|number| format!("n{number}")).collect();
-    let peers: Vec<SocketAddr> = names.iter().map(|_| free_address()).collect();
+    let free = free_addresses(count).unwrap();
+    let peers: Vec<SocketAddr> = free.iter().map(|node| node.peer).collect();
     let initial: Vec<String> = names
         .iter()
         .zip(&peers)
@@ -111,11 +112,4 @@ pub(crate) fn configurations(folder: &Path, count: usize) -> Vec<Config> {
         Config::load(sources).unwrap()
     };
     names.iter().zip(&peers).map(configuration).collect()
-}
-
-fn free_address() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::harness::Cluster;
+use crate::harness::Signal;
 use crate::harness::binary;
 use crate::locks::Running;
 use crate::locks::with_cluster;
@@ -14,17 +15,23 @@ use crate::locks::with_cluster;
 fn folder() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let profile = PathBuf::from(binary()).parent().unwrap().to_owned();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "--offline", "--examples"]);
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        build.arg("--target-dir").arg(profile.parent().unwrap());
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().unwrap().success(), "the examples build");
-        profile.join("examples")
+        let built = cargo(&["build", "--quiet", "--examples"]).status();
+        assert!(built.unwrap().success(), "the examples build");
+        PathBuf::from(binary()).parent().unwrap().join("examples")
     })
+}
+
+/// Cargo, for what is built as the binary under test was, beside it.
+fn cargo(arguments: &[&str]) -> Command {
+    let profile = PathBuf::from(binary()).parent().unwrap().to_owned();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(arguments).args(["--locked", "--offline"]);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    cargo.arg("--target-dir").arg(profile.parent().unwrap());
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo
 }
 
 fn start(cluster: &Cluster, name: &str, arguments: &[&str]) -> Running {
@@ -42,13 +49,13 @@ fn x14_the_registry_of_the_example_loses_a_server_that_is_killed() {
     let mut eight = start(&cluster, "service_registry", &["8", "10.0.0.8:80"]);
     assert_eq!(seven.line(), "8 is at 10.0.0.8:80");
     assert_eq!(eight.line(), "7 is at 10.0.0.7:80");
-    eight.signal("-KILL");
+    eight.signal(Signal::KILL);
     eight.end();
     assert_eq!(seven.line(), "8 is gone");
     let mut nine = start(&cluster, "service_registry", &["9", "10.0.0.9:80"]);
     assert_eq!(seven.line(), "9 is at 10.0.0.9:80");
     nine.says("that is all");
-    nine.signal("-INT");
+    nine.signal(Signal::INT);
     assert!(nine.end().success());
     assert_eq!(seven.line(), "9 is gone");
 }
@@ -60,7 +67,7 @@ fn the_election_of_the_example_hands_over_when_a_leader_is_killed() {
     ann.says("ann leads with token");
     let bob = start(&cluster, "leader_election", &["bob"]);
     bob.says("bob stands");
-    ann.signal("-KILL");
+    ann.signal(Signal::KILL);
     ann.end();
     bob.says("bob leads with token");
 }
@@ -85,11 +92,35 @@ fn the_job_of_the_example_is_overtaken_while_it_is_suspended() {
     let mut ann = start(&cluster, "fenced_job", &["ann"]);
     ann.says("ann did step 2");
     let bob = start(&cluster, "fenced_job", &["bob"]);
-    ann.signal("-STOP");
+    ann.signal(Signal::STOP);
     bob.says("bob works with token");
     bob.says("bob did step");
-    ann.signal("-CONT");
+    ann.signal(Signal::CONT);
     ann.says("ann was overtaken");
     assert!(ann.end().success());
     bob.says("bob did step");
+}
+
+/// What the documentation of the SDK shows, each operation by an example, does what it says.
+#[test]
+fn the_examples_of_the_documentation_run_beside_a_cluster() {
+    let cluster = Cluster::start(3);
+    let endpoints: Vec<String> = cluster
+        .nodes
+        .iter()
+        .map(|it| it.client.to_string())
+        .collect();
+    let mut examples = cargo(&["test", "--doc", "client"]);
+    examples.env("LEASEHOLD_EXAMPLES", endpoints.join(","));
+    examples.env("LEASEHOLD_EXAMPLES_PKI", &cluster.pki.path);
+    examples.env("LEASEHOLD_EXAMPLES_NAME", "tester");
+    // Each in its turn: some hand leadership over, or give up history that others read.
+    examples.args(["--", "--test-threads=1"]);
+    let output = examples.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let problems = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}\n{problems}");
+    // They were no mere compilations: this is what one of them leaves behind.
+    let (code, out, _) = cluster.cli(&["get", "nightly-report", "--print-value-only"]);
+    assert_eq!((code, out.as_str()), (0, "done\n"), "{said}");
 }

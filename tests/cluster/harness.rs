@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
+use leasehold::api::ErrorKind;
 use leasehold::api::PutRequest;
 use leasehold::client::Client;
 use leasehold::client::ConnectOptions;
@@ -31,10 +32,16 @@ use leasehold::server::disk::store::StateStore;
 use leasehold::server::disk::store::StoreOptions;
 use leasehold::types::LogId;
 use leasehold::types::Role;
+use rustix::process::Pid;
+pub(crate) use rustix::process::Signal;
+use rustix::process::kill_process;
 
 /// How long a test waits for something that normally takes a second or two, before it says that it
 /// never came. Far beyond what a slow machine needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+/// How long a request is tried again: longer than elections take on a machine that is busy with much
+/// else. Whoever waits for a request to fail asks for less.
+pub(crate) const REQUEST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long or how much, as the environment says; `default` if it says nothing.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
@@ -74,6 +81,21 @@ pub(crate) fn must(arguments: &[&str]) -> String {
         "leasehold {arguments:?} failed:\n{stdout}\n{stderr}"
     );
     stdout
+}
+
+/// Sends a process of ours a signal.
+pub(crate) fn send(process: &Child, signal: Signal) {
+    kill_process(Pid::from_child(process), signal).expect("it is a process of ours");
+}
+
+/// What whoever runs the tests has set is not for nodes.
+pub(crate) fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_str();
+        if text.is_some_and(|name| name.starts_with("LEASEHOLD_")) {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// A port on loopback that is free for UDP and TCP, and that neither this process nor the system
@@ -196,7 +218,9 @@ impl Node {
             .append(true)
             .open(&self.log)
             .unwrap();
-        let child = Command::new(binary())
+        let mut command = Command::new(binary());
+        without_settings(&mut command);
+        let child = command
             .args(["serve", "--config", self.config.to_str().unwrap()])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -216,31 +240,23 @@ impl Node {
 
     /// Takes the processor away from the process: to the others it is as if cut off.
     pub(crate) fn pause(&self) {
-        self.signal("-STOP");
+        self.signal(Signal::STOP);
     }
 
     /// Gives the processor back.
     pub(crate) fn resume(&self) {
-        self.signal("-CONT");
+        self.signal(Signal::CONT);
     }
 
-    fn signal(&self, signal: &str) {
-        let id = self.process.as_ref().expect("it runs").id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
-        assert!(sent.success(), "{} takes no {signal}", self.name);
+    /// Sends the process a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        send(self.process.as_ref().expect("it runs"), signal);
     }
 
     /// Asks the process to stop and returns its exit code.
     pub(crate) fn stop(&mut self) -> i32 {
+        self.signal(Signal::TERM);
         let mut child = self.process.take().expect("it runs");
-        let id = child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &id])
-                .status()
-                .unwrap()
-                .success()
-        );
         let started = Instant::now();
         loop {
             if let Some(status) = child.try_wait().unwrap() {
@@ -336,7 +352,15 @@ impl Node {
 }
 
 impl Drop for Node {
+    #[expect(clippy::print_stderr, reason = "a test has failed: this is why")]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let ended = self.process.as_mut().map(Child::try_wait);
+            let log = self.log_text();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(30)..];
+            eprintln!("--- {} ({ended:?}):\n{}", self.name, last.join("\n"));
+        }
         self.kill();
     }
 }
@@ -396,7 +420,10 @@ impl Cluster {
         // one of the others must not be stopped.
         for node in &self.nodes {
             eventually("a member that may vote", || {
-                (node.metric("leasehold_raft_quarantined") == 0.0).then_some(())
+                // One that nobody has told of the cluster yet is not in quarantine yet.
+                let may_vote = node.metric("leasehold_raft_quarantined") == 0.0;
+                let proven = !node.data_dir.join("unproven").exists();
+                (may_vote && proven).then_some(())
             });
         }
         self.wait_for_lease()
@@ -532,7 +559,7 @@ impl Cluster {
                     .ca_pem_file(self.pki.file("client-ca.pem"))
                     .identity_pem_files(self.pki.file("tester.pem"), self.pki.file("tester.key")),
             )
-            .with_timeout(Duration::from_secs(10))
+            .with_timeout(REQUEST_PATIENCE)
     }
 
     pub(crate) fn endpoints(&self) -> Vec<String> {
@@ -543,9 +570,41 @@ impl Cluster {
     }
 
     pub(crate) async fn client(&self) -> Client {
-        Client::connect(self.endpoints(), Some(self.options()))
-            .await
-            .expect("a node is reachable")
+        self.client_with(self.options()).await
+    }
+
+    /// A client with options of its own.
+    pub(crate) async fn client_with(&self, options: ConnectOptions) -> Client {
+        self.client_of(self.endpoints(), options).await
+    }
+
+    /// A client that is given these nodes alone.
+    pub(crate) async fn client_at(&self, nodes: &[usize]) -> Client {
+        let endpoints = nodes
+            .iter()
+            .map(|node| self.nodes[*node].client.to_string());
+        self.client_of(endpoints.collect(), self.options()).await
+    }
+
+    /// A client that is given these endpoints, which may take their time.
+    pub(crate) async fn client_of(
+        &self,
+        endpoints: Vec<String>,
+        options: ConnectOptions,
+    ) -> Client {
+        let began = Instant::now();
+        loop {
+            match Client::connect(endpoints.clone(), Some(options.clone())).await {
+                Ok(client) => return client,
+                // A machine may stand still for longer than a handshake may take.
+                Err(error) => {
+                    let may_pass =
+                        error.is_retryable() || error.kind == ErrorKind::DeadlineExceeded;
+                    assert!(may_pass && began.elapsed() < PATIENCE, "nobody: {error}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
     }
 
     /// The flags that make the command line talk to this cluster.
@@ -555,7 +614,7 @@ impl Cluster {
             format!("--cacert={}", self.pki.file("client-ca.pem")),
             format!("--cert={}", self.pki.file("tester.pem")),
             format!("--key={}", self.pki.file("tester.key")),
-            "--timeout=10s".to_owned(),
+            format!("--timeout={}s", REQUEST_PATIENCE.as_secs()),
         ]
     }
 

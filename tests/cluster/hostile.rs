@@ -58,7 +58,7 @@ fn impostor_is_turned_away(cluster: &mut Cluster, victim: usize, pki: &Pki, reas
         (now > before).then_some(())
     });
     assert_eq!(
-        cluster.cli(&["put", "still", "here"]).0,
+        cluster.cli(&["put", "still", "here", "--exactly-once"]).0,
         0,
         "two of three go on"
     );

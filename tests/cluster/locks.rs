@@ -12,11 +12,19 @@ use std::time::Duration;
 use leasehold::client::GetOptions;
 use leasehold::client::PutOptions;
 use leasehold::client::recipes::Lock;
+use rustix::process::Pid;
+use rustix::process::kill_process_group;
 
 use crate::harness::Cluster;
 use crate::harness::PATIENCE;
+use crate::harness::Signal;
 use crate::harness::binary;
 use crate::harness::eventually;
+use crate::harness::send;
+
+/// Long beside an election on a machine that is busy elsewhere, which must not cost a holder its lease;
+/// short enough to wait for its end.
+const TTL: &str = "10s";
 
 /// A process whose lines are read as they come. It goes with its test.
 pub(crate) struct Running {
@@ -68,8 +76,8 @@ impl Running {
         }
     }
 
-    pub(crate) fn signal(&self, signal: &str) {
-        send(signal, &self.child.id().to_string());
+    pub(crate) fn signal(&self, signal: Signal) {
+        send(&self.child, signal);
     }
 
     pub(crate) fn end(&mut self) -> ExitStatus {
@@ -92,11 +100,12 @@ pub(crate) fn with_cluster<'a>(command: &'a mut Command, cluster: &Cluster) -> &
         .env("LEASEHOLD_CACERT", cluster.pki.file("client-ca.pem"))
         .env("LEASEHOLD_CERT", cluster.pki.file("tester.pem"))
         .env("LEASEHOLD_KEY", cluster.pki.file("tester.key"))
+        .env("LEASEHOLD_TIMEOUT", "10s")
 }
 
-fn send(signal: &str, whom: &str) {
-    let sent = Command::new("kill").args([signal, "--", whom]).status();
-    assert!(sent.unwrap().success(), "kill {signal} {whom}");
+fn send_to_group(pid: &str, signal: Signal) {
+    let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+    kill_process_group(pid, signal).expect("it is a group of ours");
 }
 
 fn is_there(pid: &str) -> bool {
@@ -109,7 +118,7 @@ fn is_there(pid: &str) -> bool {
 #[test]
 fn x13_a_lock_is_handed_on_when_its_holder_ends_and_when_it_is_killed() {
     let cluster = Cluster::start(3);
-    let lock = || Running::leasehold(&cluster, &["lock", "l", "--ttl", "3s"]);
+    let lock = || Running::leasehold(&cluster, &["lock", "l", "--ttl", TTL]);
     let held = |running: &Running| -> i64 {
         assert!(running.line().starts_with("l/"));
         running.line().parse().unwrap()
@@ -117,12 +126,12 @@ fn x13_a_lock_is_handed_on_when_its_holder_ends_and_when_it_is_killed() {
     let mut first = lock();
     let token = held(&first);
     let mut second = lock();
-    first.signal("-TERM");
+    first.signal(Signal::TERM);
     assert_eq!(first.end().code(), Some(0));
     let next = held(&second);
     assert!(next > token);
     let third = lock();
-    second.signal("-KILL");
+    second.signal(Signal::KILL);
     second.end();
     assert!(held(&third) > next);
 }
@@ -164,13 +173,13 @@ async fn t13_what_a_suspended_holder_writes_when_it_wakes_is_refused() {
          echo refused $?",
         binary()
     );
-    let arguments = ["lock", "l", "--ttl", "2s", "--", "sh", "-c", &script];
+    let arguments = ["lock", "l", "--ttl", TTL, "--", "sh", "-c", &script];
     let job = Running::leasehold(&cluster, &arguments);
     let pid = job.line();
     assert_eq!(job.line(), "OK");
     // Whoever looks after the command is suspended as well, as if the whole machine were.
-    job.signal("-STOP");
-    send("-STOP", &format!("-{pid}"));
+    job.signal(Signal::STOP);
+    send_to_group(&pid, Signal::STOP);
     let session = client.lease().session(Duration::from_secs(30), None).await;
     let session = session.unwrap();
     let lock = Lock::new(&session, "l");
@@ -181,7 +190,7 @@ async fn t13_what_a_suspended_holder_writes_when_it_wakes_is_refused() {
     let mine = PutOptions::new().with_fence(held.key().clone(), held.fencing_token());
     client.put("protected", "next", Some(mine)).await.unwrap();
 
-    send("-CONT", &format!("-{pid}"));
+    send_to_group(&pid, Signal::CONT);
     job.says("refused");
     let found = client.get("protected", None).await.unwrap();
     assert_eq!(
@@ -189,7 +198,7 @@ async fn t13_what_a_suspended_holder_writes_when_it_wakes_is_refused() {
         "next",
         "the late write changed nothing"
     );
-    job.signal("-CONT");
+    job.signal(Signal::CONT);
 }
 
 #[test]
@@ -201,7 +210,7 @@ fn a_command_is_stopped_before_the_lock_can_be_lost() {
     let start = |name, script| {
         Running::leasehold(
             &cluster,
-            &["lock", name, "--ttl", "3s", "--", "sh", "-c", script],
+            &["lock", name, "--ttl", TTL, "--", "sh", "-c", script],
         )
     };
     let (mut polite, mut deaf) = (start("polite", polite), start("deaf", deaf));
@@ -223,13 +232,13 @@ async fn the_command_line_stands_in_elections_and_listens_to_them() {
     let cluster = Cluster::start(1);
     let client = cluster.client().await;
     let listens = Running::leasehold(&cluster, &["elect", "--listen", "e"]);
-    let mut ann = Running::leasehold(&cluster, &["elect", "e", "ann", "--ttl", "3s"]);
+    let mut ann = Running::leasehold(&cluster, &["elect", "e", "ann", "--ttl", TTL]);
     let key = ann.line();
     assert!(key.starts_with("e/"), "{key}");
     assert_eq!(ann.line(), "ann");
     assert_eq!([listens.line(), listens.line()], [key, "ann".to_owned()]);
     let mut bob = Running::leasehold(&cluster, &["elect", "e", "bob"]);
-    ann.signal("-INT");
+    ann.signal(Signal::INT);
     assert_eq!(ann.end().code(), Some(0));
     let key = bob.line();
     assert_eq!(bob.line(), "bob");

@@ -13,6 +13,7 @@ use leasehold::client::GetOptions;
 use leasehold::client::PutOptions;
 
 use crate::harness::Cluster;
+use crate::harness::PATIENCE;
 use crate::harness::eventually;
 
 const QUOTA: u64 = 160 << 20;
@@ -63,7 +64,9 @@ async fn a_full_cluster_refuses_what_adds_takes_what_frees_and_goes_on_once_ther
     let leader = cluster.start_and_settle();
     let client = cluster.client().await;
     let minute = Duration::from_secs(60);
-    let held = client.lease().grant(minute, None).await.unwrap();
+    // Nobody renews it while the cluster is filled.
+    let hour = Duration::from_secs(3600);
+    let held = client.lease().grant(hour, None).await.unwrap();
     let on_it = PutOptions::new().with_lease(held.id);
     client.put("held", "v", Some(on_it)).await.unwrap();
     assert_eq!(
@@ -89,8 +92,12 @@ async fn a_full_cluster_refuses_what_adds_takes_what_frees_and_goes_on_once_ther
     });
     let now = cluster.wait_for_lease();
     let last = cluster.nodes[now].metric("leasehold_raft_commit_index");
-    let (code, _, said) = cluster.cli(&["put", "k", "v"]);
-    assert_eq!(code, 1, "{said}");
+    // Whose leader is lost meanwhile hears of that, and not of the space.
+    let said = eventually("a refusal", || {
+        let (code, _, said) = cluster.cli(&["put", "k", "v"]);
+        assert_ne!(code, 0);
+        (code == 1).then_some(said)
+    });
     assert!(
         said.contains("LH-NO-SPACE") && said.contains("compact"),
         "{said}"
@@ -115,16 +122,25 @@ async fn a_full_cluster_refuses_what_adds_takes_what_frees_and_goes_on_once_ther
     assert_eq!(listed.matches("alarm:NOSPACE").count(), 3, "{listed}");
     let (_, table, _) = cluster.cli(&["endpoint", "status", "-o", "table"]);
     assert_eq!(table.matches("(NOSPACE)").count(), 3, "{table}");
+    for node in &cluster.nodes {
+        eventually("no health, for want of space", || {
+            let (status, said) = node.admin("/health")?;
+            (status == 503 && said.contains("alarm NOSPACE: ")).then_some(())
+        });
+        eventually("health, apart from that", || {
+            (node.admin("/health?exclude=NOSPACE")?.0 == 200).then_some(())
+        });
+    }
 
     // Deletions and compactions are taken; so is the end of a lease.
     client.lease().revoke(held.id).await.unwrap();
-    let keys = DeleteOptions::new().with_prefix().with_timeout(minute);
+    let keys = DeleteOptions::new().with_prefix().with_timeout(PATIENCE);
     let deleted = client.delete("big", Some(keys)).await.unwrap();
     assert_eq!(deleted.deleted, count as u64);
     let revision = deleted.header.revision;
     let physical = CompactionOptions::new()
         .with_physical()
-        .with_timeout(minute);
+        .with_timeout(PATIENCE);
     client.compact(revision, Some(physical)).await.unwrap();
     eventually("room for writes", || {
         let mut alarms = cluster.nodes.iter().map(|node| node.metric(ALARM));

@@ -253,13 +253,15 @@ async fn a_lock_goes_to_those_who_wait_in_their_order_and_not_to_who_gave_up() {
 /// X15: whoever holds something stops before the cluster lets go of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x15_a_session_is_over_for_its_holder_before_it_is_for_the_cluster() {
+    // Long enough for a machine that stands still for seconds.
+    let ttl = Duration::from_secs(10);
     let mut cluster = Cluster::start(1);
     let client = cluster.client().await;
-    let session = client.lease().session(SHORT, None).await.unwrap();
+    let session = client.lease().session(ttl, None).await.unwrap();
     let guard = Lock::new(&session, "l").acquire().await.unwrap();
-    assert!(guard.is_held() && guard.remaining() <= SHORT);
+    assert!(guard.is_held() && guard.remaining() <= ttl);
     let other = cluster.client().await;
-    let closed = other.lease().session(SHORT, None).await.unwrap();
+    let closed = other.lease().session(ttl, None).await.unwrap();
     let waits = Lock::new(&closed, "l");
     let waits = tokio::spawn(async move { waits.acquire().await });
     until_keys_below(&client, "l/", 2).await;
@@ -276,8 +278,8 @@ async fn x15_a_session_is_over_for_its_holder_before_it_is_for_the_cluster() {
     for node in &mut cluster.nodes {
         node.kill();
     }
-    soon("the end to come near", session.nears_end(SHORT / 3)).await;
-    assert!(session.remaining() <= SHORT / 3);
+    soon("the end to come near", session.nears_end(ttl / 3)).await;
+    assert!(session.remaining() <= ttl / 3);
     let cause = soon("the loss", guard.lost()).await;
     assert_eq!(cause, LostCause::Unreachable);
     assert!(!guard.is_held() && session.remaining().is_zero());

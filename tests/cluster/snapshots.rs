@@ -22,6 +22,7 @@ const SENT: &str = "leasehold_raft_snapshot_sent_total{result=\"ok\"}";
 const CUTS: &str = "leasehold_raft_log_compactions_total";
 const FIRST: &str = "leasehold_raft_log_first_index";
 const APPLIED: &str = "leasehold_raft_applied_index";
+const KEYS: &str = "leasehold_mvcc_keys ";
 const WITHOUT_STATE: &str = "leasehold_raft_without_state";
 const AGREED: &str = "leasehold_storage_hash_checks_total{result=\"ok\"}";
 const ALARM: &str = "leasehold_alarms{type=\"corrupt\"}";
@@ -73,17 +74,15 @@ fn value(number: usize, bytes: usize) -> String {
 
 /// What this one node has, by its own word.
 async fn at(cluster: &Cluster, node: &Node) -> Client {
-    let endpoints = [node.client.to_string()];
-    Client::connect(endpoints, Some(cluster.options()))
-        .await
-        .expect("the node is reachable")
+    let endpoints = vec![node.client.to_string()];
+    cluster.client_of(endpoints, cluster.options()).await
 }
 
 /// Waits until `node` has applied all that the others have, then reads every key there.
 async fn has_everything(cluster: &Cluster, number: usize, keys: usize, bytes: usize) {
     let node = &cluster.nodes[number];
-    let leader = cluster.leader();
-    let wanted = leader.map_or(0.0, |leader| cluster.nodes[leader].metric(APPLIED));
+    let leader = eventually("a leader", || cluster.leader());
+    let wanted = cluster.nodes[leader].metric(APPLIED);
     eventually("the node catches up", || {
         let (_, body) = node.admin("/metrics")?;
         let line = body.lines().find_map(|line| line.strip_prefix(APPLIED))?;
@@ -98,6 +97,9 @@ async fn has_everything(cluster: &Cluster, number: usize, keys: usize, bytes: us
         assert_eq!(get.kvs.len(), 1, "{} is missing", key(number));
         assert_eq!(get.kvs[0].value, value(number, bytes), "{}", key(number));
     }
+    eventually("as many keys as the leader has, counted anew", || {
+        (node.metric(KEYS) == cluster.nodes[leader].metric(KEYS)).then_some(())
+    });
 }
 
 /// Waits until the states of all nodes were compared, after this, and are the same.
@@ -115,8 +117,7 @@ fn agree(nodes: &[Node]) {
 async fn a_member_that_is_behind_a_cut_log_gets_the_state_and_its_watches_and_leases_go_on() {
     const ALL: usize = 1_500;
     let mut cluster = prepare("64MiB");
-    cluster.start_all();
-    let leader = cluster.wait_for_lease();
+    let leader = cluster.start_and_settle();
     let client = cluster.client().await;
     fill(&client, 0, 20, 100).await;
     let lease = client
@@ -134,22 +135,28 @@ async fn a_member_that_is_behind_a_cut_log_gets_the_state_and_its_watches_and_le
         .filter(|node| *node != behind)
         .map(|node| cluster.nodes[node].client.to_string())
         .collect();
-    let writer = Client::connect(others, Some(cluster.options()))
-        .await
-        .unwrap();
+    let writer = cluster.client_of(others, cluster.options()).await;
     cluster.nodes[behind].pause();
     let with_lease = PutOptions::new().with_lease(lease.id);
     writer.put("leased", "v", Some(with_lease)).await.unwrap();
-    // More than may be under way to it.
+    // More than may be under way to it, which is 32 appends of 16 entries; and a log that begins
+    // behind all of that, or it goes on from the log.
     fill(&writer, 20, ALL, 2_000).await;
-    eventually("the leader cuts its log", || {
-        (cluster.nodes[leader].metric(FIRST) > 100.0).then_some(())
+    eventually("the logs are cut behind what is under way", || {
+        (0..3)
+            .filter(|node| *node != behind)
+            .all(|node| cluster.nodes[node].metric(FIRST) > 1_400.0)
+            .then_some(())
     });
     cluster.nodes[behind].resume();
     eventually("the state arrives", || {
         (cluster.nodes[behind].metric(RECEIVED) > 0.0).then_some(())
     });
-    assert!(cluster.nodes[leader].metric(SENT) > 0.0);
+    // Its sender hears of it a little later.
+    eventually("somebody has sent it", || {
+        let mut nodes = cluster.nodes.iter();
+        nodes.any(|node| node.metric(SENT) > 0.0).then_some(())
+    });
     writer.put("k/last", "v", None).await.unwrap();
 
     let mut heard = BTreeMap::new();
@@ -211,8 +218,7 @@ async fn an_emptied_disk_is_filled_from_a_cut_log_whoever_is_killed_meanwhile() 
     const KEYS: usize = 160;
     const BYTES: usize = 50_000;
     let mut cluster = prepare("8MiB");
-    cluster.start_all();
-    let leader = cluster.wait_for_lease();
+    let leader = cluster.start_and_settle();
     let client = cluster.client().await;
     fill(&client, 0, KEYS, BYTES).await;
     eventually("the leader cuts its log", || {

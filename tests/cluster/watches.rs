@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use bytes::Bytes;
 use bytes::BytesMut;
@@ -56,6 +57,27 @@ async fn next(watcher: &mut Watcher) -> WatchEvent {
     next.expect("an event within a minute")
         .expect("the watch goes on")
         .expect("and well")
+}
+
+/// How far a watch is. A node has a second to answer, and a watch that is opened anew forgets what was
+/// asked of the old one: so it is asked for until it comes.
+async fn progress(watcher: &mut Watcher) -> i64 {
+    let began = Instant::now();
+    loop {
+        let asked = watcher.request_progress().await;
+        assert!(began.elapsed() < PATIENCE, "no progress is told: {asked:?}");
+        let told = async {
+            loop {
+                if let WatchEvent::Progress { revision } = next(watcher).await {
+                    return revision;
+                }
+            }
+        };
+        // It may come though the answer was late.
+        if let Ok(revision) = tokio::time::timeout(Duration::from_secs(2), told).await {
+            return revision;
+        }
+    }
 }
 
 /// What happens to keys up to and with the change of `key`, as `revision kind key=value(before)`.
@@ -155,13 +177,8 @@ async fn any_node_tells_what_happens_from_then_from_before_and_with_what_was_the
         };
         assert_eq!((told("k/b"), told("k/c")), (1, 1), "{heard:?}");
         // Everything has been told, and now that is said.
-        listed.request_progress().await.unwrap();
-        loop {
-            if let WatchEvent::Progress { revision } = next(&mut listed).await {
-                assert!(revision > at + 1);
-                break;
-            }
-        }
+        let revision = progress(&mut listed).await;
+        assert!(revision > at + 1, "{revision} and {at}");
     }
     let total = cluster.nodes[leader].metric("leasehold_watch_events_total");
     assert!(total > 0.0);
@@ -344,21 +361,17 @@ async fn a_watch_at_a_node_that_is_cut_off_from_its_leader_goes_on_at_another() 
     let leader = cluster.start_and_settle();
     let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
     let address = |node: usize| cluster.nodes[node].client.to_string();
-    let connect = |nodes: &[usize]| {
-        let endpoints: Vec<String> = nodes.iter().map(|node| address(*node)).collect();
-        Client::connect(endpoints, Some(cluster.options()))
-    };
-    let writer = connect(&[leader, third]).await.unwrap();
+    let writer = cluster.client_at(&[leader, third]).await;
     let start = writer.put("w/", "", None).await.unwrap().header.revision;
     let options = || WatchOptions::new().with_prefix().with_start_revision(start);
     let mut free = loop {
-        let client = connect(&[follower, leader, third]).await.unwrap();
+        let client = cluster.client_at(&[follower, leader, third]).await;
         let free = client.watch("w/", Some(options())).await.unwrap();
         if cluster.nodes[follower].metric("leasehold_watchers") == 1.0 {
             break free;
         }
     };
-    let bound = connect(&[follower]).await.unwrap();
+    let bound = cluster.client_at(&[follower]).await;
     let here = options().with_endpoint(address(follower));
     let mut bound = bound.watch("w/", Some(here)).await.unwrap();
     for watcher in [&mut free, &mut bound] {
@@ -380,17 +393,30 @@ async fn a_watch_at_a_node_that_is_cut_off_from_its_leader_goes_on_at_another() 
         assert!(heard.into_iter().eq(start + 1..=start + 20));
         causes
     };
-    assert_eq!(heard_without(&mut free).await, [ErrorKind::NoLeader]);
-    let series = "leasehold_watch_cancels_total{reason=\"no_leader\"}";
-    assert!(cluster.nodes[follower].metric(series) >= 2.0);
-    let refused = connect(&[follower]).await.unwrap();
+    let of_free = heard_without(&mut free).await;
+    let refused = cluster.client_at(&[follower]).await;
     let soon = options().with_timeout(Duration::from_secs(2));
     let refused = refused.watch("w/", Some(soon)).await.unwrap_err();
     // Or, where its last attempt took too long, that no node opened it in time.
     let expected = [ErrorKind::NoLeader, ErrorKind::DeadlineExceeded];
-    assert!(expected.contains(&refused.kind), "{refused}");
+    assert!(
+        expected.contains(&refused.kind) || refused.is_retryable(),
+        "{refused}"
+    );
     wires.cut(follower, false);
-    assert_eq!(heard_without(&mut bound).await, [ErrorKind::NoLeader]);
+    let of_bound = heard_without(&mut bound).await;
+    // A node that stands still for longer than a second loses its clients before it can tell them.
+    let told = [of_free, of_bound];
+    let is_lost = |kind: &ErrorKind| *kind == ErrorKind::ConnectionLost;
+    if told.iter().flatten().any(is_lost) {
+        let is_one = |kind: &ErrorKind| *kind == ErrorKind::NoLeader || is_lost(kind);
+        assert!(told.iter().flatten().all(is_one), "{told:?}");
+        assert!(told.iter().all(|causes| !causes.is_empty()), "{told:?}");
+    } else {
+        assert_eq!(told, [[ErrorKind::NoLeader], [ErrorKind::NoLeader]]);
+        let series = "leasehold_watch_cancels_total{reason=\"no_leader\"}";
+        assert!(cluster.nodes[follower].metric(series) >= 2.0);
+    }
 }
 
 /// The SDK's reader stands still: the stream is given up, and goes on from where it was.
@@ -411,7 +437,7 @@ async fn a_reader_that_stands_still_resumes_without_a_gap() {
         }
     }
     let mut expected = start;
-    let mut resumes = 0;
+    let mut causes = Vec::new();
     while expected <= start + 300 {
         match next(&mut watcher).await {
             WatchEvent::Events { revision, events } => {
@@ -420,13 +446,19 @@ async fn a_reader_that_stands_still_resumes_without_a_gap() {
             }
             WatchEvent::Resumed { from, cause } => {
                 assert_eq!(from, expected);
-                assert_eq!(cause.kind, ErrorKind::SlowWatcher);
-                resumes += 1;
+                causes.push(cause.kind);
             }
             _ => {}
         }
     }
-    assert!(resumes > 0, "its buffer was full for longer than a second");
+    // A node that stands still for longer than a second may lose it besides.
+    let is_one =
+        |kind: &ErrorKind| [ErrorKind::SlowWatcher, ErrorKind::ConnectionLost].contains(kind);
+    assert!(causes.iter().all(is_one), "{causes:?}");
+    assert!(
+        causes.contains(&ErrorKind::SlowWatcher),
+        "its buffer was full for longer than a second: {causes:?}"
+    );
 }
 
 /// A client that speaks the protocol and reads only what it wants to.
@@ -527,6 +559,9 @@ async fn messages(stream: &mut FrameReceiver) -> Vec<WatchMessage> {
     frames.iter().map(|frame| frame.decode().unwrap()).collect()
 }
 
+/// So many large values are put while a client reads nothing.
+const LARGE: i64 = 16;
+
 /// The server's side of it: the client reads nothing, and everybody else is served meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_nothing_is_cancelled_and_told_where_to_resume() {
@@ -539,9 +574,10 @@ async fn a_client_that_reads_nothing_is_cancelled_and_told_where_to_resume() {
         .await
         .unwrap();
     let mut last = 0;
-    // More than the window of a stream, the courier's hands and a queue hold.
-    for number in 0..160 {
-        let value = vec![b'v'; 60_000];
+    // More than the window of a stream, the courier's hands and a queue hold, in few steps: a stream
+    // that takes nothing for half a minute is given up, and everything must have been put by then.
+    for number in 0..LARGE {
+        let value = vec![b'v'; 700_000];
         let put = client.put(format!("s{number}"), value, None).await;
         last = put.unwrap().header.revision;
         loop {
@@ -560,7 +596,7 @@ async fn a_client_that_reads_nothing_is_cancelled_and_told_where_to_resume() {
     };
     let refused = raw.ask(watch_again).await;
     assert_eq!(refused, Err(ErrorKind::WatchExists));
-    let mut expected = last - 159;
+    let mut expected = last - (LARGE - 1);
     let resume = 'reading: loop {
         for message in messages(&mut stuck).await {
             match message {

@@ -30,6 +30,8 @@ mod harm;
     reason = "shared with the cluster tests, which use all of it"
 )]
 mod harness;
+mod manifests;
+mod report;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +46,6 @@ use std::time::Instant;
 use harm::Harm;
 use harm::Stroke;
 use harm::files;
-use harm::part;
 use harness::Cluster;
 use harness::PATIENCE;
 use harness::copy_folder;
@@ -52,6 +53,7 @@ use harness::setting;
 use leasehold::api::KeyValue;
 use leasehold::client::Client;
 use leasehold::client::GetOptions;
+use report::Report;
 
 /// Writes before the older copy is taken, and after it.
 const WRITES: u64 = 150;
@@ -132,11 +134,17 @@ impl Subject {
     fn trial(&mut self, seed: u64) -> (Vec<Harm>, Outcome) {
         let mut random = fastrand::Rng::with_seed(seed);
         let which = random.usize(..2);
+        let older = self.older.clone();
+        self.start_on(which, |data_dir| damage(data_dir, &older, &mut random))
+    }
+
+    /// The same for the damage that is given.
+    fn start_on<T>(&mut self, which: usize, harm: impl FnOnce(&Path) -> T) -> (T, Outcome) {
         let (left, memory) = self.left[which].clone();
         let data_dir = self.cluster.nodes[0].data_dir.clone();
         let _ = fs::remove_dir_all(&data_dir);
         copy_folder(&left, &data_dir);
-        let harms = damage(&data_dir, &self.older, &mut random);
+        let harms = harm(&data_dir);
         let node = &mut self.cluster.nodes[0];
         let _ = fs::remove_file(&node.log);
         node.start();
@@ -150,7 +158,9 @@ impl Subject {
         self.cluster.nodes[0].kill();
         let text = self.cluster.nodes[0].log_text();
         let outcome = match text.lines().find(|line| line.contains("panicked")) {
-            Some(line) if !text.contains("the storage engine") => Outcome::Wrong(line.to_owned()),
+            Some(line) if !text.contains("the storage engine") => {
+                Outcome::Wrong(format!("{line}\n{text}"))
+            }
             _ => outcome,
         };
         (harms, outcome)
@@ -228,7 +238,9 @@ async fn client(cluster: &Cluster) -> Result<Client, leasehold::api::Error> {
 
 /// Writes keys over and over, and deletes some.
 async fn write(cluster: &Cluster, from: u64) {
-    let client = client(cluster).await.unwrap();
+    let options = cluster.options().with_timeout(PATIENCE);
+    let client = Client::connect(cluster.endpoints(), Some(options)).await;
+    let client = client.unwrap();
     for number in from..from + WRITES {
         let key = format!("key/{:02}", number % KEYS);
         let value = format!("{number} ").repeat(usize::try_from(number % 300).unwrap());
@@ -292,7 +304,7 @@ fn damage_is_noticed_or_does_not_matter() {
     let workers = setting("DAMAGE_WORKERS", 4);
     let first = setting("DAMAGE_SEED", 1);
     let next = AtomicU64::new(first);
-    let table: Mutex<BTreeMap<String, BTreeMap<&'static str, u64>>> = Mutex::default();
+    let report = Mutex::new(Report::new(directories));
     let wrong: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -304,51 +316,22 @@ fn damage_is_noticed_or_does_not_matter() {
                         return;
                     }
                     let (harms, outcome) = subject.trial(seed);
-                    let name = match &outcome {
-                        Outcome::Refused => "refused to start",
-                        Outcome::Ended => "ended",
-                        Outcome::Quarantined => "quarantined",
-                        Outcome::Mended => "mended",
-                        Outcome::Harmless => "harmless",
-                        Outcome::Wrong(_) => "WRONG",
-                    };
-                    let what = match harms.as_slice() {
-                        [harm] => format!("{:?} of {}", harm.stroke, part(&harm.file)),
-                        _ => "two strokes".to_owned(),
-                    };
-                    *table
-                        .lock()
-                        .unwrap()
-                        .entry(what)
-                        .or_default()
-                        .entry(name)
-                        .or_default() += 1;
+                    let word = report.lock().unwrap().count(&harms, &outcome);
+                    if let Some(word) = word {
+                        eprintln!("{word}");
+                    }
                     if let Outcome::Wrong(how) = outcome {
                         let harms: Vec<String> = harms.iter().map(Harm::to_string).collect();
                         let how = format!("seed {seed}, {}: {how}", harms.join(" and "));
                         eprintln!("WRONG {how}");
                         wrong.lock().unwrap().push(how);
                     }
-                    if (seed + 1 - first).is_multiple_of(500) {
-                        eprintln!("{} of {directories} directories", seed + 1 - first);
-                    }
                 }
             });
         }
     });
-    let table = table.into_inner().unwrap();
-    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-    for (what, outcomes) in &table {
-        let text: Vec<String> = outcomes
-            .iter()
-            .map(|(name, count)| format!("{name} {count}"))
-            .collect();
-        eprintln!("{what}: {}", text.join(", "));
-        for (name, count) in outcomes {
-            *sums.entry(name).or_default() += count;
-        }
-    }
-    eprintln!("{directories} directories: {sums:?}");
+    let report = report.into_inner().unwrap();
+    eprintln!("{}", report.tables());
     let wrong = wrong.into_inner().unwrap();
     assert!(
         wrong.is_empty(),
@@ -356,5 +339,5 @@ fn damage_is_noticed_or_does_not_matter() {
         wrong.len(),
         wrong.join("\n")
     );
-    assert_eq!(sums.values().sum::<u64>(), directories);
+    assert_eq!(report.counted(), directories);
 }

@@ -11,6 +11,7 @@ use crate::rules::deploy;
 pub(crate) struct Panel {
     pub(crate) dashboard: String,
     pub(crate) title: String,
+    pub(crate) unit: String,
     pub(crate) expressions: Vec<String>,
 }
 
@@ -37,10 +38,11 @@ pub(crate) fn dashboards() -> Vec<(String, Value)> {
 pub(crate) fn panels() -> Vec<Panel> {
     let mut panels = Vec::new();
     for (dashboard, value) in dashboards() {
-        for panel in list(&value["panels"]) {
+        for panel in list(&value["panels"]).iter().filter(|panel| !is_row(panel)) {
             panels.push(Panel {
                 dashboard: dashboard.clone(),
                 title: text(&panel["title"]),
+                unit: text(&panel["fieldConfig"]["defaults"]["unit"]),
                 expressions: list(&panel["targets"])
                     .iter()
                     .map(|target| text(&target["expr"]))
@@ -49,6 +51,11 @@ pub(crate) fn panels() -> Vec<Panel> {
         }
     }
     panels
+}
+
+/// Whether it is no panel, but the headline of those below it.
+pub(crate) fn is_row(panel: &Value) -> bool {
+    panel["type"] == "row"
 }
 
 /// An expression as Grafana would send it, for everything.

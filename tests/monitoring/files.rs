@@ -7,12 +7,16 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use leasehold::cli::arguments::Cli;
+use leasehold::server::config::ClusterState;
 use leasehold::server::config::Config;
 use leasehold::server::config::ConfigSources;
 use leasehold::server::config::SETTINGS;
 use leasehold::server::config::environment_variable;
+use serde_json::Value;
 
+use crate::dashboards::Panel;
 use crate::dashboards::dashboards;
+use crate::dashboards::is_row;
 use crate::dashboards::list;
 use crate::dashboards::panels;
 use crate::dashboards::text;
@@ -56,6 +60,14 @@ fn every_alert_asks_for_what_there_is_and_says_what_to_do() {
             runbook.contains(&format!("\n## {name}\n")),
             "{name} has no section in the runbook"
         );
+        let told = runbook.split(&format!("\n## {name}\n")).nth(1).unwrap();
+        let told = told.split("\n## ").next().unwrap();
+        for question in ["**Means:**", "notice", "**Look", "**Stop worrying**"] {
+            assert!(told.contains(question), "{name}: nothing of {question}");
+        }
+        let does = told.contains("**Do:**") || told.contains("**Look and do:**");
+        let hands_on = told.contains("Go on with");
+        assert!(does || hands_on, "{name}: nothing says what to do");
         let fires = format!("alertname=\"{name}\", severity=\"{}\"", alert.severity);
         assert!(tests.contains(&fires), "no test makes {name} fire");
     }
@@ -71,6 +83,83 @@ fn every_alert_asks_for_what_there_is_and_says_what_to_do() {
         let is_there = headings(&runbook).any(|heading| heading.to_lowercase() == target);
         assert!(is_there, "the runbook has no section {target}");
     }
+}
+
+/// The table says of each alert what made it fire, and cannot say what is not so.
+#[test]
+fn the_table_of_what_fires_is_whole_and_true() {
+    let rules_tests = read("prometheus/tests.yml");
+    let rules_tests: Vec<&str> = rules_tests.split("\n  - name: ").skip(1).collect();
+    let live = [
+        include_str!("live.rs"),
+        include_str!("beside.rs"),
+        include_str!("machines.rs"),
+    ];
+    let bodies: BTreeMap<&str, &str> = live.iter().flat_map(|file| functions(file)).collect();
+    let mut told = BTreeSet::new();
+    let page = read("alerts.md");
+    for row in page.lines().filter(|line| line.starts_with("| Leasehold")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [alert, severity, rule_test, on_a_cluster] = cells[..] else {
+            panic!("not four cells: {row}");
+        };
+        assert!(told.insert((alert, severity)), "{alert} {severity} twice");
+        let fires = format!("alertname=\"{alert}\", severity=\"{severity}\"");
+        let is_fired_by = |test: &&&str| {
+            let name = test.lines().next().unwrap_or_default();
+            name == format!("\"{rule_test}\"") && test.contains(&fires)
+        };
+        assert!(
+            rules_tests.iter().any(|test| is_fired_by(&test)),
+            "{alert} {severity} does not fire in `{rule_test}`"
+        );
+        let named = format!("\"{alert} {severity}\"");
+        let provoked = bodies.iter().filter(|(_, body)| body.contains(&named));
+        let provoked: Vec<String> = provoked.map(|(name, _)| format!("`{name}`")).collect();
+        match on_a_cluster.strip_prefix("no: ") {
+            Some(why) => {
+                assert!(why.len() > 20, "{alert}: why not?");
+                assert_eq!(provoked, [""; 0], "{alert} {severity} is provoked");
+            }
+            None => assert_eq!(provoked, [on_a_cluster], "{alert} {severity}"),
+        }
+    }
+    let alerts = alerts();
+    let all: BTreeSet<(&str, &str)> = alerts
+        .iter()
+        .map(|alert| (alert.name.as_str(), alert.severity.as_str()))
+        .collect();
+    assert_eq!(told, all);
+    for (name, body) in &bodies {
+        let provokes = body.contains(" warning\"") || body.contains(" critical\"");
+        let explained = page.contains(&format!("\n| `{name}` | "));
+        assert_eq!(provokes, explained, "what `{name}` does to a cluster");
+    }
+    assert!(read("README.md").contains("(alerts.md)"));
+}
+
+/// What the page says of how many there are, it says of these.
+#[test]
+fn the_page_counts_the_rules_as_they_are() {
+    let page = read("README.md");
+    let words: Vec<&str> = page.split_whitespace().collect();
+    let counted: Vec<usize> = words
+        .windows(2)
+        .filter(|pair| pair[1].starts_with("rules") || pair[1].starts_with("alerts"))
+        .filter_map(|pair| pair[0].parse().ok())
+        .collect();
+    assert_eq!(counted, [alerts().len(); 3]);
+}
+
+/// The functions of a file by name, without what they only wait for the end of.
+fn functions(file: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    for part in file.split("fn ").skip(1) {
+        let name = part.split(['(', '<']).next().unwrap_or_default();
+        let body = part.split("must_end(").next().unwrap_or_default();
+        found.push((name, body));
+    }
+    found
 }
 
 fn headings(markdown: &str) -> impl Iterator<Item = &str> {
@@ -102,7 +191,12 @@ fn every_panel_asks_for_what_there_is_and_follows_the_choices_above_it() {
                 places.insert((x, y)) && x + place["w"].as_u64().unwrap() <= 24,
                 "{title}"
             );
-            assert!(!text(&panel["title"]).is_empty() && !text(&panel["description"]).is_empty());
+            assert!(!text(&panel["title"]).is_empty(), "{title}");
+            if is_row(panel) {
+                assert!(list(&panel["panels"]).is_empty(), "{title}: all is shown");
+                continue;
+            }
+            assert!(!text(&panel["description"]).is_empty(), "{title}");
             assert!(
                 !text(&panel["fieldConfig"]["defaults"]["unit"]).is_empty(),
                 "{title}"
@@ -139,6 +233,108 @@ fn every_panel_asks_for_what_there_is_and_follows_the_choices_above_it() {
             }
         }
     }
+}
+
+/// Each dashboard offers the way to all others, with what was chosen and the time that is looked at. One
+/// that is long has headlines.
+#[test]
+fn every_dashboard_leads_to_the_others_and_long_ones_have_rows() {
+    for (stem, dashboard) in dashboards() {
+        let is_tagged = |value: &Value| list(value).iter().any(|tag| tag == "leasehold");
+        assert!(is_tagged(&dashboard["tags"]), "{stem} is found by none");
+        let leads = list(&dashboard["links"]).iter().any(|link| {
+            link["type"] == "dashboards"
+                && is_tagged(&link["tags"])
+                && link["includeVars"] == true
+                && link["keepTime"] == true
+        });
+        assert!(leads, "{stem} leads nowhere");
+        let panels = list(&dashboard["panels"]);
+        let rows = panels.iter().filter(|panel| is_row(panel)).count();
+        if panels.len() > LONG {
+            assert!(is_row(&panels[0]) && panels.len() <= rows * LONG, "{stem}");
+        }
+    }
+}
+
+/// Panels that one can take in without a headline.
+const LONG: usize = 16;
+
+/// The units of what happens so often a second.
+const RATES: [&str; 4] = ["ops", "reqps", "Bps", "pps"];
+
+/// What a panel shows is of one kind, in the unit of that kind, and shown nowhere else on its dashboard.
+#[test]
+fn every_panel_shows_one_kind_of_thing_in_its_unit_and_none_twice() {
+    let mut shown = BTreeMap::new();
+    for panel in panels() {
+        let title = format!("{}: {}", panel.dashboard, panel.title);
+        let kinds: BTreeSet<Kind> = panel.expressions.iter().map(|asked| kind(asked)).collect();
+        assert_eq!(kinds.len(), 1, "{title} mixes {kinds:?}");
+        let kind = *kinds.first().unwrap();
+        if let Err(expected) = check_unit(&panel, kind) {
+            panic!("{title} is in {}, and not in {expected}", panel.unit);
+        }
+        let asked: BTreeSet<String> = panel.expressions.iter().flat_map(|e| series(e)).collect();
+        if let Some(other) = shown.insert((panel.dashboard, kind, asked), panel.title) {
+            panic!("{title} shows what {other} does");
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Part,
+    Quantile,
+    Rate,
+    Value,
+}
+
+fn kind(expression: &str) -> Kind {
+    if expression.contains("histogram_quantile(") {
+        Kind::Quantile
+    } else if expression.contains("} / ") {
+        Kind::Part
+    } else if expression.contains("rate(") {
+        Kind::Rate
+    } else {
+        Kind::Value
+    }
+}
+
+/// `none` is the unit of what is counted alone, and of processors.
+fn check_unit(panel: &Panel, kind: Kind) -> Result<(), &'static str> {
+    let metrics: Vec<String> = panel
+        .expressions
+        .iter()
+        .flat_map(|expression| promql::names(expression).0)
+        .map(|selector| selector.name)
+        .collect();
+    let are = |what: &str| metrics.iter().all(|name| name.ends_with(what));
+    let unit = panel.unit.as_str();
+    let expected = match kind {
+        Kind::Part => "percentunit",
+        Kind::Rate if metrics == ["process_cpu_seconds_total"] => "none",
+        Kind::Rate if RATES.contains(&unit) => return Ok(()),
+        Kind::Rate => "a unit of what happens a second",
+        _ if are("_seconds") || are("_seconds_bucket") => "s",
+        _ if are("_bytes") => "bytes",
+        _ if are("_ratio") => "percentunit",
+        _ => "none",
+    };
+    (unit == expected).then_some(()).ok_or(expected)
+}
+
+/// The series of an expression, with what they are chosen by.
+fn series(expression: &str) -> Vec<String> {
+    let ends = expression.match_indices('}').map(|(end, _)| end);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let of = |end: usize| {
+        let begin = expression[..end].rfind('{').unwrap();
+        let name = expression[..begin].trim_end_matches(is_word).len();
+        expression[name..end].to_owned()
+    };
+    ends.map(of).collect()
 }
 
 /// What people are told to type can be typed.
@@ -246,7 +442,8 @@ fn every_variable_of_the_files_is_one_of_ours() {
     known.extend(Cli::command().get_arguments().filter_map(variable));
     let of_others = [
         "LEASEHOLD_CONFIG",
-        // Of a test, and of deploy/docker/make-pki.
+        // Of tests, and of deploy/docker/make-pki.
+        "LEASEHOLD_REQUIRE_FAULTS",
         "LEASEHOLD_REQUIRE_PROMETHEUS",
         "LEASEHOLD_PKI_OWNER",
     ];
@@ -276,12 +473,74 @@ fn every_configuration_of_the_files_is_taken() {
     ] {
         let config = Config::load(ConfigSources {
             file: Some(deploy(file)),
-            env: vec![("LEASEHOLD_NODE_NAME".to_owned(), name.to_owned())],
+            env: environment(file, name),
             flags: Vec::new(),
         });
         let config = config.unwrap_or_else(|error| panic!("{file}: {error}"));
         assert_eq!(config.initial_members.len(), 3, "{file}");
         assert_eq!(config.listen.metrics.unwrap().port(), 7_481, "{file}");
+        assert_eq!(config.cluster_state, ClusterState::New, "{file}");
+    }
+}
+
+/// What stands ready in them for the time after the founding is what it says.
+#[test]
+fn every_configuration_says_what_to_write_once_the_cluster_is_founded() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, name) in [
+        ("systemd/leasehold.toml", "n1"),
+        ("k8s/leasehold.toml", "leasehold-2"),
+    ] {
+        let founded = folder.path().join("leasehold.toml");
+        let text = read(file).replace("# state = ", "state = ");
+        fs::write(&founded, text).unwrap();
+        let config = Config::load(ConfigSources {
+            file: Some(founded),
+            env: environment(file, name),
+            flags: Vec::new(),
+        });
+        let config = config.unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert_eq!(config.cluster_state, ClusterState::Existing, "{file}");
+    }
+    assert!(read("compose.yaml").contains("\n  # LEASEHOLD_CLUSTER_STATE: existing\n"));
+}
+
+/// What a member by this name is told beside its file: its name, and of a pod what the set says.
+fn environment(file: &str, name: &str) -> Vec<(String, String)> {
+    let mut told = vec![("LEASEHOLD_NODE_NAME".to_owned(), name.to_owned())];
+    if !file.starts_with("k8s/") {
+        return told;
+    }
+    let set = read("k8s/statefulset.yaml");
+    let lines: Vec<&str> = set.lines().map(str::trim).collect();
+    for pair in lines.windows(2) {
+        let variable = pair[0].strip_prefix("- name: LEASEHOLD_");
+        let (Some(variable), Some(value)) = (variable, pair[1].strip_prefix("value: ")) else {
+            continue;
+        };
+        let value = value
+            .replace("$(LEASEHOLD_NODE_NAME)", name)
+            .replace("$(POD_NAMESPACE)", "leasehold");
+        told.push((format!("LEASEHOLD_{variable}"), value));
+    }
+    told
+}
+
+/// Every file that a pod is told of lies in the volume that it mounts.
+#[test]
+fn pods_find_their_certificates_where_they_are_told() {
+    let set = read("k8s/statefulset.yaml");
+    for name in ["leasehold-0", "leasehold-1", "leasehold-2"] {
+        let mut files = 0;
+        for (variable, value) in environment("k8s/leasehold.toml", name) {
+            let Some(file) = value.strip_prefix("/etc/leasehold/tls/") else {
+                continue;
+            };
+            files += 1;
+            let is_there = set.contains(&format!(", path: {file}}}"));
+            assert!(is_there, "{name}: {variable}: {file} is in no secret");
+        }
+        assert_eq!(files, 9, "six for the server, three for the command line");
     }
 }
 

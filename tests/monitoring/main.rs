@@ -13,6 +13,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
+mod beside;
+mod clocks;
 mod dashboards;
 mod files;
 #[path = "../cluster/harness.rs"]
@@ -22,7 +24,14 @@ mod files;
 )]
 mod harness;
 mod live;
+mod machines;
 mod metrics;
 mod prometheus;
 mod promql;
 mod rules;
+#[path = "../chaos/tools.rs"]
+#[expect(dead_code, reason = "shared with chaos, which uses all of it")]
+mod tools;
+mod unit;
+#[path = "../chaos/wires.rs"]
+mod wires;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use leasehold::server::admin::Check;
 use leasehold::server::metrics::Metrics;
 
 use crate::promql;
@@ -18,8 +19,10 @@ impl Catalog {
     /// Everything that the code registers, those included that come with the first event.
     pub(crate) fn of_the_code() -> Self {
         let metrics = Metrics::new();
-        metrics.watch_canceled("client");
+        metrics.watches_canceled("client", 1);
         metrics.clock_drifts("n2", 0.0);
+        metrics.peer("n2");
+        metrics.checked("readyz", &[Check::ok("started")]);
         let mut catalog = Self::default();
         catalog.add(&metrics.render(|_| {}));
         catalog

@@ -85,6 +85,28 @@ pub(crate) fn shortened(text: &str, factor: u32) -> String {
     short
 }
 
+/// What stands behind `key` in each line that begins with it.
+pub(crate) fn spans<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
+    text.lines()
+        .filter_map(move |line| line.trim().strip_prefix(key))
+}
+
+/// Divides what follows `for:` in rules that are shortened already.
+pub(crate) fn for_shortened(text: &str, factor: u32) -> String {
+    let lines = text.lines().map(|line| {
+        let (before, span) = line.split_once("for: ")?;
+        let millis: u32 = span.strip_suffix("ms")?.parse().ok()?;
+        before
+            .trim()
+            .is_empty()
+            .then(|| format!("{before}for: {}ms", millis / factor))
+    });
+    let lines = lines.zip(text.lines());
+    lines
+        .map(|(short, line)| short.unwrap_or_else(|| line.to_owned()) + "\n")
+        .collect()
+}
+
 fn windows_shortened(line: &str, factor: u32) -> String {
     let mut parts = line.split('[');
     let mut short = parts.next().unwrap_or_default().to_owned();
@@ -116,4 +138,7 @@ fn spans_are_shortened_and_nothing_else_is() {
     let text = "  for: 10m\n  expr: rate(a[5m]) - time() < 21 * 86400 or b[1h]\n  - [x]\nscrape_interval: 15s";
     let short = "  for: 10000ms\n  expr: rate(a[5000ms]) - time() < 21 * 86400 or b[60000ms]\n  - [x]\nscrape_interval: 250ms\n";
     assert_eq!(shortened(text, 60), short);
+    let shorter = short.replace("for: 10000ms", "for: 2000ms");
+    assert_eq!(for_shortened(short, 5), shorter);
+    assert_eq!(spans(short, "scrape_interval: ").next(), Some("250ms"));
 }

@@ -280,11 +280,19 @@ fn name(draw: &mut Draw<'_>) -> String {
     ["", "", "n", "m"][draw.below(4)].to_owned()
 }
 
+/// 0 lets the entry decide, low numbers are those of early entries, and after the largest there is
+/// none.
+fn id(draw: &mut Draw<'_>) -> i64 {
+    match draw.byte() {
+        large @ 240.. => i64::MAX - i64::from((u8::MAX - large) % 4),
+        small => i64::from(small % 8),
+    }
+}
+
 fn grant(draw: &mut Draw<'_>) -> LeaseGrant {
     let ttl_ms = u64::from(draw.byte() % 8);
     LeaseGrant {
-        // 0 lets the entry decide, and low numbers are those of early entries.
-        id: i64::from(draw.byte() % 8),
+        id: id(draw),
         ttl_ms,
         requested_ttl_ms: ttl_ms,
         name: name(draw),

@@ -120,9 +120,9 @@ impl Load {
             counts: Mutex::default(),
             violations: Mutex::default(),
         });
+        // The cluster is well at first, and may be slow.
         let connect = async |options: ConnectOptions| {
-            let client = Client::connect(endpoints.clone(), Some(options)).await;
-            client.expect("the cluster is well at first")
+            insist(|| Client::connect(endpoints.clone(), Some(options.clone()))).await
         };
         let mut acting = JoinSet::new();
         let mut listening = JoinSet::new();
@@ -159,11 +159,8 @@ impl Load {
         clients.push(client);
         for endpoint in &endpoints {
             let client = connect(options.clone()).await;
-            listening.spawn(watches::listen(
-                book.clone(),
-                client.clone(),
-                endpoint.clone(),
-            ));
+            let watch = insist(|| watches::begin(&client, endpoint)).await;
+            listening.spawn(watches::listen(book.clone(), watch, endpoint.clone()));
             clients.push(client);
         }
         Self {
@@ -256,7 +253,9 @@ impl Load {
 }
 
 /// Asks until it succeeds, on a cluster that is well.
-async fn insist<T, F: Future<Output = Result<T, Error>>>(mut ask: impl FnMut() -> F) -> T {
+pub(crate) async fn insist<T, F: Future<Output = Result<T, Error>>>(
+    mut ask: impl FnMut() -> F,
+) -> T {
     let started = Instant::now();
     loop {
         match ask().await {

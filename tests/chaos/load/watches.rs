@@ -7,10 +7,12 @@ use std::hash::Hash;
 use std::hash::Hasher;
 use std::sync::Arc;
 
+use leasehold::api::Error;
 use leasehold::api::EventKind;
 use leasehold::client::Client;
 use leasehold::client::WatchEvent;
 use leasehold::client::WatchOptions;
+use leasehold::client::Watcher;
 
 use super::Book;
 use super::keepers;
@@ -32,16 +34,17 @@ pub(super) fn fingerprint(kind: EventKind, key: &[u8], value: &[u8]) -> u64 {
 }
 
 /// Watches all keys at one node.
-pub(super) async fn listen(book: Arc<Book>, client: Client, endpoint: String) {
+pub(super) async fn begin(client: &Client, endpoint: &str) -> Result<Watcher, Error> {
     let options = WatchOptions::new()
         .with_all_keys()
         .with_start_revision(1)
         .with_progress_notify()
-        .with_endpoint(&endpoint);
-    let mut watch = match client.watch("", Some(options)).await {
-        Ok(watch) => watch,
-        Err(error) => return book.violation(format!("no watch at {endpoint}: {error}")),
-    };
+        .with_endpoint(endpoint);
+    client.watch("", Some(options)).await
+}
+
+/// Writes down what a watch at this node tells.
+pub(super) async fn listen(book: Arc<Book>, mut watch: Watcher, endpoint: String) {
     let mut told_up_to = 0;
     while let Some(told) = watch.next().await {
         let told = match told {

@@ -61,7 +61,7 @@ pub(crate) fn an_answer_is_delivered_once_and_wakes_the_stream() {
         let mut taken = Vec::new();
         block_on(outbox.take(&mut taken));
         assert!(!taken.is_empty(), "it waits until there is something");
-        all.extend(taken.into_iter().map(|(frame, _)| frame));
+        all.extend(taken.into_iter().map(|(frame, ..)| frame));
     }
     for thread in deliveries {
         thread.join().unwrap();

@@ -33,7 +33,7 @@ pub(crate) fn a_lane_keeps_the_order_and_wakes_its_task() {
         let lane = Arc::clone(&lane);
         move || {
             for term in 1..=3 {
-                assert!(lane.push(message(term)), "there is room");
+                assert!(lane.push(message(term)).is_none(), "there is room");
             }
         }
     });
@@ -53,7 +53,10 @@ pub(crate) fn a_full_lane_says_what_it_drops() {
         let lane = Arc::new(Lane::new(1, overflow));
         let driver = thread::spawn({
             let lane = Arc::clone(&lane);
-            move || (1..=3).filter(|term| !lane.push(message(*term))).count()
+            move || {
+                let dropped = (1..=3).filter_map(|term| lane.push(message(term)));
+                dropped.count()
+            }
         });
         let mut terms: Vec<u64> = Vec::new();
         let mut take = |envelopes: Vec<Envelope>| {
