@@ -536,17 +536,21 @@ fn a_thousand_requests_share_one_connection_and_few_writes() {
         client.get("warm", None).await.unwrap();
         node.gate.shut();
         let before = node.writes.load(Ordering::SeqCst);
+        let begun: Arc<AtomicUsize> = Arc::default();
         let tasks: Vec<_> = (0..1000)
             .map(|n| {
-                let client = client.clone();
+                let (client, begun) = (client.clone(), begun.clone());
                 tokio::spawn(async move {
                     let key = format!("key {n}");
+                    begun.fetch_add(1, Ordering::SeqCst);
                     let found = client.get(&key, None).await.unwrap();
                     assert_eq!(found.value().unwrap(), &format!("value of {key}"));
                 })
             })
             .collect();
-        tokio::task::yield_now().await;
+        while begun.load(Ordering::SeqCst) < 1000 {
+            tokio::task::yield_now().await;
+        }
         node.gate.open();
         for task in tasks {
             task.await.unwrap();

@@ -96,6 +96,8 @@ pub(crate) struct Hands {
     pub(crate) leader: Option<NodeId>,
     /// The configuration in force, where it stands, and whether it is committed.
     pub(crate) configuration: (LogIndex, bool, Configuration),
+    /// Who the log said last that the members are, and whether that is committed.
+    pub(crate) logged_members: (bool, Vec<Member>),
     pub(crate) standing: Arc<OwnStanding>,
     pub(crate) exit: Exit,
 }
@@ -239,9 +241,11 @@ impl Sinks for Hands {
         self.directory.set_members(&members);
         self.metrics.members.set(&members);
         self.name_peers(&members);
-        if index > LogIndex(0) {
+        let logged = (is_committed, members);
+        // A log that is cut has the same members at another index: that is no news.
+        if index > LogIndex(0) && logged != self.logged_members {
             let say = |member: &Member| format!("{} ({:?})", member.info.name, member.membership);
-            let members: Vec<String> = members.iter().map(say).collect();
+            let members: Vec<String> = logged.1.iter().map(say).collect();
             tracing::info!(
                 node = %self.name,
                 configuration = %index,
@@ -249,6 +253,7 @@ impl Sinks for Hands {
                 members = members.join(", "),
                 "members"
             );
+            self.logged_members = logged;
         }
     }
 

@@ -596,6 +596,7 @@ impl Server {
                 leader: None,
                 roster,
                 configuration: (LogIndex(0), false, configuration),
+                logged_members: (false, Vec::new()),
                 standing,
                 exit: exit.clone(),
             },

@@ -59,6 +59,10 @@ const LARGE: usize = 44;
 const LARGE_BYTES: usize = 128 << 10;
 /// Keys that are written over and over.
 const SMALL: u64 = 50;
+/// Entries that a follower may hold beyond those that its leader has applied.
+const UNDER_WAY: f64 = 20.0;
+/// How often a follower is left behind anew that needed no state.
+const TRIES: usize = 5;
 
 const APPLIED: &str = "leasehold_raft_applied_index";
 const FIRST: &str = "leasehold_raft_log_first_index";
@@ -82,6 +86,17 @@ enum Moment {
     Before(Step),
     /// When so many bytes have come to the receiver.
     Received(f64),
+}
+
+/// What became of a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    /// It is there.
+    Came,
+    /// The state is in use without one.
+    Missed,
+    /// No state was needed: the log went on where the receiver's ends, since another leads now.
+    ByLog,
 }
 
 /// Who is killed.
@@ -321,8 +336,9 @@ impl Trials {
         }
     }
 
-    /// Stops a follower until the log has gone on without it. Returns it and the leader.
-    fn leave_one_behind(&mut self) -> (usize, usize) {
+    /// Stops a follower until the log has gone on without it. Returns it, the leader, and where the
+    /// leader's log begins.
+    fn leave_one_behind(&mut self) -> (usize, usize, f64) {
         let leader = self.cluster.wait_until_settled();
         let behind = (leader + 1) % 3;
         let node = &mut self.cluster.nodes[behind];
@@ -333,26 +349,49 @@ impl Trials {
         }
         let had = self.cluster.nodes[leader].metric(APPLIED);
         self.writer.rests.store(false, Ordering::SeqCst);
-        eventually(
+        let (leader, first) = eventually(
             "the leader's log begins after what the follower has",
             || {
                 let leader = self.cluster.leader()?;
-                (metric(&self.cluster.nodes[leader], FIRST)? > had).then_some(())
+                let first = metric(&self.cluster.nodes[leader], FIRST)?;
+                (first > had + UNDER_WAY).then_some((leader, first))
             },
         );
-        (behind, self.cluster.wait_for_lease())
+        (behind, leader, first)
+    }
+
+    /// Whether a receiver has what came before `first` without having put a state to use.
+    fn came_by_log(node: &Node, first: f64) -> bool {
+        // Which state is in use is written down before the node shows how far that one is.
+        metric(node, APPLIED).is_some_and(|applied| applied >= first)
+            && !node.data_dir.join("state.current").exists()
     }
 
     /// What a receiver does that nobody disturbs, from the first sign of a state that comes in.
     fn undisturbed(&mut self) -> Vec<Step> {
-        let (behind, _) = self.leave_one_behind();
-        let mut trace = Trace::start(&mut self.cluster.nodes[behind], &self.strace);
+        for _ in 0..TRIES {
+            let (behind, _, first) = self.leave_one_behind();
+            let trace = Trace::start(&mut self.cluster.nodes[behind], &self.strace);
+            let node = &self.cluster.nodes[behind];
+            let is_sent = eventually("the state is in use, and the one before it gone", || {
+                if Self::came_by_log(node, first) {
+                    return Some(false);
+                }
+                let received = metric(node, RECEIVED)? > 0.0;
+                let old = node.data_dir.join("state").exists();
+                (received && !old).then_some(true)
+            });
+            if is_sent {
+                return self.steps_of(behind, trace);
+            }
+            eprintln!("no state was needed: the log sufficed");
+        }
+        panic!("no state was needed by a follower that was left behind, {TRIES} times");
+    }
+
+    /// What a receiver did from the first sign of the state that has come in.
+    fn steps_of(&mut self, behind: usize, mut trace: Trace) -> Vec<Step> {
         let node = &self.cluster.nodes[behind];
-        eventually("the state is in use, and the one before it gone", || {
-            let received = metric(node, RECEIVED)? > 0.0;
-            let old = node.data_dir.join("state").exists();
-            (received && !old).then_some(())
-        });
         trace.look();
         self.state_bytes = node.metric(RECEIVED_BYTES);
         let is_incoming = |step: &Step| step.kind.contains("state-");
@@ -362,9 +401,16 @@ impl Trials {
 
     /// One trial. False if its moment did not come: nobody was killed at it then, but later.
     async fn kill(&mut self, who: Who, moment: &Moment) -> bool {
-        let (behind, leader) = self.leave_one_behind();
-        let mut trace = Trace::start(&mut self.cluster.nodes[behind], &self.strace);
-        let found = self.wait_for(&mut trace, behind, moment);
+        let mut tries = 0;
+        let (behind, leader, mut trace, found) = loop {
+            let (behind, leader, first) = self.leave_one_behind();
+            let mut trace = Trace::start(&mut self.cluster.nodes[behind], &self.strace);
+            match self.wait_for(&mut trace, behind, first, moment) {
+                Waited::ByLog => tries += 1,
+                waited => break (behind, leader, trace, waited == Waited::Came),
+            }
+            assert!(tries < TRIES, "no state was needed, {TRIES} times");
+        };
         let victim = match who {
             Who::Receiver => behind,
             Who::Sender => leader,
@@ -407,8 +453,14 @@ impl Trials {
         }
     }
 
-    /// Waits for the moment. False if it is past that without one.
-    fn wait_for(&mut self, trace: &mut Trace, behind: usize, moment: &Moment) -> bool {
+    /// Waits for the moment. The leader's log begins at `first`.
+    fn wait_for(
+        &mut self,
+        trace: &mut Trace,
+        behind: usize,
+        first: f64,
+        moment: &Moment,
+    ) -> Waited {
         let node = &mut self.cluster.nodes[behind];
         let started = Instant::now();
         let mut asked = Instant::now();
@@ -417,7 +469,7 @@ impl Trials {
             trace.look();
             if let Moment::Before(wanted) = moment {
                 if trace.steps[at..].contains(wanted) {
-                    return true;
+                    return Waited::Came;
                 }
                 at = trace.steps.len();
             }
@@ -431,12 +483,15 @@ impl Trials {
                 if let Moment::Received(share) = moment
                     && metric(node, RECEIVED_BYTES).is_some_and(|b| b >= share * self.state_bytes)
                 {
-                    return true;
+                    return Waited::Came;
+                }
+                if Self::came_by_log(node, first) {
+                    return Waited::ByLog;
                 }
                 let installed = metric(node, RECEIVED).is_some_and(|received| received > 0.0)
                     && !node.data_dir.join("state").exists();
                 if installed {
-                    return false;
+                    return Waited::Missed;
                 }
                 asked = Instant::now();
             }

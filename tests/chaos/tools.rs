@@ -4,6 +4,8 @@
 //! `LEASEHOLD_REQUIRE_FAULTS` set it is an error instead.
 
 use std::fs;
+use std::io::Seek;
+use std::io::SeekFrom;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
@@ -12,6 +14,8 @@ use std::process::Command;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::fs::FallocateFlags;
+use rustix::fs::fallocate;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
@@ -139,6 +143,15 @@ impl Disk {
     /// Leaves not a byte.
     pub(crate) fn fill(&self) {
         let mut file = fs::File::create(self.ballast()).unwrap();
+        // What is set aside is as full as what is written, and no disk has to take it.
+        let (mut end, mut size) = (0, DISK_BYTES);
+        while size >= 1 << 20 {
+            match fallocate(&file, FallocateFlags::empty(), end, size) {
+                Ok(()) => end += size,
+                Err(_) => size /= 2,
+            }
+        }
+        file.seek(SeekFrom::Start(end)).unwrap();
         let mut block = vec![0x5A; 1 << 20];
         while !block.is_empty() {
             if file.write_all(&block).is_err() {

@@ -119,7 +119,13 @@ impl Trial {
     /// Heals, ends and judges.
     pub(crate) fn end(mut self) -> Verdict {
         self.fleet.heal();
-        let outcome = self.runtime.block_on(self.load.end());
+        let ending = self.runtime.spawn(self.load.end());
+        // A disk may end a node even now, as it may until its time of grace is over.
+        while !ending.is_finished() {
+            self.fleet.tick();
+            std::thread::sleep(TICK);
+        }
+        let outcome = self.runtime.block_on(ending).unwrap();
         let fleet = &mut self.fleet;
         let mut violations = outcome.violations;
         violations.extend(look_at_states(fleet));

@@ -358,7 +358,7 @@ impl Drop for Node {
             let ended = self.process.as_mut().map(Child::try_wait);
             let log = self.log_text();
             let lines: Vec<&str> = log.lines().collect();
-            let last = &lines[lines.len().saturating_sub(30)..];
+            let last = &lines[lines.len().saturating_sub(12)..];
             eprintln!("--- {} ({ended:?}):\n{}", self.name, last.join("\n"));
         }
         self.kill();

@@ -50,6 +50,7 @@ use harness::Cluster;
 use harness::PATIENCE;
 use harness::copy_folder;
 use harness::setting;
+use leasehold::api::ErrorKind;
 use leasehold::api::KeyValue;
 use leasehold::client::Client;
 use leasehold::client::GetOptions;
@@ -57,6 +58,8 @@ use report::Report;
 
 /// Writes before the older copy is taken, and after it.
 const WRITES: u64 = 150;
+/// For how long a machine may stand still while somebody connects.
+const STANDS_STILL: Duration = Duration::from_secs(30);
 /// Keys that are written.
 const KEYS: u64 = 40;
 /// Earlier revisions that are read again, one in so many.
@@ -232,15 +235,22 @@ impl Subject {
     }
 }
 
+/// A client of a node that may have ended, for a good reason.
 async fn client(cluster: &Cluster) -> Result<Client, leasehold::api::Error> {
-    Client::connect(cluster.endpoints(), Some(cluster.options())).await
+    let began = Instant::now();
+    loop {
+        match Client::connect(cluster.endpoints(), Some(cluster.options())).await {
+            // A machine may stand still for longer than a handshake may take.
+            Err(error) if error.kind == ErrorKind::DeadlineExceeded && began.elapsed() < STANDS_STILL => {}
+            connected => return connected,
+        }
+    }
 }
 
 /// Writes keys over and over, and deletes some.
 async fn write(cluster: &Cluster, from: u64) {
     let options = cluster.options().with_timeout(PATIENCE);
-    let client = Client::connect(cluster.endpoints(), Some(options)).await;
-    let client = client.unwrap();
+    let client = cluster.client_with(options).await;
     for number in from..from + WRITES {
         let key = format!("key/{:02}", number % KEYS);
         let value = format!("{number} ").repeat(usize::try_from(number % 300).unwrap());

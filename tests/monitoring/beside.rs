@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use leasehold::client::Client;
 use leasehold::client::PutOptions;
@@ -25,9 +26,10 @@ use crate::live::repeat;
 use crate::live::watch_over_what_is_wrong;
 use crate::live::who_gives_up;
 
-/// How often, and for how long, a client of ours that stands still does not.
+/// How often a client of ours that stands still does not, for how much work, and for how long at most.
 const LISTENS_EACH: Duration = Duration::from_secs(3);
-const LISTENS_FOR: Duration = Duration::from_millis(20);
+const LISTENS_FOR: Duration = Duration::from_millis(10);
+const LISTENS_MOST: Duration = Duration::from_secs(1);
 /// Of a quota of 160 MiB: what is written between two looks at it, and merged, comes on top.
 const QUOTA_MOST: f64 = 640.0 * 1_048_576.0;
 
@@ -111,7 +113,7 @@ pub(crate) async fn a_node_that_is_full() {
     let client = who_gives_up(&cluster).await;
     let stop = Arc::<AtomicBool>::default();
     let mut tasks = JoinSet::new();
-    guard(&client).await;
+    guard(&cluster.client().await).await;
     // Somebody who guesses.
     tasks.spawn(repeat(
         (client.clone(), stop.clone()),
@@ -216,9 +218,24 @@ impl Watcher {
     /// So long that it is not taken for dead, and too briefly for all that there is to hear.
     async fn listens_briefly(&self) {
         tokio::time::sleep(LISTENS_EACH).await;
+        let before = self.has_run();
         self.signal(Signal::CONT);
-        tokio::time::sleep(LISTENS_FOR).await;
+        let began = Instant::now();
+        // On a machine that has much to do it takes a while until it gets to say that it lives.
+        while self.has_run() < before + LISTENS_FOR && began.elapsed() < LISTENS_MOST {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         self.signal(Signal::STOP);
+    }
+
+    /// For how long its threads have had a processor.
+    fn has_run(&self) -> Duration {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        let nanos = threads.flatten().filter_map(|thread| {
+            let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(nanos.sum())
     }
 
     fn signal(&self, signal: Signal) {

@@ -298,7 +298,8 @@ impl Load {
             let ttl = Duration::from_millis(500);
             let _ = client.lease().grant(ttl, None).await;
         }));
-        let kept = client.lease().grant(Duration::from_secs(600), None).await;
+        let patient = cluster.client().await;
+        let kept = patient.lease().grant(Duration::from_secs(600), None).await;
         let kept = kept.unwrap().id;
         let is_confused = confused.clone();
         tasks.spawn(repeat(
