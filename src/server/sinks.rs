@@ -96,7 +96,7 @@ pub(crate) struct Hands {
     pub(crate) leader: Option<NodeId>,
     /// The configuration in force, where it stands, and whether it is committed.
     pub(crate) configuration: (LogIndex, bool, Configuration),
-    /// Who the log said last that the members are, and whether that is committed.
+    /// Who the members were when something was last told of them, and whether that was committed.
     pub(crate) logged_members: (bool, Vec<Member>),
     pub(crate) standing: Arc<OwnStanding>,
     pub(crate) exit: Exit,
@@ -243,7 +243,11 @@ impl Sinks for Hands {
         self.name_peers(&members);
         let logged = (is_committed, members);
         // A log that is cut has the same members at another index: that is no news.
-        if index > LogIndex(0) && logged != self.logged_members {
+        if logged == self.logged_members {
+            return;
+        }
+        // Founders begin with what they were configured with.
+        if index > LogIndex(0) {
             let say = |member: &Member| format!("{} ({:?})", member.info.name, member.membership);
             let members: Vec<String> = logged.1.iter().map(say).collect();
             tracing::info!(
@@ -253,8 +257,8 @@ impl Sinks for Hands {
                 members = members.join(", "),
                 "members"
             );
-            self.logged_members = logged;
         }
+        self.logged_members = logged;
     }
 
     fn removed(&mut self) {

@@ -245,8 +245,10 @@ impl Hands {
         let (replies, changes) = self
             .store
             .apply_ahead(&commands, self.watches.are_heard())?;
-        let is_txn =
-            |applied: &&Applied| matches!(applied.reply.result, Ok(Some(ResponseBody::Txn(_))));
+        // A retry is answered once more, and was carried out before.
+        let is_txn = |Applied { reply, .. }: &&Applied| {
+            !reply.is_repeat && matches!(reply.result, Ok(Some(ResponseBody::Txn(_))))
+        };
         let txns = replies.iter().filter(is_txn).count();
         self.metrics.mvcc.txns.increment(txns as u64);
         let replies = replies

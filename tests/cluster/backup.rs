@@ -35,14 +35,15 @@ use crate::harness::run;
 const FILLERS: usize = 40;
 const FILLER_BYTES: usize = 30_000;
 
-async fn fill(client: &Client) {
+/// Writes them; the revision of the last.
+async fn fill(client: &Client) -> i64 {
+    let mut revision = 0;
     for number in 0..FILLERS {
         let key = format!("filler/{number:03}");
-        client
-            .put(key, vec![number as u8; FILLER_BYTES], None)
-            .await
-            .unwrap();
+        let put = client.put(key, vec![number as u8; FILLER_BYTES], None);
+        revision = put.await.unwrap().header.revision;
     }
+    revision
 }
 
 /// What a backup holds: its keys as they are at its revision, and what it is.
@@ -152,14 +153,19 @@ async fn a_backup_of_any_member_under_writes_is_a_read_at_its_revision() {
 async fn a_backup_outlives_its_connection_and_not_its_node() {
     let mut cluster = Cluster::start(3);
     let client = cluster.client().await;
-    fill(&client).await;
+    let filled = fill(&client).await;
     let leader = cluster.wait_for_lease();
     let follower = (leader + 1) % 3;
+    // Its snapshot is of what it has by then, and must be of several chunks.
+    eventually("a follower that has it all", || {
+        let revision = cluster.nodes[follower].metric("leasehold_mvcc_revision");
+        (revision >= filled as f64).then_some(())
+    });
     let take = || {
         SnapshotOptions::new()
             .with_endpoint(cluster.nodes[follower].client.to_string())
             .with_consistency(Consistency::Serializable)
-            .with_timeout(Duration::from_secs(20))
+            .with_timeout(PATIENCE)
     };
     let mut stream = client.snapshot(Some(take())).await.unwrap();
     stream.next().await.unwrap().unwrap();
@@ -187,10 +193,18 @@ async fn a_backup_outlives_its_connection_and_not_its_node() {
 
 #[test]
 fn the_data_of_a_stopped_node_is_looked_at() {
-    let mut cluster = Cluster::start(1);
-    for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
-        assert_eq!(cluster.cli(&["put", key, value]).0, 0);
-    }
+    // What is repeated may be in the log twice: if an outcome is unknown, all of it begins anew.
+    let mut cluster = eventually("three writes that were made", || {
+        let cluster = Cluster::start(1);
+        for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+            match cluster.cli(&["put", key, value]) {
+                (0, ..) => {}
+                (4, ..) => return None,
+                (code, _, error) => panic!("{code}: {error}"),
+            }
+        }
+        Some(cluster)
+    });
     let data_dir = cluster.nodes[0].data_dir.to_str().unwrap().to_owned();
     let look = |verb: &str, more: &[&str]| {
         let mut arguments = vec!["offline", verb, "--data-dir", &data_dir];
@@ -440,7 +454,7 @@ fn a_survivor_becomes_a_cluster_of_its_own() {
     new.wait_for_lease();
     let (code, out, _) = new.cli(&["get", "--prefix", "k", "--count-only"]);
     assert_eq!((code, out.as_str()), (0, "20\n"));
-    assert_eq!(new.cli(&["put", "k00", "new"]).0, 0);
+    assert_eq!(new.cli(&["put", "k00", "new", "--exactly-once"]).0, 0);
 }
 
 /// What is damaged there, nobody else has: so it is left as it is, for whoever wants to look, and what can be
@@ -529,7 +543,7 @@ fn a_node_writes_backups_by_itself_where_it_is_told_to() {
     // The first write raises the revision of an empty store to 2. One that takes long may be in a
     // backup before it is acknowledged.
     for (key, revision) in [("a", 2), ("b", 3), ("c", 4)] {
-        assert_eq!(cluster.cli(&["put", key, "1"]).0, 0);
+        assert_eq!(cluster.cli(&["put", key, "1", "--exactly-once"]).0, 0);
         let ending = format!("-{revision:020}.lhs");
         eventually("a backup of the new revision", || {
             newest().filter(|file| file.to_string_lossy().ends_with(&ending))

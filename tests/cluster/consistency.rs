@@ -148,7 +148,12 @@ async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_
         }
     }
 
-    // It is built anew from its log.
+    // It is built anew from its log, once it was told that it is the wrong one: while one of the
+    // others stands still, it has the same alarm and does not know.
+    eventually("the word of a majority", || {
+        let said = cluster.nodes[victim].log_text();
+        said.contains("is not that of a majority").then_some(())
+    });
     assert_eq!(cluster.nodes[victim].stop(), 0);
     cluster.nodes[victim].start();
     cluster.wait_for_lease();

@@ -75,14 +75,18 @@ fn the_election_of_the_example_hands_over_when_a_leader_is_killed() {
 #[test]
 fn the_watcher_of_the_example_shows_all_and_then_each_change() {
     let cluster = Cluster::start(1);
-    let put = |key: &str, value| assert_eq!(cluster.cli(&["put", key, value]).0, 0);
+    let put = |key: &str, value| {
+        let put = ["put", key, value, "--exactly-once"];
+        assert_eq!(cluster.cli(&put).0, 0);
+    };
     put("examples/config/color", "blue");
     let watcher = start(&cluster, "config_watcher", &[]);
     let shown = |line: String| line.split_once(": ").unwrap().1.to_owned();
     assert_eq!(shown(watcher.line()), "color=blue");
     put("examples/config/size", "3");
     assert_eq!(shown(watcher.line()), "color=blue size=3");
-    assert_eq!(cluster.cli(&["del", "examples/config/color"]).0, 0);
+    let del = ["del", "examples/config/color", "--exactly-once"];
+    assert_eq!(cluster.cli(&del).0, 0);
     assert_eq!(shown(watcher.line()), "size=3");
 }
 

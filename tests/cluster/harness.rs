@@ -21,7 +21,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
+use leasehold::api::Error;
 use leasehold::api::ErrorKind;
+use leasehold::api::Outcome;
 use leasehold::api::PutRequest;
 use leasehold::client::Client;
 use leasehold::client::ConnectOptions;
@@ -162,6 +164,24 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
             "waited {PATIENCE:?} for: {what}"
         );
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Makes a request that is to be refused, and again for as long as nobody knows what became of it: one
+/// that is sent anew when its leader is lost may have been applied before. What is returned was said of
+/// one attempt alone.
+pub(crate) async fn judged<T>(
+    mut request: impl AsyncFnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let began = Instant::now();
+    loop {
+        match request().await {
+            Err(error) if error.outcome == Outcome::Unknown => {
+                assert!(began.elapsed() < PATIENCE, "it stays unknown: {error}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            known => return known,
+        }
     }
 }
 
@@ -618,12 +638,32 @@ impl Cluster {
         ]
     }
 
-    /// Runs a client command against this cluster.
+    /// Runs a client command against this cluster. A handshake may take five seconds, whatever a
+    /// request may, and a machine may stand still for longer: then nothing was asked yet, and it is
+    /// run again.
     pub(crate) fn cli(&self, arguments: &[&str]) -> (i32, String, String) {
         let flags = self.flags();
         let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
         all.extend(arguments);
-        run(&all)
+        let began = Instant::now();
+        loop {
+            let (code, out, error) = run(&all);
+            let is_late = code == 3
+                && error.contains("no endpoint can be reached")
+                && error.contains("did not answer in time");
+            if !is_late || began.elapsed() > PATIENCE {
+                return (code, out, error);
+            }
+        }
+    }
+
+    /// As [`Cluster::cli`], of a command that is to be refused: given anew for as long as nobody knows
+    /// what became of it.
+    pub(crate) fn refused(&self, arguments: &[&str]) -> (i32, String, String) {
+        eventually("a command of which it is known what became", || {
+            let answer = self.cli(arguments);
+            (answer.0 != 4).then_some(answer)
+        })
     }
 }
 

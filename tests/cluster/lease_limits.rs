@@ -22,6 +22,7 @@ use leasehold::client::PutOptions;
 
 use crate::harness::Cluster;
 use crate::harness::PATIENCE;
+use crate::harness::judged;
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -39,8 +40,11 @@ async fn grant(client: &Client, ttl_ms: i64) -> Result<u64, Error> {
 }
 
 /// Refused for this reason, and certainly without effect.
-fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>, kind: &ErrorKind) {
-    let error = result.expect_err("it must be refused");
+async fn assert_refused<T: std::fmt::Debug>(
+    request: impl AsyncFnMut() -> Result<T, Error>,
+    kind: &ErrorKind,
+) {
+    let error = judged(request).await.expect_err("it must be refused");
     assert_eq!((&error.kind, error.outcome), (kind, Outcome::NotApplied));
     assert!(error.detail.len() > 20, "it says what to do: {error}");
 }
@@ -50,22 +54,24 @@ async fn a_ttl_of_zero_below_zero_or_beyond_the_longest_is_refused_and_a_tiny_on
     let cluster = Cluster::start(1);
     let client = cluster.client().await;
     for ttl_ms in [0, -1, i64::MIN] {
-        assert_refused(grant(&client, ttl_ms).await, &ErrorKind::InvalidArgument);
+        let refused = async || grant(&client, ttl_ms).await;
+        assert_refused(refused, &ErrorKind::InvalidArgument).await;
     }
     let huge = ErrorKind::TtlOutOfRange {
         ttl_max_ms: 365 * 24 * 3_600_000,
     };
-    assert_refused(grant(&client, i64::MAX).await, &huge);
+    assert_refused(async || grant(&client, i64::MAX).await, &huge).await;
     assert_eq!(grant(&client, 1).await.unwrap(), 500);
     // The same of a change, and at the command line.
     let lease = client.lease();
     let held = lease.grant(TTL, None).await.unwrap();
     assert_refused(
-        lease.update_ttl(held.id, Duration::ZERO).await,
+        async || lease.update_ttl(held.id, Duration::ZERO).await,
         &ErrorKind::InvalidArgument,
-    );
+    )
+    .await;
     let years = Duration::from_secs(400 * 24 * 3_600);
-    assert_refused(lease.update_ttl(held.id, years).await, &huge);
+    assert_refused(async || lease.update_ttl(held.id, years).await, &huge).await;
     assert_eq!(
         lease
             .time_to_live(held.id, None)
@@ -80,7 +86,7 @@ async fn a_ttl_of_zero_below_zero_or_beyond_the_longest_is_refused_and_a_tiny_on
         ("500d", 1, "31536000000"),
         ("soon", 2, "1500ms"),
     ] {
-        let (found, _, stderr) = cluster.cli(&["lease", "grant", ttl]);
+        let (found, _, stderr) = cluster.refused(&["lease", "grant", ttl]);
         assert_eq!(found, code, "{ttl}: {stderr}");
         assert!(stderr.contains(says), "{ttl}: {stderr}");
     }
@@ -96,7 +102,8 @@ async fn an_id_or_a_name_that_is_taken_is_refused_until_its_lease_is_over() {
     let both = named().with_id(77);
     lease.grant(TTL, Some(both)).await.unwrap();
     for taken in [named(), numbered(), named().with_id(78)] {
-        assert_refused(lease.grant(TTL, Some(taken)).await, &ErrorKind::LeaseExists);
+        let refused = async || lease.grant(TTL, Some(taken.clone())).await;
+        assert_refused(refused, &ErrorKind::LeaseExists).await;
     }
     assert!(
         lease.time_to_live(78, None).await.is_err(),
@@ -120,21 +127,23 @@ async fn an_unknown_and_an_expired_id_are_told_apart_where_that_is_known() {
     };
     tokio::time::timeout(PATIENCE, gone).await.expect("it ends");
     assert_refused(
-        lease.keep_alive_once(over.id).await,
+        async || lease.keep_alive_once(over.id).await,
         &ErrorKind::LeaseExpired,
-    );
+    )
+    .await;
     for id in [over.id, 4_711] {
         let not_found = ErrorKind::LeaseNotFound;
-        assert_refused(lease.revoke(id).await, &not_found);
-        assert_refused(lease.time_to_live(id, None).await, &not_found);
-        assert_refused(lease.update_ttl(id, TTL).await, &not_found);
-        let on_it = PutOptions::new().with_lease(id);
-        assert_refused(client.put("k", "v", Some(on_it)).await, &not_found);
+        assert_refused(async || lease.revoke(id).await, &not_found).await;
+        assert_refused(async || lease.time_to_live(id, None).await, &not_found).await;
+        assert_refused(async || lease.update_ttl(id, TTL).await, &not_found).await;
+        let on_it = || Some(PutOptions::new().with_lease(id));
+        assert_refused(async || client.put("k", "v", on_it()).await, &not_found).await;
     }
     assert_refused(
-        lease.keep_alive_once(4_711).await,
+        async || lease.keep_alive_once(4_711).await,
         &ErrorKind::LeaseNotFound,
-    );
+    )
+    .await;
     assert!(client.get("k", None).await.unwrap().kv().is_none());
 }
 
@@ -150,9 +159,9 @@ async fn one_lease_more_than_the_most_is_refused_until_another_is_gone() {
         lease.grant(TTL, None).await.unwrap();
     }
     let full = ErrorKind::LeaseLimit { limit: 3 };
-    assert_refused(lease.grant(TTL, None).await, &full);
-    let both = client.put_with_new_lease("k", "v", TTL, None).await;
-    assert_refused(both, &full);
+    assert_refused(async || lease.grant(TTL, None).await, &full).await;
+    let both = async || client.put_with_new_lease("k", "v", TTL, None).await;
+    assert_refused(both, &full).await;
     assert!(client.get("k", None).await.unwrap().kv().is_none());
     lease.revoke(first.id).await.unwrap();
     lease.grant(TTL, None).await.unwrap();
@@ -193,12 +202,10 @@ async fn one_key_more_than_a_lease_may_have_is_refused_and_all_of_them_go_with_i
     let full = ErrorKind::LeaseLimit {
         limit: KEYS_MAX as u64,
     };
-    let on_it = PutOptions::new().with_lease(held.id);
-    assert_refused(
-        client.put("one more", "v", Some(on_it.clone())).await,
-        &full,
-    );
-    let is_there = client.put("many/000000", "v", Some(on_it)).await;
+    let on_it = || Some(PutOptions::new().with_lease(held.id));
+    let one_more = async || client.put("one more", "v", on_it()).await;
+    assert_refused(one_more, &full).await;
+    let is_there = client.put("many/000000", "v", on_it()).await;
     is_there.expect("a key that hangs on it already takes no room");
     assert_eq!(cluster.nodes[0].metric("leasehold_lease_keys "), 100_000.0);
     // They are deleted in steps, which go on by themselves.
@@ -247,7 +254,7 @@ async fn a_keep_alive_of_ten_thousand_ids_some_bad_has_one_result_each_and_the_s
     for (place, lease, _) in bad {
         leases[place] = lease;
     }
-    let renew = async |leases: Vec<LeaseRef>| {
+    let renew = async |leases: Vec<LeaseRef>| -> Result<Vec<LeaseKept>, Error> {
         let request = Request::LeaseKeepAlive(leases);
         let response = client.call(request, Consistency::Linearizable).await?;
         match response.body {
@@ -272,9 +279,8 @@ async fn a_keep_alive_of_ten_thousand_ids_some_bad_has_one_result_each_and_the_s
                 );
             }
         }
-        let too_many = vec![good; 20_000];
-        let refused: Result<Vec<LeaseKept>, Error> = renew(too_many).await;
-        assert_refused(refused, &ErrorKind::InvalidArgument);
+        let too_many = async || renew(vec![good; 20_000]).await;
+        assert_refused(too_many, &ErrorKind::InvalidArgument).await;
         renew(vec![good]).await.unwrap();
         let after = cluster.nodes[0].metric(connections);
         if before == after {

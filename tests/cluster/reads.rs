@@ -80,22 +80,24 @@ async fn every_node_serves_what_was_just_acknowledged_followers_by_their_leaders
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_is_served_while_it_is_young_enough_and_not_longer() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.wait_for_lease();
-    let follower = (leader + 1) % 3;
-    let client = client_of(&cluster, follower).await;
     cluster.client().await.put("k", "v", None).await.unwrap();
     let most = PATIENCE;
     let started = Instant::now();
-    let first = loop {
+    let (follower, client, first) = loop {
+        // Anew each time: a follower may come to lead, and a client that was sent on to the leader
+        // stays there.
+        let follower = (cluster.wait_for_lease() + 1) % 3;
+        let client = client_of(&cluster, follower).await;
         let get = client.get("k", how(Consistency::MaxStaleness(most))).await;
         let get = get.unwrap();
         let read = read(&get);
         // Until it has exchanged a heartbeat or two, it asks. The write is young, and may not
         // be seen yet.
         if read.path == ReadPath::Serializable && get.count == 1 {
-            break read;
+            break (follower, client, read);
         }
         assert!(started.elapsed() < PATIENCE, "{read:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert!(first.staleness.is_some_and(|staleness| staleness <= most));
 
@@ -117,15 +119,14 @@ async fn a_state_is_served_while_it_is_young_enough_and_not_longer() {
         assert!(started.elapsed() < PATIENCE, "{known:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let bounded = |most| {
-        let patience = Duration::from_secs(3);
-        how(Consistency::MaxStaleness(most)).map(|options| options.with_timeout(patience))
-    };
-    let error = client.get("k", bounded(old)).await.unwrap_err();
+    let soon = how(Consistency::MaxStaleness(old))
+        .map(|options| options.with_timeout(Duration::from_secs(3)));
+    let error = client.get("k", soon).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
     // Refusing some is no reason to refuse all. (All of this took less than a minute.)
     if started.elapsed() < PATIENCE / 2 {
-        let get = client.get("k", bounded(2 * PATIENCE)).await.unwrap();
+        let patient = how(Consistency::MaxStaleness(2 * PATIENCE));
+        let get = client.get("k", patient).await.unwrap();
         assert_eq!(get.kvs[0].value.as_ref(), b"v");
         let read = read(&get);
         assert!(

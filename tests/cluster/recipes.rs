@@ -36,6 +36,7 @@ use leasehold::client::recipes::Session;
 
 use crate::harness::Cluster;
 use crate::harness::PATIENCE;
+use crate::harness::judged;
 
 /// Longer than any test takes between two of its steps.
 const LONG: Duration = Duration::from_secs(30);
@@ -71,9 +72,9 @@ fn behind(guard: &Guard) -> PutOptions {
     PutOptions::new().with_fence(guard.key().clone(), guard.fencing_token())
 }
 
-/// Asserts that the store refused, and did nothing.
-fn assert_fenced<T: std::fmt::Debug>(result: Result<T, Error>) {
-    let error = result.unwrap_err();
+/// Asserts that the store refuses, and does nothing.
+async fn assert_fenced<T: std::fmt::Debug>(request: impl AsyncFnMut() -> Result<T, Error>) {
+    let error = judged(request).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Fenced { current: 0 });
     assert_eq!(error.outcome, Outcome::NotApplied);
 }
@@ -93,16 +94,15 @@ async fn t13_the_store_refuses_every_write_of_a_former_holder() {
     assert!(second.fencing_token() > token);
 
     let before = client.get("k", None).await.unwrap();
-    let put = PutOptions::new().with_fence(key.clone(), token);
-    assert_fenced(client.put("k", "late", Some(put)).await);
-    let delete = DeleteOptions::new().with_fence(key.clone(), token);
-    assert_fenced(client.delete("k", Some(delete)).await);
+    let put = || Some(PutOptions::new().with_fence(key.clone(), token));
+    assert_fenced(async || client.put("k", "late", put()).await).await;
+    let delete = || Some(DeleteOptions::new().with_fence(key.clone(), token));
+    assert_fenced(async || client.delete("k", delete()).await).await;
     let write = TxnRequest::new().and_then([TxnOp::put("k", "late"), TxnOp::delete("x")]);
-    let options = TxnOptions::new().with_fence(key.clone(), token);
-    assert_fenced(client.txn(write.clone(), Some(options)).await);
+    let options = || Some(TxnOptions::new().with_fence(key.clone(), token));
+    assert_fenced(async || client.txn(write.clone(), options()).await).await;
     let read = TxnRequest::new().and_then([TxnOp::get("k")]);
-    let options = TxnOptions::new().with_fence(key.clone(), token);
-    assert_fenced(client.txn(read, Some(options)).await);
+    assert_fenced(async || client.txn(read.clone(), options()).await).await;
     // The token of one with the key of another is worth nothing either.
     let mixed = PutOptions::new().with_fence(second.key().clone(), token);
     let error = client.put("k", "late", Some(mixed)).await.unwrap_err();
@@ -253,15 +253,13 @@ async fn a_lock_goes_to_those_who_wait_in_their_order_and_not_to_who_gave_up() {
 /// X15: whoever holds something stops before the cluster lets go of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x15_a_session_is_over_for_its_holder_before_it_is_for_the_cluster() {
-    // Long enough for a machine that stands still for seconds.
-    let ttl = Duration::from_secs(10);
     let mut cluster = Cluster::start(1);
     let client = cluster.client().await;
-    let session = client.lease().session(ttl, None).await.unwrap();
-    let guard = Lock::new(&session, "l").acquire().await.unwrap();
-    assert!(guard.is_held() && guard.remaining() <= ttl);
+    let first = session(&client).await;
+    let held = Lock::new(&first, "l").acquire().await.unwrap();
+    assert!(held.is_held() && held.remaining() <= LONG);
     let other = cluster.client().await;
-    let closed = other.lease().session(ttl, None).await.unwrap();
+    let closed = session(&other).await;
     let waits = Lock::new(&closed, "l");
     let waits = tokio::spawn(async move { waits.acquire().await });
     until_keys_below(&client, "l/", 2).await;
@@ -275,6 +273,11 @@ async fn x15_a_session_is_over_for_its_holder_before_it_is_for_the_cluster() {
     assert_eq!(error.kind, ErrorKind::LeaseExpired);
     until_keys_below(&client, "l/", 1).await;
 
+    // The end of this one is waited for; still long enough for a machine that stands still.
+    let ttl = Duration::from_secs(15);
+    let session = client.lease().session(ttl, None).await.unwrap();
+    let guard = Lock::new(&session, "m").acquire().await.unwrap();
+    assert!(guard.is_held() && guard.remaining() <= ttl);
     for node in &mut cluster.nodes {
         node.kill();
     }
@@ -393,7 +396,7 @@ async fn candidates_lead_one_after_the_other_and_observers_see_each() {
     let bob = soon("the next leader", bob).await.unwrap();
     assert!(bob.fencing_token() > ann.fencing_token());
     assert_eq!(seen().await, ("bob".into(), bob.fencing_token()));
-    assert_fenced(ann.proclaim("ann, late").await);
+    assert_fenced(async || ann.proclaim("ann, late").await).await;
     let leader = election.leader().await.unwrap().unwrap();
     assert_eq!(
         (leader.key, leader.value),

@@ -18,7 +18,11 @@ use crate::harness::PATIENCE;
 use crate::harness::eventually;
 
 const RECEIVED: &str = "leasehold_raft_snapshot_received_total{result=\"ok\"}";
-const SENT: &str = "leasehold_raft_snapshot_sent_total{result=\"ok\"}";
+/// To its end, or as far as it went.
+const SENT: [&str; 2] = [
+    "leasehold_raft_snapshot_sent_total{result=\"ok\"}",
+    "leasehold_raft_snapshot_sent_total{result=\"broken\"}",
+];
 const CUTS: &str = "leasehold_raft_log_compactions_total";
 const FIRST: &str = "leasehold_raft_log_first_index";
 const APPLIED: &str = "leasehold_raft_applied_index";
@@ -152,10 +156,10 @@ async fn a_member_that_is_behind_a_cut_log_gets_the_state_and_its_watches_and_le
     eventually("the state arrives", || {
         (cluster.nodes[behind].metric(RECEIVED) > 0.0).then_some(())
     });
-    // Its sender hears of it a little later.
+    // Its sender hears of it a little later, or loses the connection before it does.
     eventually("somebody has sent it", || {
-        let mut nodes = cluster.nodes.iter();
-        nodes.any(|node| node.metric(SENT) > 0.0).then_some(())
+        let sent = |node: &Node| SENT.iter().any(|series| node.metric(series) > 0.0);
+        cluster.nodes.iter().any(sent).then_some(())
     });
     writer.put("k/last", "v", None).await.unwrap();
 
@@ -189,6 +193,10 @@ async fn a_member_that_is_behind_a_cut_log_gets_the_state_and_its_watches_and_le
     // Its files, too, are gone.
     for node in &cluster.nodes {
         assert!(node.metric(CUTS) > 0.0 || node.metric(RECEIVED) > 0.0);
+        // The members are those of the beginning, wherever the log begins.
+        let text = node.log_text();
+        let told = text.lines().find(|line| line.contains("sinks: members"));
+        assert_eq!(told, None, "{}", node.name);
     }
 
     // The one that was sent the state knows the lease, and everybody starts from cut logs.
@@ -259,8 +267,7 @@ async fn an_emptied_disk_is_filled_from_a_cut_log_whoever_is_killed_meanwhile() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_that_is_lost_behind_a_cut_log_comes_from_a_peer() {
     let mut cluster = prepare("64MiB");
-    cluster.start_all();
-    let leader = cluster.wait_for_lease();
+    let leader = cluster.start_and_settle();
     let client = cluster.client().await;
     fill(&client, 0, 200, 1_000).await;
     let victim = (leader + 1) % 3;
@@ -268,12 +275,22 @@ async fn a_state_that_is_lost_behind_a_cut_log_comes_from_a_peer() {
         (cluster.nodes[victim].metric(FIRST) > 100.0).then_some(())
     });
     cluster.nodes[victim].kill();
-    let state = cluster.nodes[victim].data_dir.join("state");
-    fs::remove_dir_all(state).unwrap();
+    // One that a peer has sent it before is in use where it came in, until the next start.
+    let files = fs::read_dir(&cluster.nodes[victim].data_dir).unwrap();
+    let mut removed = 0;
+    for file in files.map(Result::unwrap) {
+        let name = file.file_name().into_string().unwrap();
+        if name == "state.current" {
+            fs::remove_file(file.path()).unwrap();
+        } else if name == "state" || name.starts_with("state-") {
+            fs::remove_dir_all(file.path()).unwrap();
+            removed += 1;
+        }
+    }
+    assert!(removed > 0, "it had a state");
     cluster.nodes[victim].start();
     eventually("the state arrives", || {
-        let (_, body) = cluster.nodes[victim].admin("/metrics")?;
-        body.contains(&format!("{RECEIVED} 1")).then_some(())
+        (cluster.nodes[victim].metric(RECEIVED) > 0.0).then_some(())
     });
     assert!(cluster.nodes[victim].log_text().contains("has no state"));
     has_everything(&cluster, victim, 200, 1_000).await;

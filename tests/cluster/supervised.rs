@@ -3,8 +3,12 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use crate::harness::Cluster;
@@ -12,22 +16,45 @@ use crate::harness::PATIENCE;
 use crate::harness::binary;
 use crate::harness::eventually;
 
+/// The messages to a socket at `path`, which are read as they come: none is refused, or waits there.
+fn listen(path: &Path) -> Receiver<String> {
+    let socket = UnixDatagram::bind(path).unwrap();
+    let (read, messages) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 200];
+        while let Ok(length) = socket.recv(&mut buffer) {
+            let message = String::from_utf8(buffer[..length].to_vec()).unwrap();
+            if read.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    messages
+}
+
 /// The next message; fails after a minute.
-fn heard(socket: &UnixDatagram) -> String {
-    let mut buffer = [0; 200];
-    let length = socket.recv(&mut buffer).expect("a message within a minute");
-    String::from_utf8(buffer[..length].to_vec()).unwrap()
+fn heard(messages: &Receiver<String>) -> String {
+    let message = messages.recv_timeout(PATIENCE);
+    message.expect("a message within a minute")
 }
 
 /// The messages up to the first that begins so.
-fn heard_until(socket: &UnixDatagram, wanted: &str) -> Vec<String> {
+fn heard_until(messages: &Receiver<String>, wanted: &str) -> Vec<String> {
     let mut all = Vec::new();
     loop {
-        all.push(heard(socket));
+        all.push(heard(messages));
         if all.last().is_some_and(|last| last.starts_with(wanted)) {
             return all;
         }
     }
+}
+
+/// Whether every thread of a process is suspended.
+fn stands_still(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat"));
+    let mut stats = threads.map(|thread| stat(thread.unwrap()));
+    stats.all(|stat| stat.is_ok_and(|stat| stat.contains(") T ")))
 }
 
 #[test]
@@ -35,8 +62,7 @@ fn a_service_manager_hears_that_a_node_is_ready_lives_and_stops() {
     // Two of its three members are missing: that it has no leader is nothing for a watchdog.
     let mut cluster = Cluster::prepare(3);
     let path = cluster.folder.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let messages = listen(&path);
     let node = &mut cluster.nodes[0];
     let child = Command::new(binary())
         .args(["serve", "--config", node.config.to_str().unwrap()])
@@ -47,29 +73,33 @@ fn a_service_manager_hears_that_a_node_is_ready_lives_and_stops() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let process = child.id();
     node.process = Some(child);
-    assert!(heard(&socket).starts_with("READY=1"));
-    assert_eq!(eventually("life", || node.admin("/livez")).0, 200);
+    assert!(heard(&messages).starts_with("READY=1"));
+    eventually("life", || (node.admin("/livez")?.0 == 200).then_some(()));
     for _ in 0..3 {
-        assert_eq!(heard(&socket), "WATCHDOG=1\n");
+        assert_eq!(heard(&messages), "WATCHDOG=1\n");
     }
 
     // A process that stands still shows no life.
     node.pause();
-    socket
-        .set_read_timeout(Some(Duration::from_millis(500)))
-        .unwrap();
-    let mut late = 0;
-    while socket.recv(&mut [0; 200]).is_ok() {
-        late += 1;
-    }
-    assert!(late < 20, "signs of life from a process that stands still");
+    eventually("a process that stands still", || {
+        stands_still(process).then_some(())
+    });
+    // All that it said before comes before this.
+    let ours = UnixDatagram::unbound().unwrap();
+    ours.send_to(b"it stands still", &path).unwrap();
+    heard_until(&messages, "it stands still");
+    assert_eq!(
+        messages.recv_timeout(Duration::from_millis(500)),
+        Err(RecvTimeoutError::Timeout),
+        "signs of life from a process that stands still"
+    );
     node.resume();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(heard(&socket), "WATCHDOG=1\n");
+    assert_eq!(heard(&messages), "WATCHDOG=1\n");
 
     assert_eq!(node.stop(), 0);
-    let last = heard_until(&socket, "STOPPING=1");
+    let last = heard_until(&messages, "STOPPING=1");
     assert!(
         last[..last.len() - 1]
             .iter()

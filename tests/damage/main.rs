@@ -241,7 +241,8 @@ async fn client(cluster: &Cluster) -> Result<Client, leasehold::api::Error> {
     loop {
         match Client::connect(cluster.endpoints(), Some(cluster.options())).await {
             // A machine may stand still for longer than a handshake may take.
-            Err(error) if error.kind == ErrorKind::DeadlineExceeded && began.elapsed() < STANDS_STILL => {}
+            Err(error)
+                if error.kind == ErrorKind::DeadlineExceeded && began.elapsed() < STANDS_STILL => {}
             connected => return connected,
         }
     }

@@ -145,7 +145,7 @@ fn the_unit_allows_every_system_call_that_a_node_makes() {
     cluster.nodes[1].start();
     cluster.nodes[2].start();
     cluster.wait_until_settled();
-    assert_eq!(cluster.cli(&["put", "k", "v"]).0, 0);
+    assert_eq!(cluster.cli(&["put", "k", "v", "--exactly-once"]).0, 0);
     let node = &mut cluster.nodes[0];
     let (status, _) = eventually("a scrape", || node.admin("/metrics"));
     assert_eq!(status, 200);
