@@ -17,6 +17,7 @@ use crate::api::ErrorKind;
 use crate::api::Request;
 use crate::transport::Admission;
 use crate::transport::BindError;
+use crate::transport::ClientConnection;
 use crate::transport::ClientListener;
 use crate::transport::CloseCode;
 use crate::transport::ConnectError;
@@ -1055,16 +1056,22 @@ fn closing_the_listener_tells_its_clients() {
     });
 }
 
+/// A client that was greeted: its socket, its connection and its first stream, and the server's end.
+async fn greeted(server: &Server) -> (Endpoint, Connection, FrameStream, ClientConnection) {
+    let endpoint = caller(Port::Client, &server.authority.client(CLUSTER, "c1"));
+    let connection = endpoint.connect(server.address).await.unwrap();
+    let mut stream = connection.open_stream().await.unwrap();
+    stream.write(encoded(&hello())).await.unwrap();
+    let host = server.listener.accept().await.unwrap();
+    let _: ServerHello = read_one(&mut stream).await;
+    (endpoint, connection, stream, host)
+}
+
 #[test]
 fn a_client_that_moves_to_another_port_keeps_its_connection() {
     run(async {
         let server = server();
-        let endpoint = caller(Port::Client, &server.authority.client(CLUSTER, "c1"));
-        let connection = endpoint.connect(server.address).await.unwrap();
-        let mut stream = connection.open_stream().await.unwrap();
-        stream.write(encoded(&hello())).await.unwrap();
-        let mut host = server.listener.accept().await.unwrap();
-        let _: ServerHello = read_one(&mut stream).await;
+        let (endpoint, _connection, mut stream, mut host) = greeted(&server).await;
         let before = host.remote_address();
         endpoint.rebind().unwrap();
         stream.write(encoded(&call(1))).await.unwrap();

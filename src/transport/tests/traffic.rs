@@ -45,12 +45,7 @@ fn bytes_are_counted_by_port_and_stay_counted_when_connections_end() {
 fn what_a_look_has_counted_is_not_counted_again_at_the_end() {
     run(async {
         let server = server();
-        let endpoint = caller(Port::Client, &server.authority.client(CLUSTER, "c1"));
-        let connection = endpoint.connect(server.address).await.unwrap();
-        let mut stream = connection.open_stream().await.unwrap();
-        stream.write(encoded(&hello())).await.unwrap();
-        let mut host = server.listener.accept().await.unwrap();
-        let _: ServerHello = read_one(&mut stream).await;
+        let (endpoint, connection, mut stream, mut host) = greeted(&server).await;
         let (server_end, stats) = (server.listener.endpoint(), &server.stats);
         assert_eq!(server_end.look().len(), 1);
         let mut before = stats.traffic(Port::Client);
