@@ -59,6 +59,15 @@ impl Place {
         Prepared::new(arguments, &self.runtime())
     }
 
+    /// A file in the cluster's directory that says whose that is: once it is gone, its name may be that
+    /// of another test's.
+    fn mark(&self, prepared: &Prepared) -> PathBuf {
+        let name = self.home.path().file_name().unwrap();
+        let mark = prepared.directory.path.join(name);
+        fs::write(&mark, "").unwrap();
+        mark
+    }
+
     fn keep(&self, nodes: usize) -> DevArgs {
         DevArgs {
             data_dir: Some(self.home.path().join("data")),
@@ -83,10 +92,10 @@ fn the_certificates_made_for_it_pass_the_check() {
 fn nothing_is_left_behind_and_nothing_is_written_when_a_port_is_taken() {
     let place = Place::new();
     let prepared = place.prepare(&arguments(1)).unwrap();
-    let directory = prepared.directory.path.clone();
-    assert!(directory.join("pki").exists());
+    let ours = place.mark(&prepared);
+    assert!(prepared.directory.path.join("pki").exists());
     drop(prepared);
-    assert!(!directory.exists());
+    assert!(!ours.exists());
     assert_eq!(fs::read_dir(place.home.path()).unwrap().count(), 0);
 
     let arguments = place.keep(3);
@@ -310,13 +319,13 @@ async fn live_through<F: Future<Output = ()>>(
     story: impl FnOnce(Screen, watch::Sender<bool>) -> F,
 ) -> Result<(), Failure> {
     let prepared = place.prepare(&arguments(3)).unwrap();
-    let directory = prepared.directory.path.clone();
+    let ours = place.mark(&prepared);
     let (ask, asked) = watch::channel(false);
     let screen = Screen::default();
     let mut out = screen.clone();
     let living = live(prepared, nodes, &client, Stop::by(asked), None, &mut out);
     let (result, ()) = tokio::join!(living, story(screen, ask));
-    assert!(!directory.exists(), "nothing is left behind");
+    assert!(!ours.exists(), "nothing is left behind");
     assert_eq!(place.runtime().running().unwrap(), None);
     result
 }
