@@ -13,16 +13,10 @@ mod figures;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::api::PutRequest;
-use leasehold::api::SessionCall;
-use leasehold::kv::Command;
-use leasehold::kv::Operation;
-use leasehold::server::disk::store::StateStore;
-use leasehold::server::disk::store::StoreOptions;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::SessionId;
-use leasehold::types::Term;
+use leasehold::api::{PutRequest, SessionCall};
+use leasehold::kv::{Command, Operation};
+use leasehold::server::disk::store::{StateStore, StoreOptions};
+use leasehold::types::{LogId, LogIndex, SessionId, Term};
 
 const ROUNDS: usize = 5;
 const PUTS: usize = 60_000;

@@ -6,31 +6,15 @@
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 #![expect(clippy::print_stdout, reason = "a bench prints what it found")]
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
-use std::time::Duration;
-use std::time::Instant as Stopwatch;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant as Stopwatch};
 
-use leasehold::api::Call;
-use leasehold::api::Consistency;
-use leasehold::api::Limits;
-use leasehold::api::PutRequest;
-use leasehold::api::Request;
-use leasehold::kv::MemStore;
-use leasehold::kv::apply;
-use leasehold::node::Input;
-use leasehold::node::Node;
-use leasehold::node::NodeOptions;
-use leasehold::node::Output;
-use leasehold::raft::Configuration;
-use leasehold::raft::Payload;
-use leasehold::raft::Restored;
-use leasehold::raft::Timing;
+use leasehold::api::{Call, Consistency, Limits, PutRequest, Request};
+use leasehold::kv::{MemStore, apply};
+use leasehold::node::{Input, Node, NodeOptions, Output};
+use leasehold::raft::{Configuration, Payload, Restored, Timing};
 use leasehold::time::Instant;
-use leasehold::types::ClusterId;
-use leasehold::types::NodeId;
-use leasehold::types::RequestId;
-use leasehold::types::Role;
+use leasehold::types::{ClusterId, NodeId, RequestId, Role};
 
 const NODES: u64 = 3;
 const WRITES: u64 = 200_000;

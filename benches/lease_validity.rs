@@ -5,8 +5,7 @@
 
 #![expect(clippy::print_stderr, reason = "a bench says why it is over")]
 
-use std::process::Command;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     let length = std::env::args()

@@ -8,19 +8,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
-use std::time::Instant as Stopwatch;
+use std::time::{Duration, Instant as Stopwatch};
 
-use leasehold::log::Log;
-use leasehold::log::LogOptions;
-use leasehold::log::Record;
+use leasehold::log::{Log, LogOptions, Record};
 use leasehold::server::disk::file::RealDisk;
-use leasehold::types::ClusterId;
-use leasehold::types::Incarnation;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::Term;
+use leasehold::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(700);

@@ -26,19 +26,12 @@ mod harness;
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::client::Client;
-use leasehold::client::CompactionOptions;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
+use leasehold::api::{TxnOp, TxnRequest};
+use leasehold::client::{Client, CompactionOptions, GetOptions, PutOptions};
 
 use harness::Cluster;
 

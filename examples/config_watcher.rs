@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use leasehold::api::EventKind;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
+use leasehold::client::{WatchEvent, WatchOptions};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -12,12 +12,9 @@ mod connect;
 
 use std::time::Duration;
 
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::client::Client;
-use leasehold::client::PutOptions;
-use leasehold::client::recipes::Guard;
-use leasehold::client::recipes::Lock;
+use leasehold::api::{Error, ErrorKind};
+use leasehold::client::recipes::{Guard, Lock};
+use leasehold::client::{Client, PutOptions};
 
 const DONE: &str = "examples/steps-done";
 

@@ -13,10 +13,8 @@ mod connect;
 use std::time::Duration;
 
 use leasehold::api::Error;
-use leasehold::client::Client;
-use leasehold::client::PutOptions;
-use leasehold::client::recipes::Election;
-use leasehold::client::recipes::Leadership;
+use leasehold::client::recipes::{Election, Leadership};
+use leasehold::client::{Client, PutOptions};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -12,8 +12,7 @@ mod connect;
 
 use std::time::Duration;
 
-use leasehold::client::recipes::Registry;
-use leasehold::client::recipes::RegistryEvent;
+use leasehold::client::recipes::{Registry, RegistryEvent};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -31,93 +31,39 @@ mod tests;
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::SessionId;
-use crate::types::Term;
+use crate::types::{LogIndex, NodeId, SessionId, Term};
 
-pub use self::auth::AuthRequest;
-pub use self::auth::AuthResponse;
-pub use self::auth::AuthStatus;
-pub use self::auth::PASSWORD_BYTES_MAX;
-pub use self::auth::Password;
-pub use self::auth::Permission;
-pub use self::auth::PermissionKind;
-pub use self::auth::ROOT;
-pub use self::auth::RoleInfo;
-pub use self::auth::Secret;
-pub use self::auth::UserInfo;
-pub use self::course::WatchCourse;
-pub use self::course::WatchEnd;
-pub use self::course::WatchStep;
-pub use self::error::Error;
-pub use self::error::ErrorKind;
-pub use self::error::Outcome;
+pub use self::auth::{
+    AuthRequest, AuthResponse, AuthStatus, PASSWORD_BYTES_MAX, Password, Permission,
+    PermissionKind, ROOT, RoleInfo, Secret, UserInfo,
+};
+pub use self::course::{WatchCourse, WatchEnd, WatchStep};
+pub use self::error::{Error, ErrorKind, Outcome};
 pub use self::fence::Fence;
-pub use self::key::CompactionRequest;
-pub use self::key::DeleteRangeRequest;
-pub use self::key::DeleteRangeResponse;
-pub use self::key::KeyRange;
-pub use self::key::KeyValue;
-pub use self::key::PutRequest;
-pub use self::key::PutResponse;
-pub use self::key::RangePage;
-pub use self::key::RangeRequest;
-pub use self::key::RangeResponse;
-pub use self::key::SortOrder;
-pub use self::key::SortTarget;
-pub use self::key::successor;
-pub use self::lease::KEEP_ALIVE_LEASES_MAX;
-pub use self::lease::LEASE_NAME_BYTES_MAX;
-pub use self::lease::LEASE_PAGE_MAX;
-pub use self::lease::LeaseGrantRequest;
-pub use self::lease::LeaseGrantResponse;
-pub use self::lease::LeaseInfo;
-pub use self::lease::LeaseKept;
-pub use self::lease::LeaseListRequest;
-pub use self::lease::LeaseListResponse;
-pub use self::lease::LeaseRef;
-pub use self::lease::LeaseRevokeResponse;
-pub use self::lease::LeaseTarget;
-pub use self::lease::PutWithNewLeaseResponse;
-pub use self::lease_report::ClockReading;
-pub use self::lease_report::Distribution;
-pub use self::lease_report::LeaderLeaseReport;
-pub use self::lease_report::LeaseTiming;
-pub use self::limits::Limits;
-pub use self::limits::validate;
-pub use self::member::ClusterInfo;
-pub use self::member::Member;
-pub use self::member::MemberAddRequest;
-pub use self::member::MemberDetails;
-pub use self::member::MemberInfo;
-pub use self::member::MemberUpdateRequest;
-pub use self::member::MembersResponse;
-pub use self::member::Membership;
-pub use self::snapshot::SnapshotCall;
-pub use self::snapshot::SnapshotReply;
-pub use self::status::HistoryStatus;
-pub use self::status::LeaderLeaseStatus;
-pub use self::status::QuotaStatus;
-pub use self::status::ReadCounts;
-pub use self::status::StatusResponse;
-pub use self::txn::CasResult;
-pub use self::txn::Compare;
-pub use self::txn::CompareOp;
-pub use self::txn::CompareTarget;
-pub use self::txn::TXN_DEPTH_MAX;
-pub use self::txn::TXN_PARTS_MAX;
-pub use self::txn::TxnOp;
-pub use self::txn::TxnOpResponse;
-pub use self::txn::TxnRequest;
-pub use self::txn::TxnResponse;
-pub use self::watch::Event;
-pub use self::watch::EventKind;
-pub use self::watch::WatchMessage;
-pub use self::watch::WatchRequest;
+pub use self::key::{
+    CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, KeyRange, KeyValue, PutRequest,
+    PutResponse, RangePage, RangeRequest, RangeResponse, SortOrder, SortTarget, successor,
+};
+pub use self::lease::{
+    KEEP_ALIVE_LEASES_MAX, LEASE_NAME_BYTES_MAX, LEASE_PAGE_MAX, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseInfo, LeaseKept, LeaseListRequest, LeaseListResponse, LeaseRef,
+    LeaseRevokeResponse, LeaseTarget, PutWithNewLeaseResponse,
+};
+pub use self::lease_report::{ClockReading, Distribution, LeaderLeaseReport, LeaseTiming};
+pub use self::limits::{Limits, validate};
+pub use self::member::{
+    ClusterInfo, Member, MemberAddRequest, MemberDetails, MemberInfo, MemberUpdateRequest,
+    MembersResponse, Membership,
+};
+pub use self::snapshot::{SnapshotCall, SnapshotReply};
+pub use self::status::{HistoryStatus, LeaderLeaseStatus, QuotaStatus, ReadCounts, StatusResponse};
+pub use self::txn::{
+    CasResult, Compare, CompareOp, CompareTarget, TXN_DEPTH_MAX, TXN_PARTS_MAX, TxnOp,
+    TxnOpResponse, TxnRequest, TxnResponse,
+};
+pub use self::watch::{Event, EventKind, WatchMessage, WatchRequest};
 
 /// One request with everything a server needs to decide whether and how to serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

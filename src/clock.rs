@@ -10,8 +10,7 @@
 
 use crate::leader_lease::LeaderLease;
 use crate::raft::Timing;
-use crate::time::Clock;
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 
 /// The machine's clocks.
 #[derive(Clone, Copy, Debug, Default)]

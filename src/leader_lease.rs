@@ -20,21 +20,12 @@
 //! or said that ends leadership.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::raft;
-use crate::raft::Invalidation;
-use crate::raft::LeaseCell;
-use crate::raft::LeaseCounters;
-use crate::raft::RoundId;
-use crate::raft::Timing;
-use crate::time::Clock;
-use crate::time::Instant;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::raft::{Invalidation, LeaseCell, LeaseCounters, RoundId, Timing};
+use crate::time::{Clock, Instant};
+use crate::types::{LogIndex, Term};
 
 /// A lease with a clock. All of its operations may be called from any thread; those that only ask
 /// take no lock while the lease is valid.
@@ -266,8 +257,7 @@ fn nanos(duration: std::time::Duration) -> u64 {
 /// One test for each row of the class's documentation, in its order.
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use super::*;

@@ -23,8 +23,7 @@ use leasehold::cli::failure::{Exit, Failure};
 use leasehold::cli::logging::{self, Look, Place};
 use leasehold::cli::panics::{self, Ends};
 use leasehold::cli::remote::Sdk;
-use leasehold::cli::signals::Hangups;
-use leasehold::cli::signals::Stop;
+use leasehold::cli::signals::{Hangups, Stop};
 #[cfg(feature = "bench-etcd")]
 use leasehold::etcd::Etcd as Peers;
 use leasehold::server::config::unknown_variables;

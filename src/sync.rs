@@ -11,17 +11,8 @@
 )]
 
 pub(crate) use std::hash::RandomState as Hashing;
-pub(crate) use std::sync::Condvar;
-pub(crate) use std::sync::Mutex;
-pub(crate) use std::sync::MutexGuard;
-pub(crate) use std::sync::RwLock;
-pub(crate) use std::sync::RwLockReadGuard;
-pub(crate) use std::sync::RwLockWriteGuard;
-pub(crate) use std::sync::atomic::AtomicI64;
-pub(crate) use std::sync::atomic::AtomicU8;
-pub(crate) use std::sync::atomic::AtomicU64;
-pub(crate) use std::sync::atomic::AtomicUsize;
-pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) use std::thread;
 
 /// A shared value that is replaced as a whole.

@@ -8,8 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Every module of the library and the modules it may know, lowest first.
 const LAYERS: &[(&str, &[&str])] = &[

@@ -4,10 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::rows::Spread;
-use crate::rows::micros;
-use crate::rows::millis;
-use crate::rows::times;
+use crate::rows::{Spread, micros, millis, times};
 
 /// Finds what the two stores are compared by.
 const COMPARE: &str = "benches/compare.sh";

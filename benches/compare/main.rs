@@ -18,37 +18,27 @@ mod rows;
 mod svg;
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::bench::cluster::ClusterPlan;
-use leasehold::bench::cluster::OwnCluster;
-use leasehold::bench::command::Turns;
-use leasehold::bench::command::one;
-use leasehold::bench::command::until_told_to_stop;
+use leasehold::bench::cluster::{ClusterPlan, OwnCluster};
+use leasehold::bench::command::{Turns, one, until_told_to_stop};
 use leasehold::bench::gap::GapReport;
 use leasehold::bench::generator;
 use leasehold::bench::generator::Plan;
 use leasehold::bench::leasehold::Leasehold;
-use leasehold::bench::load::Choice;
-use leasehold::bench::load::Keys;
-use leasehold::bench::load::Load;
+use leasehold::bench::load::{Choice, Keys, Load};
 use leasehold::bench::progress::Progress;
-use leasehold::bench::report::Report;
-use leasehold::bench::report::Run;
+use leasehold::bench::report::{Report, Run};
 use leasehold::bench::store::Connector;
-use leasehold::cli::arguments::bench::GapCase;
-use leasehold::cli::arguments::bench::LoadTarget;
+use leasehold::cli::arguments::bench::{GapCase, LoadTarget};
 use leasehold::cli::failure::Failure;
-use leasehold::etcd::EtcdCluster;
-use leasehold::etcd::EtcdConnector;
+use leasehold::etcd::{EtcdCluster, EtcdConnector};
 
 use crate::goals::Outcome;
-use crate::rows::ROWS;
-use crate::rows::Row;
+use crate::rows::{ROWS, Row};
 
 const KEYS: u32 = 10_000;
 const VALUE_BYTES: u32 = 256;

@@ -1,19 +1,14 @@
 //! What is compared, and what we aim at.
 
 use leasehold::api::Consistency;
-use leasehold::bench::figures::duration_text;
-use leasehold::bench::figures::median;
-use leasehold::bench::figures::number_text;
-use leasehold::bench::gap::Gap;
-use leasehold::bench::gap::GapReport;
+use leasehold::bench::figures::{duration_text, median, number_text};
+use leasehold::bench::gap::{Gap, GapReport};
 use leasehold::bench::report::Run;
 use leasehold::cli::arguments::bench::GapCase;
 
 use std::time::Duration;
 
-use crate::goals::Limit;
-use crate::goals::Outcome;
-use crate::goals::Unit;
+use crate::goals::{Limit, Outcome, Unit};
 
 /// A load on both stores.
 pub(crate) struct Row {

@@ -2,11 +2,9 @@
 //! it.
 
 use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Figures by name: the median of rounds, the least and the greatest.
 #[derive(Debug, Default)]

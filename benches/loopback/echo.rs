@@ -4,15 +4,11 @@
 //! A frame is its length, a number and padding. A caller is no task but a number: whatever has
 //! been answered is asked again with the next write.
 
-use std::time::Duration;
-use std::time::Instant as Stopwatch;
+use std::time::{Duration, Instant as Stopwatch};
 
-use bytes::Buf;
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Buf, Bytes, BytesMut};
 use hdrhistogram::Histogram;
-use leasehold::transport::Tls;
-use leasehold::transport::bare;
+use leasehold::transport::{Tls, bare};
 
 use crate::load::Round;
 

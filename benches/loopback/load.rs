@@ -1,14 +1,12 @@
 //! Load through the SDK.
 
-use std::time::Duration;
-use std::time::Instant as Stopwatch;
+use std::time::{Duration, Instant as Stopwatch};
 
 use hdrhistogram::Histogram;
 use leasehold::api::ReadPath;
 use leasehold::client::Client;
 
-use crate::KEYS;
-use crate::VALUE;
+use crate::{KEYS, VALUE};
 
 /// What came of a stretch of load.
 pub(crate) struct Round {

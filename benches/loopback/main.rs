@@ -25,24 +25,19 @@ mod figures;
 mod load;
 mod processes;
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use leasehold::api;
+use bytes::{Bytes, BytesMut};
 use leasehold::cli::pki::IdentityFiles;
 use leasehold::client::Client;
 use leasehold::types::NodeId;
-use leasehold::wire;
+use leasehold::{api, wire};
 
 use crate::echo::EchoClient;
 use crate::figures::Figures;
-use crate::load::Load;
-use crate::load::Round;
-use crate::processes::Process;
-use crate::processes::Usage;
+use crate::load::{Load, Round};
+use crate::processes::{Process, Usage};
 
 pub(crate) const KEYS: usize = 10_000;
 pub(crate) const VALUE: usize = 256;

@@ -4,24 +4,16 @@
 //! environment, and it ends when its standard input does, so none outlives the bench.
 
 use std::ffi::OsStr;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Child;
-use std::process::ChildStdin;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::cli::pki::IdentityFiles;
-use leasehold::server::Server;
-use leasehold::server::ServerOptions;
-use leasehold::server::config::Config;
-use leasehold::server::config::ConfigSources;
-use leasehold::transport::Tls;
-use leasehold::transport::TlsPaths;
+use leasehold::server::config::{Config, ConfigSources};
+use leasehold::server::{Server, ServerOptions};
+use leasehold::transport::{Tls, TlsPaths};
 
 use crate::echo;
 

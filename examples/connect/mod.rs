@@ -7,9 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use leasehold::cli::runtime::RuntimeDirectory;
-use leasehold::client::Client;
-use leasehold::client::ConnectOptions;
-use leasehold::client::TlsOptions;
+use leasehold::client::{Client, ConnectOptions, TlsOptions};
 
 /// A client, or a sentence that says what to do.
 pub(crate) async fn connect() -> Result<Client, Box<dyn Error>> {

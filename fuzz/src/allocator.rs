@@ -1,12 +1,9 @@
 //! The system's allocator, with a count for each thread of what is held and of the most that was.
 
-use std::alloc::GlobalAlloc;
-use std::alloc::Layout;
-use std::alloc::System;
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use crate::targets::meter::METER;
-use crate::targets::meter::Meter;
+use crate::targets::meter::{METER, Meter};
 
 struct Counting;
 

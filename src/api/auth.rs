@@ -13,11 +13,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
-use super::Error;
-use super::ErrorKind;
-use super::KeyRange;
-use super::Limits;
 use super::limits::validate_range;
+use super::{Error, ErrorKind, KeyRange, Limits};
 use crate::types::is_name;
 
 /// The role that may do everything, and the user that must have it before anything is enforced.

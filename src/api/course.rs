@@ -5,12 +5,7 @@
 //! nothing comes twice; it puts revisions together that come in parts, and lets go of a part whose
 //! rest did not come. It is pure: the SDK follows it over the network, the simulator over its own.
 
-use super::Error;
-use super::ErrorKind;
-use super::Event;
-use super::KeyValue;
-use super::WatchMessage;
-use super::WatchRequest;
+use super::{Error, ErrorKind, Event, KeyValue, WatchMessage, WatchRequest};
 
 /// See the module.
 #[derive(Clone, Debug)]

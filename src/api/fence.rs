@@ -11,15 +11,10 @@
 
 use bytes::Bytes;
 
-use super::Compare;
-use super::CompareOp;
-use super::Error;
-use super::ErrorKind;
-use super::RangeRequest;
-use super::TxnOp;
-use super::TxnOpResponse;
-use super::TxnRequest;
-use super::TxnResponse;
+use super::{
+    Compare, CompareOp, Error, ErrorKind, RangeRequest, TxnOp, TxnOpResponse, TxnRequest,
+    TxnResponse,
+};
 
 /// What must still stand when a write is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,10 +114,7 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::KeyValue;
-    use crate::api::Outcome;
-    use crate::api::PutResponse;
-    use crate::api::RangeResponse;
+    use crate::api::{KeyValue, Outcome, PutResponse, RangeResponse};
 
     #[test]
     fn a_token_that_is_not_positive_is_refused() {

@@ -1,9 +1,7 @@
 //! Keys and what is done to them: ranges, reads, writes, deletes and the end of history.
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use serde::Deserialize;
-use serde::Serialize;
+use bytes::{Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
 
 use super::LeaseTarget;
 

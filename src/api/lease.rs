@@ -6,10 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Error;
-use super::ErrorKind;
-use super::PutRequest;
-use super::PutResponse;
+use super::{Error, ErrorKind, PutRequest, PutResponse};
 
 /// The longest name or owner of a lease, in bytes.
 pub const LEASE_NAME_BYTES_MAX: usize = 255;

@@ -1,17 +1,9 @@
 //! What a request may cost, and whether it does: what can be told without a store.
 
-use super::DeleteRangeRequest;
-use super::Error;
-use super::ErrorKind;
-use super::KeyRange;
-use super::LeaseTarget;
-use super::PutRequest;
-use super::RangeRequest;
-use super::Request;
-use super::TXN_DEPTH_MAX;
-use super::auth;
-use super::lease;
-use super::member;
+use super::{
+    DeleteRangeRequest, Error, ErrorKind, KeyRange, LeaseTarget, PutRequest, RangeRequest, Request,
+    TXN_DEPTH_MAX, auth, lease, member,
+};
 
 /// What a request may cost, checked by the SDK before it is sent and by the server before it is
 /// taken in (decisions: figures of api.md section 4).

@@ -1,14 +1,9 @@
 //! The members of a cluster: how they are listed and changed, and what a cluster remembers of each.
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::Error;
-use super::ErrorKind;
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::NodeId;
-use crate::types::is_name;
+use super::{Error, ErrorKind};
+use crate::types::{ClusterId, Incarnation, NodeId, is_name};
 
 /// The longest address, as `host:port`: a DNS name has at most 253 characters.
 const ADDRESS_BYTES_MAX: usize = 253 + 1 + 5;

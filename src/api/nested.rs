@@ -11,22 +11,14 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::Deserialize;
-use serde::de::DeserializeSeed;
-use serde::de::Deserializer;
-use serde::de::EnumAccess;
-use serde::de::Error;
-use serde::de::SeqAccess;
-use serde::de::VariantAccess;
-use serde::de::Visitor;
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, EnumAccess, Error, SeqAccess, VariantAccess,
+    Visitor,
+};
 
-use super::txn::Compare;
-use super::txn::TXN_DEPTH_MAX;
-use super::txn::TXN_PARTS_MAX;
-use super::txn::TxnOp;
-use super::txn::TxnOpResponse;
-use super::txn::TxnRequest;
-use super::txn::TxnResponse;
+use super::txn::{
+    Compare, TXN_DEPTH_MAX, TXN_PARTS_MAX, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
+};
 
 // What the bound was chosen for: a request of nothing but parts takes about a megabyte.
 const _: () = assert!(size_of::<TxnOp>() <= 256 && size_of::<Compare>() <= 256);
@@ -232,8 +224,7 @@ by_variants!(TxnOpResponse);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Request;
-    use crate::api::ResponseBody;
+    use crate::api::{Request, ResponseBody};
 
     fn nested(depth: usize) -> TxnRequest {
         let mut txn = TxnRequest::new();

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::MemberInfo;
-use crate::types::LogIndex;
-use crate::types::Role;
+use crate::types::{LogIndex, Role};
 
 /// How a node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,28 +12,17 @@
 //! A transaction is the one request that can hold requests of its own kind, so its depth and the
 //! number of its parts are bounded already while it is read from bytes (`nested.rs`).
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::DeleteRangeRequest;
-use super::DeleteRangeResponse;
-use super::Error;
-use super::ErrorKind;
-use super::KeyRange;
-use super::KeyValue;
-use super::Limits;
-use super::PutRequest;
-use super::PutResponse;
-use super::RangeRequest;
-use super::RangeResponse;
-use super::limits::validate_delete;
-use super::limits::validate_put;
-use super::limits::validate_range;
-use super::limits::validate_read;
+use super::limits::{validate_delete, validate_put, validate_range, validate_read};
+use super::{
+    DeleteRangeRequest, DeleteRangeResponse, Error, ErrorKind, KeyRange, KeyValue, Limits,
+    PutRequest, PutResponse, RangeRequest, RangeResponse,
+};
 
 /// How deep transactions may be nested; 1 is a transaction without another one inside.
 pub const TXN_DEPTH_MAX: usize = 8;
@@ -513,9 +502,7 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Outcome;
-    use crate::api::Request;
-    use crate::api::validate;
+    use crate::api::{Outcome, Request, validate};
     use proptest::prelude::*;
 
     fn refusal(txn: TxnRequest) -> Option<ErrorKind> {

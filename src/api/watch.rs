@@ -6,12 +6,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::Error;
-use super::ErrorKind;
-use super::KeyRange;
-use super::KeyValue;
-use super::Limits;
 use super::limits::validate_range;
+use super::{Error, ErrorKind, KeyRange, KeyValue, Limits};
 
 /// Watch one key or a range of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

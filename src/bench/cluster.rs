@@ -3,29 +3,17 @@
 //!
 //! The nodes are told everything by flags, so that whatever a bench wants to vary is one more flag.
 
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
-use std::net::TcpListener;
-use std::net::UdpSocket;
-use std::path::Path;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::Stopwatch;
-use super::Wall;
 use super::leasehold::connect;
-use super::process::Ending;
-use super::process::Process;
-use super::process::Scratch;
+use super::process::{Ending, Process, Scratch};
+use super::{Stopwatch, Wall};
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::cli::pki::AUTHORITY_LIFE;
-use crate::cli::pki::Authority;
-use crate::cli::pki::IdentityFiles;
-use crate::cli::pki::LEAF_LIFE;
-use crate::cli::pki::wall_clock;
+use crate::cli::pki::{AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, wall_clock};
 use crate::client::Client;
 use crate::types::NodeId;
 

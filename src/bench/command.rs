@@ -1,48 +1,32 @@
 //! From what was typed to what is measured.
 
 use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::LocalSet;
 
-use super::cluster::ClusterPlan;
-use super::cluster::OwnCluster;
+use super::cluster::{ClusterPlan, OwnCluster};
 use super::expiry::leasehold::LeaseholdLeases;
 use super::expiry::store::LeaseStore;
-use super::gap;
-use super::gap::ExistingCluster;
-use super::gap::GapReport;
-use super::gap::Subject;
-use super::generator;
+use super::gap::{ExistingCluster, GapReport, Subject};
 use super::generator::Plan;
 use super::heading::cores;
 use super::leasehold::Leasehold;
-use super::load::Choice;
-use super::load::Keys;
-use super::load::Load;
-use super::load::Zipf;
+use super::load::{Choice, Keys, Load, Zipf};
 use super::progress::Progress;
 use super::renewals::Renewals;
-use super::report::Report;
-use super::report::Run;
+use super::report::{Report, Run};
 use super::store::Connector;
-use super::watched::Watched;
-use super::watched::WatchedLeasehold;
+use super::watched::{Watched, WatchedLeasehold};
+use super::{gap, generator};
 use crate::cli::arguments::GlobalArgs;
-use crate::cli::arguments::bench::BenchCommand;
-use crate::cli::arguments::bench::Distribution;
-use crate::cli::arguments::bench::GapArgs;
-use crate::cli::arguments::bench::GapCase;
-use crate::cli::arguments::bench::LoadArgs;
-use crate::cli::arguments::bench::LoadTarget;
-use crate::cli::arguments::bench::OwnClusterArgs;
-use crate::cli::arguments::bench::PeerKind;
-use crate::cli::arguments::bench::RenewalArgs;
-use crate::cli::connection::Surroundings;
-use crate::cli::connection::Target;
+use crate::cli::arguments::bench::{
+    BenchCommand, Distribution, GapArgs, GapCase, LoadArgs, LoadTarget, OwnClusterArgs, PeerKind,
+    RenewalArgs,
+};
+use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
 use crate::cli::signals::Stop;
 

@@ -1,8 +1,7 @@
 //! CPU time of processes, as the system accounts it.
 
-use std::fs;
-use std::io;
 use std::time::Duration;
+use std::{fs, io};
 
 use crate::cli::failure::Failure;
 

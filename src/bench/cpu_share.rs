@@ -5,21 +5,15 @@
 //! process for the rest of every twentieth of a second, which is coarser: what it has to do then waits
 //! for that rest.
 
-use std::fs;
-use std::io;
 use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fs, io, thread};
 
-use rustix::process::Pid;
-use rustix::process::Signal;
-use rustix::process::kill_process;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The time of which a process gets its share.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -168,8 +162,7 @@ impl Drop for CpuShare {
 mod tests {
     use super::*;
     use crate::bench::cpu::CpuTime;
-    use crate::bench::process::Process;
-    use crate::bench::process::Scratch;
+    use crate::bench::process::{Process, Scratch};
 
     #[test]
     fn a_directory_that_is_no_group_is_not_taken_for_one() {

@@ -18,8 +18,7 @@ pub mod report;
 pub mod store;
 pub mod succession;
 
-use std::cell::Cell;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,38 +26,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use self::book::Book;
-use self::book::Count;
+use self::book::{Book, Count};
 use self::leasehold::LeaseholdLeases;
-use self::report::ExpiryReport;
-use self::report::ExpiryRun;
-use self::report::KillReport;
-use self::report::LeadershipReport;
-use self::report::LetGoReport;
-use self::report::MemoryReport;
-use self::report::Spread;
-use self::report::millis;
-use self::store::Endings;
-use self::store::Leadership;
-use self::store::LeaseHolder;
-use self::store::LeaseStore;
-use super::Stopwatch;
-use super::Wall;
+use self::report::{
+    ExpiryReport, ExpiryRun, KillReport, LeadershipReport, LetGoReport, MemoryReport, Spread,
+    millis,
+};
+use self::store::{Endings, Leadership, LeaseHolder, LeaseStore};
 use super::cluster::OwnCluster;
-use super::command::Peers;
-use super::command::own_cluster;
-use super::command::parent;
-use super::command::until_told_to_stop;
+use super::command::{Peers, own_cluster, parent, until_told_to_stop};
 use super::figures::number_text;
-use super::gap;
 use super::gap::GapReport;
 use super::memory::resident_bytes;
 use super::progress::Progress;
+use super::{Stopwatch, Wall, gap};
 use crate::cli::arguments::GlobalArgs;
-use crate::cli::arguments::bench::ExpiryArgs;
-use crate::cli::arguments::bench::GapCase;
-use crate::cli::connection::Surroundings;
-use crate::cli::connection::Target;
+use crate::cli::arguments::bench::{ExpiryArgs, GapCase};
+use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
 
 /// Grants of one connection that are under way at a time.
@@ -320,8 +304,7 @@ async fn turn<S: LeaseStore>(
 
 /// Tells the turns of one process apart.
 fn unique() -> u64 {
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
     static TURNS: AtomicU64 = AtomicU64::new(0);
     TURNS.fetch_add(1, Ordering::Relaxed)
 }

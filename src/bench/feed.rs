@@ -12,34 +12,22 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Stopwatch;
-use super::Wall;
 use super::cluster::OwnCluster;
-use super::command::one;
-use super::command::own_cluster;
-use super::command::until_told_to_stop;
-use super::figures::micros_text;
-use super::figures::number_text;
-use super::generator;
+use super::command::{one, own_cluster, until_told_to_stop};
+use super::figures::{micros_text, number_text};
 use super::generator::Plan;
-use super::heading::Heading;
-use super::heading::print_for_programs;
+use super::heading::{Heading, print_for_programs};
 use super::leasehold::Leasehold;
-use super::load::Choice;
-use super::load::Keys;
-use super::load::Load;
+use super::load::{Choice, Keys, Load};
 use super::process::Ending;
 use super::progress::Progress;
-use super::report::Quantiles;
-use super::report::Run;
+use super::report::{Quantiles, Run};
+use super::{Stopwatch, Wall, generator};
 use crate::api::Consistency;
-use crate::cli::arguments::Format;
-use crate::cli::arguments::GlobalArgs;
-use crate::cli::arguments::bench::FeedArgs;
-use crate::cli::arguments::bench::LoadTarget;
+use crate::cli::arguments::bench::{FeedArgs, LoadTarget};
+use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::failure::Failure;
-use crate::cli::print::Align;
-use crate::cli::print::table;
+use crate::cli::print::{Align, table};
 use crate::types::LogIndex;
 
 /// The name of the JSON document's shape.

@@ -21,22 +21,17 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-pub use self::leasehold::ExistingCluster;
-pub use self::leasehold::LeaseholdProber;
+pub use self::leasehold::{ExistingCluster, LeaseholdProber};
 
-use super::Stopwatch;
-use super::Wall;
-use super::figures::duration_text;
-use super::figures::median;
-use super::heading::Heading;
-use super::heading::print_for_programs;
+use super::figures::{duration_text, median};
+use super::heading::{Heading, print_for_programs};
 use super::pacemaker::Pacemaker;
 use super::progress::Progress;
+use super::{Stopwatch, Wall};
 use crate::cli::arguments::Format;
 use crate::cli::arguments::bench::GapCase;
 use crate::cli::failure::Failure;
-use crate::cli::print::Align;
-use crate::cli::print::table;
+use crate::cli::print::{Align, table};
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-gap/1";

@@ -15,23 +15,15 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
-use tokio::task::LocalSet;
+use tokio::task::{JoinSet, LocalSet};
 
-use super::Stopwatch;
-use super::Wall;
 use super::cpu::CpuTime;
-use super::load::Choices;
-use super::load::Load;
-use super::load::Operation;
+use super::load::{Choices, Load, Operation};
 use super::pace::Pace;
 use super::pacemaker::Pacemaker;
-use super::store::Answer;
-use super::store::Connector;
-use super::store::Store;
-use super::store::Trouble;
-use super::tally::Asked;
-use super::tally::Tally;
+use super::store::{Answer, Connector, Store, Trouble};
+use super::tally::{Asked, Tally};
+use super::{Stopwatch, Wall};
 use crate::cli::failure::Failure;
 
 /// What a client waits after a failure.

@@ -1,8 +1,7 @@
 //! What every report begins with: what measured, on which machine, and how busy that was.
 
-use std::fs;
-use std::io;
 use std::io::Write;
+use std::{fs, io};
 
 use serde::Serialize;
 

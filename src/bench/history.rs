@@ -15,12 +15,10 @@
 //! answers are missing it says nothing: a write that nobody saw may have happened or not.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::io::BufRead;
+use std::{fmt, io};
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Violations that are described; more are only counted.
 const DESCRIBED_MAX: usize = 10;

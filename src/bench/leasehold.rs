@@ -5,20 +5,12 @@
 
 use bytes::Bytes;
 
-use super::store::Answer;
-use super::store::Connector;
-use super::store::Store;
-use super::store::Trouble;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ResponseHeader;
+use super::store::{Answer, Connector, Store, Trouble};
+use crate::api::{Consistency, Error, ResponseHeader};
 use crate::cli::arguments::bench::LoadTarget;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::GetOptions;
-use crate::client::TlsOptions;
+use crate::client::{Client, ConnectOptions, GetOptions, TlsOptions};
 
 /// Connects to one cluster.
 #[derive(Clone, Debug)]

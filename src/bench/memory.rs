@@ -1,7 +1,6 @@
 //! Memory of processes, as the system accounts it.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use crate::cli::failure::Failure;
 

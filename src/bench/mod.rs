@@ -40,8 +40,7 @@ pub mod verify;
 pub mod watch;
 pub mod watched;
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Elapsed time since a beginning.
 pub trait Stopwatch {

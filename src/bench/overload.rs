@@ -9,46 +9,32 @@
 use std::io;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::cluster::OwnCluster;
-use super::command::own_cluster;
-use super::command::until_told_to_stop;
+use super::command::{own_cluster, until_told_to_stop};
 use super::cpu_share::CpuShare;
-use super::figures::duration_text;
-use super::figures::number_text;
+use super::figures::{duration_text, number_text};
 use super::generator;
 use super::generator::Plan;
-use super::heading::Heading;
-use super::heading::print_for_programs;
-use super::leasehold::Leasehold;
-use super::leasehold::connect;
-use super::leasehold::tls;
-use super::load::Choice;
-use super::load::Keys;
-use super::load::Load;
+use super::heading::{Heading, print_for_programs};
+use super::leasehold::{Leasehold, connect, tls};
+use super::load::{Choice, Keys, Load};
 use super::memory::resident_bytes;
 use super::progress::Progress;
 use super::report::Run;
 use super::store::Connector;
 use crate::api::Consistency;
-use crate::cli::arguments::Format;
-use crate::cli::arguments::GlobalArgs;
-use crate::cli::arguments::bench::LoadTarget;
-use crate::cli::arguments::bench::OverloadArgs;
+use crate::cli::arguments::bench::{LoadTarget, OverloadArgs};
+use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::cli::print::Align;
-use crate::cli::print::table;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::KeepAliveEvent;
-use crate::client::RetryPolicy;
+use crate::cli::print::{Align, table};
+use crate::client::{Client, ConnectOptions, KeepAliveEvent, RetryPolicy};
 
 const SCHEMA: &str = "leasehold-overload-1";
 /// Clients of the closed loops that look for the peak.

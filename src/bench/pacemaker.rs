@@ -8,11 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::time::Itimerspec;
-use rustix::time::TimerfdClockId;
-use rustix::time::TimerfdFlags;
-use rustix::time::TimerfdTimerFlags;
-use rustix::time::Timespec;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use tokio::io::unix::AsyncFd;
 
 use super::Stopwatch;

@@ -3,26 +3,16 @@
 //! Whatever happens to the bench, short of its own sudden end, they end with it.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::fs::OpenOptions;
-use std::io;
-use std::io::Read;
-use std::io::Seek;
-use std::io::SeekFrom;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::ExitStatus;
-use std::process::Stdio;
-use std::thread;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
+use std::{io, thread};
 
-use rustix::process::Pid;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
-use super::Stopwatch;
-use super::Wall;
+use super::{Stopwatch, Wall};
 use crate::cli::failure::Failure;
 
 /// How long a process may take to end when it is asked to, before it is made to.

@@ -1,11 +1,9 @@
 //! A line a second, for whoever watches.
 
 use std::io;
-use std::io::IsTerminal;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
-use super::figures::duration_text;
-use super::figures::number_text;
+use super::figures::{duration_text, number_text};
 use super::generator::Interval;
 
 /// Where lines of progress go: to standard error if that is a terminal, else nowhere.
@@ -66,8 +64,7 @@ mod tests {
 
     use super::*;
     use crate::bench::store::Trouble;
-    use crate::bench::tally::Asked;
-    use crate::bench::tally::Tally;
+    use crate::bench::tally::{Asked, Tally};
 
     #[test]
     fn a_line_shows_what_there_was_and_nothing_else() {

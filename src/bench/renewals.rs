@@ -10,17 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::leasehold::Leasehold;
-use super::store::Answer;
-use super::store::Connector;
-use super::store::Store;
-use super::store::Trouble;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaseKept;
-use crate::api::LeaseRef;
-use crate::api::Request;
-use crate::api::ResponseBody;
+use super::store::{Answer, Connector, Store, Trouble};
+use crate::api::{Consistency, Error, ErrorKind, LeaseKept, LeaseRef, Request, ResponseBody};
 use crate::cli::failure::Failure;
 use crate::client::Client;
 

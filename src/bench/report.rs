@@ -6,31 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
 use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use serde::Serialize;
 
-use super::figures::duration_text;
-use super::figures::median;
-use super::figures::micros_text;
-use super::figures::number_text;
-use super::figures::ratio_text;
-use super::generator::Outcome;
-use super::generator::Plan;
-use super::heading::Heading;
-use super::heading::print_for_programs;
+use super::figures::{duration_text, median, micros_text, number_text, ratio_text};
+use super::generator::{Outcome, Plan};
+use super::heading::{Heading, print_for_programs};
 use super::load::Choice;
-use super::tally::Latencies;
-use super::tally::Series;
+use super::tally::{Latencies, Series};
 use crate::api::Consistency;
 use crate::cli::arguments::Format;
-use crate::cli::print::Align;
-use crate::cli::print::table;
+use crate::cli::print::{Align, table};
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-bench/1";

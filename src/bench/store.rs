@@ -4,8 +4,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-use crate::api::Consistency;
-use crate::api::ReadPath;
+use crate::api::{Consistency, ReadPath};
 use crate::cli::failure::Failure;
 
 /// A store that answered.

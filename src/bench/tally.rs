@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::store::Answer;
-use super::store::Trouble;
+use super::store::{Answer, Trouble};
 use crate::api::ReadPath;
 
 /// Significant digits of every latency.

@@ -11,38 +11,24 @@
 mod find;
 
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::Stopwatch;
-use super::Wall;
 use super::command::Peers;
-use super::figures::duration_text;
-use super::figures::number_text;
+use super::figures::{duration_text, number_text};
 use super::heading::Heading;
 use super::progress::Progress;
 use super::tally::Latencies;
-use super::watched::Heard;
-use super::watched::Listener;
-use super::watched::Watched;
-use super::watched::WatchedConnection;
-use super::watched::WatchedLeasehold;
-use crate::cli::arguments::Format;
-use crate::cli::arguments::GlobalArgs;
-use crate::cli::arguments::bench::LoadTarget;
-use crate::cli::arguments::bench::WatchLoadArgs;
-use crate::cli::connection::Surroundings;
-use crate::cli::connection::Target;
+use super::watched::{Heard, Listener, Watched, WatchedConnection, WatchedLeasehold};
+use super::{Stopwatch, Wall};
+use crate::cli::arguments::bench::{LoadTarget, WatchLoadArgs};
+use crate::cli::arguments::{Format, GlobalArgs};
+use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::fields;
 

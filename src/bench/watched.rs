@@ -8,11 +8,7 @@ use bytes::Bytes;
 use super::leasehold::tls;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::WatchEvent;
-use crate::client::WatchOptions;
-use crate::client::Watcher;
+use crate::client::{Client, ConnectOptions, WatchEvent, WatchOptions, Watcher};
 
 /// How long a watch may take to be opened.
 const PATIENCE: Duration = Duration::from_secs(120);

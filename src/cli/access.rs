@@ -2,29 +2,19 @@
 
 use std::io::Write;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::arguments::Format;
 use super::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, UserCommand};
 use super::connection::Connection;
 use super::failure::Failure;
 use super::password;
-use super::print::View;
-use super::print::escaped;
-use super::verbs::key_range;
-use super::verbs::unexpected;
-use crate::api::AuthRequest;
-use crate::api::AuthResponse;
-use crate::api::Consistency;
-use crate::api::KeyRange;
-use crate::api::Password;
-use crate::api::Permission;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::RoleInfo;
-use crate::api::Secret;
-use crate::api::UserInfo;
+use super::print::{View, escaped};
+use super::verbs::{key_range, unexpected};
+use crate::api::{
+    AuthRequest, AuthResponse, Consistency, KeyRange, Password, Permission, Request, ResponseBody,
+    RoleInfo, Secret, UserInfo,
+};
 
 /// A verb about who may do what.
 #[derive(Debug)]

@@ -16,20 +16,15 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use self::access::AuthCommand;
-use self::access::RoleCommand;
-use self::access::UserCommand;
-use self::bench::BenchCommand;
-use self::bench::VerifyCommand;
+use self::access::{AuthCommand, RoleCommand, UserCommand};
+use self::bench::{BenchCommand, VerifyCommand};
 use self::leader_lease::LeaderLeaseCommand;
 use self::lease::LeaseCommand;
-use self::lock::ElectArgs;
-use self::lock::LockArgs;
+use self::lock::{ElectArgs, LockArgs};
 use self::member::MemberCommand;
 use self::offline::OfflineCommand;
 use self::snapshot::SnapshotCommand;
-use crate::api::Consistency;
-use crate::api::Fence;
+use crate::api::{Consistency, Fence};
 use crate::types::ClusterId;
 
 const EXAMPLES: &str = "\

@@ -13,15 +13,8 @@ use super::arguments::GlobalArgs;
 use super::failure::Failure;
 use super::password;
 use super::runtime::{DevCluster, RuntimeDirectory, RuntimeError};
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::Secret;
-use crate::client::Client;
-use crate::client::WatchOptions;
-use crate::client::Watcher;
+use crate::api::{Consistency, Error, ErrorKind, Request, Response, Secret};
+use crate::client::{Client, WatchOptions, Watcher};
 
 /// Makes connections.
 pub trait Connector {

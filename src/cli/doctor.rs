@@ -7,8 +7,7 @@
 
 mod machine;
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -17,31 +16,19 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::arguments::DoctorArgs;
-use super::arguments::Format;
-use super::arguments::GlobalArgs;
+use super::arguments::{DoctorArgs, Format, GlobalArgs};
 use super::connection::{Surroundings, Target};
 use super::failure::Failure;
 use super::pki;
 use super::pki::Remedy;
-use super::print::Align;
-use super::print::table;
+use super::print::{Align, table};
 use super::remote::options;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaderLeaseReport;
-use crate::api::StatusResponse;
-use crate::client::Client;
-use crate::client::GetOptions;
-use crate::client::RetryPolicy;
+use crate::api::{Consistency, Error, ErrorKind, LeaderLeaseReport, StatusResponse};
+use crate::client::{Client, GetOptions, RetryPolicy};
 use crate::clock::SystemClock;
-use crate::time::Clock;
-use crate::time::Instant;
-use crate::transport::ConnectError;
-use crate::transport::resolve;
-use crate::types::NodeId;
-use crate::types::Role;
+use crate::time::{Clock, Instant};
+use crate::transport::{ConnectError, resolve};
+use crate::types::{NodeId, Role};
 
 /// What to do where a cluster with access control does not know who asks.
 const UNKNOWN_USER: &str = "the cluster does not know who asks: log in with --user and \

@@ -4,22 +4,15 @@
 //! that is about to be stopped has none of a client's.
 
 use std::io;
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpStream;
-use std::net::ToSocketAddrs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::arguments::DrainArgs;
-use super::arguments::Format;
-use super::arguments::GlobalArgs;
-use super::failure::Exit;
-use super::failure::Failure;
-use super::print::fields;
-use super::print::line;
+use super::arguments::{DrainArgs, Format, GlobalArgs};
+use super::failure::{Exit, Failure};
+use super::print::{fields, line};
 
 /// How long a drain takes at most, and more: the hand-over and what is in flight have two seconds each.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,11 +1,9 @@
 //! What a verb that failed says, and with which code it ends.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use crate::api;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
+use crate::api::{ErrorKind, Outcome};
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,24 +1,18 @@
 //! The verbs of client leases.
 
-use std::io::IsTerminal;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use super::arguments::lease::{GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs};
 use super::connection::Connection;
 use super::failure::{Exit, Failure};
 use super::lease_top;
-use super::print::View;
-use super::print::leases as print;
+use super::print::{View, leases as print};
 use super::verbs::unexpected;
 use crate::api;
-use crate::api::Consistency;
-use crate::api::LeaseGrantRequest;
-use crate::api::LeaseKept;
-use crate::api::LeaseListRequest;
-use crate::api::LeaseRef;
-use crate::api::Request;
-use crate::api::ResponseBody;
+use crate::api::{
+    Consistency, LeaseGrantRequest, LeaseKept, LeaseListRequest, LeaseRef, Request, ResponseBody,
+};
 
 /// A renewal that could not be decided, or failed, is tried again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);

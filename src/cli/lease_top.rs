@@ -11,33 +11,20 @@ use std::io;
 use std::io::Write;
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::arguments::Format;
 use super::arguments::lease::TopArgs;
 use super::connection::Connection;
 use super::failure::Failure;
-use super::print::Align;
-use super::print::View;
-use super::print::fields;
-use super::print::leases as print;
-use super::print::line;
-use super::print::table_of_most;
-use super::print::terminal;
-use super::screen::Screen;
-use super::screen::TERMINAL;
-use super::screen::until_interrupted;
+use super::print::{Align, View, fields, leases as print, line, table_of_most, terminal};
+use super::screen::{Screen, TERMINAL, until_interrupted};
 use super::verbs::unexpected;
-use crate::api::Consistency;
-use crate::api::LeaseInfo;
-use crate::api::LeaseListRequest;
-use crate::api::LeaseListResponse;
-use crate::api::Request;
-use crate::api::ResponseBody;
+use crate::api::{
+    Consistency, LeaseInfo, LeaseListRequest, LeaseListResponse, Request, ResponseBody,
+};
 use crate::clock::SystemClock;
-use crate::time::Clock;
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 
 /// By so much more than the time that has passed a deadline must have moved to have been renewed:
 /// answers are not all equally quick.

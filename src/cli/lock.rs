@@ -22,16 +22,10 @@ use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
 use super::arguments::lock::{ElectArgs, LockArgs};
 use super::connection::Connection;
 use super::failure::{Exit, Failure};
-use super::print::View;
-use super::print::held as print;
+use super::print::{View, held as print};
 use super::signals::{Signals, Wish};
-use crate::client::Client;
-use crate::client::LostCause;
-use crate::client::recipes::Election;
-use crate::client::recipes::Guard;
-use crate::client::recipes::Leadership;
-use crate::client::recipes::Lock;
-use crate::client::recipes::Session;
+use crate::client::recipes::{Election, Guard, Leadership, Lock, Session};
+use crate::client::{Client, LostCause};
 
 /// When this part of the lease's time is left, the command is asked to stop.
 const ASK_AT: u32 = 3;

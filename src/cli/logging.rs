@@ -4,19 +4,15 @@
 //! journal takes off and keeps: by it `journalctl -p warning` finds the line. Everywhere else a line
 //! begins with itself.
 
-use std::env;
 use std::fs::File;
-use std::io;
-use std::io::IsTerminal;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
+use std::{env, io};
 
-use tracing::Level;
-use tracing::Metadata;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt;
+use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
 
 /// How a line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

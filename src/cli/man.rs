@@ -1,9 +1,8 @@
 //! `leasehold man`: the manual, made of what `--help` says, so that the two cannot differ.
 
-use std::fs;
-use std::io;
 use std::io::Write;
 use std::path::Path;
+use std::{fs, io};
 
 use clap::Command;
 use clap_mangen::Man;

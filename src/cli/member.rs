@@ -2,24 +2,16 @@
 
 use std::io::Write;
 
-use super::arguments::member::MemberAddArgs;
-use super::arguments::member::MemberCommand;
-use super::arguments::member::MemberReplaceArgs;
-use super::arguments::member::MemberUpdateArgs;
+use super::arguments::member::{MemberAddArgs, MemberCommand, MemberReplaceArgs, MemberUpdateArgs};
 use super::connection::Connection;
-use super::failure::Exit;
-use super::failure::Failure;
+use super::failure::{Exit, Failure};
 use super::print;
 use super::print::View;
 use super::verbs::unexpected;
-use crate::api::Consistency;
-use crate::api::Member;
-use crate::api::MemberAddRequest;
-use crate::api::MemberUpdateRequest;
-use crate::api::MembersResponse;
-use crate::api::Membership;
-use crate::api::Request;
-use crate::api::ResponseBody;
+use crate::api::{
+    Consistency, Member, MemberAddRequest, MemberUpdateRequest, MembersResponse, Membership,
+    Request, ResponseBody,
+};
 use crate::types::NodeId;
 
 /// Does it, and prints what came of it.

@@ -6,9 +6,8 @@
 //! nodes share a process, and it is to survive the loss of one of them: there the panic is reported
 //! and ends its thread, and the node that misses the thread ends.
 
-use std::panic;
 use std::panic::PanicHookInfo;
-use std::process;
+use std::{panic, process};
 
 /// What a panic that nobody catches ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

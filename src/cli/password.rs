@@ -1,12 +1,9 @@
 //! Passwords come from a file, from the environment or from a terminal that shows nothing of them:
 //! what stands on a command line is seen by everybody on the machine.
 
-use std::fs;
-use std::io;
-use std::io::BufRead;
-use std::io::IsTerminal;
-use std::io::Write;
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
+use std::{fs, io};
 
 use rustix::termios;
 

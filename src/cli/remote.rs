@@ -3,16 +3,8 @@
 use bytes::Bytes;
 
 use super::connection::{Connection, Connector, Target};
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::TlsOptions;
-use crate::client::WatchOptions;
-use crate::client::Watcher;
+use crate::api::{Consistency, Error, Request, Response, ResponseBody};
+use crate::client::{Client, ConnectOptions, TlsOptions, WatchOptions, Watcher};
 
 /// Connects through the SDK.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,8 +6,6 @@
 //! file left by a killed process is told apart from one of a process that lives, and a second
 //! cluster finds out that there is a first.
 
-use std::env;
-use std::fs;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::io::Write;
@@ -15,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
+use std::{env, fs};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,7 @@
 //! A polite wish to stop, and an impolite one.
 
-use std::io;
 use std::io::Write;
-use std::process;
+use std::{io, process};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;

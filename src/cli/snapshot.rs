@@ -6,27 +6,18 @@
 
 use std::fs::File;
 use std::io;
-use std::io::IsTerminal;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::arguments::Format;
-use super::arguments::GlobalArgs;
-use super::arguments::snapshot::SnapshotCommand;
-use super::arguments::snapshot::SnapshotSaveArgs;
+use super::arguments::snapshot::{SnapshotCommand, SnapshotSaveArgs};
+use super::arguments::{Format, GlobalArgs};
 use super::connection::Connection;
 use super::failure::Failure;
 use super::print;
-use crate::client::SnapshotOptions;
-use crate::client::SnapshotStream;
-use crate::wire::state::Chunks;
-use crate::wire::state::ReadFault;
-use crate::wire::state::StateDecoder;
-use crate::wire::state::StateFault;
-use crate::wire::state::StateSummary;
+use crate::client::{SnapshotOptions, SnapshotStream};
+use crate::wire::state::{Chunks, ReadFault, StateDecoder, StateFault, StateSummary};
 
 /// A chunk is given at least so long: a connection may have to be made anew.
 const CHUNK_PATIENCE: Duration = Duration::from_secs(30);
@@ -208,8 +199,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::wire::state::StateEncoder;
-    use crate::wire::state::StateHeader;
+    use crate::wire::state::{StateEncoder, StateHeader};
 
     fn run(command: &SnapshotCommand, format: Format) -> Result<String, Failure> {
         let mut out = Vec::new();

@@ -7,9 +7,7 @@ use super::arguments::CertCommand;
 use super::failure::Exit;
 use super::runtime::DevCluster;
 use super::*;
-use crate::api::Error;
-use crate::api::Request;
-use crate::api::Response;
+use crate::api::{Error, Request, Response};
 
 const SETTINGS: &[SettingHelp] = &[
     SettingHelp {

@@ -9,35 +9,20 @@ use std::io;
 use std::io::Write;
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::arguments::ClusterTopArgs;
-use super::arguments::Format;
 use super::arguments::lease::TopArgs;
-use super::connection::Connection;
-use super::connection::Target;
+use super::arguments::{ClusterTopArgs, Format};
+use super::connection::{Connection, Target};
 use super::failure::Failure;
 use super::lease_top;
 use super::lease_top::Look;
-use super::print::Align;
-use super::print::View;
-use super::print::fields;
-use super::print::line;
-use super::print::table_of_most;
-use super::print::terminal;
-use super::screen::Screen;
-use super::screen::TERMINAL;
-use super::screen::until_interrupted;
-use super::verbs::any_status;
-use super::verbs::status_of;
-use crate::api::MemberInfo;
-use crate::api::ReadCounts;
-use crate::api::ResponseHeader;
-use crate::api::StatusResponse;
+use super::print::{Align, View, fields, line, table_of_most, terminal};
+use super::screen::{Screen, TERMINAL, until_interrupted};
+use super::verbs::{any_status, status_of};
+use crate::api::{MemberInfo, ReadCounts, ResponseHeader, StatusResponse};
 use crate::clock::SystemClock;
-use crate::time::Clock;
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 use crate::types::Role;
 
 /// Looks until it has done so often as asked, or the reader of our output goes away, or somebody types

@@ -7,8 +7,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::io::BufRead;
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::os::unix::ffi::OsStringExt;
 
 use bytes::Bytes;
@@ -18,10 +17,7 @@ use super::arguments::{DelArgs, GetArgs, PutArgs};
 use super::failure::Failure;
 use super::print::Parts;
 use super::verbs::{delete_request, get_request, put_request};
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
+use crate::api::{Compare, CompareOp, TxnOp, TxnRequest};
 
 /// More than any server takes as one transaction, escapes included.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
@@ -358,10 +354,7 @@ fn unclosed() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::DeleteRangeRequest;
-    use crate::api::KeyRange;
-    use crate::api::PutRequest;
-    use crate::api::RangeRequest;
+    use crate::api::{DeleteRangeRequest, KeyRange, PutRequest, RangeRequest};
     use crate::cli::failure::Exit;
 
     fn read(text: &str) -> Result<TxnRequest, Failure> {

@@ -20,33 +20,16 @@ use super::arguments::{
 };
 use super::connection::{Connection, Target};
 use super::failure::{Exit, Failure};
-use super::lease;
-use super::lock;
-use super::member;
 use super::print::{self, EndpointStatus, Parts, View};
-use super::snapshot;
-use super::top;
 use super::txn::Script;
+use super::{lease, lock, member};
+use super::{snapshot, top};
 use crate::api;
-use crate::api::CompactionRequest;
-use crate::api::DeleteRangeRequest;
-use crate::api::ErrorKind;
-use crate::api::Fence;
-use crate::api::KeyRange;
-use crate::api::LeaseRef;
-use crate::api::LeaseTarget;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::SortOrder;
-use crate::api::SortTarget;
-use crate::api::StatusResponse;
-use crate::api::TxnOp;
-use crate::api::TxnOpResponse;
-use crate::api::TxnRequest;
+use crate::api::{
+    CompactionRequest, DeleteRangeRequest, ErrorKind, Fence, KeyRange, LeaseRef, LeaseTarget,
+    PutRequest, RangeRequest, Request, Response, ResponseBody, ResponseHeader, SortOrder,
+    SortTarget, StatusResponse, TxnOp, TxnOpResponse, TxnRequest,
+};
 use crate::types::NodeId;
 
 /// A verb with its arguments.

@@ -12,11 +12,8 @@ use super::failure::Failure;
 use super::print;
 use super::print::View;
 use super::verbs::key_range;
-use crate::api::ErrorKind;
-use crate::api::Event;
-use crate::api::KeyRange;
-use crate::client::WatchEvent;
-use crate::client::WatchOptions;
+use crate::api::{ErrorKind, Event, KeyRange};
+use crate::client::{WatchEvent, WatchOptions};
 
 /// Watches until the reader of our output goes away, or the watch ends.
 ///

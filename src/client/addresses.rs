@@ -7,17 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use crate::api::Member;
-use crate::api::MembersResponse;
+use crate::api::{Member, MembersResponse};
 use crate::client::pool::Pool;
 use crate::client::route::in_time;
 

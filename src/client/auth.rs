@@ -4,23 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Client;
-use super::invalid;
 use super::request::senseless;
-use crate::api::AuthRequest;
-use crate::api::AuthResponse;
-use crate::api::AuthStatus;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::KeyRange;
-use crate::api::Outcome;
-use crate::api::Password;
-use crate::api::Permission;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::RoleInfo;
-use crate::api::Secret;
-use crate::api::UserInfo;
+use super::{Client, invalid};
+use crate::api::{
+    AuthRequest, AuthResponse, AuthStatus, Consistency, Error, KeyRange, Outcome, Password,
+    Permission, Request, ResponseBody, RoleInfo, Secret, UserInfo,
+};
 
 /// Says who may do what: [`Client::auth`]. Once it is turned on, all of it takes the role
 /// [`ROOT`](crate::api::ROOT), but for what says otherwise.

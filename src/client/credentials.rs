@@ -1,11 +1,9 @@
 //! The certificates of a client, which may be replaced while it runs.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 use crate::client::options::TlsOptions;
-use crate::transport::Endpoint;
-use crate::transport::TlsStamps;
+use crate::transport::{Endpoint, TlsStamps};
 
 /// Where they come from, and which are in use.
 #[derive(Debug)]

@@ -14,11 +14,8 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Client;
-use super::ConnectOptions;
-use super::TlsOptions;
-use crate::api::Error;
-use crate::api::ErrorKind;
+use super::{Client, ConnectOptions, TlsOptions};
+use crate::api::{Error, ErrorKind};
 
 /// How long a request of an example may take: the examples run on machines that are busy with much else.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -4,20 +4,10 @@ use std::time::Duration;
 
 use super::Client;
 use super::request::senseless;
-use crate::api::DeleteRangeRequest;
-use crate::api::DeleteRangeResponse;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Fence;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::PutResponse;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::TxnOp;
-use crate::api::TxnOpResponse;
-use crate::api::TxnRequest;
+use crate::api::{
+    DeleteRangeRequest, DeleteRangeResponse, Error, ErrorKind, Fence, Outcome, PutRequest,
+    PutResponse, Request, ResponseBody, ResponseHeader, TxnOp, TxnOpResponse, TxnRequest,
+};
 
 impl Client {
     pub(super) async fn fenced_put(

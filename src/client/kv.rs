@@ -2,29 +2,16 @@
 
 use bytes::Bytes;
 
-use super::Client;
-use super::DeleteOptions;
-use super::DeleteResponse;
-use super::GetOptions;
-use super::GetResponse;
-use super::PutOptions;
-use super::PutResponse;
-use super::request::parts;
-use super::request::senseless;
-use super::route::Errand;
-use super::route::Tried;
-use super::route::in_time;
-use crate::api::Consistency;
-use crate::api::DeleteRangeRequest;
-use crate::api::Error;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::validate;
-use crate::wire::point::PointCall;
-use crate::wire::point::Wanted;
+use super::request::{parts, senseless};
+use super::route::{Errand, Tried, in_time};
+use super::{
+    Client, DeleteOptions, DeleteResponse, GetOptions, GetResponse, PutOptions, PutResponse,
+};
+use crate::api::{
+    Consistency, DeleteRangeRequest, Error, Outcome, PutRequest, RangeRequest, Request,
+    ResponseBody, validate,
+};
+use crate::wire::point::{PointCall, Wanted};
 
 impl Client {
     /// Reads a key, or a range of keys.

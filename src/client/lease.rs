@@ -6,29 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Client;
-use super::PutOptions;
-use super::PutResponse;
-use super::lease_keeper::LeaseKeeper;
-use super::lease_keeper::Sent;
+use super::lease_keeper::{LeaseKeeper, Sent};
 use super::request::senseless;
-use super::route::Errand;
-use super::route::in_time;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaseGrantRequest;
-use crate::api::LeaseGrantResponse;
-use crate::api::LeaseInfo;
-use crate::api::LeaseKept;
-use crate::api::LeaseListRequest;
-use crate::api::LeaseRef;
-use crate::api::LeaseRevokeResponse;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::validate;
+use super::route::{Errand, in_time};
+use super::{Client, PutOptions, PutResponse};
+use crate::api::{
+    Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseGrantResponse, LeaseInfo, LeaseKept,
+    LeaseListRequest, LeaseRef, LeaseRevokeResponse, Outcome, PutRequest, Request, ResponseBody,
+    validate,
+};
 
 /// A renewal that could not be decided is asked again after this.
 const UNDECIDED_WAIT: Duration = Duration::from_millis(25);

@@ -9,30 +9,19 @@
 //! The program is told everything: [`KeepAliveEvent`]. It may fall behind with renewals, which are
 //! then left out; that the lease is lost is never left out, and always the last.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::Weak;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant as Moment;
 
-use super::Client;
-use super::Inner;
 use super::route::in_time;
-use crate::api::Error;
-use crate::api::KEEP_ALIVE_LEASES_MAX;
-use crate::api::LeaseKept;
-use crate::api::LeaseRef;
+use super::{Client, Inner};
+use crate::api::{Error, KEEP_ALIVE_LEASES_MAX, LeaseKept, LeaseRef};
 use crate::clock::SystemClock;
-use crate::time::Clock;
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 
 /// Clocks of holder and leader differ by no more than this each, in parts of a million.
 const DRIFT_PPM: u128 = 20_000;

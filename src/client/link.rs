@@ -18,39 +18,19 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::api::Call;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyRange;
-use crate::api::Outcome;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
-use crate::api::WatchRequest;
+use crate::api::{
+    Call, Consistency, Error, ErrorKind, KeyRange, Outcome, Request, Response, ResponseBody, TxnOp,
+    TxnRequest, WatchRequest,
+};
 use crate::client::request::senseless;
 use crate::client::throttle::Throttle;
-use crate::transport::CloseCode;
-use crate::transport::Connection;
-use crate::transport::ConnectionFacts;
-use crate::transport::FrameStream;
-use crate::transport::Lost;
-use crate::transport::StreamError;
+use crate::transport::{CloseCode, Connection, ConnectionFacts, FrameStream, Lost, StreamError};
 use crate::types::NodeId;
-use crate::wire::Frame;
-use crate::wire::FrameLimits;
-use crate::wire::WireError;
-use crate::wire::client::ClientFrame;
-use crate::wire::client::ServerFrame;
-use crate::wire::encode;
-use crate::wire::point::PointCall;
-use crate::wire::point::PointReply;
-use crate::wire::point::encode_point_call;
+use crate::wire::client::{ClientFrame, ServerFrame};
+use crate::wire::point::{PointCall, PointReply, encode_point_call};
+use crate::wire::{Frame, FrameLimits, WireError, encode};
 
-use lane::Lane;
-use lane::Signals;
+use lane::{Lane, Signals};
 pub(super) use watches::WatchStream;
 
 /// A value from here on is large, and travels beside the small ones.
@@ -489,8 +469,7 @@ async fn keep_deadlines(lanes: [Arc<Lane>; 2], signals: Arc<Signals>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::PutRequest;
-    use crate::api::RangeRequest;
+    use crate::api::{PutRequest, RangeRequest};
 
     #[test]
     fn what_is_small_travels_with_the_small_and_what_nobody_can_tell_does_not() {

@@ -5,20 +5,13 @@
 //! request that finds out has a new one fetched and is made again. Where access is not controlled,
 //! nobody asks, and nothing is shown.
 
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::api::AuthRequest;
-use crate::api::AuthResponse;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::Secret;
+use crate::api::{
+    AuthRequest, AuthResponse, Error, ErrorKind, Outcome, Request, ResponseBody, Secret,
+};
 use crate::client::link::Link;
 use crate::client::request::senseless;
 

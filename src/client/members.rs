@@ -1,19 +1,12 @@
 //! Who the members of the cluster are, and how they are changed.
 
 use super::Client;
-use super::request::parts;
-use super::request::senseless;
+use super::request::{parts, senseless};
 use super::route::Errand;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::MemberAddRequest;
-use crate::api::MemberUpdateRequest;
-use crate::api::MembersResponse;
-use crate::api::Outcome;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::validate;
+use crate::api::{
+    Consistency, Error, MemberAddRequest, MemberUpdateRequest, MembersResponse, Outcome, Request,
+    ResponseBody, ResponseHeader, validate,
+};
 use crate::types::NodeId;
 
 impl Client {

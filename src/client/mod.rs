@@ -66,60 +66,38 @@ mod watch;
 #[cfg(feature = "cli")]
 mod tests;
 
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::transport::ConnectionFacts;
-use crate::transport::Endpoint;
-use crate::transport::TransportStats;
+use crate::api::{Error, ErrorKind};
+use crate::transport::{ConnectionFacts, Endpoint, TransportStats};
 use crate::types::NodeId;
 use crate::wire::FrameLimits;
 
-pub use auth::AuthClient;
-pub use auth::AuthToken;
-pub use lease::LeaseClient;
-pub use lease::LeaseGrantOptions;
-pub use lease::LeaseListOptions;
-pub use lease::TimeToLiveOptions;
-pub use lease_keeper::KeepAliveEvent;
-pub use lease_keeper::LeaseKeeper;
-pub use lease_keeper::LostCause;
-pub use options::CompactionOptions;
-pub use options::ConnectOptions;
-pub use options::DeleteOptions;
-pub use options::GetOptions;
-pub use options::PutOptions;
-pub use options::RetryPolicy;
-pub use options::TlsOptions;
-pub use options::TxnOptions;
+pub use auth::{AuthClient, AuthToken};
+pub use lease::{LeaseClient, LeaseGrantOptions, LeaseListOptions, TimeToLiveOptions};
+pub use lease_keeper::{KeepAliveEvent, LeaseKeeper, LostCause};
+pub use options::{
+    CompactionOptions, ConnectOptions, DeleteOptions, GetOptions, PutOptions, RetryPolicy,
+    TlsOptions, TxnOptions,
+};
 pub use range_stream::RangeStream;
-pub use response::CasResponse;
-pub use response::CompactionResponse;
-pub use response::DeleteResponse;
-pub use response::GetResponse;
-pub use response::PutResponse;
-pub use response::StatusResponse;
-pub use response::TxnResponse;
-pub use snapshot::SnapshotOptions;
-pub use snapshot::SnapshotStream;
-pub use watch::WatchEvent;
-pub use watch::WatchOptions;
-pub use watch::Watcher;
+pub use response::{
+    CasResponse, CompactionResponse, DeleteResponse, GetResponse, PutResponse, StatusResponse,
+    TxnResponse,
+};
+pub use snapshot::{SnapshotOptions, SnapshotStream};
+pub use watch::{WatchEvent, WatchOptions, Watcher};
 
 use self::credentials::Credentials;
 use self::endpoint::with_port;
 use self::login::Login;
 use self::pool::Pool;
-use self::route::Router;
-use self::route::in_time;
+use self::route::{Router, in_time};
 use self::session::Session;
 
 /// As often as members may be asked who the members are.

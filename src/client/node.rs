@@ -1,20 +1,13 @@
 //! What is asked of single nodes, and which of them is to lead.
 
-use super::Client;
-use super::StatusResponse;
 use super::endpoint::with_port;
-use super::request::parts;
-use super::request::senseless;
+use super::request::{parts, senseless};
 use super::route::Errand;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::LeaderLeaseReport;
-use crate::api::Outcome;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::validate;
+use super::{Client, StatusResponse};
+use crate::api::{
+    Consistency, Error, LeaderLeaseReport, Outcome, Request, Response, ResponseBody,
+    ResponseHeader, validate,
+};
 use crate::types::NodeId;
 
 impl Client {

@@ -5,22 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Fence;
-use crate::api::KeyRange;
-use crate::api::LeaseRef;
-use crate::api::LeaseTarget;
-use crate::api::Limits;
-use crate::api::RangeRequest;
-use crate::api::Secret;
-use crate::api::SortOrder;
-use crate::api::SortTarget;
+use crate::api::{
+    Consistency, Error, ErrorKind, Fence, KeyRange, LeaseRef, LeaseTarget, Limits, RangeRequest,
+    Secret, SortOrder, SortTarget,
+};
 use crate::client::login::Means;
-use crate::transport::Tls;
-use crate::transport::TlsError;
-use crate::transport::TlsPaths;
+use crate::transport::{Tls, TlsError, TlsPaths};
 
 /// How a [`Client`](crate::client::Client) connects, and what its requests are like unless they
 /// say otherwise.

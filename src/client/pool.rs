@@ -1,40 +1,26 @@
 //! The links to all nodes that matter, made when they are needed and shared by everyone.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::Error;
-use crate::api::ErrorKind;
+use crate::api::{Error, ErrorKind};
 use crate::client::credentials::Credentials;
 use crate::client::link::Link;
 use crate::client::login;
 use crate::client::login::Login;
 use crate::client::route::in_time;
-use crate::transport::CloseCode;
-use crate::transport::ConnectError;
-use crate::transport::Endpoint;
-use crate::transport::FrameStream;
-use crate::transport::IdentityError;
-use crate::transport::Lost;
-use crate::transport::StreamError;
-use crate::transport::resolve;
-use crate::types::ClusterId;
-use crate::types::NodeId;
-use crate::wire::FrameLimits;
-use crate::wire::PROTOCOL_VERSIONS;
-use crate::wire::client::ClientHello;
-use crate::wire::client::ServerHello;
-use crate::wire::client::Welcome;
-use crate::wire::encode;
+use crate::transport::{
+    CloseCode, ConnectError, Endpoint, FrameStream, IdentityError, Lost, StreamError, resolve,
+};
+use crate::types::{ClusterId, NodeId};
+use crate::wire::client::{ClientHello, ServerHello, Welcome};
+use crate::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
 /// Between two addresses of one name.
 const STAGGER: Duration = Duration::from_millis(100);

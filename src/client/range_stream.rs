@@ -5,19 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Client;
-use super::GetOptions;
 use super::request::senseless;
 use super::route::Errand;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::KeyRange;
-use crate::api::KeyValue;
-use crate::api::Outcome;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::validate;
+use super::{Client, GetOptions};
+use crate::api::{
+    Consistency, Error, KeyRange, KeyValue, Outcome, RangeRequest, Request, ResponseBody, validate,
+};
 
 #[cfg(doc)]
 use crate::api::ErrorKind;

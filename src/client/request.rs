@@ -7,21 +7,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Client;
-use super::route::Errand;
-use super::route::Failed;
-use super::route::describe;
-use super::route::in_time;
-use super::session::Session;
-use super::session::Ticket;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::validate;
+use super::route::{Errand, Failed, describe, in_time};
+use super::session::{Session, Ticket};
+use crate::api::{
+    Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody, ResponseHeader,
+    validate,
+};
 
 impl Client {
     /// Sends a request that the caller has put together, by the same rules as the other methods,

@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::api::KeyValue;
-use crate::api::ResponseHeader;
-use crate::api::TxnOpResponse;
+use crate::api::{KeyValue, ResponseHeader, TxnOpResponse};
 use crate::wire::point::PointReply;
 
 /// The keys that a [`get`](crate::client::Client::get) found.

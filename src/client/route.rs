@@ -10,31 +10,18 @@
 //! the last error does not lie about the attempts before it, a write that may have been applied
 //! by any attempt fails with outcome *unknown*, whatever its last attempt was told (A18).
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::Weak;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
-use crate::api::Call;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::MembersResponse;
-use crate::api::Outcome;
-use crate::api::ReadPath;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::SessionCall;
+use crate::api::{
+    Call, Consistency, Error, ErrorKind, MembersResponse, Outcome, ReadPath, Request, Response,
+    ResponseBody, ResponseHeader, SessionCall,
+};
 use crate::client::addresses::Addresses;
-use crate::client::link::Broken;
-use crate::client::link::BrokenCause;
-use crate::client::link::Link;
+use crate::client::link::{Broken, BrokenCause, Link};
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
 use crate::client::session::Ticket;
@@ -42,8 +29,7 @@ use crate::client::throttle::Throttle;
 use crate::transport::Lost;
 use crate::types::NodeId;
 use crate::wire::client::ClientFrame;
-use crate::wire::point::PointCall;
-use crate::wire::point::PointReply;
+use crate::wire::point::{PointCall, PointReply};
 
 /// The server is told a little less than is left, so that its own verdict arrives in time.
 const REPLY_SHARE: u32 = 20;

@@ -6,10 +6,7 @@
 //! that the client will not send it again, be it answered, given up or dropped.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::SessionCall;
 use crate::types::SessionId;

@@ -8,18 +8,10 @@ use super::Client;
 use super::endpoint::with_port;
 use super::request::senseless;
 use super::route::Errand;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::SnapshotCall;
-use crate::api::SnapshotReply;
-use crate::wire::state::StateDecoder;
-use crate::wire::state::StateFault;
-use crate::wire::state::StateHeader;
-use crate::wire::state::StateSummary;
+use crate::api::{
+    Consistency, Error, ErrorKind, Outcome, Request, ResponseBody, SnapshotCall, SnapshotReply,
+};
+use crate::wire::state::{StateDecoder, StateFault, StateHeader, StateSummary};
 
 /// How long a chunk is waited for unless told otherwise: longer than a connection takes to be made
 /// anew, and shorter than the node keeps a snapshot of which nothing is asked.

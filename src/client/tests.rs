@@ -5,72 +5,35 @@ mod sessions;
 mod watch;
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::api::CompactionRequest;
-use crate::api::Consistency;
-use crate::api::DeleteRangeRequest;
-use crate::api::DeleteRangeResponse;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyRange;
-use crate::api::KeyValue;
-use crate::api::LeaseGrantRequest;
-use crate::api::LeaseGrantResponse;
-use crate::api::LeaseKept;
-use crate::api::LeaseListResponse;
-use crate::api::LeaseRef;
-use crate::api::LeaseRevokeResponse;
-use crate::api::MemberInfo;
-use crate::api::MembersResponse;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::PutResponse;
-use crate::api::PutWithNewLeaseResponse;
-use crate::api::RangeResponse;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::StatusResponse;
-use crate::api::TxnRequest;
-use crate::api::TxnResponse;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::DeleteOptions;
-use crate::client::GetOptions;
-use crate::client::PutOptions;
-use crate::client::RetryPolicy;
-use crate::client::TlsOptions;
+use crate::api::{
+    CompactionRequest, Consistency, DeleteRangeRequest, DeleteRangeResponse, Error, ErrorKind,
+    KeyRange, KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseKept, LeaseListResponse,
+    LeaseRef, LeaseRevokeResponse, MemberInfo, MembersResponse, Outcome, PutRequest, PutResponse,
+    PutWithNewLeaseResponse, RangeResponse, Request, Response, ResponseBody, ResponseHeader,
+    StatusResponse, TxnRequest, TxnResponse,
+};
 use crate::client::link::MAY_BE_SILENT;
 use crate::client::route::in_time;
-use crate::transport::Admission;
-use crate::transport::ClientConnection;
-use crate::transport::ClientListener;
-use crate::transport::CloseCode;
-use crate::transport::FrameStream;
-use crate::transport::ListenerConfig;
-use crate::transport::PeerIdentity;
-use crate::transport::TransportStats;
+use crate::client::{
+    Client, ConnectOptions, DeleteOptions, GetOptions, PutOptions, RetryPolicy, TlsOptions,
+};
 use crate::transport::testing::Authority;
-use crate::types::ClusterId;
-use crate::types::NodeId;
-use crate::types::SessionId;
-use crate::types::Term;
-use crate::wire::FrameLimits;
-use crate::wire::client::ClientFrame;
-use crate::wire::client::ServerFrame;
-use crate::wire::encode;
+use crate::transport::{
+    Admission, ClientConnection, ClientListener, CloseCode, FrameStream, ListenerConfig,
+    PeerIdentity, TransportStats,
+};
+use crate::types::{ClusterId, NodeId, SessionId, Term};
+use crate::wire::client::{ClientFrame, ServerFrame};
+use crate::wire::{FrameLimits, encode};
 
 const CLUSTER: ClusterId = ClusterId(0xabc0_0000_0000_0000_0000_0000_0000_0001);
 const LIMITS: FrameLimits = FrameLimits::DEFAULT;

@@ -10,17 +10,13 @@
 //! Nothing is counted, and nothing costs more than a look at a flag, while nobody is refused.
 //! The method is the adaptive throttling of Beyer et al., Site Reliability Engineering, chapter 21.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Request;
+use crate::api::{Error, ErrorKind, Request};
 use crate::client::route::in_time;
 
 /// How much more is sent than was taken in. One would never learn that a node can do more again; two, the

@@ -4,24 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::CasResponse;
-use super::Client;
-use super::CompactionOptions;
-use super::CompactionResponse;
-use super::TxnOptions;
-use super::TxnResponse;
 use super::fence::mixed_up;
 use super::request::senseless;
 use super::route::in_time;
-use crate::api::CompactionRequest;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::TxnOp;
-use crate::api::TxnOpResponse;
-use crate::api::TxnRequest;
+use super::{CasResponse, Client, CompactionOptions, CompactionResponse, TxnOptions, TxnResponse};
+use crate::api::{
+    CompactionRequest, Error, ErrorKind, Outcome, Request, ResponseBody, TxnOp, TxnOpResponse,
+    TxnRequest,
+};
 
 /// How often a node is asked whether it has removed what it should.
 const REMOVAL_POLL: Duration = Duration::from_millis(100);

@@ -2,33 +2,19 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::task::Context;
-use std::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Event;
-use crate::api::KeyRange;
-use crate::api::KeyValue;
-use crate::api::Request;
-use crate::api::WatchCourse;
-use crate::api::WatchEnd;
-use crate::api::WatchRequest;
-use crate::api::WatchStep;
-use crate::api::validate;
+use crate::api::{
+    Error, ErrorKind, Event, KeyRange, KeyValue, Request, WatchCourse, WatchEnd, WatchRequest,
+    WatchStep, validate,
+};
 use crate::client::Client;
-use crate::client::link::Link;
-use crate::client::link::WatchStream;
+use crate::client::link::{Link, WatchStream};
 use crate::client::route::in_time;
 
 /// Bytes of events that wait for their reader.

@@ -1,26 +1,18 @@
 //! Three processes of etcd on loopback, to stand beside ours.
 
 use std::env;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
-use std::net::TcpListener;
-use std::path::Path;
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::store::EtcdConnection;
-use super::store::EtcdStatus;
+use super::store::{EtcdConnection, EtcdStatus};
 use crate::api::Consistency;
-use crate::bench::Stopwatch;
-use crate::bench::Wall;
-use crate::bench::gap::Prober;
-use crate::bench::gap::Subject;
-use crate::bench::process::Ending;
-use crate::bench::process::Process;
-use crate::bench::process::Scratch;
+use crate::bench::gap::{Prober, Subject};
+use crate::bench::process::{Ending, Process, Scratch};
 use crate::bench::store::Store;
+use crate::bench::{Stopwatch, Wall};
 use crate::cli::arguments::bench::GapCase;
 use crate::cli::failure::Failure;
 

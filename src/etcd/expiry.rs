@@ -12,24 +12,14 @@ use tokio::time::timeout;
 
 use super::cluster::EtcdCluster;
 use super::leases::Renewer;
-use super::messages::WatchCreateRequest;
-use super::messages::WatchRequest;
-use super::messages::WatchResponse;
-use super::rpc::Incoming;
-use super::rpc::Outgoing;
-use super::rpc::Rpc;
-use super::store::EtcdConnection;
-use super::store::EtcdConnector;
-use super::watches::PUT;
-use super::watches::cancelled;
+use super::messages::{WatchCreateRequest, WatchRequest, WatchResponse};
+use super::rpc::{Incoming, Outgoing, Rpc};
+use super::store::{EtcdConnection, EtcdConnector};
+use super::watches::{PUT, cancelled};
 use crate::bench::expiry::probe::Probe;
-use crate::bench::expiry::store::Endings;
-use crate::bench::expiry::store::Leadership;
-use crate::bench::expiry::store::LeaseHolder;
-use crate::bench::expiry::store::LeaseStore;
+use crate::bench::expiry::store::{Endings, Leadership, LeaseHolder, LeaseStore};
 use crate::bench::expiry::succession::Succession;
-use crate::bench::store::Store;
-use crate::bench::store::Trouble;
+use crate::bench::store::{Store, Trouble};
 use crate::cli::arguments::bench::LoadTarget;
 use crate::cli::failure::Failure;
 
@@ -201,8 +191,7 @@ fn after(prefix: &str) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::messages::Event;
-    use crate::etcd::messages::KeyValue;
+    use crate::etcd::messages::{Event, KeyValue};
 
     #[test]
     fn keys_that_were_deleted_have_gone_and_those_that_were_put_have_not() {

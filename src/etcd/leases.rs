@@ -3,36 +3,23 @@
 //! As etcd's own client does it: all leases of a connection are renewed on one stream, whose
 //! answers come in the order of the questions.
 
-use std::cell::Cell;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::messages::LeaseGrantRequest;
-use super::messages::LeaseGrantResponse;
-use super::messages::LeaseKeepAliveRequest;
-use super::messages::LeaseKeepAliveResponse;
-use super::messages::LeaseRevokeRequest;
-use super::messages::LeaseRevokeResponse;
-use super::rpc::Incoming;
-use super::rpc::Outgoing;
-use super::rpc::Rpc;
-use super::store::EtcdConnection;
-use super::store::EtcdConnector;
+use super::messages::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseRevokeRequest, LeaseRevokeResponse,
+};
+use super::rpc::{Incoming, Outgoing, Rpc};
+use super::store::{EtcdConnection, EtcdConnector};
 use crate::api::Consistency;
-use crate::bench::renewals::GRANTS;
-use crate::bench::renewals::TTL;
-use crate::bench::store::Answer;
-use crate::bench::store::Connector;
-use crate::bench::store::Store;
-use crate::bench::store::Trouble;
+use crate::bench::renewals::{GRANTS, TTL};
+use crate::bench::store::{Answer, Connector, Store, Trouble};
 use crate::cli::failure::Failure;
 
 /// Connects, and has leases granted.

@@ -1,26 +1,13 @@
 //! Requests and streams in gRPC over HTTP/2, without TLS.
 
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Buf;
-use bytes::BufMut;
-use bytes::Bytes;
-use bytes::BytesMut;
-use h2::RecvStream;
-use h2::SendStream;
-use h2::client::ResponseFuture;
-use h2::client::SendRequest;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
-use http::Request;
-use http::Uri;
-use http::Version;
-use http::header::CONTENT_TYPE;
-use http::header::TE;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use prost::Message;
 use tokio::net::TcpStream;
 

@@ -8,27 +8,16 @@ use bytes::Bytes;
 use super::cluster::EtcdCluster;
 use super::expiry::EtcdLeases;
 use super::leases::EtcdRenewals;
-use super::messages::MoveLeaderRequest;
-use super::messages::MoveLeaderResponse;
-use super::messages::PutRequest;
-use super::messages::PutResponse;
-use super::messages::RangeRequest;
-use super::messages::RangeResponse;
-use super::messages::ResponseHeader;
-use super::messages::StatusRequest;
-use super::messages::StatusResponse;
-use super::rpc::Channel;
-use super::rpc::Rpc;
+use super::messages::{
+    MoveLeaderRequest, MoveLeaderResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    ResponseHeader, StatusRequest, StatusResponse,
+};
+use super::rpc::{Channel, Rpc};
 use crate::api::Consistency;
 use crate::bench::command::Peers;
-use crate::bench::store::Answer;
-use crate::bench::store::Connector;
-use crate::bench::store::Store;
-use crate::bench::store::Trouble;
-use crate::cli::arguments::bench::LoadTarget;
-use crate::cli::arguments::bench::PeerKind;
-use crate::cli::failure::Exit;
-use crate::cli::failure::Failure;
+use crate::bench::store::{Answer, Connector, Store, Trouble};
+use crate::cli::arguments::bench::{LoadTarget, PeerKind};
+use crate::cli::failure::{Exit, Failure};
 
 /// The other store that this binary knows.
 #[derive(Clone, Copy, Debug)]

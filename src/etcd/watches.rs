@@ -4,32 +4,16 @@
 //! handed to each by its number.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use super::messages::Event;
-use super::messages::WatchCreateRequest;
-use super::messages::WatchRequest;
-use super::messages::WatchResponse;
-use super::rpc::Incoming;
-use super::rpc::Outgoing;
-use super::rpc::Rpc;
-use super::store::EtcdConnection;
-use super::store::EtcdConnector;
-use crate::bench::store::Connector;
-use crate::bench::store::Store;
-use crate::bench::store::Trouble;
-use crate::bench::watched::Change;
-use crate::bench::watched::Heard;
-use crate::bench::watched::Listener;
-use crate::bench::watched::Watched;
-use crate::bench::watched::WatchedConnection;
+use super::messages::{Event, WatchCreateRequest, WatchRequest, WatchResponse};
+use super::rpc::{Incoming, Outgoing, Rpc};
+use super::store::{EtcdConnection, EtcdConnector};
+use crate::bench::store::{Connector, Store, Trouble};
+use crate::bench::watched::{Change, Heard, Listener, Watched, WatchedConnection};
 use crate::cli::failure::Failure;
 
 /// What waits for one watcher. One that does not read holds up the stream, as it does to etcd's own

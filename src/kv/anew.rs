@@ -24,13 +24,10 @@
 use bytes::Bytes;
 
 use super::hash::Hashed;
-use super::lease;
 use super::lease::Lease;
-use super::meta;
 use super::meta::Progress;
-use super::store::Space;
-use super::store::Span;
-use super::store::Store;
+use super::store::{Space, Span, Store};
+use super::{lease, meta};
 
 /// Makes of `store` the state that a new cluster begins with, its revision higher by `leap`. With a
 /// `leap` of 0 history stays, and nobody who watches is told. The same on every member that has the same
@@ -76,14 +73,10 @@ fn keys<S: Store>(store: &Hashed<'_, S>, space: Space) -> Result<Vec<Bytes>, S::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ErrorKind;
-    use crate::api::KeyRange;
-    use crate::api::Limits;
-    use crate::api::RangeRequest;
+    use crate::api::{ErrorKind, KeyRange, Limits, RangeRequest};
     use crate::kv;
-    use crate::kv::MemStore;
-    use crate::kv::View;
     use crate::kv::tests::everything;
+    use crate::kv::{MemStore, View};
 
     const LEAP: i64 = 1_000;
 

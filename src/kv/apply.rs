@@ -6,40 +6,21 @@
 //! What a command may not do is answered with a refusal, which is the same on every replica, and so
 //! is a command that does not read.
 
-use crate::api::ClusterInfo;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaseTarget;
-use crate::api::PutRequest;
-use crate::api::PutWithNewLeaseResponse;
-use crate::api::ResponseBody;
-use crate::api::SessionCall;
-use crate::types::LogId;
-use crate::types::SessionId;
+use crate::api::{
+    ClusterInfo, Error, ErrorKind, LeaseTarget, PutRequest, PutWithNewLeaseResponse, ResponseBody,
+    SessionCall,
+};
+use crate::types::{LogId, SessionId};
 
-use super::access;
 use super::access::Author;
-use super::clients;
 use super::clients::Admission;
-use super::command::Command;
-use super::command::LeaseGrant;
-use super::command::Operation;
-use super::command::Reply;
-use super::compaction;
-use super::hash::ContentHash;
-use super::hash::Hashed;
-use super::lease;
-use super::lease::LeaseChange;
-use super::lease::LeaseTerms;
-use super::lease_end;
-use super::meta;
+use super::command::{Command, LeaseGrant, Operation, Reply};
+use super::hash::{ContentHash, Hashed};
+use super::lease::{LeaseChange, LeaseTerms};
 use super::meta::Progress;
-use super::mvcc;
 use super::mvcc::Write;
-use super::store::Fault;
-use super::store::Space;
-use super::store::Store;
-use super::txn;
+use super::store::{Fault, Space, Store};
+use super::{access, clients, compaction, lease, lease_end, meta, mvcc, txn};
 
 /// Applies the entry `id` to `store`. `command` is `None` for entries that carry none: a leader's
 /// no-op, a change of membership.

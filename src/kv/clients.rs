@@ -19,25 +19,14 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyValue;
-use crate::api::Outcome;
-use crate::api::ResponseBody;
-use crate::api::SessionCall;
-use crate::api::TxnOpResponse;
-use crate::types::LogIndex;
-use crate::types::SessionId;
+use crate::api::{Error, ErrorKind, KeyValue, Outcome, ResponseBody, SessionCall, TxnOpResponse};
+use crate::types::{LogIndex, SessionId};
 
 use super::command::Reply;
 use super::hash::Hashed;
 use super::replies;
 use super::replies::Replies;
-use super::store::Fault;
-use super::store::Space;
-use super::store::Span;
-use super::store::Store;
-use super::store::View;
+use super::store::{Fault, Space, Span, Store, View};
 
 /// How far a number may be above the session's mark: the most replies that a session keeps.
 pub const OUTSTANDING_MAX: u64 = 4096;

@@ -15,21 +15,11 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::api::AuthRequest;
-use crate::api::ClusterInfo;
-use crate::api::CompactionRequest;
-use crate::api::DeleteRangeRequest;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaseRef;
-use crate::api::PutRequest;
-use crate::api::ResponseBody;
-use crate::api::SessionCall;
-use crate::api::TxnRequest;
-use crate::types::LogIndex;
-use crate::types::SessionId;
-use crate::types::Term;
-use crate::types::VersionRange;
+use crate::api::{
+    AuthRequest, ClusterInfo, CompactionRequest, DeleteRangeRequest, Error, ErrorKind, LeaseRef,
+    PutRequest, ResponseBody, SessionCall, TxnRequest,
+};
+use crate::types::{LogIndex, SessionId, Term, VersionRange};
 
 use super::access::Author;
 use super::lease::LeaseChange;
@@ -334,11 +324,9 @@ pub struct Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::KeyRange;
-    use crate::api::MemberInfo;
+    use crate::api::{KeyRange, MemberInfo};
     use crate::kv::access::Identity;
-    use crate::types::ClusterId;
-    use crate::types::NodeId;
+    use crate::types::{ClusterId, NodeId};
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()

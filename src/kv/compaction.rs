@@ -19,24 +19,14 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::api::CompactionRequest;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::EventKind;
+use crate::api::{CompactionRequest, Error, ErrorKind, EventKind};
 
-use super::hash::ContentHash;
-use super::hash::RecordHasher;
-use super::keys;
+use super::hash::{ContentHash, RecordHasher};
 use super::keys::Revision;
-use super::meta;
 use super::meta::Progress;
 use super::record::EventRecord;
-use super::store::Fault;
-use super::store::Pair;
-use super::store::Space;
-use super::store::Span;
-use super::store::Store;
-use super::store::View;
+use super::store::{Fault, Pair, Space, Span, Store, View};
+use super::{keys, meta};
 
 /// Moves the compact revision.
 pub(super) fn compact(progress: &mut Progress, request: &CompactionRequest) -> Result<(), Error> {

@@ -7,21 +7,12 @@
 
 use bytes::Bytes;
 
-use crate::api::Event;
-use crate::api::EventKind;
-use crate::api::KeyValue;
+use crate::api::{Event, EventKind, KeyValue};
 
-use super::keys;
 use super::keys::Revision;
-use super::meta;
-use super::record;
-use super::record::EventRecord;
-use super::record::Record;
-use super::store::Changes;
-use super::store::Fault;
-use super::store::Space;
-use super::store::Span;
-use super::store::View;
+use super::record::{EventRecord, Record};
+use super::store::{Changes, Fault, Space, Span, View};
+use super::{keys, meta, record};
 
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,15 +19,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::compaction;
-use super::meta;
-use super::store::Changes;
-use super::store::Fault;
-use super::store::Pair;
-use super::store::Space;
-use super::store::Span;
-use super::store::Store;
-use super::store::View;
+use super::store::{Changes, Fault, Pair, Space, Span, Store, View};
+use super::{compaction, meta};
 
 /// The hash of a whole state.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

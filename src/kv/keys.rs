@@ -10,9 +10,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use crate::api::KeyRange;
 pub(super) use crate::api::successor;
 
-use super::store::Fault;
-use super::store::Space;
-use super::store::Span;
+use super::store::{Fault, Space, Span};
 
 /// The longest key that can be stored: escaped for `history`, it may double, and the disk's keys
 /// end at 64 KiB. Servers set their own limit at or below.

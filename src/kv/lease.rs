@@ -16,22 +16,13 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaseGrantResponse;
-use crate::api::LeaseInfo;
-use crate::api::LeaseRef;
-use crate::api::LeaseTarget;
+use crate::api::{Error, ErrorKind, LeaseGrantResponse, LeaseInfo, LeaseRef, LeaseTarget};
 use crate::types::LogIndex;
 
 use super::command::LeaseGrant;
 use super::hash::Hashed;
 use super::meta::Progress;
-use super::store::Fault;
-use super::store::Space;
-use super::store::Span;
-use super::store::Store;
-use super::store::View;
+use super::store::{Fault, Space, Span, Store, View};
 
 /// The most keys that may be attached to one lease. A constant, because every replica must come to
 /// the same verdict.

@@ -10,28 +10,18 @@
 
 use bytes::Bytes;
 
-use crate::api::Error;
-use crate::api::LeaseRef;
-use crate::api::LeaseRevokeResponse;
+use crate::api::{Error, LeaseRef, LeaseRevokeResponse};
 use crate::types::Term;
 
-use super::command::LeaseMark;
-use super::command::LeaseMarkKind;
+use super::command::{LeaseMark, LeaseMarkKind};
 use super::hash::Hashed;
-use super::lease;
-use super::lease::Lease;
-use super::lease::LeaseChange;
-use super::lease::LeaseEnd;
-use super::lease::LeaseState;
-use super::lease_walk;
+use super::lease::{Lease, LeaseChange, LeaseEnd, LeaseState};
 use super::lease_walk::Doomed;
 use super::meta::Progress;
-use super::mvcc;
 use super::mvcc::Write;
 use super::record::Record;
-use super::store::Space;
-use super::store::Store;
-use super::store::View;
+use super::store::{Space, Store, View};
+use super::{lease, lease_walk, mvcc};
 
 /// The most keys that one step deletes of one lease.
 pub const END_KEYS_MAX: usize = 1_000;

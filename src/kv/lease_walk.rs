@@ -13,12 +13,8 @@ use bytes::Bytes;
 use crate::api::LeaseRef;
 
 use super::lease;
-use super::lease::ID_BYTES;
-use super::lease::Lease;
-use super::store::Pair;
-use super::store::Space;
-use super::store::Span;
-use super::store::View;
+use super::lease::{ID_BYTES, Lease};
+use super::store::{Pair, Space, Span, View};
 
 /// A lease that is to be ended.
 pub(super) struct Doomed {
@@ -104,8 +100,7 @@ fn walk<V: View>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::store::MemStore;
-    use crate::kv::store::Store;
+    use crate::kv::store::{MemStore, Store};
     use proptest::prelude::*;
 
     /// Leases with so many keys each, and what hangs on them.

@@ -6,17 +6,12 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::api::AuthStatus;
-use crate::api::ClusterInfo;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::api::{AuthStatus, ClusterInfo};
+use crate::types::{LogId, LogIndex, Term};
 
 use super::command::FIRST_VERSION;
 use super::quota::SpaceAlarm;
-use super::store::Fault;
-use super::store::Space;
-use super::store::View;
+use super::store::{Fault, Space, View};
 
 const PROGRESS: &[u8] = b"progress";
 const CLUSTER: &[u8] = b"cluster";

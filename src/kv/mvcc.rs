@@ -11,26 +11,16 @@
 
 use bytes::Bytes;
 
-use crate::api::DeleteRangeRequest;
-use crate::api::DeleteRangeResponse;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::EventKind;
-use crate::api::KeyRange;
-use crate::api::LeaseTarget;
-use crate::api::PutRequest;
-use crate::api::PutResponse;
+use crate::api::{
+    DeleteRangeRequest, DeleteRangeResponse, Error, ErrorKind, EventKind, KeyRange, LeaseTarget,
+    PutRequest, PutResponse,
+};
 
 use super::hash::Hashed;
-use super::keys;
 use super::keys::Revision;
-use super::lease;
-use super::record::EventRecord;
-use super::record::Record;
-use super::record::TOMBSTONE;
-use super::store::Space;
-use super::store::Store;
-use super::store::View;
+use super::record::{EventRecord, Record, TOMBSTONE};
+use super::store::{Space, Store, View};
+use super::{keys, lease};
 
 /// The most keys that one write may delete or look at. Without a bound one small request could ask
 /// every replica for more time and memory than it has, and would ask again at every restart.

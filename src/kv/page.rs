@@ -6,14 +6,10 @@
 //! their pages need that are being made. A page is bounded in what it looks at, too: where few keys
 //! are admitted, it ends with few or none and says where to go on.
 
-use crate::api::Error;
-use crate::api::Limits;
-use crate::api::RangePage;
-use crate::api::RangeRequest;
+use crate::api::{Error, Limits, RangePage, RangeRequest};
 
 use super::read::weight;
-use super::scan::Scan;
-use super::scan::ScanBudget;
+use super::scan::{Scan, ScanBudget};
 use super::store::View;
 
 /// The most keys that one page looks at.

@@ -7,10 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
+use crate::api::{Error, ErrorKind, TxnOp, TxnRequest};
 
 use super::command::Operation;
 
@@ -66,10 +63,7 @@ fn puts_something(txn: &TxnRequest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::CompactionRequest;
-    use crate::api::DeleteRangeRequest;
-    use crate::api::LeaseRef;
-    use crate::api::PutRequest;
+    use crate::api::{CompactionRequest, DeleteRangeRequest, LeaseRef, PutRequest};
     use crate::kv::LeaseGrant;
 
     #[test]

@@ -5,20 +5,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::api::Error;
-use crate::api::KeyValue;
-use crate::api::Limits;
-use crate::api::RangeRequest;
-use crate::api::RangeResponse;
-use crate::api::SortOrder;
-use crate::api::SortTarget;
+use crate::api::{Error, KeyValue, Limits, RangeRequest, RangeResponse, SortOrder, SortTarget};
 
 use super::record;
-use super::scan::Chunk;
-use super::scan::Scan;
-use super::scan::ScanBudget;
-use super::store::Space;
-use super::store::View;
+use super::scan::{Chunk, Scan, ScanBudget};
+use super::store::{Space, View};
 
 /// The keys that `request` asks for, as `view` has them.
 ///

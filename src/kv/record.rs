@@ -12,11 +12,9 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::api::EventKind;
-use crate::api::KeyValue;
+use crate::api::{EventKind, KeyValue};
 
-use super::store::Fault;
-use super::store::Space;
+use super::store::{Fault, Space};
 
 /// What a key holds.
 pub(super) struct Record {

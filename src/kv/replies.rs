@@ -15,11 +15,7 @@ use crate::types::SessionId;
 
 use super::clients::OUTSTANDING_MAX;
 use super::hash::Hashed;
-use super::store::Fault;
-use super::store::Space;
-use super::store::Span;
-use super::store::Store;
-use super::store::View;
+use super::store::{Fault, Space, Span, Store, View};
 
 /// How many numbers share a record.
 pub(super) const RUN: u64 = 16;

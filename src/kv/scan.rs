@@ -11,18 +11,11 @@
 
 use bytes::Bytes;
 
-use crate::api::Error;
-use crate::api::KeyValue;
-use crate::api::RangeRequest;
+use crate::api::{Error, KeyValue, RangeRequest};
 
-use super::compaction;
-use super::keys;
-use super::meta;
-use super::record::Record;
-use super::record::key_value;
-use super::store::Space;
-use super::store::Span;
-use super::store::View;
+use super::record::{Record, key_value};
+use super::store::{Space, Span, View};
+use super::{compaction, keys, meta};
 
 /// How much one step of a [`Scan`] may look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,16 +7,10 @@ use bytes::Bytes;
 
 use crate::api::ClusterInfo;
 
-use super::compaction;
-use super::hash;
-use super::hash::ContentHash;
-use super::hash::RecordHasher;
-use super::meta;
+use super::hash::{ContentHash, RecordHasher};
 use super::meta::Progress;
-use super::store::Fault;
-use super::store::MemStore;
-use super::store::Space;
-use super::store::Store;
+use super::store::{Fault, MemStore, Space, Store};
+use super::{compaction, hash, meta};
 
 /// What a state says of itself takes a few kilobytes; what says more is no state of ours.
 const TOLD_BYTES_MAX: usize = 1 << 20;
@@ -94,8 +88,7 @@ impl StateSum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::store::Span;
-    use crate::kv::store::View;
+    use crate::kv::store::{Span, View};
     use crate::kv::tests::everything;
 
     #[test]

@@ -13,38 +13,15 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::ClusterInfo;
-use crate::api::CompactionRequest;
-use crate::api::DeleteRangeRequest;
-use crate::api::DeleteRangeResponse;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyRange;
-use crate::api::KeyValue;
-use crate::api::LeaseGrantResponse;
-use crate::api::LeaseRef;
-use crate::api::LeaseRevokeResponse;
-use crate::api::LeaseTarget;
-use crate::api::Limits;
-use crate::api::MemberInfo;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::PutResponse;
-use crate::api::PutWithNewLeaseResponse;
-use crate::api::RangeRequest;
-use crate::api::RangeResponse;
-use crate::api::ResponseBody;
-use crate::api::SessionCall;
-use crate::types::ClusterId;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::SessionId;
-use crate::types::Term;
-use model::Model;
-use model::verdict;
-pub(crate) use programs::Step;
-pub(crate) use programs::entries;
-pub(crate) use programs::programs;
+use crate::api::{
+    ClusterInfo, CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, Error, ErrorKind,
+    KeyRange, KeyValue, LeaseGrantResponse, LeaseRef, LeaseRevokeResponse, LeaseTarget, Limits,
+    MemberInfo, Outcome, PutRequest, PutResponse, PutWithNewLeaseResponse, RangeRequest,
+    RangeResponse, ResponseBody, SessionCall,
+};
+use crate::types::{ClusterId, LogId, LogIndex, SessionId, Term};
+use model::{Model, verdict};
+pub(crate) use programs::{Step, entries, programs};
 
 fn text(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())

@@ -12,32 +12,18 @@
 //! [`WRITE_KEYS_MAX`]: super::WRITE_KEYS_MAX
 //! [`WRITE_BYTES_MAX`]: super::WRITE_BYTES_MAX
 
-use crate::api::Compare;
-use crate::api::CompareTarget;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyRange;
-use crate::api::Limits;
-use crate::api::RangeRequest;
-use crate::api::RangeResponse;
-use crate::api::TxnOp;
-use crate::api::TxnOpResponse;
-use crate::api::TxnRequest;
-use crate::api::TxnResponse;
+use crate::api::{
+    Compare, CompareTarget, Error, ErrorKind, KeyRange, Limits, RangeRequest, RangeResponse, TxnOp,
+    TxnOpResponse, TxnRequest, TxnResponse,
+};
 
 use super::hash::Hashed;
-use super::mvcc;
-use super::mvcc::ANSWER_BYTES_MAX;
-use super::mvcc::Cost;
-use super::mvcc::Write;
-use super::read;
+use super::mvcc::{ANSWER_BYTES_MAX, Cost, Write};
 use super::read::RangeReply;
 use super::record::key_value;
 use super::scan::Scan;
-use super::store::Overlay;
-use super::store::Space;
-use super::store::Store;
-use super::store::View;
+use super::store::{Overlay, Space, Store, View};
+use super::{mvcc, read};
 
 /// What `txn`, which only reads, finds in `view`.
 ///

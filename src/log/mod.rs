@@ -45,10 +45,7 @@ use bytes::Bytes;
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::LogId;
-use crate::types::NodeId;
+use crate::types::{ClusterId, Incarnation, LogId, NodeId};
 
 pub use disk::{Disk, DiskError, DiskFile};
 pub use record::{Base, Item, Record};

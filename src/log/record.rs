@@ -11,9 +11,7 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, Term};
 
 /// Kinds from here on belong to the log itself.
 pub(super) const KINDS_MAX: u8 = 128;

@@ -26,35 +26,15 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::log::Damage;
-use crate::log::Disk;
-use crate::log::DiskFile;
-use crate::log::LogError;
-use crate::log::LogOptions;
-use crate::log::record::Base;
-use crate::log::record::Record;
-use crate::log::record::Said;
-use crate::log::record::decode;
-use crate::log::sector::BLOCK;
-use crate::log::sector::SECTOR;
-use crate::log::sector::block_align;
-use crate::log::sector::is_blank;
-use crate::log::segment::COUNT_MAX;
-use crate::log::segment::DATA_AT;
-use crate::log::segment::FOLDER;
-use crate::log::segment::Header;
-use crate::log::segment::HeaderRead;
-use crate::log::segment::OPENING_AT;
-use crate::log::segment::Opening;
-use crate::log::segment::Piece;
-use crate::log::segment::PieceRead;
-use crate::log::segment::Seed;
-use crate::log::segment::TERM_MAX;
-use crate::log::segment::file_name;
-use crate::log::segment::number_of;
-use crate::log::segment::segment_bytes_are_sound;
+use crate::log::record::{Base, Record, Said, decode};
+use crate::log::sector::{BLOCK, SECTOR, block_align, is_blank};
+use crate::log::segment::{
+    COUNT_MAX, DATA_AT, FOLDER, Header, HeaderRead, OPENING_AT, Opening, Piece, PieceRead, Seed,
+    TERM_MAX, file_name, number_of, segment_bytes_are_sound,
+};
 use crate::log::tip::Tip;
 use crate::log::vote::SyncedBatch;
+use crate::log::{Damage, Disk, DiskFile, LogError, LogOptions};
 use crate::types::LogId;
 
 /// A segment that is in use, or was.

@@ -15,17 +15,8 @@
 //! sector of that batch.
 
 use crate::log::LogOptions;
-use crate::log::sector::BLOCK;
-use crate::log::sector::Fields;
-use crate::log::sector::SECTOR;
-use crate::log::sector::Seal;
-use crate::log::sector::block_align;
-use crate::log::sector::inspect;
-use crate::log::sector::mix;
-use crate::log::sector::seal;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::log::sector::{BLOCK, Fields, SECTOR, Seal, block_align, inspect, mix, seal};
+use crate::types::{LogId, LogIndex, Term};
 
 /// Format of segments and vote file. A higher one is refused, never guessed at.
 pub(super) const FORMAT_VERSION: u32 = 1;

@@ -11,17 +11,11 @@
 //! sync that fails leaves its pages *clean but not durable*, as ext4 and XFS do: they can be read
 //! until the power fails, and a second sync does not write them.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::log::disk::Disk;
-use crate::log::disk::DiskError;
-use crate::log::disk::DiskFile;
+use crate::log::disk::{Disk, DiskError, DiskFile};
 
 const SECTOR: usize = 512;
 

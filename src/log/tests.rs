@@ -5,12 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::sim_disk::Fault;
-use super::sim_disk::SimDisk;
+use super::sim_disk::{Fault, SimDisk};
 use super::writer::Look;
 use super::*;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::types::{LogIndex, Term};
 
 pub(super) fn options() -> LogOptions {
     LogOptions {

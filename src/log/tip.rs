@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, Term};
 
 /// The end of the log, moved by records as they are written or read back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,22 +11,10 @@
 
 use std::time::Duration;
 
-use crate::log::Disk;
-use crate::log::DiskError;
-use crate::log::DiskFile;
-use crate::log::LogError;
-use crate::log::LogOptions;
-use crate::log::sector::BLOCK;
-use crate::log::sector::Fields;
-use crate::log::sector::SECTOR;
-use crate::log::sector::Seal;
-use crate::log::sector::inspect;
-use crate::log::segment::COUNT_MAX;
-use crate::log::segment::FORMAT_VERSION;
-use crate::log::segment::TERM_MAX;
-use crate::types::Incarnation;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::log::sector::{BLOCK, Fields, SECTOR, Seal, inspect};
+use crate::log::segment::{COUNT_MAX, FORMAT_VERSION, TERM_MAX};
+use crate::log::{Disk, DiskError, DiskFile, LogError, LogOptions};
+use crate::types::{Incarnation, NodeId, Term};
 
 /// The file.
 pub(super) const FILE: &str = "vote";

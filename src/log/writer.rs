@@ -4,47 +4,21 @@
 //! poisoned: the system may have thrown the unsynced pages away and would report success next
 //! time, so no sync is ever tried twice.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::log::Damage;
-use crate::log::Disk;
-use crate::log::DiskError;
-use crate::log::DiskFile;
-use crate::log::LogError;
-use crate::log::LogOptions;
-use crate::log::Preparation;
-use crate::log::Recovery;
-use crate::log::Verdict;
-use crate::log::record;
-use crate::log::record::Base;
-use crate::log::record::Item;
-use crate::log::record::Record;
-use crate::log::record::View;
-use crate::log::recover;
-use crate::log::recover::Extent;
-use crate::log::recover::Facts;
-use crate::log::recover::Found;
-use crate::log::recover::Spare;
+use crate::log::record::{Base, Item, Record, View};
+use crate::log::recover::{Extent, Facts, Found, Spare};
 use crate::log::sector::block_align;
-use crate::log::segment::DATA_AT;
-use crate::log::segment::FOLDER;
-use crate::log::segment::Header;
-use crate::log::segment::OPENING_AT;
-use crate::log::segment::Opening;
-use crate::log::segment::Seed;
-use crate::log::segment::batch_bytes;
-use crate::log::segment::file_name;
-use crate::log::segment::number_of;
-use crate::log::segment::payload_max;
-use crate::log::segment::seal_batch;
-use crate::log::segment::segment_bytes_are_sound;
+use crate::log::segment::{
+    DATA_AT, FOLDER, Header, OPENING_AT, Opening, Seed, batch_bytes, file_name, number_of,
+    payload_max, seal_batch, segment_bytes_are_sound,
+};
 use crate::log::tip::Tip;
-use crate::log::vote;
-use crate::log::vote::Slot;
-use crate::log::vote::SyncedBatch;
-use crate::log::vote::Vote;
-use crate::log::vote::VoteRead;
+use crate::log::vote::{Slot, SyncedBatch, Vote, VoteRead};
+use crate::log::{
+    Damage, Disk, DiskError, DiskFile, LogError, LogOptions, Preparation, Recovery, Verdict,
+    record, recover, vote,
+};
 use crate::types::LogId;
 
 /// A batch is closed at this payload, so that one write is never unbounded. A larger record

@@ -4,28 +4,19 @@ use std::io;
 use std::io::Write;
 use std::path::Path;
 
-use leasehold::api::RangeResponse;
-use leasehold::api::ResponseHeader;
-use leasehold::cli::arguments::Format;
-use leasehold::cli::arguments::GlobalArgs;
+use leasehold::api::{RangeResponse, ResponseHeader};
 use leasehold::cli::arguments::leader_lease::ClearArgs;
-use leasehold::cli::arguments::offline::ForceNewClusterArgs;
-use leasehold::cli::arguments::offline::NewClusterArgs;
-use leasehold::cli::arguments::offline::OfflineCommand;
-use leasehold::cli::arguments::offline::OfflineSnapshotCommand;
-use leasehold::cli::arguments::offline::RestoreArgs;
+use leasehold::cli::arguments::offline::{
+    ForceNewClusterArgs, NewClusterArgs, OfflineCommand, OfflineSnapshotCommand, RestoreArgs,
+};
+use leasehold::cli::arguments::{Format, GlobalArgs};
 use leasehold::cli::failure::Failure;
-use leasehold::cli::panics;
 use leasehold::cli::panics::Ends;
-use leasehold::cli::print;
-use leasehold::cli::print::Parts;
-use leasehold::cli::print::View;
+use leasehold::cli::print::{Parts, View};
+use leasehold::cli::{panics, print};
 use leasehold::server::disk::store::contains_panic;
 use leasehold::server::offline;
-use leasehold::server::offline::NewMember;
-use leasehold::server::offline::OfflineError;
-use leasehold::server::offline::Restored;
-use leasehold::server::offline::StoppedNode;
+use leasehold::server::offline::{NewMember, OfflineError, Restored, StoppedNode};
 
 /// Does it, and prints what came of it.
 pub(crate) fn run(

@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use super::Node;
 use crate::api::CompactionRequest;
-use crate::kv::Command;
-use crate::kv::Operation;
 use crate::kv::access::Author;
+use crate::kv::{Command, Operation};
 use crate::time::Instant;
 
 /// What history a leader gives up without being asked.

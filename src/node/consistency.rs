@@ -14,21 +14,14 @@
 //! Reports may be lost and come in any order: they are sent again a few times, the last few are
 //! kept, and what is not settled at one check may be at the next.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::Node;
-use super::Output;
-use crate::kv::Command;
-use crate::kv::ContentHash;
-use crate::raft::Envelope;
-use crate::raft::Message;
-use crate::raft::StateHash;
+use super::{Node, Output};
+use crate::kv::{Command, ContentHash};
+use crate::raft::{Envelope, Message, StateHash};
 use crate::time::Instant;
-use crate::types::LogIndex;
-use crate::types::NodeId;
+use crate::types::{LogIndex, NodeId};
 
 /// What is known of this replica's state against the others'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,27 +3,12 @@
 //! Three laws for the shell, and no more: drain [`crate::node::Node::poll_output`] after every
 //! `handle`; report what became durable and what was applied; never lie about time.
 
-use crate::api::Call;
-use crate::api::Error;
-use crate::api::Response;
-use crate::kv::HeldLeases;
-use crate::kv::Reply;
+use crate::api::{Call, Error, Response};
 use crate::kv::access::Author;
-use crate::node::AskedLeases;
-use crate::node::SpaceReport;
-use crate::raft::Change;
-use crate::raft::Entry;
-use crate::raft::Envelope;
-use crate::raft::LogBase;
-use crate::raft::ReadPermit;
-use crate::raft::Ticket;
-use crate::raft::Unsaved;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::RequestId;
-use crate::types::SessionId;
-use crate::types::VersionRange;
+use crate::kv::{HeldLeases, Reply};
+use crate::node::{AskedLeases, SpaceReport};
+use crate::raft::{Change, Entry, Envelope, LogBase, ReadPermit, Ticket, Unsaved};
+use crate::types::{LogId, LogIndex, NodeId, RequestId, SessionId, VersionRange};
 
 /// What a node is told.
 #[derive(Clone, Debug)]

@@ -19,27 +19,19 @@ mod leading;
 mod marks;
 mod options;
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 
-use crate::api::LeaseKept;
-use crate::api::LeaseRef;
-use crate::kv::HeldLeases;
-use crate::kv::LeaseChange;
-use crate::kv::LeaseEnd;
-use crate::kv::LeaseTerms;
+use crate::api::{LeaseKept, LeaseRef};
+use crate::kv::{HeldLeases, LeaseChange, LeaseEnd, LeaseTerms};
 use crate::time::Instant;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::types::{LogIndex, Term};
 
 pub use options::LeaseOptions;
 
 use expiry::next_in;
-use leading::Leading;
-use leading::Tracked;
+use leading::{Leading, Tracked};
 
 /// Most leases that one entry expires, marks or continues.
 pub const LEASE_BATCH_MAX: usize = 512;

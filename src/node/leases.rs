@@ -10,30 +10,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Node;
-use super::Output;
-use super::lease_tracker::Lapse;
-use super::lease_tracker::LeaseCounts;
-use super::lease_tracker::LeaseOptions;
-use super::lease_tracker::LeaseTracker;
-use crate::api::Call;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LEASE_PAGE_MAX;
-use crate::api::LeaseGrantRequest;
-use crate::api::LeaseRef;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::kv::Command;
-use crate::kv::HeldLeases;
-use crate::kv::LeaseGrant;
-use crate::raft::ReadPermit;
-use crate::raft::Timing;
+use super::lease_tracker::{Lapse, LeaseCounts, LeaseOptions, LeaseTracker};
+use super::{Node, Output};
+use crate::api::{
+    Call, Error, ErrorKind, LEASE_PAGE_MAX, LeaseGrantRequest, LeaseRef, Request, Response,
+    ResponseBody,
+};
+use crate::kv::{Command, HeldLeases, LeaseGrant};
+use crate::raft::{ReadPermit, Timing};
 use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::RequestId;
-use crate::types::Term;
+use crate::types::{LogId, RequestId, Term};
 
 /// A leader that was not itself for longer gives its clients all their time again (T15).
 const LAPSE_MAX: Duration = Duration::from_millis(500);

@@ -11,35 +11,18 @@
 //!
 //! [`Consensus::change`]: crate::raft::Consensus::change
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::Node;
-use super::Output;
-use crate::api::Call;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Member;
-use crate::api::MemberAddRequest;
-use crate::api::MemberDetails;
-use crate::api::MemberInfo;
-use crate::api::MemberUpdateRequest;
-use crate::api::MembersResponse;
-use crate::api::Membership;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::raft::Change;
-use crate::raft::Configuration;
-use crate::raft::Joining;
-use crate::raft::Unfit;
+use super::{Node, Output};
+use crate::api::{
+    Call, Error, ErrorKind, Member, MemberAddRequest, MemberDetails, MemberInfo,
+    MemberUpdateRequest, MembersResponse, Membership, Request, Response, ResponseBody,
+};
+use crate::raft::{Change, Configuration, Joining, Unfit};
 use crate::time::Instant;
-use crate::types::Incarnation;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::RequestId;
+use crate::types::{Incarnation, LogIndex, NodeId, RequestId};
 
 /// Who waits for what about members.
 #[derive(Default)]

@@ -28,60 +28,31 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::Call;
-use crate::api::ClusterInfo;
-use crate::api::ErrorKind;
-use crate::api::Limits;
-use crate::api::MemberInfo;
-use crate::api::Request;
-use crate::api::ResponseHeader;
-use crate::kv::Command;
-use crate::kv::SpaceAlarm;
+use crate::api::{Call, ClusterInfo, ErrorKind, Limits, MemberInfo, Request, ResponseHeader};
 use crate::kv::access::Author;
+use crate::kv::{Command, SpaceAlarm};
 use crate::raft;
-use crate::raft::Consensus;
-use crate::raft::Envelope;
-use crate::raft::Message;
-use crate::raft::Published;
-use crate::raft::Restored;
-use crate::raft::Timing;
+use crate::raft::{Consensus, Envelope, Message, Published, Restored, Timing};
 use crate::time::Instant;
-use crate::types::ClusterId;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::RequestId;
-use crate::types::SessionId;
+use crate::types::{ClusterId, LogId, LogIndex, NodeId, RequestId, SessionId};
 
 pub use compaction::AutoCompaction;
 pub use consistency::Consistency;
-pub use io::Input;
-pub use io::Installed;
-pub use io::Output;
-pub use lease_tracker::LEASE_BATCH_MAX;
-pub use lease_tracker::Lapse;
-pub use lease_tracker::LeaseCounts;
-pub use lease_tracker::LeaseOptions;
-pub use lease_tracker::LeaseTracker;
-pub use lease_tracker::RENEWALS_SAMPLED;
-pub use leases::AskedLease;
-pub use leases::AskedLeases;
-pub use members::known;
-pub use members::members_of;
+pub use io::{Input, Installed, Output};
+pub use lease_tracker::{
+    LEASE_BATCH_MAX, Lapse, LeaseCounts, LeaseOptions, LeaseTracker, RENEWALS_SAMPLED,
+};
+pub use leases::{AskedLease, AskedLeases};
+pub use members::{known, members_of};
 pub use proposals::Proposals;
 pub use quota::SpaceReport;
-pub use reader::Answer;
-pub use reader::Authority;
-pub use reader::Reader;
-pub use reader::Source;
-pub use reader::path_of;
+pub use reader::{Answer, Authority, Reader, Source, path_of};
 
 use compaction::Compactor;
 use consistency::Referee;
 use leases::Leases;
 use members::MemberQuestions;
-use requests::Waiting;
-use requests::is_urgent;
+use requests::{Waiting, is_urgent};
 use upgrade::Upgrade;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused

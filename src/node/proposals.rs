@@ -4,8 +4,7 @@
 
 use super::Node;
 use crate::raft::Refused;
-use crate::types::LogIndex;
-use crate::types::RequestId;
+use crate::types::{LogIndex, RequestId};
 
 /// Writes of clients at this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

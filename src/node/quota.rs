@@ -10,8 +10,7 @@
 
 use super::Node;
 use crate::api::Call;
-use crate::kv::Command;
-use crate::kv::SpaceAlarm;
+use crate::kv::{Command, SpaceAlarm};
 use crate::time::Instant;
 use crate::types::RequestId;
 
@@ -115,11 +114,9 @@ fn takes_room(command: &Command) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::DeleteRangeRequest;
-    use crate::api::PutRequest;
+    use crate::api::{DeleteRangeRequest, PutRequest};
     use crate::kv::Operation;
-    use crate::kv::access::Author;
-    use crate::kv::access::Identity;
+    use crate::kv::access::{Author, Identity};
 
     const MIB: u64 = 1 << 20;
 

@@ -8,12 +8,8 @@
 
 use std::time::Duration;
 
-use crate::api::Consistency;
-use crate::api::RangeResponse;
-use crate::api::ReadInfo;
-use crate::api::ReadPath;
-use crate::raft::ReadPermit;
-use crate::raft::StaleBound;
+use crate::api::{Consistency, RangeResponse, ReadInfo, ReadPath};
+use crate::raft::{ReadPermit, StaleBound};
 use crate::types::LogIndex;
 
 /// On whose word a read is answered.

@@ -4,33 +4,16 @@
 //! means that ours was overwritten, and what became of it is for its session to find out. When
 //! leadership is lost, everything that waits is answered at once, writes with outcome *unknown*.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::Node;
-use super::Output;
-use crate::api::Call;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::kv::Command;
-use crate::kv::Operation;
-use crate::kv::Reply;
+use super::{Node, Output};
+use crate::api::{Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody};
 use crate::kv::access::Author;
-use crate::raft::ReadId;
-use crate::raft::ReadMode;
-use crate::raft::ReadPermit;
-use crate::raft::Refused;
+use crate::kv::{Command, Operation, Reply};
+use crate::raft::{ReadId, ReadMode, ReadPermit, Refused};
 use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::RequestId;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, RequestId, Term};
 
 /// Of the room for what waits, this part is kept for what is urgent: whoever renews a lease may lose it,
 /// whoever else is refused only comes again.

@@ -1,7 +1,6 @@
 //! A whole state takes the place of the state machine: what that means for who waits here.
 
-use super::Installed;
-use super::Node;
+use super::{Installed, Node};
 use crate::raft;
 use crate::time::Instant;
 

@@ -5,24 +5,13 @@ mod members;
 mod proposals;
 mod upgrade;
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::kv::MemStore;
-use crate::kv::apply;
-use crate::raft::Configuration;
-use crate::raft::Payload;
-use crate::raft::ReadPermit;
-use crate::types::Role;
-use crate::types::SessionId;
+use crate::api::{Consistency, Error, Outcome, PutRequest, RangeRequest, Response, ResponseBody};
+use crate::kv::{MemStore, apply};
+use crate::raft::{Configuration, Payload, ReadPermit};
+use crate::types::{Role, SessionId};
 
 /// Nodes that hand each other messages; what they do not say stays in their hands.
 struct World {

@@ -13,16 +13,10 @@
 use std::collections::BTreeMap;
 
 use super::Node;
-use crate::kv::Command;
-use crate::kv::FIRST_VERSION;
-use crate::kv::KNOWN_VERSIONS;
-use crate::kv::raises_version;
-use crate::raft::Entry;
-use crate::raft::Payload;
+use crate::kv::{Command, FIRST_VERSION, KNOWN_VERSIONS, raises_version};
+use crate::raft::{Entry, Payload};
 use crate::time::Instant;
-use crate::types::NodeId;
-use crate::types::Term;
-use crate::types::VersionRange;
+use crate::types::{NodeId, Term, VersionRange};
 
 /// What a node knows about versions.
 #[derive(Debug)]

@@ -11,11 +11,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::raft::ReadId;
-use crate::raft::ReadMode;
-use crate::raft::RoundId;
 use crate::raft::consensus::Digest;
 use crate::raft::reads::READS_WAITING_MAX;
+use crate::raft::{ReadId, ReadMode, RoundId};
 use crate::time::Instant;
 
 /// Questions of one mode that may be on their way at once; reads that arrive meanwhile share the

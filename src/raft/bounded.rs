@@ -9,16 +9,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use bytes::Bytes;
-use serde::de::Deserialize;
-use serde::de::Deserializer;
-use serde::de::Error;
-use serde::de::SeqAccess;
-use serde::de::Visitor;
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-use crate::raft::Entry;
-use crate::raft::Envelope;
-use crate::raft::Message;
-use crate::raft::Payload;
+use crate::raft::{Entry, Envelope, Message, Payload};
 use crate::types::NodeId;
 
 // What the bounds were chosen for.

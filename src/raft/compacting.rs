@@ -16,13 +16,9 @@
 //!
 //! [`Restored::applied`]: crate::raft::Restored::applied
 
-use crate::raft::Consensus;
-use crate::raft::LogBase;
-use crate::raft::Message;
-use crate::raft::Output;
 use crate::raft::role::RoleState;
-use crate::types::LogIndex;
-use crate::types::NodeId;
+use crate::raft::{Consensus, LogBase, Message, Output};
+use crate::types::{LogIndex, NodeId};
 
 impl Consensus {
     /// The state machine's entries up to here need no log any more.

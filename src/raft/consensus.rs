@@ -15,39 +15,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::raft::Ballot;
-use crate::raft::Configuration;
-use crate::raft::Envelope;
-use crate::raft::HardState;
-use crate::raft::Input;
-use crate::raft::Invalidation;
-use crate::raft::Message;
-use crate::raft::Output;
-use crate::raft::Payload;
-use crate::raft::Published;
-use crate::raft::ReadId;
-use crate::raft::ReadMode;
-use crate::raft::ReadRefusal;
-use crate::raft::Refused;
-use crate::raft::Restored;
-use crate::raft::RoundId;
-use crate::raft::Status;
-use crate::raft::Ticket;
-use crate::raft::Timing;
-use crate::raft::Unsaved;
 use crate::raft::asking::Asking;
 use crate::raft::freshness::Ages;
 use crate::raft::leader_lease::VotePromise;
 use crate::raft::log::Log;
 use crate::raft::reads::Reader;
-use crate::raft::role::Follower;
-use crate::raft::role::RoleState;
+use crate::raft::role::{Follower, RoleState};
+use crate::raft::{
+    Ballot, Configuration, Envelope, HardState, Input, Invalidation, Message, Output, Payload,
+    Published, ReadId, ReadMode, ReadRefusal, Refused, Restored, RoundId, Status, Ticket, Timing,
+    Unsaved,
+};
 use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Role;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, NodeId, Role, Term};
 
 pub(super) use explore::Digest;
 
@@ -964,11 +944,7 @@ impl Consensus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raft::Append;
-    use crate::raft::Entry;
-    use crate::raft::Heartbeat;
-    use crate::raft::Rejoin;
-    use crate::raft::RejoinReply;
+    use crate::raft::{Append, Entry, Heartbeat, Rejoin, RejoinReply};
 
     fn entry(index: u64, term: u64) -> Entry {
         Entry {

@@ -8,22 +8,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::raft::Ballot;
-use crate::raft::Consensus;
-use crate::raft::Message;
-use crate::raft::PROMISE_MAX;
-use crate::raft::PreVote;
-use crate::raft::PreVoteReply;
-use crate::raft::Reason;
-use crate::raft::TimeoutNow;
-use crate::raft::Vote;
-use crate::raft::VoteReply;
-use crate::raft::role::Campaign;
-use crate::raft::role::Follower;
-use crate::raft::role::RoleState;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::raft::role::{Campaign, Follower, RoleState};
+use crate::raft::{
+    Ballot, Consensus, Message, PROMISE_MAX, PreVote, PreVoteReply, Reason, TimeoutNow, Vote,
+    VoteReply,
+};
+use crate::types::{LogIndex, NodeId, Term};
 
 impl Consensus {
     pub(super) fn handle_pre_vote(&mut self, from: NodeId, term: Term, question: PreVote) {

@@ -7,32 +7,15 @@
 
 use std::time::Duration;
 
-use crate::raft::Append;
-use crate::raft::Appended;
-use crate::raft::Consensus;
-use crate::raft::Heard;
-use crate::raft::Heartbeat;
-use crate::raft::HeartbeatReply;
-use crate::raft::Message;
-use crate::raft::Output;
-use crate::raft::PROMISE_MAX;
-use crate::raft::Payload;
-use crate::raft::ReadIndex;
-use crate::raft::ReadIndexReply;
-use crate::raft::ReadMode;
-use crate::raft::ReadPermit;
-use crate::raft::ReadRefusal;
-use crate::raft::Rejoin;
-use crate::raft::RejoinReply;
-use crate::raft::RoundId;
-use crate::raft::Verdict;
 use crate::raft::consensus::Quarantine;
-use crate::raft::role::Follower;
-use crate::raft::role::RoleState;
+use crate::raft::role::{Follower, RoleState};
+use crate::raft::{
+    Append, Appended, Consensus, Heard, Heartbeat, HeartbeatReply, Message, Output, PROMISE_MAX,
+    Payload, ReadIndex, ReadIndexReply, ReadMode, ReadPermit, ReadRefusal, Rejoin, RejoinReply,
+    RoundId, Verdict,
+};
 use crate::time::Instant;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::types::{LogIndex, NodeId, Term};
 
 impl Consensus {
     pub(super) fn handle_heartbeat(&mut self, from: NodeId, term: Term, heartbeat: Heartbeat) {

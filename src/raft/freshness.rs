@@ -27,10 +27,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raft::Published;
-use crate::raft::RoundId;
-use crate::raft::Timing;
 use crate::raft::consensus::Digest;
+use crate::raft::{Published, RoundId, Timing};
 use crate::time::Instant;
 use crate::types::LogIndex;
 

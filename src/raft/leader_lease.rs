@@ -19,16 +19,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raft::Confirmed;
-use crate::raft::RoundId;
 use crate::raft::consensus::Digest;
-use crate::sync::AtomicU64;
-use crate::sync::Count;
-use crate::sync::Ordering;
+use crate::raft::{Confirmed, RoundId};
+use crate::sync::{AtomicU64, Count, Ordering};
 use crate::time::Instant;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::types::{LogIndex, NodeId, Term};
 
 /// Rounds that a leader remembers. Older ones were answered long ago or never will be.
 pub(super) const ROUNDS_MAX: usize = 256;

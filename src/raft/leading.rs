@@ -3,43 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::raft::Append;
-use crate::raft::Appended;
-use crate::raft::Confirmed;
-use crate::raft::Consensus;
-use crate::raft::Envelope;
-use crate::raft::Heard;
-use crate::raft::Heartbeat;
-use crate::raft::HeartbeatReply;
-use crate::raft::Invalidation;
-use crate::raft::Message;
-use crate::raft::Output;
-use crate::raft::Payload;
-use crate::raft::ReadIndex;
-use crate::raft::ReadIndexReply;
-use crate::raft::ReadMode;
-use crate::raft::ReadPermit;
-use crate::raft::ReadRefusal;
-use crate::raft::Refused;
-use crate::raft::Rejoin;
-use crate::raft::RejoinReply;
-use crate::raft::RoundId;
-use crate::raft::TimeoutNow;
-use crate::raft::Verdict;
-use crate::raft::leader_lease::LeaderLease;
-use crate::raft::leader_lease::LeaseCell;
-use crate::raft::progress::Progress;
-use crate::raft::progress::State;
-use crate::raft::reads::Reader;
-use crate::raft::reads::Reads;
-use crate::raft::role::Follower;
-use crate::raft::role::Leader;
-use crate::raft::role::RoleState;
-use crate::raft::role::Transfer;
+use crate::raft::leader_lease::{LeaderLease, LeaseCell};
+use crate::raft::progress::{Progress, State};
+use crate::raft::reads::{Reader, Reads};
+use crate::raft::role::{Follower, Leader, RoleState, Transfer};
+use crate::raft::{
+    Append, Appended, Confirmed, Consensus, Envelope, Heard, Heartbeat, HeartbeatReply,
+    Invalidation, Message, Output, Payload, ReadIndex, ReadIndexReply, ReadMode, ReadPermit,
+    ReadRefusal, Refused, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict,
+};
 use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
+use crate::types::{LogId, LogIndex, NodeId};
 
 /// Payload of one append; an entry that is larger travels alone.
 pub(super) const APPEND_BYTES_MAX: usize = 1 << 20;

@@ -16,19 +16,10 @@
 
 use std::collections::VecDeque;
 
-use crate::raft::APPEND_WEIGHT_MAX;
-use crate::raft::Configuration;
-use crate::raft::Conflict;
-use crate::raft::Entry;
-use crate::raft::LogBase;
-use crate::raft::Payload;
-use crate::raft::Ticket;
 use crate::raft::bounded::Weigh;
 use crate::raft::consensus::Digest;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::raft::{APPEND_WEIGHT_MAX, Configuration, Conflict, Entry, LogBase, Payload, Ticket};
+use crate::types::{LogId, LogIndex, NodeId, Term};
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -27,19 +27,12 @@
 
 use bytes::Bytes;
 
-use crate::raft::Configuration;
-use crate::raft::Consensus;
-use crate::raft::Invalidation;
-use crate::raft::MEMBERS_MAX;
-use crate::raft::Message;
-use crate::raft::Payload;
-use crate::raft::Refused;
 use crate::raft::leading::unknown_peers;
 use crate::raft::quorum::DETAILS_BYTES_MAX;
 use crate::raft::role::RoleState;
+use crate::raft::{Configuration, Consensus, Invalidation, MEMBERS_MAX, Message, Payload, Refused};
 use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::NodeId;
+use crate::types::{LogId, NodeId};
 
 /// How many entries a learner may lack when it becomes a voter. Commitment may have to wait for it
 /// from then on, so this is what a follower makes up for in a moment.

@@ -12,13 +12,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::raft::Entry;
-use crate::raft::ReadMode;
 use crate::raft::bounded::bounded;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::raft::{Entry, ReadMode};
+use crate::types::{LogId, LogIndex, NodeId, Term};
 
 /// The most that one [`Append`] may take of its receiver's memory besides payloads: an entry counts
 /// for 1, and four members of a configuration for 1 more.

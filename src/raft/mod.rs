@@ -72,16 +72,8 @@ pub use output::{
 };
 pub use quorum::{Configuration, DETAILS_BYTES_MAX, MEMBERS_MAX};
 
-use crate::sync::AtomicU8;
-use crate::sync::AtomicU64;
-use crate::sync::Count;
-use crate::sync::Ordering;
-use crate::sync::Slot;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Role;
-use crate::types::Term;
+use crate::sync::{AtomicU8, AtomicU64, Count, Ordering, Slot};
+use crate::types::{LogId, LogIndex, NodeId, Role, Term};
 
 /// What a node finds on its disks when it starts.
 #[derive(Clone, Debug, Default)]

@@ -1,20 +1,14 @@
 //! What consensus wants done: effects as values, so that a test can compare all of them.
 
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::mem;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::raft::Configuration;
-use crate::raft::Envelope;
-use crate::raft::ReadPermit;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::raft::{Configuration, Envelope, ReadPermit};
+use crate::types::{LogId, LogIndex, NodeId, Term};
 
 /// How much of a command is told apart by its hash.
 const COMMAND_BYTES_HASHED: usize = 64;

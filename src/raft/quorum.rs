@@ -5,8 +5,7 @@
 //! lease, over ballots the outcome of an election. While a configuration is joint, a majority of
 //! both halves is needed, so the smaller of their two values counts.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};

@@ -8,11 +8,8 @@
 
 use std::collections::VecDeque;
 
-use crate::raft::ReadId;
-use crate::raft::ReadMode;
-use crate::raft::RoundId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
+use crate::raft::{ReadId, ReadMode, RoundId};
+use crate::types::{LogIndex, NodeId};
 
 /// Reads that may wait at once.
 pub(super) const READS_WAITING_MAX: usize = 65_536;

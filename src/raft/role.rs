@@ -3,22 +3,16 @@
 //! Whatever must outlive a role (term, vote, log, and the promise to elect nobody) is kept in
 //! [`Consensus`](super::Consensus) itself.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use crate::raft::Conflict;
-use crate::raft::Heard;
-use crate::raft::RoundId;
 use crate::raft::consensus::Digest;
 use crate::raft::leader_lease::LeaderLease;
 use crate::raft::progress::Progress;
 use crate::raft::reads::Reads;
+use crate::raft::{Conflict, Heard, RoundId};
 use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, NodeId, Term};
 
 /// A node's role and what belongs to it.
 #[derive(Clone, Debug)]

@@ -12,14 +12,9 @@
 //! [`SOJOURN_MAX`], by Little's law, and rises again while the node keeps up. Of each window the fastest
 //! write counts: that one is slow only if all were, and a queue stands.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::api::Request;
 

@@ -5,10 +5,8 @@
 //! a mark is left beside it, which counts, and which is taken away when the opening came back, with
 //! a state or with an error. Whoever finds a count knows that nobody came back so many times.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// So many openings in a row that never came back prove damage. One may as well have been killed.
 pub(super) const PROOF: u32 = 2;

@@ -10,33 +10,22 @@
 //! counted with those of its cluster, one that is being written bears its member's id, and nothing else
 //! is touched.
 
-use std::fs;
 use std::fs::File;
-use std::io;
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use super::config::BackupConfig;
-use super::disk::store::Export;
-use super::disk::store::Origin;
-use super::disk::store::StateReader;
-use super::disk::store::StoreError;
+use super::disk::store::{Export, Origin, StateReader, StoreError};
 use super::integrity::Integrity;
-use super::metrics::Metrics;
-use super::metrics::seconds_since_1970;
+use super::metrics::{Metrics, seconds_since_1970};
 use super::origins::Origins;
 use super::quota::disk_space;
-use crate::wire::state::Chunks;
-use crate::wire::state::ReadFault;
-use crate::wire::state::StateDecoder;
+use crate::wire::state::{Chunks, ReadFault, StateDecoder};
 
 /// What the names of finished backups begin and end with; between are the cluster and the revision.
 const PREFIX: &str = "leasehold-";
@@ -351,13 +340,8 @@ mod tests {
 
     use super::*;
     use crate::raft::Configuration;
-    use crate::server::disk::store::StateStore;
-    use crate::server::disk::store::StoreOptions;
-    use crate::types::ClusterId;
-    use crate::types::LogId;
-    use crate::types::LogIndex;
-    use crate::types::NodeId;
-    use crate::types::Term;
+    use crate::server::disk::store::{StateStore, StoreOptions};
+    use crate::types::{ClusterId, LogId, LogIndex, NodeId, Term};
 
     const CLUSTER: ClusterId = ClusterId(7);
     /// Its id begins as that of the other one does.

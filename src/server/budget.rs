@@ -1,17 +1,12 @@
 //! Bounds on what clients can make a node hold: requests of a connection, bytes of all of them,
 //! scans whose results nobody reads.
 
-use std::sync::Arc;
-use std::sync::PoisonError;
-use std::task::Context;
-use std::task::Waker;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Waker};
 
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::sync::AtomicUsize;
-use crate::sync::Mutex;
-use crate::sync::Ordering;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// Scans of one connection that may be under way: running, or found and not yet taken by the
 /// client. Further ones wait.

@@ -12,16 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
-use tokio::sync::Notify;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::config::TlsFiles;
-use super::metrics::Metrics;
-use super::metrics::PortMetrics;
-use super::start::StartError;
-use super::start::load_tls;
-use crate::transport::Endpoint;
-use crate::transport::TlsStamps;
+use super::metrics::{Metrics, PortMetrics};
+use super::start::{StartError, load_tls};
+use crate::transport::{Endpoint, TlsStamps};
 use crate::types::ClusterId;
 
 /// Between two looks at connections whose certificates may have ended.

@@ -2,11 +2,9 @@
 //! the members themselves.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
-use std::sync::RwLock;
+use std::sync::{PoisonError, RwLock};
 
-use crate::api::Member;
-use crate::api::MemberInfo;
+use crate::api::{Member, MemberInfo};
 use crate::types::NodeId;
 
 /// The members a node knows.

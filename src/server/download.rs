@@ -3,19 +3,16 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Body;
-use hyper::body::Frame;
+use hyper::body::{Body, Frame};
 use tokio::sync::mpsc;
 
 use super::admin::Progress;
 use super::sessions::Sessions;
-use crate::api::Error;
-use crate::api::SnapshotCall;
+use crate::api::{Error, SnapshotCall};
 
 /// Chunks that are read ahead of whoever takes them.
 const AHEAD: usize = 2;

@@ -12,13 +12,9 @@ use std::time::Duration;
 
 use super::driver::Mail;
 use super::sessions::Sessions;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Request;
+use crate::api::{Consistency, Error, ErrorKind, Request};
 use crate::node::Input;
-use crate::types::NodeId;
-use crate::types::Role;
+use crate::types::{NodeId, Role};
 
 /// How long a leader tries to hand leadership over.
 const HAND_OVER_PATIENCE: Duration = Duration::from_secs(2);

@@ -5,8 +5,7 @@
 //! reading, handle the tick last (A2), and only then look for more. It never waits for a client, a
 //! disk or a peer: everything it hands on goes to a queue.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,32 +16,13 @@ use super::elections::Elections;
 use super::gather::Gather;
 use super::heartbeats::Heartbeats;
 use super::metrics::stopwatch;
-use super::outbox::Delivery;
-use super::outbox::Outbox;
-use super::outbox::Stages;
+use super::outbox::{Delivery, Outbox, Stages};
 use crate::api::Call;
 use crate::kv::access::Author;
-use crate::node::Consistency;
-use crate::node::Input;
-use crate::node::LeaseCounts;
-use crate::node::Node;
-use crate::node::Output;
-use crate::node::Proposals;
-use crate::raft::Configuration;
-use crate::raft::Entry;
-use crate::raft::Envelope;
-use crate::raft::Message;
-use crate::raft::Status;
-use crate::raft::Ticket;
-use crate::raft::Unsaved;
-use crate::time::Clock;
-use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::RequestId;
-use crate::types::Role;
-use crate::types::Term;
+use crate::node::{Consistency, Input, LeaseCounts, Node, Output, Proposals};
+use crate::raft::{Configuration, Entry, Envelope, Message, Status, Ticket, Unsaved};
+use crate::time::{Clock, Instant};
+use crate::types::{LogId, LogIndex, NodeId, RequestId, Role, Term};
 
 /// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
 /// turning the loop into a busy one.
@@ -530,8 +510,7 @@ fn until(now: Instant, deadline: Instant) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
 

@@ -5,26 +5,16 @@
 //! minute, or says that it is done.
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
-use std::hash::RandomState;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::disk::store::Export;
-use super::disk::store::Snapshot;
-use super::disk::store::StoreError;
+use super::disk::store::{Export, Snapshot, StoreError};
 use super::metrics::stopwatch;
 use super::origins::Origins;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::SnapshotCall;
-use crate::api::SnapshotReply;
+use crate::api::{Error, ErrorKind, SnapshotCall, SnapshotReply};
 
 /// Snapshots that a node keeps for clients at the same time.
 const SNAPSHOTS_MAX: usize = 2;
@@ -181,10 +171,8 @@ fn reply(id: u64, chunk: Bytes) -> SnapshotReply {
 mod tests {
     use super::*;
     use crate::raft::Configuration;
-    use crate::server::disk::store::StateStore;
-    use crate::server::disk::store::StoreOptions;
-    use crate::types::ClusterId;
-    use crate::types::NodeId;
+    use crate::server::disk::store::{StateStore, StoreOptions};
+    use crate::types::{ClusterId, NodeId};
     use crate::wire::state::StateDecoder;
 
     #[test]

@@ -4,11 +4,9 @@
 //! the data away and would report the next sync as good. The reason is logged, whoever waits for
 //! it is told, and the process ends, or (where several nodes share one) the node.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 

@@ -17,11 +17,9 @@
 use std::fs::File;
 use std::io;
 use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::config::ClusterState;
-use super::config::Config;
+use super::config::{ClusterState, Config};
 use super::disk::data_dir::DataDir;
 use crate::types::Incarnation;
 

@@ -6,9 +6,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::sync::Condvar;
-use crate::sync::Mutex;
-use crate::sync::MutexGuard;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The queue.
 #[derive(Debug)]

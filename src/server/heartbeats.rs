@@ -6,8 +6,7 @@
 //! nodes took to act on it. An answer that names another round (two heartbeats were heard together, or
 //! one came late) tells of none, and what was sent before it is not waited for any more.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::raft::RoundId;

@@ -1,27 +1,18 @@
 //! What probes and scrapes see: published atomics, read at the moment somebody looks.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 
-use super::admin::AdminSource;
-use super::admin::Answer;
-use super::admin::Check;
+use super::admin::{AdminSource, Answer, Check};
 use super::admission::Class;
-use super::metrics::Metrics;
-use super::metrics::PortMetrics;
+use super::metrics::{Metrics, PortMetrics};
 use super::sessions::Sessions;
-use super::startup::Beginning;
-use super::startup::Startup;
-use crate::raft::Invalidation;
-use crate::raft::Status;
-use crate::transport::Endpoint;
-use crate::transport::HandshakeFailure;
-use crate::transport::Port;
-use crate::transport::TransportStats;
+use super::startup::{Beginning, Startup};
+use crate::raft::{Invalidation, Status};
+use crate::transport::{Endpoint, HandshakeFailure, Port, TransportStats};
 use crate::types::Role;
 
 /// The node, as its admin port sees it.

@@ -2,14 +2,10 @@
 //!
 //! The driver writes it, and whoever is about to show something of the state reads it.
 
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::node::Consistency;
-use crate::node::STATE_DIFFERS;
+use crate::api::{Error, ErrorKind};
+use crate::node::{Consistency, STATE_DIFFERS};
 use crate::types::LogIndex;
 
 /// What is known, for all threads.

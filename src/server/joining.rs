@@ -13,16 +13,10 @@ use std::time::Duration;
 
 use super::config::Config;
 use super::peers::ask_standing;
-use crate::transport::Admission;
-use crate::transport::BindError;
-use crate::transport::CloseCode;
-use crate::transport::Endpoint;
-use crate::transport::Port;
-use crate::transport::Tls;
-use crate::transport::TransportStats;
-use crate::transport::resolve;
-use crate::types::Incarnation;
-use crate::types::LogIndex;
+use crate::transport::{
+    Admission, BindError, CloseCode, Endpoint, Port, Tls, TransportStats, resolve,
+};
+use crate::types::{Incarnation, LogIndex};
 use crate::wire::FrameLimits;
 use crate::wire::peer::Standing;
 

@@ -8,8 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::disk::data_dir::DataDir;
-use super::disk::store::Journal;
-use super::disk::store::StoreError;
+use super::disk::store::{Journal, StoreError};
 use super::fatal::Watch;
 use super::gather::Gather;
 

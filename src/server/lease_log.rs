@@ -4,14 +4,12 @@
 //! bury everything else and cost the driver its time. So some are named, and the rest is told as a
 //! number: once a second, and when nothing is left that is due.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::driver::LeasesHeld;
 use super::metrics::stopwatch;
 use crate::kv::LeaseEnd;
-use crate::node::Lapse;
-use crate::node::LeaseCounts;
+use crate::node::{Lapse, LeaseCounts};
 
 /// So many ends have a line of their own within [`PERIOD`].
 const NAMED_MAX: usize = 16;

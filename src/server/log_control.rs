@@ -1,9 +1,7 @@
 //! Which log lines are written, changed while the process runs.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 
 type Change = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 

@@ -8,25 +8,18 @@
 //! Before an entry leaves the log, the state that contains it is durable: this thread syncs it, beside
 //! the one that applies ([`Keeper`]), and only then tells consensus.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::config::SnapshotConfig;
 use super::disk::data_dir::DataDir;
-use super::disk::store::Keeper;
-use super::disk::store::StoreError;
-use super::driver::Mail;
-use super::driver::Mailbox;
+use super::disk::store::{Keeper, StoreError};
+use super::driver::{Mail, Mailbox};
 use super::fatal::Watch;
 use super::gather::Gather;
-use super::metrics::Metrics;
-use super::metrics::stopwatch;
+use super::metrics::{Metrics, stopwatch};
 use crate::node::Input;
 use crate::types::LogIndex;
 

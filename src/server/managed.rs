@@ -1,12 +1,9 @@
 //! The node as its admin port shows and changes it: one document for each question.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::admin::Progress;
@@ -17,20 +14,12 @@ use super::drain::Drain;
 use super::log_control::LogControl;
 use super::sessions::Sessions;
 use super::startup::Beginning;
-use crate::api::Consistency;
-use crate::api::Distribution;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaderLeaseStatus;
-use crate::api::LeaseInfo;
-use crate::api::LeaseListRequest;
-use crate::api::LeaseRef;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::StatusResponse;
+use crate::api::{
+    Consistency, Distribution, Error, ErrorKind, LeaderLeaseStatus, LeaseInfo, LeaseListRequest,
+    LeaseRef, Request, ResponseBody, StatusResponse,
+};
 use crate::raft::Configuration;
-use crate::transport::ConnectionFacts;
-use crate::transport::Endpoint;
+use crate::transport::{ConnectionFacts, Endpoint};
 use crate::types::NodeId;
 
 /// How long consensus may take to answer.

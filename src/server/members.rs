@@ -5,24 +5,17 @@
 //! configuration file, and their ids follow from them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
 use super::config::Config;
 use super::founding::Founding;
-use super::peers::Committed;
-use super::peers::Roster;
-use super::peers::RosterPeer;
-use crate::api::Member;
-use crate::api::MemberDetails;
+use super::peers::{Committed, Roster, RosterPeer};
+use crate::api::{Member, MemberDetails};
 use crate::node;
 use crate::raft::Configuration;
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::LogIndex;
-use crate::types::NodeId;
+use crate::types::{ClusterId, Incarnation, LogIndex, NodeId};
 
 /// What a node knows of members besides the configuration.
 #[derive(Clone, Debug)]

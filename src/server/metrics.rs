@@ -32,10 +32,8 @@ mod transport;
 mod watch;
 mod work;
 
-use std::sync::Arc;
-use std::sync::Weak;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
 
 use metrics_exporter_prometheus::PrometheusRecorder;
 use tokio::task::JoinHandle;
@@ -43,38 +41,23 @@ use tokio::task::JoinHandle;
 use crate::version;
 
 use self::process::ProcessMetrics;
-use self::register::Labelled;
-use self::register::Register;
-use self::register::recorder;
+use self::register::{Labelled, Register, recorder};
 
-pub use self::auth::AuthFailure;
-pub use self::auth::AuthMetrics;
+pub use self::auth::{AuthFailure, AuthMetrics};
 pub use self::leader_lease::LeaderLeaseMetrics;
 pub use self::leases::LeaseMetrics;
 pub use self::members::MemberMetrics;
 pub use self::mvcc::MvccMetrics;
 pub use self::peers::PeerMetrics;
-pub use self::phases::Phase;
-pub use self::phases::PhaseMetrics;
-pub use self::raft::MessageKind;
-pub use self::raft::RaftMetrics;
-pub use self::raft::TransferEnd;
-pub use self::reads::ReadFallback;
-pub use self::reads::ReadMetrics;
-pub use self::reads::Sampler;
-pub use self::reads::Tally;
+pub use self::phases::{Phase, PhaseMetrics};
+pub use self::raft::{MessageKind, RaftMetrics, TransferEnd};
+pub use self::reads::{ReadFallback, ReadMetrics, Sampler, Tally};
 pub use self::requests::RequestMetrics;
-pub use self::storage::BackupMetrics;
-pub use self::storage::HistoryMetrics;
-pub use self::storage::StorageMetrics;
-pub use self::traces::TraceMetrics;
-pub use self::traces::TraceResult;
-pub use self::transport::PortMetrics;
-pub use self::transport::TransportMetrics;
+pub use self::storage::{BackupMetrics, HistoryMetrics, StorageMetrics};
+pub use self::traces::{TraceMetrics, TraceResult};
+pub use self::transport::{PortMetrics, TransportMetrics};
 pub use self::watch::WatchMetrics;
-pub use self::work::ExpiredIn;
-pub use self::work::Rejection;
-pub use self::work::WorkMetrics;
+pub use self::work::{ExpiredIn, Rejection, WorkMetrics};
 
 /// How often samples are drained.
 pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);

@@ -48,8 +48,4 @@ mod watches;
 
 pub use founding::FoundingError;
 pub use log_control::LogControl;
-pub use start::CertificateReload;
-pub use start::Pulse;
-pub use start::Server;
-pub use start::ServerOptions;
-pub use start::StartError;
+pub use start::{CertificateReload, Pulse, Server, ServerOptions, StartError};

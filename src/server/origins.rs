@@ -6,12 +6,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::disk::store::Origin;
-use super::driver::Mail;
-use super::driver::Mailbox;
+use super::driver::{Mail, Mailbox};
 use crate::raft::Configuration;
-use crate::types::ClusterId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
+use crate::types::{ClusterId, LogIndex, NodeId};
 
 /// How long the driver is waited for, and how often it is looked for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -12,18 +12,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::PoisonError;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::budget::ScanPlace;
-use crate::api::Error;
-use crate::api::Response;
+use crate::api::{Error, Response};
 use crate::node::AskedLeases;
 use crate::raft::ReadPermit;
-use crate::sync::Mutex;
-use crate::sync::MutexGuard;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What is said about a request of this stream.
 #[derive(Debug)]

@@ -5,25 +5,20 @@
 //! of space under a write of the log ends a node, so some of it is kept for the log and for merging
 //! tables, without which deletions would free nothing.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 
 use super::config::QuotaConfig;
-use super::disk::store::StateReader;
-use super::disk::store::StoreError;
-use super::driver::Mail;
-use super::driver::Mailbox;
+use super::disk::store::{StateReader, StoreError};
+use super::driver::{Mail, Mailbox};
 use super::metrics::Metrics;
 use crate::api::QuotaStatus;
 use crate::kv::SpaceAlarm;
-use crate::node::Input;
-use crate::node::SpaceReport;
+use crate::node::{Input, SpaceReport};
 
 /// How often it is measured. What is written in between may go beyond the quota.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,14 +1,11 @@
 //! How far the start of a node is, from opening its ports for probes until it has caught up.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::sessions::Sessions;
-use crate::types::LogIndex;
-use crate::types::Role;
+use crate::types::{LogIndex, Role};
 
 /// What a node that starts is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,39 +8,26 @@
 //! on the one or the other, never on both.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::disk::data_dir::DataDir;
-use super::disk::store::Applied;
-use super::disk::store::Retired;
-use super::disk::store::StateStore;
-use super::disk::store::StoreError;
-use super::disk::store::StoreOptions;
-use super::disk::store::Uncounted;
-use super::driver::Mail;
-use super::driver::Mailbox;
+use super::disk::store::{Applied, Retired, StateStore, StoreError, StoreOptions, Uncounted};
+use super::driver::{Mail, Mailbox};
 use super::fatal::Watch;
 use super::gather::Gather;
 use super::log_cutter::LogUse;
-use super::metrics::Metrics;
-use super::metrics::stopwatch;
+use super::metrics::{Metrics, stopwatch};
 use super::sweep_thread::SweepWork;
 use super::transfer::Incoming;
 use super::watches::Watches;
 use crate::api::ResponseBody;
 use crate::kv;
-use crate::kv::Command;
-use crate::kv::KNOWN_VERSIONS;
-use crate::kv::Operation;
-use crate::node::Input;
-use crate::node::Installed;
-use crate::raft::Entry;
-use crate::raft::Payload;
-use crate::types::LogId;
-use crate::types::LogIndex;
+use crate::kv::{Command, KNOWN_VERSIONS, Operation};
+use crate::node::{Input, Installed};
+use crate::raft::{Entry, Payload};
+use crate::types::{LogId, LogIndex};
 
 /// Most entries in one batch of the store: so many writes may wait for each other's answers, and a
 /// read for them.

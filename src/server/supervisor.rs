@@ -8,13 +8,11 @@
 //! What counts as a sign of life is decided by whoever sends it; see
 //! [`Server::pulse`](super::Server::pulse).
 
-use std::ffi::OsStr;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::SocketAddr;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 /// A service manager that wants to be told.

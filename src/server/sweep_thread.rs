@@ -6,18 +6,15 @@
 //! restart goes on where it stopped.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::disk::data_dir::DataDir;
-use super::disk::store::StoreError;
-use super::disk::store::Sweeper;
+use super::disk::store::{StoreError, Sweeper};
 use super::fatal::Watch;
 use super::gather::Gather;
-use super::metrics::Metrics;
-use super::metrics::stopwatch;
+use super::metrics::{Metrics, stopwatch};
 use crate::kv::CompactionBudget;
 
 /// Bytes of removed records from which on a step ends.

@@ -17,19 +17,13 @@ mod otlp;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::metrics::Metrics;
-use super::metrics::Phase;
-use super::metrics::TraceResult;
-use super::metrics::stopwatch;
+use super::metrics::{Metrics, Phase, TraceResult, stopwatch};
 
 use super::config::TracingConfig;
 use crate::types::ClusterId;

@@ -4,8 +4,7 @@
 //! Prometheus, whose buckets are few and whose life begins with the process, these have fine ones
 //! and are shipped as they are, so that two reports tell exactly what happened between them.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::api::Distribution;

@@ -4,15 +4,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::transport::BindError;
-use crate::transport::Port;
-use crate::transport::Tls;
-use crate::transport::endpoint::ask_for_buffers;
-use crate::transport::endpoint::bind;
-use crate::transport::endpoint::client_socket;
-use crate::transport::settings::client_config;
-use crate::transport::settings::endpoint_config;
-use crate::transport::settings::server_config;
+use crate::transport::endpoint::{ask_for_buffers, bind, client_socket};
+use crate::transport::settings::{client_config, endpoint_config, server_config};
+use crate::transport::{BindError, Port, Tls};
 
 /// Listens as a node's client port does.
 ///

@@ -1,30 +1,18 @@
 //! One authenticated connection, and how it ends.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::Weak;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 
-use crate::transport::FrameReceiver;
-use crate::transport::FrameSender;
-use crate::transport::FrameStream;
-use crate::transport::HandshakeFailure;
-use crate::transport::IdentityError;
-use crate::transport::PeerIdentity;
-use crate::transport::Port;
-use crate::transport::Tls;
-use crate::transport::Traffic;
-use crate::transport::TransportStats;
+use crate::transport::{
+    FrameReceiver, FrameSender, FrameStream, HandshakeFailure, IdentityError, PeerIdentity, Port,
+    Tls, Traffic, TransportStats,
+};
 use crate::types::ClusterId;
-use crate::wire::Door;
-use crate::wire::FrameLimits;
-use crate::wire::WireError;
+use crate::wire::{Door, FrameLimits, WireError};
 
 /// Why one side closed a connection; travels to the other. The numbers are for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

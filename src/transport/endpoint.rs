@@ -3,16 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
-use std::net::Ipv4Addr;
-use std::net::Ipv6Addr;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::Once;
-use std::sync::PoisonError;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,25 +13,13 @@ use rustls_pki_types::UnixTime;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::task::JoinSet;
 
-use crate::transport::CloseCode;
-use crate::transport::ConnectError;
-use crate::transport::Connection;
-use crate::transport::ConnectionFacts;
-use crate::transport::HandshakeFailure;
-use crate::transport::PeerIdentity;
-use crate::transport::Port;
-use crate::transport::Tls;
-use crate::transport::TransportStats;
-use crate::transport::connection::AddressSeats;
-use crate::transport::connection::Established;
-use crate::transport::connection::Seat;
-use crate::transport::connection::Seats;
-use crate::transport::connection::WeakConnection;
-use crate::transport::settings::client_config;
-use crate::transport::settings::endpoint_config;
-use crate::transport::settings::server_config;
-use crate::transport::settings::server_crypto;
+use crate::transport::connection::{AddressSeats, Established, Seat, Seats, WeakConnection};
+use crate::transport::settings::{client_config, endpoint_config, server_config, server_crypto};
 use crate::transport::stats::is_worth_saying;
+use crate::transport::{
+    CloseCode, ConnectError, Connection, ConnectionFacts, HandshakeFailure, PeerIdentity, Port,
+    Tls, TransportStats,
+};
 use crate::types::ClusterId;
 use crate::wire::FrameLimits;
 

@@ -5,27 +5,16 @@
 //! a factor of three to five (performance.md).
 
 use std::fmt;
-use std::future::Future;
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::pin::pin;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
-use crate::transport::Connection;
-use crate::transport::Lost;
-use crate::wire::Body;
-use crate::wire::Door;
-use crate::wire::Frame;
-use crate::wire::FrameLimits;
-use crate::wire::FrameReader;
-use crate::wire::WireError;
+use crate::transport::{Connection, Lost};
+use crate::wire::{Body, Door, Frame, FrameLimits, FrameReader, WireError};
 
 /// Packets taken from a stream at one time; a batch is about this many packets long at most.
 const CHUNKS_MAX: usize = 64;

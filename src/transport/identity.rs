@@ -5,13 +5,10 @@
 
 use std::fmt;
 
-use x509_parser::extensions::GeneralName;
-use x509_parser::extensions::ParsedExtension;
-use x509_parser::prelude::FromDer;
-use x509_parser::prelude::X509Certificate;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::types::ClusterId;
-use crate::types::is_name;
+use crate::types::{ClusterId, is_name};
 
 const SCHEME: &str = "leasehold://";
 

@@ -6,34 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::sync::Mutex;
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::task::JoinSet;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::transport::Accepting;
-use crate::transport::Admission;
-use crate::transport::BindError;
-use crate::transport::CloseCode;
-use crate::transport::Connection;
-use crate::transport::Endpoint;
-use crate::transport::FrameStream;
-use crate::transport::HandshakeFailure;
-use crate::transport::Lost;
-use crate::transport::PeerIdentity;
-use crate::transport::Port;
-use crate::transport::Tls;
-use crate::transport::TransportStats;
-use crate::types::ClusterId;
-use crate::types::NodeId;
-use crate::wire::FrameLimits;
-use crate::wire::PROTOCOL_VERSIONS;
-use crate::wire::client::ClientHello;
-use crate::wire::client::ServerHello;
-use crate::wire::client::Welcome;
-use crate::wire::encode;
+use crate::api::{Error, ErrorKind};
+use crate::transport::{
+    Accepting, Admission, BindError, CloseCode, Connection, Endpoint, FrameStream,
+    HandshakeFailure, Lost, PeerIdentity, Port, Tls, TransportStats,
+};
+use crate::types::{ClusterId, NodeId};
+use crate::wire::client::{ClientHello, ServerHello, Welcome};
+use crate::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
 /// Connections that are ready and have not been taken; more wait in their handshake.
 const READY_MAX: usize = 64;

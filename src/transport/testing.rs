@@ -1,16 +1,11 @@
 //! Certificates for tests: an authority that issues whatever is asked of it, right or wrong.
 
-use rcgen::BasicConstraints;
-use rcgen::CertificateParams;
-use rcgen::CertifiedIssuer;
-use rcgen::ExtendedKeyUsagePurpose;
-use rcgen::IsCa;
-use rcgen::KeyPair;
-use rcgen::KeyUsagePurpose;
-use rcgen::SanType;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SanType,
+};
 
-use crate::transport::PeerIdentity;
-use crate::transport::Tls;
+use crate::transport::{PeerIdentity, Tls};
 use crate::types::ClusterId;
 
 /// An authority of tests.

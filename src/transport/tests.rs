@@ -1,53 +1,24 @@
 mod traffic;
 
 use std::fs;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::task::JoinHandle;
 
-use crate::api::Call;
-use crate::api::Consistency;
-use crate::api::ErrorKind;
-use crate::api::Request;
-use crate::transport::Admission;
-use crate::transport::BindError;
-use crate::transport::ClientConnection;
-use crate::transport::ClientListener;
-use crate::transport::CloseCode;
-use crate::transport::ConnectError;
-use crate::transport::Connection;
-use crate::transport::Endpoint;
-use crate::transport::FrameStream;
-use crate::transport::HandshakeFailure;
-use crate::transport::IdentityError;
-use crate::transport::ListenerConfig;
-use crate::transport::Lost;
-use crate::transport::PeerIdentity;
-use crate::transport::Port;
-use crate::transport::StreamError;
-use crate::transport::Tls;
-use crate::transport::TlsError;
-use crate::transport::TlsPaths;
-use crate::transport::TransportStats;
-use crate::transport::resolve;
-use crate::transport::testing::Authority;
-use crate::transport::testing::Issued;
-use crate::types::ClusterId;
-use crate::types::NodeId;
-use crate::wire::FrameLimits;
-use crate::wire::Kind;
-use crate::wire::PROTOCOL_VERSIONS;
-use crate::wire::VersionRange;
-use crate::wire::client::ClientFrame;
-use crate::wire::client::ClientHello;
-use crate::wire::client::ServerHello;
-use crate::wire::encode;
+use crate::api::{Call, Consistency, ErrorKind, Request};
+use crate::transport::testing::{Authority, Issued};
+use crate::transport::{
+    Admission, BindError, ClientConnection, ClientListener, CloseCode, ConnectError, Connection,
+    Endpoint, FrameStream, HandshakeFailure, IdentityError, ListenerConfig, Lost, PeerIdentity,
+    Port, StreamError, Tls, TlsError, TlsPaths, TransportStats, resolve,
+};
+use crate::types::{ClusterId, NodeId};
+use crate::wire::client::{ClientFrame, ClientHello, ServerHello};
+use crate::wire::{FrameLimits, Kind, PROTOCOL_VERSIONS, VersionRange, encode};
 
 const CLUSTER: ClusterId = ClusterId(0xabc0_0000_0000_0000_0000_0000_0000_0001);
 const LIMITS: FrameLimits = FrameLimits::DEFAULT;

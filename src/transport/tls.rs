@@ -3,38 +3,26 @@
 //! Every way in which the files of a node or client can be wrong is told apart here, at start,
 //! with a sentence that says what to do; a handshake that fails later can say much less.
 
-use std::fmt;
-use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
+use std::{fmt, io};
 
 use rustls::RootCertStore;
-use rustls::client::Resumption;
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::server::NoServerSessionStorage;
-use rustls::server::VerifierBuilderError;
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::CertificateRevocationListDer;
-use rustls_pki_types::PrivateKeyDer;
-use rustls_pki_types::ServerName;
-use rustls_pki_types::UnixTime;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls_pki_types::pem::PemObject;
-use x509_parser::prelude::FromDer;
-use x509_parser::prelude::X509Certificate;
+use rustls_pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::transport::IdentityError;
-use crate::transport::IdentityKind;
-use crate::transport::PeerIdentity;
-use crate::transport::Port;
-use crate::transport::identity::has_dns_name;
-use crate::transport::identity::server_name;
+use crate::transport::identity::{has_dns_name, server_name};
 use crate::transport::key_file::exposed_mode;
+use crate::transport::{IdentityError, IdentityKind, PeerIdentity, Port};
 use crate::types::ClusterId;
 
 /// Where the certificates and the key lie.

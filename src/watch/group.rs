@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::api::EventKind;
-use crate::api::WatchRequest;
-use crate::api::successor;
+use crate::api::{EventKind, WatchRequest, successor};
 
 /// A group, as long as it has watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

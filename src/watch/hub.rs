@@ -4,29 +4,17 @@
 mod feed;
 mod shown;
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::RangeRequest;
-use crate::api::WatchRequest;
+use crate::api::{Error, ErrorKind, RangeRequest, WatchRequest};
 use crate::kv;
-use crate::kv::Progress;
-use crate::kv::Scan;
-use crate::kv::View;
+use crate::kv::{Progress, Scan, View};
 use crate::time::Instant;
 
-use super::group::Group;
-use super::group::GroupId;
-use super::group::Spec;
+use super::group::{Group, GroupId, Spec};
 use super::index::Index;
-use super::queue::Cancel;
-use super::queue::Meter;
-use super::queue::Notice;
-use super::queue::Queue;
-use super::queue::Taken;
+use super::queue::{Cancel, Meter, Notice, Queue, Taken};
 pub use feed::Applied;
 pub use shown::WatcherView;
 

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::group::GroupId;
-use super::group::Spec;
+use super::group::{GroupId, Spec};
 
 /// From keys to groups.
 #[derive(Debug)]
@@ -231,8 +230,7 @@ impl Treap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::KeyRange;
-    use crate::api::WatchRequest;
+    use crate::api::{KeyRange, WatchRequest};
     use proptest::prelude::*;
 
     fn spec(key: &Bytes, range: &KeyRange) -> Spec {

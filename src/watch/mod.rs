@@ -28,16 +28,5 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use hub::Applied;
-pub use hub::CatchUpBudget;
-pub use hub::Hub;
-pub use hub::HubOptions;
-pub use hub::Registered;
-pub use hub::WatcherId;
-pub use hub::WatcherView;
-pub use queue::Batch;
-pub use queue::Cancel;
-pub use queue::Counted;
-pub use queue::Notice;
-pub use queue::State;
-pub use queue::Taken;
+pub use hub::{Applied, CatchUpBudget, Hub, HubOptions, Registered, WatcherId, WatcherView};
+pub use queue::{Batch, Cancel, Counted, Notice, State, Taken};

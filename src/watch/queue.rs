@@ -1,16 +1,12 @@
 //! What waits to be sent to a watcher, and how much that is in all.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::api::Error;
-use crate::api::Event;
-use crate::api::KeyValue;
+use crate::api::{Error, Event, KeyValue};
 
 /// Counts the bytes of everything that is queued, each thing once however many queues share it.
 #[derive(Clone, Debug, Default)]

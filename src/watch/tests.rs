@@ -5,23 +5,11 @@ use proptest::prelude::*;
 
 use super::group::Spec;
 use super::*;
-use crate::api::ErrorKind;
-use crate::api::Event;
-use crate::api::EventKind;
-use crate::api::KeyRange;
-use crate::api::KeyValue;
-use crate::api::WatchRequest;
+use crate::api::{ErrorKind, Event, EventKind, KeyRange, KeyValue, WatchRequest};
 use crate::kv;
-use crate::kv::Change;
-use crate::kv::Changes;
-use crate::kv::CompactionBudget;
-use crate::kv::MemStore;
-use crate::kv::Overlay;
-use crate::kv::Space;
-use crate::kv::Store;
-use crate::kv::tests::entries;
 use crate::kv::tests::model::Model;
-use crate::kv::tests::programs;
+use crate::kv::tests::{entries, programs};
+use crate::kv::{Change, Changes, CompactionBudget, MemStore, Overlay, Space, Store};
 use crate::time::Instant;
 use crate::types::LogId;
 

@@ -10,15 +10,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::Call;
-use crate::api::Error;
-use crate::api::Response;
-use crate::api::WatchMessage;
-use crate::types::ClusterId;
-use crate::types::NodeId;
-use crate::wire::Body;
-use crate::wire::Kind;
-use crate::wire::VersionRange;
+use crate::api::{Call, Error, Response, WatchMessage};
+use crate::types::{ClusterId, NodeId};
+use crate::wire::{Body, Kind, VersionRange};
 
 /// A client introduces itself. Never changes its shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,6 @@
 //! Frames: their header, their limits, and the reader that finds them in a stream of chunks.
 
-use bytes::Buf;
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Buf, Bytes, BytesMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

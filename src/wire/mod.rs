@@ -24,15 +24,9 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
-pub use codec::Body;
-pub use codec::Door;
-pub use codec::Frame;
-pub use codec::FrameLimits;
-pub use codec::FrameReader;
-pub use codec::HEADER_BYTES;
-pub use codec::Kind;
-pub use codec::PROTOCOL_VERSIONS;
-pub use codec::WireError;
-pub use codec::encode;
+pub use codec::{
+    Body, Door, Frame, FrameLimits, FrameReader, HEADER_BYTES, Kind, PROTOCOL_VERSIONS, WireError,
+    encode,
+};
 
 pub use crate::types::VersionRange;

@@ -7,18 +7,9 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::raft::APPEND_WEIGHT_MAX;
-use crate::raft::Envelope;
-use crate::raft::MEMBERS_MAX;
-use crate::raft::bounded;
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::wire::Body;
-use crate::wire::Kind;
-use crate::wire::VersionRange;
+use crate::raft::{APPEND_WEIGHT_MAX, Envelope, MEMBERS_MAX, bounded};
+use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId};
+use crate::wire::{Body, Kind, VersionRange};
 
 /// A peer introduces itself. Never changes its shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,24 +12,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
-use crate::api::Consistency;
-use crate::api::KeyValue;
-use crate::api::ReadInfo;
-use crate::api::ReadPath;
-use crate::api::ResponseHeader;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
-use crate::wire::Frame;
-use crate::wire::FrameLimits;
-use crate::wire::Kind;
-use crate::wire::WireError;
-use crate::wire::client::ClientFrame;
-use crate::wire::client::ServerFrame;
+use crate::api::{Consistency, KeyValue, ReadInfo, ReadPath, ResponseHeader};
+use crate::types::{LogIndex, NodeId, Term};
+use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::codec::append_frame;
+use crate::wire::{Frame, FrameLimits, Kind, WireError};
 
 /// What is wanted of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -552,18 +541,12 @@ mod tests {
 
     use super::*;
     use crate::api;
-    use crate::api::KeyRange;
-    use crate::api::PutRequest;
-    use crate::api::RangeRequest;
-    use crate::api::RangeResponse;
-    use crate::api::Request;
-    use crate::api::SessionCall;
-    use crate::api::SortOrder;
-    use crate::api::SortTarget;
+    use crate::api::{
+        KeyRange, PutRequest, RangeRequest, RangeResponse, Request, SessionCall, SortOrder,
+        SortTarget,
+    };
     use crate::types::SessionId;
-    use crate::wire::Door;
-    use crate::wire::FrameReader;
-    use crate::wire::encode;
+    use crate::wire::{Door, FrameReader, encode};
 
     const LIMITS: FrameLimits = FrameLimits::DEFAULT;
 

@@ -1,67 +1,26 @@
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
-use crate::api::Call;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyValue;
-use crate::api::Limits;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::api::RangeResponse;
-use crate::api::ReadInfo;
-use crate::api::ReadPath;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::SessionCall;
-use crate::api::WatchMessage;
-use crate::raft::APPEND_WEIGHT_MAX;
-use crate::raft::Append;
-use crate::raft::Configuration;
-use crate::raft::Entry;
-use crate::raft::Envelope;
-use crate::raft::Heartbeat;
-use crate::raft::MEMBERS_MAX;
-use crate::raft::Message;
-use crate::raft::Payload;
-use crate::raft::RoundId;
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::SessionId;
-use crate::types::Term;
-use crate::wire::Body;
-use crate::wire::Door;
-use crate::wire::Frame;
-use crate::wire::FrameLimits;
-use crate::wire::FrameReader;
-use crate::wire::HEADER_BYTES;
-use crate::wire::Kind;
-use crate::wire::PROTOCOL_VERSIONS;
-use crate::wire::VersionRange;
-use crate::wire::WireError;
-use crate::wire::client::ClientFrame;
-use crate::wire::client::ClientHello;
-use crate::wire::client::ServerFrame;
-use crate::wire::client::ServerHello;
-use crate::wire::client::Welcome;
-use crate::wire::encode;
-use crate::wire::peer::FRAME_WEIGHT_MAX;
-use crate::wire::peer::PeerClock;
-use crate::wire::peer::PeerHello;
-use crate::wire::peer::Raft;
-use crate::wire::peer::Standing;
-use crate::wire::peer::StateChunk;
-use crate::wire::peer::Transfer;
+use crate::api::{
+    Call, Consistency, Error, ErrorKind, KeyValue, Limits, PutRequest, RangeRequest, RangeResponse,
+    ReadInfo, ReadPath, Request, Response, ResponseBody, ResponseHeader, SessionCall, WatchMessage,
+};
+use crate::raft::{
+    APPEND_WEIGHT_MAX, Append, Configuration, Entry, Envelope, Heartbeat, MEMBERS_MAX, Message,
+    Payload, RoundId,
+};
+use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
+use crate::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
+use crate::wire::peer::{
+    FRAME_WEIGHT_MAX, PeerClock, PeerHello, Raft, Standing, StateChunk, Transfer,
+};
 use crate::wire::state::CHUNK_BYTES_MAX;
+use crate::wire::{
+    Body, Door, Frame, FrameLimits, FrameReader, HEADER_BYTES, Kind, PROTOCOL_VERSIONS,
+    VersionRange, WireError, encode,
+};
 
 const LIMITS: FrameLimits = FrameLimits::DEFAULT;
 

@@ -1,19 +1,16 @@
 //! A disk that stalls, and one without a byte left: of the leader and of a follower, one at a time,
 //! under clients that know what they may expect.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold::api::ErrorKind;
 use leasehold::client::Client;
 
 use crate::fleet::Fleet;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
+use crate::harness::{Node, PATIENCE};
 use crate::schedule::Fault;
 use crate::tools::left_out;
-use crate::trial::TICK;
-use crate::trial::Trial;
+use crate::trial::{TICK, Trial};
 
 /// How long each sync takes on a disk that stalls: several times as long as promises and elections.
 const STALL: Duration = Duration::from_secs(4);

@@ -6,29 +6,16 @@
 //! clocks begin elsewhere, in a time namespace. What of these cannot be had here is left out
 //! ([`crate::tools`]).
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
-use std::time::Duration;
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::binary;
-use crate::harness::without_settings;
+use crate::harness::{Cluster, PATIENCE, binary, without_settings};
 use crate::partitions::Net;
-use crate::schedule::Event;
-use crate::schedule::Fault;
-use crate::schedule::Whom;
-use crate::tools::Disk;
-use crate::tools::Tools;
-use crate::tools::clean_up_after;
-use crate::tools::left_out;
-use crate::tools::let_go;
+use crate::schedule::{Event, Fault, Whom};
+use crate::tools::{Disk, Tools, clean_up_after, left_out, let_go};
 use crate::wires::Wires;
 
 /// How long after a fault of its disk a node may still end by it.

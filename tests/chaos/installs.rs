@@ -20,30 +20,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use leasehold::api::Consistency;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
+use leasehold::client::{Client, GetOptions};
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::binary;
-use crate::harness::eventually;
-use crate::harness::setting;
+use crate::harness::{Cluster, Node, PATIENCE, binary, eventually, setting};
 use crate::load::insist;
-use crate::tools::Tools;
-use crate::tools::left_out;
+use crate::tools::{Tools, left_out};
 
 /// Logs are so short that whoever misses some entries is sent the state, which takes a while.
 const SHORT_LOGS: &str = "[raft]\nsnapshot_entries = 40\nsnapshot_catchup_entries = 10\n\

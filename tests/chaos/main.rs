@@ -45,13 +45,11 @@ mod trial;
 mod wires;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fleet::Fleet;
 use harness::setting;
-use trial::TICK;
-use trial::Trial;
+use trial::{TICK, Trial};
 
 const NODES: usize = 3;
 /// A cluster's life under faults.

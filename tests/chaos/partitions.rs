@@ -5,10 +5,8 @@
 //! The judges are those of the long run. What is not done here: loss and delay in part, which
 //! [`crate::wires`] does.
 
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
-use std::process::Command;
-use std::process::Stdio;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::fleet::Fleet;

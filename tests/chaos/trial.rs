@@ -2,24 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold::client::Client;
 use leasehold::server::disk::places::Places;
-use leasehold::server::disk::store::HashReport;
-use leasehold::server::disk::store::StateStore;
-use leasehold::server::disk::store::StoreOptions;
+use leasehold::server::disk::store::{HashReport, StateStore, StoreOptions};
 use leasehold::types::LogId;
 use tokio::runtime::Runtime;
 
 use crate::fleet::Fleet;
 use crate::harness::PATIENCE;
-use crate::load::Load;
-use crate::load::insist;
-use crate::schedule::Event;
-use crate::schedule::Fault;
-use crate::schedule::Whom;
+use crate::load::{Load, insist};
+use crate::schedule::{Event, Fault, Whom};
 
 /// Between two looks at what is due.
 pub(crate) const TICK: Duration = Duration::from_millis(20);

@@ -5,17 +5,12 @@
 //! flipped: the nodes have to notice and drop it.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fs, thread};
 
 use tokio::net::UdpSocket;
 use tokio::sync::oneshot;

@@ -1,32 +1,16 @@
 //! Users, roles and what they may do, as clients of a cluster meet them.
 
 use std::fs;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use leasehold::api::Compare;
-use leasehold::api::CompareOp;
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyRange;
-use leasehold::api::Permission;
-use leasehold::api::PermissionKind;
-use leasehold::api::RangeRequest;
-use leasehold::api::Request;
-use leasehold::api::ResponseBody;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::client::Client;
-use leasehold::client::ConnectOptions;
-use leasehold::client::GetOptions;
-use leasehold::client::TlsOptions;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
+use leasehold::api::{
+    Compare, CompareOp, Consistency, ErrorKind, KeyRange, Permission, PermissionKind, RangeRequest,
+    Request, ResponseBody, TxnOp, TxnRequest,
+};
+use leasehold::client::{Client, ConnectOptions, GetOptions, TlsOptions, WatchEvent, WatchOptions};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
+use crate::harness::{Cluster, PATIENCE, eventually};
 
 /// Nobody would write this by accident.
 const ROOT_PASSWORD: &str = "canary-of-root-5be1";

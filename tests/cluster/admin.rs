@@ -1,26 +1,15 @@
 //! The admin port: probes that tell a start from a partition, what a node shows of itself, and what
 //! can be done to it from its own machine.
 
-use std::io::Read;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::api::ErrorKind;
-use leasehold::api::Outcome;
-use leasehold::client::Client;
-use leasehold::client::LeaseGrantOptions;
-use leasehold::client::PutOptions;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
+use leasehold::api::{ErrorKind, Outcome};
+use leasehold::client::{Client, LeaseGrantOptions, PutOptions, WatchEvent, WatchOptions};
 use leasehold::types::Role;
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
-use crate::harness::run;
+use crate::harness::{Cluster, Node, PATIENCE, eventually, run};
 
 /// Leaders that stay in office, and keep their lease, though somebody stands still for seconds.
 const CALM: &str = "[leader_lease]\nduration = \"5s\"\nmax_clock_skew = \"500ms\"\n\

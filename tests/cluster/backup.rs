@@ -1,35 +1,20 @@
 //! Backups: taken while others write, looked at, damaged, and the data of stopped nodes.
 
 use std::fs;
-use std::io::Read;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyValue;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
-use leasehold::client::SnapshotOptions;
-use leasehold::client::WatchOptions;
+use leasehold::api::{Consistency, ErrorKind, KeyValue};
+use leasehold::client::{Client, GetOptions, PutOptions, SnapshotOptions, WatchOptions};
 use leasehold::kv;
 use leasehold::kv::Space;
-use leasehold::wire::state::Chunks;
-use leasehold::wire::state::StateDecoder;
-use leasehold::wire::state::StatePart;
-use leasehold::wire::state::StateSummary;
+use leasehold::wire::state::{Chunks, StateDecoder, StatePart, StateSummary};
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
-use crate::harness::run;
+use crate::harness::{Cluster, Node, PATIENCE, eventually, run};
 
 /// So much in so many keys, so that a backup has some chunks.
 const FILLERS: usize = 40;

@@ -3,22 +3,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use leasehold::api::ErrorKind;
-use leasehold::api::Limits;
-use leasehold::api::Outcome;
-use leasehold::cli::pki::Authority;
-use leasehold::cli::pki::IdentityFiles;
-use leasehold::client::Client;
-use leasehold::client::ConnectOptions;
-use leasehold::client::TlsOptions;
+use leasehold::api::{ErrorKind, Limits, Outcome};
+use leasehold::cli::pki::{Authority, IdentityFiles};
+use leasehold::client::{Client, ConnectOptions, TlsOptions};
 
-use crate::harness::Cluster;
-use crate::harness::Pki;
-use crate::harness::copy_folder;
-use crate::harness::run;
+use crate::harness::{Cluster, Pki, copy_folder, run};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

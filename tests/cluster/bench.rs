@@ -3,9 +3,7 @@
 
 use serde_json::Value;
 
-use crate::harness::Cluster;
-use crate::harness::eventually;
-use crate::harness::run;
+use crate::harness::{Cluster, eventually, run};
 
 /// Runs a bench and takes its JSON document apart.
 fn bench(cluster: &Cluster, arguments: &[&str]) -> Value {

@@ -1,28 +1,17 @@
 //! Certificates and authorities are replaced while a cluster runs, and nobody notices.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::fs::chown;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::client::Client;
 
-use crate::harness::Cluster;
-use crate::harness::Signal;
-use crate::harness::binary;
-use crate::harness::eventually;
-use crate::harness::must;
-use crate::harness::setting;
+use crate::harness::{Cluster, Signal, binary, eventually, must, setting};
 
 /// Puts one file in the place of another, whole or not at all, as certificate managers do.
 fn replace(file: &Path, bytes: &[u8]) {

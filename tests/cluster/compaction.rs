@@ -5,14 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::api::ErrorKind;
-use leasehold::client::CompactionOptions;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
+use leasehold::client::{CompactionOptions, GetOptions, PutOptions};
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
+use crate::harness::{Cluster, Node, PATIENCE, eventually};
 
 /// Bytes of the tables of a node's state.
 fn table_bytes(node: &Node) -> u64 {

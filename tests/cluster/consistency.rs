@@ -1,24 +1,12 @@
 //! A member whose state took another way is found, says so, and serves nothing; the others go on.
 
 use std::fs;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::Outcome;
-use leasehold::api::PutRequest;
-use leasehold::api::RangeRequest;
-use leasehold::api::Request;
-use leasehold::client::Client;
-use leasehold::client::RetryPolicy;
+use leasehold::api::{Consistency, ErrorKind, Outcome, PutRequest, RangeRequest, Request};
+use leasehold::client::{Client, RetryPolicy};
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::copy_folder;
-use crate::harness::eventually;
-use crate::harness::forge_entry;
+use crate::harness::{Cluster, Node, PATIENCE, copy_folder, eventually, forge_entry};
 
 const ALARM: &str = "leasehold_alarms{type=\"corrupt\"}";
 const AGREED: &str = "leasehold_storage_hash_checks_total{result=\"ok\"}";

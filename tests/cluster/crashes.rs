@@ -1,19 +1,13 @@
 //! `kill -9` under load: nothing acknowledged is lost, nothing is applied twice.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use leasehold::api::Outcome;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
+use leasehold::client::{Client, GetOptions};
 
-use crate::harness::Cluster;
-use crate::harness::copy_folder;
+use crate::harness::{Cluster, copy_folder};
 
 /// Kills of the leader in a row.
 const KILLS: usize = 20;

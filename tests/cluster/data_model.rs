@@ -1,32 +1,15 @@
 //! What cannot be asked of the data model, asked at its widest doors: of a server by a client that
 //! checks nothing itself, and of a cluster by the SDK.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::api::CompactionRequest;
-use leasehold::api::Compare;
-use leasehold::api::CompareOp;
-use leasehold::api::DeleteRangeRequest;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyRange;
-use leasehold::api::Limits;
-use leasehold::api::Outcome;
-use leasehold::api::PutRequest;
-use leasehold::api::RangeRequest;
-use leasehold::api::Request;
-use leasehold::api::ResponseBody;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::api::WatchRequest;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
+use leasehold::api::{
+    CompactionRequest, Compare, CompareOp, DeleteRangeRequest, ErrorKind, KeyRange, Limits,
+    Outcome, PutRequest, RangeRequest, Request, ResponseBody, TxnOp, TxnRequest, WatchRequest,
+};
+use leasehold::client::{GetOptions, PutOptions, WatchEvent, WatchOptions};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
+use crate::harness::{Cluster, PATIENCE, eventually};
 use crate::watches::Raw;
 
 /// A range of keys from `b` back to `a`.

@@ -1,17 +1,12 @@
 //! `leasehold doctor` finds what is wrong, and says what to do.
 
-use std::net::SocketAddr;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::harness::Cluster;
-use crate::harness::binary;
-use crate::harness::eventually;
-use crate::harness::run;
+use crate::harness::{Cluster, binary, eventually, run};
 
 fn findings(text: &str) -> Vec<(String, String, String, String)> {
     let found: Vec<Value> = serde_json::from_str(text).unwrap();

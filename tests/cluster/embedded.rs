@@ -6,15 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::bench::cluster::free_addresses;
-use leasehold::cli::pki::Authority;
-use leasehold::cli::pki::IdentityFiles;
-use leasehold::cli::pki::wall_clock;
-use leasehold::client::ConnectOptions;
-use leasehold::client::TlsOptions;
-use leasehold::server::Server;
-use leasehold::server::ServerOptions;
-use leasehold::server::config::Config;
-use leasehold::server::config::ConfigSources;
+use leasehold::cli::pki::{Authority, IdentityFiles, wall_clock};
+use leasehold::client::{ConnectOptions, TlsOptions};
+use leasehold::server::config::{Config, ConfigSources};
+use leasehold::server::{Server, ServerOptions};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long a request is tried again. As in the harness, which the benches do not have.

@@ -4,11 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::harness::Cluster;
-use crate::harness::Signal;
-use crate::harness::binary;
-use crate::locks::Running;
-use crate::locks::with_cluster;
+use crate::harness::{Cluster, Signal, binary};
+use crate::locks::{Running, with_cluster};
 
 /// Where the examples lie, beside the binary under test. A test that is asked for by name comes without
 /// them, and one that was edited may be older than its source: cargo knows.

@@ -5,38 +5,21 @@
 //! before a node binds them; a node that fails to start is therefore reported with its whole log.
 
 use std::fs;
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpListener;
-use std::net::TcpStream;
-use std::net::UdpSocket;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::Outcome;
-use leasehold::api::PutRequest;
-use leasehold::client::Client;
-use leasehold::client::ConnectOptions;
-use leasehold::client::TlsOptions;
+use leasehold::api::{Error, ErrorKind, Outcome, PutRequest};
+use leasehold::client::{Client, ConnectOptions, TlsOptions};
 use leasehold::kv;
 use leasehold::kv::Operation;
-use leasehold::server::disk::store::StateStore;
-use leasehold::server::disk::store::StoreOptions;
-use leasehold::types::LogId;
-use leasehold::types::Role;
-use rustix::process::Pid;
+use leasehold::server::disk::store::{StateStore, StoreOptions};
+use leasehold::types::{LogId, Role};
 pub(crate) use rustix::process::Signal;
-use rustix::process::kill_process;
+use rustix::process::{Pid, kill_process};
 
 /// How long a test waits for something that normally takes a second or two, before it says that it
 /// never came. Far beyond what a slow machine needs.

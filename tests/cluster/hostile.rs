@@ -3,18 +3,10 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 
-use leasehold::transport::Admission;
-use leasehold::transport::Endpoint;
-use leasehold::transport::Port;
-use leasehold::transport::Tls;
-use leasehold::transport::TlsPaths;
-use leasehold::transport::TransportStats;
+use leasehold::transport::{Admission, Endpoint, Port, Tls, TlsPaths, TransportStats};
 use leasehold::wire::FrameLimits;
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::Pki;
-use crate::harness::eventually;
+use crate::harness::{Cluster, Node, Pki, eventually};
 
 fn refused(node: &Node, kind: &str, results: &[&str]) -> f64 {
     results

@@ -4,28 +4,21 @@
 //! feel of it is printed, not asserted; that every one of their requests is served is asserted, and that
 //! nothing of the strangers is left behind.
 
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use leasehold::client::Client;
 use quinn::crypto::rustls::QuicClientConfig;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::harness::Cluster;
-use crate::harness::eventually;
-use crate::harness::setting;
+use crate::harness::{Cluster, eventually, setting};
 
 const ALPN: &[u8] = b"leasehold/1";
 /// How many are at it at the same time.

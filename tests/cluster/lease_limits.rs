@@ -3,26 +3,13 @@
 
 use std::time::Duration;
 
-use leasehold::api::Consistency;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::LeaseGrantRequest;
-use leasehold::api::LeaseKept;
-use leasehold::api::LeaseRef;
-use leasehold::api::LeaseTarget;
-use leasehold::api::Outcome;
-use leasehold::api::PutRequest;
-use leasehold::api::Request;
-use leasehold::api::ResponseBody;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::client::Client;
-use leasehold::client::LeaseGrantOptions;
-use leasehold::client::PutOptions;
+use leasehold::api::{
+    Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseKept, LeaseRef, LeaseTarget, Outcome,
+    PutRequest, Request, ResponseBody, TxnOp, TxnRequest,
+};
+use leasehold::client::{Client, LeaseGrantOptions, PutOptions};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::judged;
+use crate::harness::{Cluster, PATIENCE, judged};
 
 const TTL: Duration = Duration::from_secs(60);
 

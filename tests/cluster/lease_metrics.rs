@@ -3,16 +3,10 @@
 
 use std::time::Duration;
 
-use leasehold::api::Consistency;
-use leasehold::api::Request;
-use leasehold::client::PutOptions;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
+use leasehold::api::{Consistency, Request};
+use leasehold::client::{PutOptions, WatchEvent, WatchOptions};
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
+use crate::harness::{Cluster, Node, PATIENCE, eventually};
 
 const TTL: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(500);

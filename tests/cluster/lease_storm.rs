@@ -15,20 +15,13 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
-use std::time::Duration;
-use std::time::Instant;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::KeepAliveEvent;
-use leasehold::client::LeaseKeeper;
+use leasehold::client::{Client, GetOptions, KeepAliveEvent, LeaseKeeper};
 use tokio::task::JoinSet;
 
-use crate::harness::Cluster;
-use crate::harness::setting;
+use crate::harness::{Cluster, setting};
 
 /// Between the deaths of two leaders.
 const PERIOD: Duration = Duration::from_secs(5);

@@ -2,34 +2,18 @@
 //! reason. What is exact is asserted of every lease, however slow the machine: a key whose keeper
 //! may count on its lease is there.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyRange;
-use leasehold::api::LeaseGrantRequest;
-use leasehold::api::LeaseKept;
-use leasehold::api::LeaseRef;
-use leasehold::api::Outcome;
-use leasehold::api::Request;
-use leasehold::api::ResponseBody;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::KeepAliveEvent;
-use leasehold::client::LeaseGrantOptions;
-use leasehold::client::LeaseKeeper;
-use leasehold::client::LeaseListOptions;
-use leasehold::client::LostCause;
-use leasehold::client::PutOptions;
-use leasehold::client::RetryPolicy;
-use leasehold::client::TimeToLiveOptions;
+use leasehold::api::{
+    Consistency, ErrorKind, KeyRange, LeaseGrantRequest, LeaseKept, LeaseRef, Outcome, Request,
+    ResponseBody,
+};
+use leasehold::client::{
+    Client, GetOptions, KeepAliveEvent, LeaseGrantOptions, LeaseKeeper, LeaseListOptions,
+    LostCause, PutOptions, RetryPolicy, TimeToLiveOptions,
+};
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
-use crate::harness::judged;
+use crate::harness::{Cluster, Node, PATIENCE, eventually, judged};
 use crate::lease_storm::by_now;
 
 /// Long beside an election on a machine that is busy with something else.

@@ -1,23 +1,13 @@
 //! A cluster starts, takes writes, serves reads under its lease, stops and starts again.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::ReadPath;
-use leasehold::client::Client;
-use leasehold::client::DeleteOptions;
-use leasehold::client::GetOptions;
-use leasehold::client::GetResponse;
-use leasehold::client::PutOptions;
+use leasehold::api::{Consistency, ErrorKind, ReadPath};
+use leasehold::client::{Client, DeleteOptions, GetOptions, GetResponse, PutOptions};
 
 use crate::admin::hand_over;
 use crate::embedded;
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
-use crate::harness::is_healthy;
+use crate::harness::{Cluster, PATIENCE, eventually, is_healthy};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_processes_take_writes_and_serve_reads_under_the_lease() {

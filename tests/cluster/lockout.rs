@@ -1,17 +1,12 @@
 //! Wrong passwords make whoever gives them wait, and nobody else.
 
 use std::fs;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::client::Client;
-use leasehold::client::TlsOptions;
+use leasehold::api::{Error, ErrorKind};
+use leasehold::client::{Client, TlsOptions};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
+use crate::harness::{Cluster, PATIENCE, eventually};
 
 const ROOT: &str = "password-of-root-2af1";
 const ANNA: &str = "password-of-anna-c370";

@@ -1,26 +1,15 @@
 //! `leasehold lock` and `elect`, as processes that are killed, suspended and cut off.
 
-use std::io::BufRead;
-use std::io::BufReader;
-use std::process::Child;
-use std::process::Command;
-use std::process::ExitStatus;
-use std::process::Stdio;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
 use leasehold::client::recipes::Lock;
-use rustix::process::Pid;
-use rustix::process::kill_process_group;
+use leasehold::client::{GetOptions, PutOptions};
+use rustix::process::{Pid, kill_process_group};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::Signal;
-use crate::harness::binary;
-use crate::harness::eventually;
-use crate::harness::send;
+use crate::harness::{Cluster, PATIENCE, Signal, binary, eventually, send};
 
 /// Long beside an election on a machine that is busy elsewhere, which must not cost a holder its lease;
 /// short enough to wait for its end.

@@ -3,26 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::Member;
-use leasehold::api::MemberAddRequest;
-use leasehold::api::MembersResponse;
-use leasehold::api::Membership;
-use leasehold::api::Outcome;
+use leasehold::api::{
+    Consistency, ErrorKind, Member, MemberAddRequest, MembersResponse, Membership, Outcome,
+};
 use leasehold::client::Client;
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
-use crate::harness::free_port;
+use crate::harness::{Cluster, PATIENCE, eventually, free_port};
 
 /// The code of a process whose node was removed.
 const REMOVED: i32 = 7;

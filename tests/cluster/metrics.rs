@@ -2,18 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::api::Compare;
-use leasehold::api::CompareOp;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::client::DeleteOptions;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
+use leasehold::api::{Compare, CompareOp, TxnOp, TxnRequest};
+use leasehold::client::{DeleteOptions, GetOptions, PutOptions};
 
 use crate::admin::hand_over;
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::eventually;
+use crate::harness::{Cluster, Node, eventually};
 
 fn of_peer(name: &str, peer: &Node) -> String {
     format!("leasehold_raft_{name}{{peer=\"{}\"}} ", peer.name)

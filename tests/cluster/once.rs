@@ -4,9 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::run;
+use crate::harness::{Cluster, PATIENCE, run};
 
 /// Runs the command line, which gives a request so long.
 fn leasehold(cluster: &Cluster, timeout: &str, words: &[&str]) -> (i32, String, String) {

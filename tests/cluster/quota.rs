@@ -3,19 +3,10 @@
 
 use std::time::Duration;
 
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::Outcome;
-use leasehold::client::Client;
-use leasehold::client::CompactionOptions;
-use leasehold::client::DeleteOptions;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
+use leasehold::api::{Error, ErrorKind, Outcome};
+use leasehold::client::{Client, CompactionOptions, DeleteOptions, GetOptions, PutOptions};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
-use crate::harness::judged;
+use crate::harness::{Cluster, PATIENCE, eventually, judged};
 
 const QUOTA: u64 = 160 << 20;
 const VALUE_BYTES: usize = 1 << 20;

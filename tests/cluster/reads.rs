@@ -1,23 +1,13 @@
 //! Reads where the leader is not: at followers, of bounded staleness, at a revision; and reads while
 //! leadership moves, or fails to.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::Outcome;
-use leasehold::api::ReadInfo;
-use leasehold::api::ReadPath;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::GetResponse;
+use leasehold::api::{Consistency, ErrorKind, Outcome, ReadInfo, ReadPath};
+use leasehold::client::{Client, GetOptions, GetResponse};
 
 use crate::admin::hand_over;
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
+use crate::harness::{Cluster, Node, PATIENCE, eventually};
 
 /// A client that knows one node alone.
 async fn client_of(cluster: &Cluster, node: usize) -> Client {

@@ -1,42 +1,21 @@
 //! Locks, elections and their kin over real servers: what dies lets go, what is late is refused.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::Outcome;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::client::Client;
-use leasehold::client::DeleteOptions;
-use leasehold::client::GetOptions;
-use leasehold::client::LostCause;
-use leasehold::client::PutOptions;
-use leasehold::client::TxnOptions;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
-use leasehold::client::recipes::Barrier;
-use leasehold::client::recipes::DoubleBarrier;
-use leasehold::client::recipes::Election;
-use leasehold::client::recipes::Guard;
-use leasehold::client::recipes::Lock;
-use leasehold::client::recipes::Queue;
-use leasehold::client::recipes::Registry;
-use leasehold::client::recipes::RegistryEvent;
-use leasehold::client::recipes::RwLock;
-use leasehold::client::recipes::Semaphore;
-use leasehold::client::recipes::Session;
+use leasehold::api::{Error, ErrorKind, Outcome, TxnOp, TxnRequest};
+use leasehold::client::recipes::{
+    Barrier, DoubleBarrier, Election, Guard, Lock, Queue, Registry, RegistryEvent, RwLock,
+    Semaphore, Session,
+};
+use leasehold::client::{
+    Client, DeleteOptions, GetOptions, LostCause, PutOptions, TxnOptions, WatchEvent, WatchOptions,
+};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::judged;
+use crate::harness::{Cluster, PATIENCE, judged};
 
 /// Longer than any test takes between two of its steps.
 const LONG: Duration = Duration::from_secs(30);

@@ -5,27 +5,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::api::Compare;
-use leasehold::api::CompareOp;
-use leasehold::api::ErrorKind;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::LeaseGrantOptions;
-use leasehold::client::PutOptions;
+use leasehold::api::{Compare, CompareOp, ErrorKind, TxnOp, TxnRequest};
+use leasehold::client::{Client, GetOptions, LeaseGrantOptions, PutOptions};
 use leasehold::kv;
-use leasehold::server::disk::store::StateStore;
-use leasehold::server::disk::store::StoreOptions;
+use leasehold::server::disk::store::{StateStore, StoreOptions};
 use leasehold::types::LogId;
 
-use crate::harness::Cluster;
-use crate::harness::Pki;
-use crate::harness::must;
+use crate::harness::{Cluster, Pki, must};
 
 /// Whose every recording is: data is opened by a node of its own cluster alone.
 const CLUSTER: &str = "6c656173-6568-4f6c-8400-000000000001";

@@ -5,16 +5,11 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::Cluster;
-use crate::harness::binary;
-use crate::harness::eventually;
-use crate::harness::must;
-use crate::harness::run;
+use crate::harness::{Cluster, binary, eventually, must, run};
 
 /// The doctor's findings with `flags`, and its exit code.
 fn doctor(flags: &[&str]) -> (i32, Vec<Value>) {

@@ -1,8 +1,6 @@
 //! A rolling restart, as an operator does it: one node after the other, while clients go on.
 
-use crate::harness::Cluster;
-use crate::harness::eventually;
-use crate::harness::setting;
+use crate::harness::{Cluster, eventually, setting};
 use crate::members::Writers;
 
 /// How often the whole cluster is gone through.

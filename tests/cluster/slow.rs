@@ -1,11 +1,8 @@
 //! Requests that take too long: what the log and the metrics say of them, and what they never say.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
+use crate::harness::{Cluster, PATIENCE, eventually};
 
 const KEY: &str = "canary-of-a-key-61c8";
 const VALUE: &str = "canary-of-a-value-9b02";

@@ -6,16 +6,9 @@ use std::fs;
 use std::time::Duration;
 
 use leasehold::api::Consistency;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
+use leasehold::client::{Client, GetOptions, PutOptions, WatchEvent, WatchOptions};
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
+use crate::harness::{Cluster, Node, PATIENCE, eventually};
 
 const RECEIVED: &str = "leasehold_raft_snapshot_received_total{result=\"ok\"}";
 /// To its end, or as far as it went.

@@ -1,23 +1,13 @@
 //! Ranges larger than a reply, streamed by real servers at one revision.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold::api::Consistency;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyValue;
-use leasehold::api::Outcome;
-use leasehold::api::SortOrder;
-use leasehold::api::SortTarget;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::RangeStream;
+use leasehold::api::{Consistency, Error, ErrorKind, KeyValue, Outcome, SortOrder, SortTarget};
+use leasehold::client::{Client, GetOptions, RangeStream};
 
-use crate::harness::Cluster;
-use crate::harness::eventually;
+use crate::harness::{Cluster, eventually};
 
 const KEYS: usize = 24;
 const VALUE: usize = 300_000;

@@ -4,17 +4,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::binary;
-use crate::harness::eventually;
+use crate::harness::{Cluster, PATIENCE, binary, eventually};
 
 /// The messages to a socket at `path`, which are read as they come: none is refused, or waits there.
 fn listen(path: &Path) -> Receiver<String> {

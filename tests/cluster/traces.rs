@@ -4,25 +4,15 @@
 //! The collector here knows nothing of how the server writes: it reads protobuf as it finds it, by the
 //! numbers that OTLP gives to its fields.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Read;
-use std::io::Write;
-use std::net::TcpListener;
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 
 use leasehold::api::Consistency;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
+use leasehold::client::{GetOptions, PutOptions};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
-use crate::harness::free_port;
+use crate::harness::{Cluster, PATIENCE, eventually, free_port};
 
 const KEY: &str = "canary-of-a-key-61c8";
 const VALUE: &str = "canary-of-a-value-9b02";

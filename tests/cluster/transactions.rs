@@ -1,40 +1,18 @@
 //! Transactions and history over real servers: one step or none, once, and refused with a reason.
 
 use std::io::Write;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use leasehold::api::Compare;
-use leasehold::api::CompareOp;
-use leasehold::api::Consistency;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyRange;
-use leasehold::api::Limits;
-use leasehold::api::Outcome;
-use leasehold::api::RangeRequest;
-use leasehold::api::ReadPath;
-use leasehold::api::SortOrder;
-use leasehold::api::SortTarget;
-use leasehold::api::TXN_DEPTH_MAX;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnOpResponse;
-use leasehold::api::TxnRequest;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
-use leasehold::client::TxnOptions;
+use leasehold::api::{
+    Compare, CompareOp, Consistency, Error, ErrorKind, KeyRange, Limits, Outcome, RangeRequest,
+    ReadPath, SortOrder, SortTarget, TXN_DEPTH_MAX, TxnOp, TxnOpResponse, TxnRequest,
+};
+use leasehold::client::{Client, GetOptions, PutOptions, TxnOptions};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::binary;
-use crate::harness::judged;
+use crate::harness::{Cluster, PATIENCE, binary, judged};
 
 fn value_of(response: &TxnOpResponse) -> &[u8] {
     match response {

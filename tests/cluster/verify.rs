@@ -1,16 +1,12 @@
 //! `leasehold verify`, run for a moment. Whether this machine bears a lease is not for a test to
 //! say; that the verdict follows from what was found, and that a broken history is found, is.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold::types::Role;
 use serde_json::Value;
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::eventually;
-use crate::harness::run;
+use crate::harness::{Cluster, PATIENCE, eventually, run};
 
 /// The exit code, and the JSON document taken apart.
 fn verify(arguments: &[&str]) -> (i32, Value) {

@@ -1,55 +1,26 @@
 //! Watches over real servers: every change once, in order, at any node, whatever dies meanwhile.
 
 use std::collections::BTreeMap;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::process::Command;
-use std::process::Stdio;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use leasehold::api::Call;
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::EventKind;
-use leasehold::api::KeyRange;
-use leasehold::api::Request;
-use leasehold::api::ResponseBody;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::api::WatchMessage;
-use leasehold::api::WatchRequest;
+use bytes::{Bytes, BytesMut};
+use leasehold::api::{
+    Call, Consistency, ErrorKind, EventKind, KeyRange, Request, ResponseBody, TxnOp, TxnRequest,
+    WatchMessage, WatchRequest,
+};
 use leasehold::bench::verify::proxy::Wires;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
-use leasehold::client::Watcher;
-use leasehold::transport::Connection;
-use leasehold::transport::Endpoint;
-use leasehold::transport::FrameReceiver;
-use leasehold::transport::FrameStream;
-use leasehold::transport::Tls;
-use leasehold::transport::TlsPaths;
-use leasehold::transport::TransportStats;
-use leasehold::wire::FrameLimits;
-use leasehold::wire::PROTOCOL_VERSIONS;
-use leasehold::wire::client::ClientFrame;
-use leasehold::wire::client::ClientHello;
-use leasehold::wire::client::ServerFrame;
-use leasehold::wire::client::ServerHello;
-use leasehold::wire::encode;
+use leasehold::client::{Client, GetOptions, WatchEvent, WatchOptions, Watcher};
+use leasehold::transport::{
+    Connection, Endpoint, FrameReceiver, FrameStream, Tls, TlsPaths, TransportStats,
+};
+use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello};
+use leasehold::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::binary;
-use crate::harness::must;
+use crate::harness::{Cluster, PATIENCE, binary, must};
 
 /// The next event, or a sentence after a minute.
 async fn next(watcher: &mut Watcher) -> WatchEvent {

@@ -19,8 +19,7 @@ mod seeds;
 mod targets;
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use targets::TARGETS;
 

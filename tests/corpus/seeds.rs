@@ -5,82 +5,27 @@
 //! written down in its bytes, with names for the steps of each target; the names are checked by
 //! nobody, but a seed that no longer does what it is called does no harm either.
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use leasehold::api::Call;
-use leasehold::api::ClusterInfo;
-use leasehold::api::CompactionRequest;
-use leasehold::api::Compare;
-use leasehold::api::CompareOp;
-use leasehold::api::Consistency;
-use leasehold::api::DeleteRangeRequest;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::Event;
-use leasehold::api::EventKind;
-use leasehold::api::KeyRange;
-use leasehold::api::KeyValue;
-use leasehold::api::LeaseGrantRequest;
-use leasehold::api::LeaseRef;
-use leasehold::api::MemberInfo;
-use leasehold::api::PutRequest;
-use leasehold::api::RangeRequest;
-use leasehold::api::RangeResponse;
-use leasehold::api::Request;
-use leasehold::api::Response;
-use leasehold::api::ResponseBody;
-use leasehold::api::ResponseHeader;
-use leasehold::api::SessionCall;
-use leasehold::api::SnapshotCall;
-use leasehold::api::TXN_PARTS_MAX;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
-use leasehold::api::WatchMessage;
-use leasehold::api::WatchRequest;
+use bytes::{Bytes, BytesMut};
+use leasehold::api::{
+    Call, ClusterInfo, CompactionRequest, Compare, CompareOp, Consistency, DeleteRangeRequest,
+    Error, ErrorKind, Event, EventKind, KeyRange, KeyValue, LeaseGrantRequest, LeaseRef,
+    MemberInfo, PutRequest, RangeRequest, RangeResponse, Request, Response, ResponseBody,
+    ResponseHeader, SessionCall, SnapshotCall, TXN_PARTS_MAX, TxnOp, TxnRequest, WatchMessage,
+    WatchRequest,
+};
 use leasehold::kv;
-use leasehold::kv::Command;
-use leasehold::kv::LeaseGrant;
-use leasehold::kv::LeaseMark;
-use leasehold::kv::LeaseMarkKind;
-use leasehold::kv::MemStore;
-use leasehold::kv::Operation;
-use leasehold::kv::Space;
-use leasehold::kv::Span;
-use leasehold::kv::View;
-use leasehold::raft::Append;
-use leasehold::raft::Appended;
-use leasehold::raft::Configuration;
-use leasehold::raft::Entry;
-use leasehold::raft::Envelope;
-use leasehold::raft::Heard;
-use leasehold::raft::Heartbeat;
-use leasehold::raft::LogBase;
-use leasehold::raft::Message;
-use leasehold::raft::Payload;
-use leasehold::raft::RoundId;
-use leasehold::raft::Verdict;
-use leasehold::raft::Vote;
-use leasehold::types::ClusterId;
-use leasehold::types::Incarnation;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::SessionId;
-use leasehold::types::Term;
-use leasehold::wire::Body;
-use leasehold::wire::FrameLimits;
-use leasehold::wire::HEADER_BYTES;
-use leasehold::wire::PROTOCOL_VERSIONS;
-use leasehold::wire::client::ClientFrame;
-use leasehold::wire::client::ClientHello;
-use leasehold::wire::client::ServerFrame;
-use leasehold::wire::client::ServerHello;
-use leasehold::wire::client::Welcome;
-use leasehold::wire::encode;
-use leasehold::wire::peer::PeerHello;
-use leasehold::wire::peer::Raft;
-use leasehold::wire::state::StateEncoder;
-use leasehold::wire::state::StateHeader;
+use leasehold::kv::{
+    Command, LeaseGrant, LeaseMark, LeaseMarkKind, MemStore, Operation, Space, Span, View,
+};
+use leasehold::raft::{
+    Append, Appended, Configuration, Entry, Envelope, Heard, Heartbeat, LogBase, Message, Payload,
+    RoundId, Verdict, Vote,
+};
+use leasehold::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
+use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
+use leasehold::wire::peer::{PeerHello, Raft};
+use leasehold::wire::state::{StateEncoder, StateHeader};
+use leasehold::wire::{Body, FrameLimits, HEADER_BYTES, PROTOCOL_VERSIONS, encode};
 
 /// One input of one target.
 pub(crate) struct Seed {

@@ -1,9 +1,7 @@
 //! What can happen to files while nobody looks, one stroke at a time.
 
-use std::fmt;
-use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 /// Disks go bad by the sector.
 const SECTOR: usize = 512;

@@ -35,25 +35,15 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use harm::Harm;
-use harm::Stroke;
-use harm::files;
-use harness::Cluster;
-use harness::PATIENCE;
-use harness::copy_folder;
-use harness::setting;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyValue;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
+use harm::{Harm, Stroke, files};
+use harness::{Cluster, PATIENCE, copy_folder, setting};
+use leasehold::api::{ErrorKind, KeyValue};
+use leasehold::client::{Client, GetOptions};
 use report::Report;
 
 /// Writes before the older copy is taken, and after it.

@@ -1,11 +1,9 @@
 //! The few bytes that name a table tree's shape, which no checksum covers.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::Outcome;
-use super::Subject;
+use super::{Outcome, Subject};
 
 /// So many bytes of a manifest stand before its list of tables.
 const SHAPE_BYTES: usize = 10;

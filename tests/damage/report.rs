@@ -3,12 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::Outcome;
-use crate::harm::Harm;
-use crate::harm::part;
+use crate::harm::{Harm, part};
 
 /// Between two words on the way.
 const WORD: Duration = Duration::from_secs(30);

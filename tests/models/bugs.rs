@@ -14,16 +14,12 @@
 use std::cell::RefCell;
 use std::sync::Mutex;
 
-use leasehold::planted::Bug;
 use leasehold::planted::Bug::*;
-use leasehold::planted::Planted;
-use leasehold::planted::plant;
-use leasehold::planted::was_reached;
+use leasehold::planted::{Bug, Planted, plant, was_reached};
 
 use crate::scope::Scope;
-use crate::scopes;
 use crate::scopes::*;
-use crate::search;
+use crate::{scopes, search};
 
 /// Bugs that are planted together, in which model, and what it says.
 struct Case {

@@ -1,31 +1,17 @@
 //! What must hold in every state: the claims that all of this exists for, by their names in the
 //! documents.
 
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use leasehold::raft::Ballot;
-use leasehold::raft::Envelope;
-use leasehold::raft::Message;
-use leasehold::raft::PreVoteReply;
-use leasehold::raft::Reason;
-use leasehold::raft::Unsaved;
-use leasehold::raft::Verdict;
-use leasehold::raft::VoteReply;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::Role;
-use leasehold::types::Term;
+use leasehold::raft::{
+    Ballot, Envelope, Message, PreVoteReply, Reason, Unsaved, Verdict, VoteReply,
+};
+use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
 
 use crate::marks::Mark;
-use crate::scope::QUANTUM;
-use crate::scope::QUANTUM_DIVISOR;
-use crate::scope::Scope;
-use crate::world::NODES;
-use crate::world::World;
+use crate::scope::{QUANTUM, QUANTUM_DIVISOR, Scope};
+use crate::world::{NODES, World};
 
 /// What has happened, as far as a claim rests on it.
 #[derive(Clone, Debug, Default, Hash)]

@@ -4,23 +4,17 @@
 //! in different ways, each must go on as the other does, whatever comes: the same may happen next,
 //! the same is said and written, and the states after it have one name again.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use leasehold::raft::Envelope;
-use leasehold::raft::Unsaved;
+use leasehold::raft::{Envelope, Unsaved};
 use stateright::Model;
 
 use crate::replica::Replica;
 use crate::scope::Scope;
 use crate::scopes;
-use crate::world::Action;
-use crate::world::Parcel;
-use crate::world::World;
+use crate::world::{Action, Parcel, World};
 
 /// States that are looked at in each model, pairs that are compared, and how far.
 const STATES: usize = 3_000;

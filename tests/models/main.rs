@@ -20,8 +20,7 @@ mod story;
 mod world;
 
 use scope::Scope;
-use stateright::Checker;
-use stateright::Model;
+use stateright::{Checker, Model};
 
 /// What a search came to.
 struct Found {

@@ -1,8 +1,7 @@
 //! What was seen to happen, so that a model can say that it did not hold for lack of events.
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! marks {
     ($($(#[$doc:meta])* $mark:ident)*) => {

@@ -1,25 +1,15 @@
 //! One replica of a model: the real core, its disk, its clocks, and whoever reads at it.
 
 use std::collections::VecDeque;
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::raft::Configuration;
-use leasehold::raft::Consensus;
-use leasehold::raft::Entry;
-use leasehold::raft::HardState;
-use leasehold::raft::LeaseCell;
-use leasehold::raft::Restored;
-use leasehold::raft::Ticket;
-use leasehold::raft::Timing;
-use leasehold::raft::Unsaved;
+use leasehold::raft::{
+    Configuration, Consensus, Entry, HardState, LeaseCell, Restored, Ticket, Timing, Unsaved,
+};
 use leasehold::time::Instant;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
+use leasehold::types::{LogId, LogIndex, NodeId};
 
 /// What a crash leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

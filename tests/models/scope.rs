@@ -4,20 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::raft::Configuration;
-use leasehold::raft::Envelope;
-use leasehold::raft::Timing;
-use leasehold::raft::TimingOptions;
+use leasehold::raft::{Configuration, Envelope, Timing, TimingOptions};
 use leasehold::types::NodeId;
-use stateright::Model;
-use stateright::Property;
+use stateright::{Model, Property};
 
-use crate::marks::Mark;
-use crate::marks::Marks;
-use crate::world::Action;
-use crate::world::Left;
-use crate::world::NODES;
-use crate::world::World;
+use crate::marks::{Mark, Marks};
+use crate::world::{Action, Left, NODES, World};
 
 /// The one property: which claim does not, the world says.
 pub(crate) const HOLDS: &str = "every claim holds";

@@ -1,18 +1,10 @@
 //! The models: what each lets happen.
 
-use leasehold::raft::Envelope;
-use leasehold::raft::Message;
-use leasehold::types::NodeId;
-use leasehold::types::Term;
+use leasehold::raft::{Envelope, Message};
+use leasehold::types::{NodeId, Term};
 
 use crate::marks::Mark;
-use crate::scope::Begin;
-use crate::scope::FAST;
-use crate::scope::Rate;
-use crate::scope::SLOW;
-use crate::scope::Scope;
-use crate::scope::timing;
-use crate::scope::timing_with_drift;
+use crate::scope::{Begin, FAST, Rate, SLOW, Scope, timing, timing_with_drift};
 use crate::world::Left;
 
 /// All of them, by how deep they are to be gone through.

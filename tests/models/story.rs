@@ -1,15 +1,10 @@
 //! A path through a model, told like the golden conversations of `src/raft/testdata`.
 
-use leasehold::raft::Ballot;
-use leasehold::raft::Heard;
-use leasehold::raft::Message;
-use leasehold::raft::RoundId;
-use leasehold::raft::Verdict;
+use leasehold::raft::{Ballot, Heard, Message, RoundId, Verdict};
 use leasehold::types::Role;
 
 use crate::scope::Scope;
-use crate::world::Action;
-use crate::world::World;
+use crate::world::{Action, World};
 
 /// One line for each step, and below it what it changed.
 pub(crate) fn tell(scope: &Scope, path: &[(World, Option<Action>)]) -> String {

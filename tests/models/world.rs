@@ -4,34 +4,21 @@
 //! on. A message that is never delivered is lost, and any may be delivered before any other; so
 //! neither loss nor reordering needs a step of its own.
 
-use std::cell::Cell;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use leasehold::raft::Ballot;
-use leasehold::raft::Envelope;
-use leasehold::raft::Input;
-use leasehold::raft::Message;
-use leasehold::raft::Output;
-use leasehold::raft::PreVoteReply;
-use leasehold::raft::ReadId;
-use leasehold::raft::ReadMode;
-use leasehold::raft::RoundId;
+use leasehold::raft::{
+    Ballot, Envelope, Input, Message, Output, PreVoteReply, ReadId, ReadMode, RoundId,
+};
 use leasehold::time::Instant;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::Role;
+use leasehold::types::{LogIndex, NodeId, Role};
 
 use crate::claims::Ledger;
 use crate::marks::Mark;
-use crate::replica::Disk;
-use crate::replica::Replica;
-use crate::replica::Session;
+use crate::replica::{Disk, Replica, Session};
 use crate::scope::Scope;
 
 /// How many replicas a model has.

@@ -2,29 +2,16 @@
 //! They begin when that one was found to be well, and each has a Prometheus of its own.
 
 use std::fs;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use leasehold::client::Client;
-use leasehold::client::PutOptions;
+use leasehold::client::{Client, PutOptions};
 use tokio::task::JoinSet;
 
-use crate::harness::Cluster;
-use crate::harness::Node;
-use crate::harness::Signal;
-use crate::harness::binary;
-use crate::harness::eventually;
-use crate::harness::send;
-use crate::live::Stage;
-use crate::live::repeat;
-use crate::live::watch_over_what_is_wrong;
-use crate::live::who_gives_up;
+use crate::harness::{Cluster, Node, Signal, binary, eventually, send};
+use crate::live::{Stage, repeat, watch_over_what_is_wrong, who_gives_up};
 
 /// How often a client of ours that stands still does not, for how much work, and for how long at most.
 const LISTENS_EACH: Duration = Duration::from_secs(3);

@@ -12,11 +12,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use leasehold::clock::SystemClock;
-use leasehold::time::Clock;
-use leasehold::time::Instant;
+use leasehold::time::{Clock, Instant};
 
-use crate::harness::Node;
-use crate::harness::eventually;
+use crate::harness::{Node, eventually};
 
 /// What is called instead: x86-64, for `clock_gettime(edi: clock, rsi: result)`. The four words that it
 /// reads follow it.

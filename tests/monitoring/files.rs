@@ -1,30 +1,20 @@
 //! What the files say, against each other and against the code.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use clap::CommandFactory;
 use leasehold::cli::arguments::Cli;
-use leasehold::server::config::ClusterState;
-use leasehold::server::config::Config;
-use leasehold::server::config::ConfigSources;
-use leasehold::server::config::SETTINGS;
-use leasehold::server::config::environment_variable;
+use leasehold::server::config::{
+    ClusterState, Config, ConfigSources, SETTINGS, environment_variable,
+};
 use serde_json::Value;
 
-use crate::dashboards::Panel;
-use crate::dashboards::dashboards;
-use crate::dashboards::is_row;
-use crate::dashboards::list;
-use crate::dashboards::panels;
-use crate::dashboards::text;
+use crate::dashboards::{Panel, dashboards, is_row, list, panels, text};
 use crate::metrics::Catalog;
 use crate::promql;
-use crate::rules::alerts;
-use crate::rules::deploy;
-use crate::rules::read;
+use crate::rules::{alerts, deploy, read};
 
 #[test]
 fn every_alert_asks_for_what_there_is_and_says_what_to_do() {

@@ -6,47 +6,26 @@
 //! is measured is not divided: a lease is as long as ever, and a threshold as high. Nothing here is
 //! judged by how long it takes; what never comes fails after a minute.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold::api::Consistency;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::PutOptions;
-use leasehold::client::WatchOptions;
+use leasehold::client::{Client, GetOptions, PutOptions, WatchOptions};
 use tokio::task::JoinSet;
 
-use crate::beside::a_node_that_is_full;
-use crate::beside::ends_that_are_late;
-use crate::dashboards::Panel;
-use crate::dashboards::filled_in;
-use crate::dashboards::panels;
-use crate::harness::Cluster;
-use crate::harness::PATIENCE;
-use crate::harness::copy_folder;
-use crate::harness::eventually;
-use crate::harness::forge_entry;
-use crate::machines::clocks_that_lie;
-use crate::machines::slow_wires_and_a_slow_disk;
+use crate::beside::{a_node_that_is_full, ends_that_are_late};
+use crate::dashboards::{Panel, filled_in, panels};
+use crate::harness::{Cluster, PATIENCE, copy_folder, eventually, forge_entry};
+use crate::machines::{clocks_that_lie, slow_wires_and_a_slow_disk};
 use crate::metrics::Catalog;
-use crate::prometheus::Prometheus;
-use crate::prometheus::is_installed;
-use crate::prometheus::promtool;
-use crate::rules::deploy;
-use crate::rules::for_shortened;
-use crate::rules::read;
-use crate::rules::shortened;
-use crate::rules::spans;
+use crate::prometheus::{Prometheus, is_installed, promtool};
+use crate::rules::{deploy, for_shortened, read, shortened, spans};
 
 /// By so much every span of time of the rules is shorter here.
 const FACTOR: u32 = 60;

@@ -2,21 +2,15 @@
 //! disks and wires that are slow, and clocks that do not agree.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::client::Client;
 
 use crate::clocks::Clocks;
 use crate::harness::Cluster;
-use crate::live::Stage;
-use crate::live::repeat;
-use crate::live::watch_over_what_is_wrong;
-use crate::live::who_gives_up;
-use crate::tools::Tools;
-use crate::tools::left_out;
-use crate::tools::let_go;
+use crate::live::{Stage, repeat, watch_over_what_is_wrong, who_gives_up};
+use crate::tools::{Tools, left_out, let_go};
 use crate::wires::Wires;
 
 /// How long a message takes from node to node: two of them are half as long again as is bearable.

@@ -1,7 +1,6 @@
 //! What there is to ask Prometheus for: the names of a scrape, each with its labels.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold::server::admin::Check;
 use leasehold::server::metrics::Metrics;

@@ -2,23 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpStream;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::dashboards::list;
-use crate::dashboards::text;
-use crate::harness::eventually;
-use crate::harness::free_port;
+use crate::dashboards::{list, text};
+use crate::harness::{eventually, free_port};
 
 /// Whether its programs are there; says loudly if not, or fails if they must be.
 pub(crate) fn is_installed(test: &str) -> bool {

@@ -1,17 +1,11 @@
 //! The unit of `deploy/systemd`: what it lets a node do.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::harness::Cluster;
-use crate::harness::Signal;
-use crate::harness::binary;
-use crate::harness::eventually;
+use crate::harness::{Cluster, Signal, binary, eventually};
 use crate::rules::read;
 
 /// The system calls of each group, as this machine's systemd has them; nothing without systemd.

@@ -21,25 +21,19 @@ mod cases;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::planted;
 use leasehold::planted::Bug;
-use leasehold::raft::Timing;
-use leasehold::raft::TimingOptions;
+use leasehold::raft::{Timing, TimingOptions};
 
 use crate::many::computed_by_this_thread;
-use crate::options::Options;
-use crate::options::Profile;
+use crate::options::{Options, Profile};
 use crate::run::run;
-use cases::BEYOND;
-use cases::CASES;
-use cases::WITHOUT;
+use cases::{BEYOND, CASES, WITHOUT};
 
 /// Which runs are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

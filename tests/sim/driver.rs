@@ -7,31 +7,17 @@
 
 use leasehold::kv;
 use leasehold::kv::CompactionBudget;
-use leasehold::node::Input;
-use leasehold::node::Output;
-use leasehold::types::LogIndex;
-use leasehold::types::Role;
+use leasehold::node::{Input, Output};
+use leasehold::types::{LogIndex, Role};
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::US;
-use crate::clock::nanos;
-use crate::clock::until;
-use crate::disk::Ending;
-use crate::disk::Sync;
-use crate::machine::Delivery;
-use crate::machine::Mail;
-use crate::machine::Step;
+use crate::clock::{MS, Nanos, SECOND, US, nanos, until};
+use crate::disk::{Ending, Sync};
+use crate::machine::{Delivery, Mail, Step};
 use crate::marks::Mark;
 use crate::network::Copies;
 use crate::tell;
-use crate::watches::apply_step;
-use crate::watches::command;
-use crate::world::Event;
-use crate::world::Work;
-use crate::world::World;
-use crate::world::place;
+use crate::watches::{apply_step, command};
+use crate::world::{Event, Work, World, place};
 
 /// The shortest sleep. The server's is shorter; nothing hangs on it.
 const SLEEP_MIN: Nanos = MS;

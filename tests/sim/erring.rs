@@ -4,18 +4,15 @@
 
 use bytes::Bytes;
 use leasehold::api::Consistency;
-use leasehold::kv;
 use leasehold::kv::Command;
-use leasehold::node;
 use leasehold::types::LogId;
+use leasehold::{kv, node};
 
 use crate::disk::Ending;
-use crate::history::Action;
-use crate::history::Fate;
+use crate::history::{Action, Fate};
 use crate::options::Options;
 use crate::scenarios::Stage;
-use crate::world::Event;
-use crate::world::World;
+use crate::world::{Event, World};
 
 impl World {
     /// What `node` makes of the entries that it is about to apply.

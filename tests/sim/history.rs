@@ -4,8 +4,7 @@
 //! and a read says by itself whose write it saw.
 
 use bytes::Bytes;
-use leasehold::api::Consistency;
-use leasehold::api::ReadPath;
+use leasehold::api::{Consistency, ReadPath};
 
 use crate::clock::Nanos;
 

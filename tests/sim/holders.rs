@@ -8,33 +8,18 @@
 
 use std::time::Duration;
 
-use leasehold::api::Call;
-use leasehold::api::Consistency;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::LeaseGrantRequest;
-use leasehold::api::LeaseKept;
-use leasehold::api::LeaseRef;
-use leasehold::api::LeaseTarget;
-use leasehold::api::PutRequest;
-use leasehold::api::Request;
-use leasehold::api::Response;
-use leasehold::api::ResponseBody;
+use leasehold::api::{
+    Call, Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseKept, LeaseRef, LeaseTarget,
+    PutRequest, Request, Response, ResponseBody,
+};
 use leasehold::time::Instant;
 
-use crate::clock::MS;
-use crate::clock::MachineClock;
-use crate::clock::Nanos;
-use crate::clock::US;
+use crate::clock::{MS, MachineClock, Nanos, US};
 use crate::dice::Dice;
-use crate::history;
 use crate::marks::Mark;
 use crate::options::Options;
-use crate::tell;
-use crate::world::Event;
-use crate::world::Work;
-use crate::world::World;
-use crate::world::place;
+use crate::world::{Event, Work, World, place};
+use crate::{history, tell};
 
 /// Frames of holders have this bit, and the holder's number below it.
 const FRAME: u64 = 0x80;

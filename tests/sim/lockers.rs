@@ -6,48 +6,20 @@
 //! former holder's writes out, so that is what is judged (`checkers/model/locks.rs`): by the order of
 //! the log and by tokens, never by time.
 
-use leasehold::api::Call;
-use leasehold::api::Compare;
-use leasehold::api::CompareOp;
-use leasehold::api::Consistency;
-use leasehold::api::DeleteRangeRequest;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::Fence;
-use leasehold::api::KeyRange;
-use leasehold::api::KeyValue;
-use leasehold::api::LeaseGrantRequest;
-use leasehold::api::LeaseKept;
-use leasehold::api::LeaseRef;
-use leasehold::api::LeaseTarget;
-use leasehold::api::Outcome;
-use leasehold::api::PutRequest;
-use leasehold::api::RangeRequest;
-use leasehold::api::Request;
-use leasehold::api::Response;
-use leasehold::api::ResponseBody;
-use leasehold::api::SortOrder;
-use leasehold::api::SortTarget;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnOpResponse;
-use leasehold::api::TxnRequest;
+use leasehold::api::{
+    Call, Compare, CompareOp, Consistency, DeleteRangeRequest, Error, ErrorKind, Fence, KeyRange,
+    KeyValue, LeaseGrantRequest, LeaseKept, LeaseRef, LeaseTarget, Outcome, PutRequest,
+    RangeRequest, Request, Response, ResponseBody, SortOrder, SortTarget, TxnOp, TxnOpResponse,
+    TxnRequest,
+};
 
-use crate::checkers::Claim;
-use crate::checkers::entry;
-use crate::checkers::place_of;
-use crate::checkers::register;
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::US;
+use crate::checkers::{Claim, entry, place_of, register};
+use crate::clock::{MS, Nanos, US};
 use crate::dice::Dice;
-use crate::history;
 use crate::marks::Mark;
 use crate::options::Options;
-use crate::tell;
-use crate::world::Event;
-use crate::world::Work;
-use crate::world::World;
-use crate::world::place;
+use crate::world::{Event, Work, World, place};
+use crate::{history, tell};
 
 /// Frames of lockers have these bits, and the locker's number below them.
 const FRAME: u64 = 0xc0;

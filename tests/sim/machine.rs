@@ -4,36 +4,19 @@
 //! threads: the driver that owns the node, one for the log, one for the state machine, and the
 //! sessions of clients. What each does is in the file named after it.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use leasehold::api::Call;
-use leasehold::api::Consistency;
-use leasehold::api::Error;
-use leasehold::api::Request;
-use leasehold::api::Response;
-use leasehold::api::ResponseBody;
-use leasehold::kv::Change;
-use leasehold::kv::Reply;
-use leasehold::node::Input;
-use leasehold::node::Node;
-use leasehold::node::Source;
-use leasehold::raft::Entry;
-use leasehold::raft::Freshness;
-use leasehold::raft::LeaseCell;
-use leasehold::raft::Published;
-use leasehold::raft::ReadPermit;
-use leasehold::raft::Status;
-use leasehold::raft::Ticket;
-use leasehold::raft::Unsaved;
+use leasehold::api::{Call, Consistency, Error, Request, Response, ResponseBody};
+use leasehold::kv::{Change, Reply};
+use leasehold::node::{Input, Node, Source};
+use leasehold::raft::{
+    Entry, Freshness, LeaseCell, Published, ReadPermit, Status, Ticket, Unsaved,
+};
 use leasehold::time::Instant;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::RequestId;
+use leasehold::types::{LogId, LogIndex, RequestId};
 
-use crate::clock::MachineClock;
-use crate::clock::Nanos;
+use crate::clock::{MachineClock, Nanos};
 use crate::disk::SimDisk;
 use crate::watches::WatchThread;
 

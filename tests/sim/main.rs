@@ -88,8 +88,7 @@ mod workload;
 mod world;
 
 use many::Pace;
-use options::Options;
-use options::Profile;
+use options::{Options, Profile};
 
 /// How many seeds a plain `cargo test` runs.
 const SEEDS: u64 = 300;

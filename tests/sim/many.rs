@@ -3,11 +3,8 @@
 //! Seeds are handed out in order, and after a failure nobody takes a new one: every lower seed is
 //! then under way, so the lowest that fails is the one told, whatever the number of threads.
 
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -15,8 +12,7 @@ use crate::checkers::Counts;
 use crate::clock::Nanos;
 use crate::marks::Marks;
 use crate::options::Options;
-use crate::run::Report;
-use crate::run::run;
+use crate::run::{Report, run};
 
 /// What the runs amounted to.
 #[derive(Default)]

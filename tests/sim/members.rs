@@ -8,18 +8,12 @@
 
 use bytes::Bytes;
 use leasehold::node::Input;
-use leasehold::raft::Change;
-use leasehold::raft::Configuration;
-use leasehold::raft::Entry;
-use leasehold::raft::Joining;
-use leasehold::raft::Payload;
+use leasehold::raft::{Change, Configuration, Entry, Joining, Payload};
 use leasehold::types::NodeId;
 
 use crate::machine::Mail;
 use crate::marks::Mark;
-use crate::world::World;
-use crate::world::founding;
-use crate::world::place;
+use crate::world::{World, founding, place};
 
 impl World {
     /// Asks whoever leads for `change`.
@@ -121,9 +115,8 @@ fn id(node: usize) -> NodeId {
 mod tests {
     use crate::clock::MS;
     use crate::disk::Ending;
-    use crate::nemesis::Fault;
     use crate::nemesis::Target::Node;
-    use crate::nemesis::Way;
+    use crate::nemesis::{Fault, Way};
     use crate::options::Options;
     use crate::scenarios::Stage;
 

@@ -5,32 +5,19 @@
 //! leads at that moment. A fault may also lie in wait for a kind of message and strike its sender
 //! or its receiver: a protocol breaks at its own moments, not at round numbers of milliseconds.
 
-use leasehold::api::Call;
-use leasehold::api::Consistency;
-use leasehold::api::Request;
-use leasehold::raft::Ballot;
-use leasehold::raft::Envelope;
-use leasehold::raft::Message;
+use leasehold::api::{Call, Consistency, Request};
+use leasehold::raft::{Ballot, Envelope, Message};
 use leasehold::types::NodeId;
 
-use crate::clock::Nanos;
-use crate::clock::SECOND;
+use crate::clock::{Nanos, SECOND};
 use crate::dice::Dice;
 use crate::disk::Ending;
-use crate::machine::Mail;
-use crate::machine::Thread;
+use crate::machine::{Mail, Thread};
 use crate::marks::Mark;
-use crate::members;
-use crate::network::Aim;
-use crate::network::Kind;
-use crate::network::Quality;
+use crate::network::{Aim, Kind, Quality};
 use crate::options::Options;
-use crate::schedule;
-use crate::script;
-use crate::world::Event;
-use crate::world::Work;
-use crate::world::World;
-use crate::world::place;
+use crate::world::{Event, Work, World, place};
+use crate::{members, schedule, script};
 
 /// Who is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

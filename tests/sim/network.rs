@@ -4,15 +4,11 @@
 //! end each on its own. An *aim* holds back one kind of message, because a protocol breaks where a
 //! particular answer comes late, and evenly bad luck rarely finds the place.
 
-use leasehold::raft::Envelope;
-use leasehold::raft::Message;
+use leasehold::raft::{Envelope, Message};
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::US;
+use crate::clock::{MS, Nanos, US};
 use crate::dice::Dice;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use crate::marks::{Mark, Marks};
 
 /// The kinds of message that an aim tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

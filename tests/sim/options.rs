@@ -4,13 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold::node::AutoCompaction;
-use leasehold::raft::Timing;
-use leasehold::raft::TimingOptions;
+use leasehold::raft::{Timing, TimingOptions};
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::US;
+use crate::clock::{MS, Nanos, SECOND, US};
 use crate::dice::Dice;
 use crate::nemesis::Planned;
 use crate::network::Quality;

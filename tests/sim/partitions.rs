@@ -3,16 +3,11 @@
 
 use leasehold::api::Consistency;
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::nanos;
-use crate::history::Action;
-use crate::history::Fate;
+use crate::clock::{MS, Nanos, SECOND, nanos};
+use crate::history::{Action, Fate};
 use crate::nemesis::Fault;
 use crate::nemesis::Target::Node;
-use crate::options::Options;
-use crate::options::Profile;
+use crate::options::{Options, Profile};
 use crate::scenarios::Stage;
 use crate::world::World;
 

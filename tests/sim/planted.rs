@@ -2,29 +2,19 @@
 //! `--cfg leasehold_bugs` only. Each takes a rule away that lives outside the library's pure base;
 //! `leasehold::planted` has the list, `bugs.rs` insists that each is found.
 
-use leasehold::api::Error;
-use leasehold::api::Request;
-use leasehold::api::ResponseBody;
+use leasehold::api::{Error, Request, ResponseBody};
 use leasehold::kv;
-use leasehold::kv::MemStore;
-use leasehold::kv::Overlay;
-use leasehold::node::Answer;
-use leasehold::node::Source;
-use leasehold::raft::ReadPermit;
-use leasehold::raft::Unsaved;
+use leasehold::kv::{MemStore, Overlay};
+use leasehold::node::{Answer, Source};
+use leasehold::raft::{ReadPermit, Unsaved};
 use leasehold::time::Instant;
-use leasehold::types::LogIndex;
-use leasehold::types::Role;
+use leasehold::types::{LogIndex, Role};
 use leasehold::watch::Applied;
 
 use crate::clock::MS;
-use crate::machine::Arrival;
-use crate::machine::Batch;
-use crate::machine::Candidate;
+use crate::machine::{Arrival, Batch, Candidate};
 use crate::session::read_from;
-use crate::watches::Order;
-use crate::watches::changes_of;
-use crate::watches::command;
+use crate::watches::{Order, changes_of, command};
 use crate::world::World;
 
 /// What a session keeps from one batch to the next, and must not.

@@ -1,18 +1,13 @@
 //! What becomes of a failure: how it is told, replayed, made small, and kept.
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::Settings;
-use crate::number;
 use crate::options::Options;
-use crate::run::Report;
-use crate::run::run;
-use crate::script;
+use crate::run::{Report, run};
 use crate::script::Script;
-use crate::shrink;
+use crate::{Settings, number, script, shrink};
 
 /// How many runs making a failure small may take.
 const SHRINK_RUNS_MAX: usize = 3_000;

@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold::api::Consistency;
-use leasehold::api::ReadPath;
+use leasehold::api::{Consistency, ReadPath};
 use leasehold::kv;
 
-use crate::checkers::Counts;
-use crate::checkers::Violation;
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::nanos;
-use crate::history::Action;
-use crate::history::Fate;
+use crate::checkers::{Counts, Violation};
+use crate::clock::{MS, Nanos, nanos};
+use crate::history::{Action, Fate};
 use crate::machine::Machine;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use crate::marks::{Mark, Marks};
 use crate::nemesis::WELL_WITHIN;
 use crate::options::Options;
 use crate::trace::Trace;

@@ -6,25 +6,18 @@
 
 use std::time::Duration;
 
-use leasehold::api::Consistency;
-use leasehold::api::ReadPath;
-use leasehold::raft::Timing;
-use leasehold::raft::TimingOptions;
+use leasehold::api::{Consistency, ReadPath};
+use leasehold::raft::{Timing, TimingOptions};
 use leasehold::types::Role;
 
-use crate::clock::MS;
-use crate::clock::Which;
+use crate::clock::{MS, Which};
 use crate::disk::Ending;
-use crate::history::Action;
-use crate::history::Fate;
+use crate::history::{Action, Fate};
 use crate::machine::Thread;
-use crate::nemesis::Fault;
 use crate::nemesis::Target::Node;
-use crate::nemesis::Way;
-use crate::network::Aim;
-use crate::network::Kind;
-use crate::options::Options;
-use crate::options::Profile;
+use crate::nemesis::{Fault, Way};
+use crate::network::{Aim, Kind};
+use crate::options::{Options, Profile};
 use crate::run::Report;
 use crate::world::World;
 

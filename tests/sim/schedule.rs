@@ -4,24 +4,13 @@
 //! logs, a forgotten promise by the others'. So most schedules are made of *plays*, small scripts
 //! of two or three faults that coincide where the protocol could break, with quiet before them.
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::US;
-use crate::clock::nanos;
+use crate::clock::{MS, Nanos, SECOND, US, nanos};
 use crate::dice::Dice;
 use crate::disk::Ending;
 use crate::machine::Thread;
-use crate::nemesis::Fault;
-use crate::nemesis::Planned;
-use crate::nemesis::Target;
-use crate::nemesis::Way;
-use crate::nemesis::When;
-use crate::network::Aim;
-use crate::network::Kind;
-use crate::network::Quality;
-use crate::options::Options;
-use crate::options::Profile;
+use crate::nemesis::{Fault, Planned, Target, Way, When};
+use crate::network::{Aim, Kind, Quality};
+use crate::options::{Options, Profile};
 
 /// The schedule of a run.
 pub(crate) fn draw(options: &Options, dice: &mut Dice) -> Vec<Planned> {

@@ -18,26 +18,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use leasehold::node::AutoCompaction;
-use leasehold::raft::Timing;
-use leasehold::raft::TimingOptions;
+use leasehold::raft::{Timing, TimingOptions};
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::US;
-use crate::clock::nanos;
+use crate::clock::{MS, Nanos, SECOND, US, nanos};
 use crate::disk::Ending;
 use crate::machine::Thread;
-use crate::nemesis::Fault;
-use crate::nemesis::Planned;
-use crate::nemesis::Target;
-use crate::nemesis::Way;
-use crate::nemesis::When;
-use crate::network::Aim;
-use crate::network::Kind;
-use crate::network::Quality;
-use crate::options::Options;
-use crate::options::Profile;
+use crate::nemesis::{Fault, Planned, Target, Way, When};
+use crate::network::{Aim, Kind, Quality};
+use crate::options::{Options, Profile};
 use crate::watches::WatchLimits;
 
 /// A run, and what it is kept for.

@@ -7,32 +7,17 @@
 
 use std::time::Duration;
 
-use leasehold::api::Call;
-use leasehold::api::Consistency;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::Limits;
-use leasehold::api::Request;
-use leasehold::api::Response;
-use leasehold::api::ResponseBody;
-use leasehold::api::ResponseHeader;
+use leasehold::api::{
+    Call, Consistency, Error, ErrorKind, Limits, Request, Response, ResponseBody, ResponseHeader,
+};
 use leasehold::kv;
 use leasehold::kv::MemStore;
-use leasehold::node::Authority;
-use leasehold::node::Reader;
-use leasehold::node::Source;
+use leasehold::node::{Authority, Reader, Source};
 
 use crate::clock::US;
-use crate::machine::Arrival;
-use crate::machine::Asked;
-use crate::machine::Batch;
-use crate::machine::Candidate;
-use crate::machine::Delivery;
-use crate::machine::Handed;
-use crate::machine::Mail;
+use crate::machine::{Arrival, Asked, Batch, Candidate, Delivery, Handed, Mail};
 use crate::marks::Mark;
-use crate::world::Work;
-use crate::world::World;
+use crate::world::{Work, World};
 
 impl World {
     /// A request has reached the node.

@@ -5,18 +5,14 @@
 //! Then whatever else can be simple is made simple: the network, the clocks, the clients, and the
 //! lengths of what is left. The result is an explicit schedule, to be kept as a text (`script.rs`).
 
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use leasehold::raft::Timing;
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
+use crate::clock::{MS, Nanos, SECOND};
 use crate::dice::Dice;
-use crate::nemesis::Planned;
-use crate::nemesis::When;
+use crate::nemesis::{Planned, When};
 use crate::network::Quality;
 use crate::options::Options;
 use crate::run::run;

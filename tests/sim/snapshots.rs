@@ -8,24 +8,16 @@
 use std::time::Duration;
 
 use leasehold::kv;
-use leasehold::node::Input;
-use leasehold::node::Installed;
+use leasehold::node::{Input, Installed};
 use leasehold::raft::LogBase;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
+use leasehold::types::{LogId, LogIndex, NodeId};
 
-use crate::clock::MS;
-use crate::clock::SECOND;
-use crate::clock::US;
+use crate::clock::{MS, SECOND, US};
 use crate::disk::Received;
 use crate::machine::Mail;
 use crate::marks::Mark;
 use crate::members;
-use crate::world::Event;
-use crate::world::Work;
-use crate::world::World;
-use crate::world::founding;
+use crate::world::{Event, Work, World, founding};
 
 impl World {
     /// The state thread has applied something, and may make all of it durable.

@@ -1,29 +1,10 @@
 //! Messages in words, as the golden conversations of `src/raft` tell them.
 
-use leasehold::api::Call;
-use leasehold::api::Compare;
-use leasehold::api::CompareTarget;
-use leasehold::api::DeleteRangeRequest;
-use leasehold::api::Error;
-use leasehold::api::KeyRange;
-use leasehold::api::PutRequest;
-use leasehold::api::RangeRequest;
-use leasehold::api::RangeResponse;
-use leasehold::api::Request;
-use leasehold::api::Response;
-use leasehold::api::ResponseBody;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnOpResponse;
-use leasehold::api::TxnRequest;
-use leasehold::api::TxnResponse;
-use leasehold::raft::Ballot;
-use leasehold::raft::Envelope;
-use leasehold::raft::Heard;
-use leasehold::raft::Message;
-use leasehold::raft::RoundId;
-use leasehold::raft::Status;
-use leasehold::raft::Unsaved;
-use leasehold::raft::Verdict;
+use leasehold::api::{
+    Call, Compare, CompareTarget, DeleteRangeRequest, Error, KeyRange, PutRequest, RangeRequest,
+    RangeResponse, Request, Response, ResponseBody, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
+};
+use leasehold::raft::{Ballot, Envelope, Heard, Message, RoundId, Status, Unsaved, Verdict};
 
 use crate::history;
 

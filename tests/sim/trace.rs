@@ -5,8 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::clock::MS;
-use crate::clock::Nanos;
+use crate::clock::{MS, Nanos};
 
 /// See the module.
 #[derive(Default)]

@@ -6,28 +6,17 @@
 //! slowly, and are ended by their node for it. What a watch gives out goes to the judge
 //! (`checkers/watches.rs`); once all has healed, every watch must be told everything.
 
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyRange;
-use leasehold::api::WatchCourse;
-use leasehold::api::WatchEnd;
-use leasehold::api::WatchMessage;
-use leasehold::api::WatchRequest;
+use leasehold::api::{
+    Error, ErrorKind, KeyRange, WatchCourse, WatchEnd, WatchMessage, WatchRequest,
+};
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::US;
+use crate::clock::{MS, Nanos, SECOND, US};
 use crate::dice::Dice;
-use crate::history;
-use crate::holders;
 use crate::marks::Mark;
 use crate::options::Options;
-use crate::watches::Order;
-use crate::watches::Parcel;
-use crate::world::Event;
-use crate::world::Work;
-use crate::world::World;
+use crate::watches::{Order, Parcel};
+use crate::world::{Event, Work, World};
+use crate::{history, holders};
 
 /// One who watches.
 pub(crate) struct Watcher {

@@ -6,47 +6,23 @@
 //! gets it from the store. A watcher has one parcel on its way at most; what arises meanwhile waits
 //! in its queue. Limits are small, so that each is met.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::WatchMessage;
-use leasehold::api::WatchRequest;
+use leasehold::api::{Error, ErrorKind, WatchMessage, WatchRequest};
 use leasehold::kv;
-use leasehold::kv::Change;
-use leasehold::kv::Changes;
-use leasehold::kv::Fault;
-use leasehold::kv::MemStore;
-use leasehold::kv::Overlay;
-use leasehold::kv::Reply;
-use leasehold::kv::Space;
-use leasehold::kv::Store;
+use leasehold::kv::{Change, Changes, Fault, MemStore, Overlay, Reply, Space, Store};
 use leasehold::node::STATE_DIFFERS;
-use leasehold::raft::Entry;
-use leasehold::raft::Payload;
+use leasehold::raft::{Entry, Payload};
 use leasehold::time::Instant;
 use leasehold::types::LogId;
-use leasehold::watch::Applied;
-use leasehold::watch::CatchUpBudget;
-use leasehold::watch::Hub;
-use leasehold::watch::HubOptions;
-use leasehold::watch::Notice;
-use leasehold::watch::WatcherId;
+use leasehold::watch::{Applied, CatchUpBudget, Hub, HubOptions, Notice, WatcherId};
 
 use crate::checkers::Judge;
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::US;
-use crate::clock::nanos;
-use crate::clock::until;
+use crate::clock::{MS, Nanos, SECOND, US, nanos, until};
 use crate::marks::Mark;
 use crate::options::Options;
-use crate::world::Event;
-use crate::world::Work;
-use crate::world::World;
+use crate::world::{Event, Work, World};
 
 /// The thread that owns the hub.
 pub(crate) struct WatchThread {

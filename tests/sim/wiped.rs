@@ -2,13 +2,11 @@
 
 use leasehold::types::Role;
 
-use crate::clock::MS;
-use crate::clock::Which;
+use crate::clock::{MS, Which};
 use crate::disk::Ending;
 use crate::history::Fate;
-use crate::nemesis::Fault;
 use crate::nemesis::Target::Node;
-use crate::nemesis::Way;
+use crate::nemesis::{Fault, Way};
 use crate::scenarios::Stage;
 
 /// Whether `node` takes part again after it lost everything.

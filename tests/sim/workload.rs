@@ -9,44 +9,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::api::Call;
-use leasehold::api::Consistency;
-use leasehold::api::DeleteRangeRequest;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyRange;
-use leasehold::api::KeyValue;
-use leasehold::api::Outcome;
-use leasehold::api::PutRequest;
-use leasehold::api::RangeRequest;
-use leasehold::api::Request;
-use leasehold::api::Response;
-use leasehold::api::ResponseBody;
-use leasehold::api::SessionCall;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnOpResponse;
-use leasehold::api::TxnRequest;
-use leasehold::api::TxnResponse;
+use leasehold::api::{
+    Call, Consistency, DeleteRangeRequest, Error, ErrorKind, KeyRange, KeyValue, Outcome,
+    PutRequest, RangeRequest, Request, Response, ResponseBody, SessionCall, TxnOp, TxnOpResponse,
+    TxnRequest, TxnResponse,
+};
 use leasehold::types::SessionId;
 
-use crate::clock::MS;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::US;
+use crate::clock::{MS, Nanos, SECOND, US};
 use crate::dice::Dice;
-use crate::history;
-use crate::history::Action;
-use crate::history::Fate;
-use crate::history::Found;
-use crate::history::History;
-use crate::history::Key;
+use crate::history::{Action, Fate, Found, History, Key};
 use crate::marks::Mark;
 use crate::options::Options;
-use crate::tell;
-use crate::world::Event;
-use crate::world::Work;
-use crate::world::World;
-use crate::world::place;
+use crate::world::{Event, Work, World, place};
+use crate::{history, tell};
 
 /// Every client, and what they saw.
 pub(crate) struct Workload {

@@ -4,49 +4,22 @@
 //! of its options. What the world does with a node is what the server's shell does (`driver.rs`,
 //! `session.rs`); what it does to it is in `nemesis.rs`; what must hold is in `checkers/`.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use leasehold::api::Call;
-use leasehold::api::Error;
-use leasehold::api::Limits;
-use leasehold::api::MemberInfo;
-use leasehold::api::Response;
+use leasehold::api::{Call, Error, Limits, MemberInfo, Response};
 use leasehold::kv;
-use leasehold::node::Input;
-use leasehold::node::LeaseOptions;
-use leasehold::node::Node;
-use leasehold::node::NodeOptions;
-use leasehold::node::Output;
-use leasehold::raft::Configuration;
-use leasehold::raft::Envelope;
-use leasehold::raft::Restored;
-use leasehold::types::ClusterId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::Role;
+use leasehold::node::{Input, LeaseOptions, Node, NodeOptions, Output};
+use leasehold::raft::{Configuration, Envelope, Restored};
+use leasehold::types::{ClusterId, LogIndex, NodeId, Role};
 
 use crate::checkers::Judge;
-use crate::clock::MS;
-use crate::clock::MachineClock;
-use crate::clock::Nanos;
-use crate::clock::SECOND;
-use crate::clock::US;
+use crate::clock::{MS, MachineClock, Nanos, SECOND, US};
 use crate::dice::Dice;
-use crate::disk::Ending;
-use crate::disk::Received;
-use crate::disk::SimDisk;
+use crate::disk::{Ending, Received, SimDisk};
 use crate::holders::Holder;
-use crate::lockers::Locker;
-use crate::lockers::Turn;
-use crate::machine::Driver;
-use crate::machine::LogThread;
-use crate::machine::Machine;
-use crate::machine::Mail;
-use crate::machine::Process;
-use crate::machine::StateThread;
-use crate::machine::Thread;
+use crate::lockers::{Locker, Turn};
+use crate::machine::{Driver, LogThread, Machine, Mail, Process, StateThread, Thread};
 use crate::marks::Mark;
 use crate::nemesis::Nemesis;
 use crate::network::Network;
@@ -54,9 +27,7 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::watchers::Watcher;
-use crate::watches::Order;
-use crate::watches::Parcel;
-use crate::watches::WatchThread;
+use crate::watches::{Order, Parcel, WatchThread};
 use crate::workload::Workload;
 
 /// Something that will happen.

@@ -1,12 +1,10 @@
 //! Certificates: who they are for, whether they can be used, and what `cert check` says of them.
 
 use std::fs;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use leasehold::cli::pki;
-use leasehold::transport::PeerIdentity;
-use leasehold::transport::Tls;
+use leasehold::transport::{PeerIdentity, Tls};
 use leasehold::types::ClusterId;
 
 use super::scratch::Scratch;

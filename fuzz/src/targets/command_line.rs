@@ -6,15 +6,12 @@ use std::os::unix::ffi::OsStringExt;
 use bytes::Bytes;
 use leasehold::api::ResponseBody;
 use leasehold::cli;
-use leasehold::cli::SettingHelp;
 use leasehold::cli::arguments::Format;
-use leasehold::cli::print;
-use leasehold::cli::print::Parts;
-use leasehold::cli::print::View;
+use leasehold::cli::print::{Parts, View};
+use leasehold::cli::{SettingHelp, print};
 use leasehold::server::config::SETTINGS;
-use leasehold::wire::Frame;
-use leasehold::wire::Kind;
 use leasehold::wire::client::ServerFrame;
+use leasehold::wire::{Frame, Kind};
 
 use super::trace::say;
 

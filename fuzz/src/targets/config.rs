@@ -3,9 +3,7 @@
 use std::fs;
 
 use leasehold::raft::Timing;
-use leasehold::server::config::ClusterState;
-use leasehold::server::config::Config;
-use leasehold::server::config::ConfigSources;
+use leasehold::server::config::{ClusterState, Config, ConfigSources};
 use leasehold::types::is_name;
 
 use super::scratch::Scratch;

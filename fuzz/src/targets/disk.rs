@@ -2,10 +2,7 @@
 
 use std::collections::VecDeque;
 
-use leasehold::raft::Entry;
-use leasehold::raft::HardState;
-use leasehold::raft::Ticket;
-use leasehold::raft::Unsaved;
+use leasehold::raft::{Entry, HardState, Ticket, Unsaved};
 use leasehold::types::LogIndex;
 
 /// What is on the disk, and what is on its way there.

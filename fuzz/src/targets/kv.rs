@@ -1,60 +1,26 @@
 //! The state machine: whatever stands in an entry, and programs of clients against a model.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use leasehold::api::ClusterInfo;
-use leasehold::api::CompactionRequest;
-use leasehold::api::Compare;
-use leasehold::api::CompareOp;
-use leasehold::api::CompareTarget;
-use leasehold::api::DeleteRangeRequest;
-use leasehold::api::DeleteRangeResponse;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyRange;
-use leasehold::api::KeyValue;
-use leasehold::api::LeaseRef;
-use leasehold::api::LeaseRevokeResponse;
-use leasehold::api::LeaseTarget;
-use leasehold::api::Limits;
-use leasehold::api::Outcome;
-use leasehold::api::PutRequest;
-use leasehold::api::PutResponse;
-use leasehold::api::PutWithNewLeaseResponse;
-use leasehold::api::RangeRequest;
-use leasehold::api::RangeResponse;
-use leasehold::api::ResponseBody;
-use leasehold::api::SessionCall;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnOpResponse;
-use leasehold::api::TxnRequest;
-use leasehold::api::TxnResponse;
+use leasehold::api::{
+    ClusterInfo, CompactionRequest, Compare, CompareOp, CompareTarget, DeleteRangeRequest,
+    DeleteRangeResponse, ErrorKind, KeyRange, KeyValue, LeaseRef, LeaseRevokeResponse, LeaseTarget,
+    Limits, Outcome, PutRequest, PutResponse, PutWithNewLeaseResponse, RangeRequest, RangeResponse,
+    ResponseBody, SessionCall, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
+};
 use leasehold::kv;
-use leasehold::kv::Command;
-use leasehold::kv::CompactionBudget;
-use leasehold::kv::LeaseGrant;
-use leasehold::kv::MemStore;
-use leasehold::kv::OUTSTANDING_MAX;
-use leasehold::kv::Operation;
-use leasehold::kv::Overlay;
-use leasehold::kv::Reply;
-use leasehold::kv::ScanBudget;
-use leasehold::kv::Store;
-use leasehold::types::ClusterId;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::SessionId;
+use leasehold::kv::{
+    Command, CompactionBudget, LeaseGrant, MemStore, OUTSTANDING_MAX, Operation, Overlay, Reply,
+    ScanBudget, Store,
+};
+use leasehold::types::{ClusterId, LogId, LogIndex, SessionId};
 
 use super::draw::Draw;
-use super::leases;
 use super::leases::Leases;
-use super::meter;
-use super::ranges;
-use super::ranges::Held;
-use super::ranges::History;
-use super::ranges::State;
+use super::ranges::{Held, History, State};
 use super::trace::say;
+use super::{leases, meter, ranges};
 
 /// Steps of one input; what follows is not read.
 const STEPS_MAX: usize = 300;

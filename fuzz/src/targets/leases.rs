@@ -3,18 +3,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use leasehold::api::LeaseGrantResponse;
-use leasehold::api::LeaseRef;
-use leasehold::api::LeaseTarget;
+use leasehold::api::{LeaseGrantResponse, LeaseRef, LeaseTarget};
 use leasehold::kv;
-use leasehold::kv::Command;
-use leasehold::kv::LeaseChange;
-use leasehold::kv::LeaseGrant;
-use leasehold::kv::LeaseMark;
-use leasehold::kv::LeaseMarkKind;
-use leasehold::kv::LeaseTerms;
-use leasehold::kv::MemStore;
-use leasehold::kv::Operation;
+use leasehold::kv::{
+    Command, LeaseChange, LeaseGrant, LeaseMark, LeaseMarkKind, LeaseTerms, MemStore, Operation,
+};
 use leasehold::types::Term;
 
 use super::draw::Draw;

@@ -9,35 +9,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::log::Base;
-use leasehold::log::Disk;
-use leasehold::log::Item;
-use leasehold::log::Log;
-use leasehold::log::LogError;
-use leasehold::log::LogOptions;
-use leasehold::log::Record;
-use leasehold::log::Recovery;
-use leasehold::log::Verdict;
-use leasehold::log::Vote;
 use leasehold::log::sim_disk::SimDisk;
-use leasehold::raft::Consensus;
-use leasehold::raft::Entry;
-use leasehold::raft::HardState;
-use leasehold::raft::Input;
-use leasehold::raft::Payload;
-use leasehold::raft::Restored;
-use leasehold::raft::Timing;
+use leasehold::log::{
+    Base, Disk, Item, Log, LogError, LogOptions, Record, Recovery, Verdict, Vote,
+};
+use leasehold::raft::{Consensus, Entry, HardState, Input, Payload, Restored, Timing};
 use leasehold::time::Instant;
-use leasehold::types::ClusterId;
-use leasehold::types::Incarnation;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::Term;
+use leasehold::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 
 use super::draw::Draw;
-use super::peer::NODE;
-use super::peer::voters;
+use super::peer::{NODE, voters};
 use super::trace::say;
 
 const SECTOR: usize = 512;

@@ -4,52 +4,24 @@
 //! Every write carries its request's number as its value, so that what is applied says whose it is:
 //! an answer *applied* must be for something that was, and after *not applied* it must never be.
 
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::api::Call;
-use leasehold::api::CompactionRequest;
-use leasehold::api::Consistency;
-use leasehold::api::DeleteRangeRequest;
-use leasehold::api::Error;
-use leasehold::api::KeyRange;
-use leasehold::api::Limits;
-use leasehold::api::Outcome;
-use leasehold::api::PutRequest;
-use leasehold::api::RangeRequest;
-use leasehold::api::Request;
-use leasehold::api::Response;
-use leasehold::api::ResponseBody;
-use leasehold::api::SessionCall;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
+use leasehold::api::{
+    Call, CompactionRequest, Consistency, DeleteRangeRequest, Error, KeyRange, Limits, Outcome,
+    PutRequest, RangeRequest, Request, Response, ResponseBody, SessionCall, TxnOp, TxnRequest,
+};
 use leasehold::kv;
-use leasehold::kv::Command;
-use leasehold::kv::Fault;
-use leasehold::kv::MemStore;
-use leasehold::kv::Operation;
-use leasehold::node::Input;
-use leasehold::node::Node;
-use leasehold::node::NodeOptions;
-use leasehold::node::Output;
-use leasehold::raft::Entry;
-use leasehold::raft::Payload;
-use leasehold::raft::Restored;
-use leasehold::raft::Timing;
+use leasehold::kv::{Command, Fault, MemStore, Operation};
+use leasehold::node::{Input, Node, NodeOptions, Output};
+use leasehold::raft::{Entry, Payload, Restored, Timing};
 use leasehold::time::Instant;
-use leasehold::types::ClusterId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::RequestId;
-use leasehold::types::SessionId;
+use leasehold::types::{ClusterId, LogIndex, NodeId, RequestId, SessionId};
 
 use super::disk::Disk;
 use super::draw::Draw;
-use super::peer::NODE;
-use super::peer::Peers;
-use super::peer::voters;
+use super::peer::{NODE, Peers, voters};
 use super::trace::say;
 
 /// Steps of one input; what follows is not read.

@@ -4,38 +4,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::raft::Append;
-use leasehold::raft::Appended;
-use leasehold::raft::Ballot;
-use leasehold::raft::Configuration;
-use leasehold::raft::Confirmed;
-use leasehold::raft::Conflict;
-use leasehold::raft::Consensus;
-use leasehold::raft::Entry;
-use leasehold::raft::Envelope;
-use leasehold::raft::Heard;
-use leasehold::raft::Heartbeat;
-use leasehold::raft::HeartbeatReply;
-use leasehold::raft::Message;
-use leasehold::raft::Payload;
-use leasehold::raft::PreVote;
-use leasehold::raft::PreVoteReply;
-use leasehold::raft::ReadIndex;
-use leasehold::raft::ReadIndexReply;
-use leasehold::raft::ReadMode;
-use leasehold::raft::Reason;
-use leasehold::raft::Rejoin;
-use leasehold::raft::RejoinReply;
-use leasehold::raft::RoundId;
-use leasehold::raft::TimeoutNow;
-use leasehold::raft::Unsaved;
-use leasehold::raft::Verdict;
-use leasehold::raft::Vote;
-use leasehold::raft::VoteReply;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::Term;
+use leasehold::raft::{
+    Append, Appended, Ballot, Configuration, Confirmed, Conflict, Consensus, Entry, Envelope,
+    Heard, Heartbeat, HeartbeatReply, Message, Payload, PreVote, PreVoteReply, ReadIndex,
+    ReadIndexReply, ReadMode, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow, Unsaved, Verdict,
+    Vote, VoteReply,
+};
+use leasehold::types::{LogId, LogIndex, NodeId, Term};
 
 use super::disk::place;
 use super::draw::Draw;

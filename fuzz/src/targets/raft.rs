@@ -11,35 +11,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::raft::Ballot;
-use leasehold::raft::Change;
-use leasehold::raft::Consensus;
-use leasehold::raft::Entry;
-use leasehold::raft::Envelope;
-use leasehold::raft::Input;
-use leasehold::raft::Joining;
-use leasehold::raft::Message;
-use leasehold::raft::Output;
-use leasehold::raft::ReadId;
-use leasehold::raft::Restored;
-use leasehold::raft::Ticket;
-use leasehold::raft::Timing;
-use leasehold::raft::TimingOptions;
-use leasehold::raft::Unsaved;
-use leasehold::raft::Verdict;
+use leasehold::raft::{
+    Ballot, Change, Consensus, Entry, Envelope, Input, Joining, Message, Output, ReadId, Restored,
+    Ticket, Timing, TimingOptions, Unsaved, Verdict,
+};
 use leasehold::time::Instant;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::Role;
-use leasehold::types::Term;
+use leasehold::types::{LogIndex, NodeId, Role, Term};
 
-use super::disk::Disk;
-use super::disk::place;
+use super::disk::{Disk, place};
 use super::draw::Draw;
-use super::peer::NODE;
-use super::peer::Peers;
-use super::peer::mode;
-use super::peer::voters;
+use super::peer::{NODE, Peers, mode, voters};
 use super::trace::say;
 
 /// Steps of one input; what follows is not read.

@@ -3,19 +3,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::KeyRange;
-use leasehold::api::KeyValue;
-use leasehold::api::Limits;
-use leasehold::api::Outcome;
-use leasehold::api::RangeRequest;
-use leasehold::api::RangeResponse;
-use leasehold::api::SortOrder;
-use leasehold::api::SortTarget;
-use leasehold::kv::MemStore;
-use leasehold::kv::Scan;
-use leasehold::kv::ScanBudget;
+use leasehold::api::{
+    Error, ErrorKind, KeyRange, KeyValue, Limits, Outcome, RangeRequest, RangeResponse, SortOrder,
+    SortTarget,
+};
+use leasehold::kv::{MemStore, Scan, ScanBudget};
 
 use super::draw::Draw;
 use super::trace::say;

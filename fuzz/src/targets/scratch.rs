@@ -1,10 +1,8 @@
 //! A file for one input, for what can only be read from a file.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Removed when it is dropped.
 pub struct Scratch {

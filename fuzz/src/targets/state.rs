@@ -2,15 +2,10 @@
 
 use bytes::Bytes;
 use leasehold::kv::Space;
-use leasehold::wire::state::Chunks;
-use leasehold::wire::state::HEADING_BYTES;
-use leasehold::wire::state::ReadFault;
-use leasehold::wire::state::StateDecoder;
-use leasehold::wire::state::StateEncoder;
-use leasehold::wire::state::StateFault;
-use leasehold::wire::state::StatePart;
-use leasehold::wire::state::StateSummary;
-use leasehold::wire::state::chunk_bytes;
+use leasehold::wire::state::{
+    Chunks, HEADING_BYTES, ReadFault, StateDecoder, StateEncoder, StateFault, StatePart,
+    StateSummary, chunk_bytes,
+};
 
 use super::draw::Draw;
 use super::meter;

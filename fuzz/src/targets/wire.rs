@@ -2,35 +2,14 @@
 
 use std::fmt::Debug;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use leasehold::api;
-use leasehold::api::Compare;
-use leasehold::api::Limits;
-use leasehold::api::Request;
-use leasehold::api::TXN_PARTS_MAX;
-use leasehold::api::TxnOp;
-use leasehold::api::WatchMessage;
-use leasehold::kv::Command;
-use leasehold::kv::Operation;
+use leasehold::api::{Compare, Limits, Request, TXN_PARTS_MAX, TxnOp, WatchMessage};
+use leasehold::kv::{Command, Operation};
 use leasehold::raft::COMMAND_BYTES_MAX;
-use leasehold::wire::Body;
-use leasehold::wire::Door;
-use leasehold::wire::Frame;
-use leasehold::wire::FrameLimits;
-use leasehold::wire::FrameReader;
-use leasehold::wire::Kind;
-use leasehold::wire::client::ClientFrame;
-use leasehold::wire::client::ClientHello;
-use leasehold::wire::client::ServerFrame;
-use leasehold::wire::client::ServerHello;
-use leasehold::wire::encode;
-use leasehold::wire::peer::PeerClock;
-use leasehold::wire::peer::PeerHello;
-use leasehold::wire::peer::Raft;
-use leasehold::wire::peer::Standing;
-use leasehold::wire::peer::StateChunk;
-use leasehold::wire::peer::Transfer;
+use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello};
+use leasehold::wire::peer::{PeerClock, PeerHello, Raft, Standing, StateChunk, Transfer};
+use leasehold::wire::{Body, Door, Frame, FrameLimits, FrameReader, Kind, encode};
 
 use super::draw::Draw;
 use super::meter;

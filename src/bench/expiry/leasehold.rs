@@ -5,33 +5,19 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::probe::Probe;
-use super::store::Endings;
-use super::store::Leadership;
-use super::store::LeaseHolder;
-use super::store::LeaseStore;
-use super::store::Renewals;
+use super::store::{Endings, Leadership, LeaseHolder, LeaseStore, Renewals};
 use super::succession::Succession;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaseGrantRequest;
-use crate::api::LeaseKept;
-use crate::api::LeaseRef;
-use crate::api::PutRequest;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::bench::Stopwatch;
-use crate::bench::Wall;
+use crate::api::{
+    Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseKept, LeaseRef, PutRequest, Request,
+    ResponseBody,
+};
 use crate::bench::cluster::OwnCluster;
 use crate::bench::leasehold::tls;
 use crate::bench::store::Trouble;
+use crate::bench::{Stopwatch, Wall};
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::WatchEvent;
-use crate::client::WatchOptions;
-use crate::client::Watcher;
+use crate::client::{Client, ConnectOptions, WatchEvent, WatchOptions, Watcher};
 
 /// A request may have to wait for everything that is asked for at the same time.
 const TIMEOUT: Duration = Duration::from_secs(30);

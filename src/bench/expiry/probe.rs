@@ -5,26 +5,19 @@
 //! and a connection of its own, so that a bench that is busy makes no answer look slow.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::api::Consistency;
-use crate::api::ErrorKind;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::bench::Stopwatch;
-use crate::bench::Wall;
+use crate::api::{Consistency, ErrorKind, RangeRequest, Request};
 use crate::bench::leasehold::tls;
+use crate::bench::{Stopwatch, Wall};
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::RetryPolicy;
+use crate::client::{Client, ConnectOptions, RetryPolicy};
 
 /// Between an answer and the next question.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -8,10 +8,8 @@ use serde::Serialize;
 
 use super::probe::ProbeReport;
 use super::store::Renewals;
-use crate::bench::figures::duration_text;
-use crate::bench::figures::number_text;
-use crate::bench::heading::Heading;
-use crate::bench::heading::print_for_programs;
+use crate::bench::figures::{duration_text, number_text};
+use crate::bench::heading::{Heading, print_for_programs};
 use crate::bench::tally::Latencies;
 use crate::cli::arguments::Format;
 

@@ -5,25 +5,19 @@
 //! holds the time of two answers.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::api::Consistency;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::bench::Stopwatch;
-use crate::bench::Wall;
+use crate::api::{Consistency, RangeRequest, Request};
 use crate::bench::leasehold::tls;
+use crate::bench::{Stopwatch, Wall};
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::RetryPolicy;
+use crate::client::{Client, ConnectOptions, RetryPolicy};
 
 /// Between an answer and the next question.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -4,26 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Prober;
-use super::Subject;
-use crate::api::Consistency;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::bench::Stopwatch;
-use crate::bench::Wall;
+use super::{Prober, Subject};
+use crate::api::{Consistency, ErrorKind, Outcome, PutRequest, RangeRequest, Request};
 use crate::bench::cluster::OwnCluster;
-use crate::bench::leasehold::connect;
-use crate::bench::leasehold::tls;
+use crate::bench::leasehold::{connect, tls};
 use crate::bench::process::Ending;
+use crate::bench::{Stopwatch, Wall};
 use crate::cli::arguments::bench::GapCase;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::RetryPolicy;
+use crate::client::{Client, ConnectOptions, RetryPolicy};
 
 const KEY: Bytes = Bytes::from_static(b"bench/gap");
 /// How long a probe of one member waits.

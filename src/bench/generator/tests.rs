@@ -4,16 +4,13 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
 use super::*;
 use crate::api::Consistency;
-use crate::bench::load::Choice;
-use crate::bench::load::Keys;
+use crate::bench::load::{Choice, Keys};
 
 const MS: Duration = Duration::from_millis(1);
 

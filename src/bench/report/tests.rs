@@ -2,12 +2,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::api::ReadPath;
-use crate::bench::load::Keys;
-use crate::bench::load::Load;
-use crate::bench::store::Answer;
-use crate::bench::store::Trouble;
-use crate::bench::tally::Asked;
-use crate::bench::tally::Tally;
+use crate::bench::load::{Keys, Load};
+use crate::bench::store::{Answer, Trouble};
+use crate::bench::tally::{Asked, Tally};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -6,10 +6,9 @@ use serde::Serialize;
 
 use super::proxy::Wires;
 use super::workload::Workload;
-use crate::bench::Stopwatch;
-use crate::bench::Wall;
 use crate::bench::cluster::OwnCluster;
 use crate::bench::process::Ending;
+use crate::bench::{Stopwatch, Wall};
 use crate::cli::arguments::bench::FaultKind;
 use crate::cli::failure::Failure;
 

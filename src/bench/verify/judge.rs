@@ -19,13 +19,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::clocks::Rate;
-use crate::api::Distribution;
-use crate::api::LeaseTiming;
-use crate::bench::figures::duration_text;
-use crate::bench::figures::number_text;
+use crate::api::{Distribution, LeaseTiming};
+use crate::bench::figures::{duration_text, number_text};
 use crate::bench::history::Findings;
-use crate::raft::Timing;
-use crate::raft::TimingOptions;
+use crate::raft::{Timing, TimingOptions};
 
 /// Of a hundred reads, so many may need a quorum round.
 const FALLBACK_PERCENT_MAX: f64 = 1.0;

@@ -20,27 +20,19 @@ pub mod workload;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::BufReader;
-use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::clocks::Rate;
-use self::clocks::Which;
+use self::clocks::{Rate, Which};
 use self::judge::Measured;
 use self::proxy::Wires;
 use self::pulse::Pulse;
 use self::report::Report;
-use self::sampler::NodeTrack;
-use self::sampler::Sampler;
-use self::workload::Counts;
-use self::workload::Workload;
-use super::cluster::ClusterPlan;
-use super::cluster::OwnCluster;
-use super::cluster::free_addresses;
-use super::command::own_cluster;
-use super::command::until_told_to_stop;
+use self::sampler::{NodeTrack, Sampler};
+use self::workload::{Counts, Workload};
+use super::cluster::{ClusterPlan, OwnCluster, free_addresses};
+use super::command::{own_cluster, until_told_to_stop};
 use super::figures::duration_text;
 use super::gap::ExistingCluster;
 use super::history;
@@ -49,11 +41,8 @@ use super::progress::Progress;
 use super::tally::Latencies;
 use crate::api::Distribution;
 use crate::cli::arguments::GlobalArgs;
-use crate::cli::arguments::bench::VerifyCommand;
-use crate::cli::arguments::bench::VerifyHistoryArgs;
-use crate::cli::arguments::bench::VerifyLeaseArgs;
-use crate::cli::connection::Surroundings;
-use crate::cli::connection::Target;
+use crate::cli::arguments::bench::{VerifyCommand, VerifyHistoryArgs, VerifyLeaseArgs};
+use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
 
 /// How often there is a line of progress.

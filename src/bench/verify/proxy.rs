@@ -6,15 +6,11 @@
 //! comes back.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::{io, thread};
 
 use tokio::net::UdpSocket;
 use tokio::sync::oneshot;

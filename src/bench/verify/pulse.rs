@@ -2,15 +2,13 @@
 //! does.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::bench::Stopwatch;
-use crate::bench::Wall;
 use crate::bench::tally::Latencies;
+use crate::bench::{Stopwatch, Wall};
 use crate::cli::failure::Failure;
 
 const BEAT: Duration = Duration::from_millis(1);

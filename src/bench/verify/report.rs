@@ -9,14 +9,11 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::faults::FaultReport;
-use super::judge::Check;
-use super::judge::Suggestion;
-use crate::bench::heading::Heading;
-use crate::bench::heading::print_for_programs;
+use super::judge::{Check, Suggestion};
+use crate::bench::heading::{Heading, print_for_programs};
 use crate::bench::history::Findings;
 use crate::cli::arguments::Format;
-use crate::cli::print::Align;
-use crate::cli::print::table;
+use crate::cli::print::{Align, table};
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-verify/1";

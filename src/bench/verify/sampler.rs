@@ -4,16 +4,13 @@
 //! would make every answer look slow.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::clocks::Sample;
-use super::clocks::Track;
-use crate::api::ClockReading;
-use crate::api::LeaderLeaseReport;
+use super::clocks::{Sample, Track};
+use crate::api::{ClockReading, LeaderLeaseReport};
 use crate::bench::leasehold::connect;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;

@@ -5,13 +5,11 @@
 //! under its own lease, once, and by nobody else's advice: a node that wrongly believes to lead
 //! would otherwise never be asked, because clients follow the leader.
 
-use std::cell::Cell;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::io::BufWriter;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,31 +17,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
-use crate::api::RangeRequest;
-use crate::api::ReadPath;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::bench::Stopwatch;
-use crate::bench::Wall;
-use crate::bench::history::Audit;
-use crate::bench::history::Fate;
-use crate::bench::history::Findings;
-use crate::bench::history::Operation;
-use crate::bench::history::Seen;
-use crate::bench::leasehold::connect;
-use crate::bench::leasehold::tls;
+use crate::api::{
+    Consistency, Error, ErrorKind, Outcome, RangeRequest, ReadPath, Request, ResponseBody,
+};
+use crate::bench::history::{Audit, Fate, Findings, Operation, Seen};
+use crate::bench::leasehold::{connect, tls};
 use crate::bench::pacemaker::Pacemaker;
 use crate::bench::tally::Latencies;
+use crate::bench::{Stopwatch, Wall};
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::client::Client;
-use crate::client::ConnectOptions;
-use crate::client::GetOptions;
-use crate::client::RetryPolicy;
+use crate::client::{Client, ConnectOptions, GetOptions, RetryPolicy};
 use crate::clock::SystemClock;
 use crate::time::Clock;
 

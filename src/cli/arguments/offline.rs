@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::parse_cluster_id;
-use crate::types::ClusterId;
-use crate::types::is_name;
+use crate::types::{ClusterId, is_name};
 
 /// Look at the data of a node that does not run.
 #[derive(Clone, Debug, Subcommand)]

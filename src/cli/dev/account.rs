@@ -1,10 +1,9 @@
 //! What a development cluster says of itself once it leads: what is where, and what to try.
 
-use std::env;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{env, fmt};
 
 use anstyle::{AnsiColor, Style};
 

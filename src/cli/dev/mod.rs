@@ -8,16 +8,14 @@
 mod account;
 mod plan;
 
-use std::env;
-use std::fs;
 use std::fs::File;
 use std::future::Future;
-use std::io;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
+use std::{env, fs, io};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -31,9 +29,7 @@ use super::logging::{self, Look, Place};
 use super::pki::{self, AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
 use super::runtime::{Claim, DevCluster, RuntimeDirectory, RuntimeError, TEMPORARY_PREFIX};
 use super::signals::Stop;
-use crate::api::ErrorKind;
-use crate::api::ResponseBody;
-use crate::api::StatusResponse;
+use crate::api::{ErrorKind, ResponseBody, StatusResponse};
 use crate::types::Role;
 
 /// Starts nodes.

@@ -7,12 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::LeaderLeaseStatus;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseHeader;
+use crate::api::{Consistency, Error, LeaderLeaseStatus, Request, Response, ResponseHeader};
 
 /// A port from which on thirty are free at the moment, different for every caller.
 fn free_ports() -> u16 {

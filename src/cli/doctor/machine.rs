@@ -6,13 +6,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use super::CLOCK_INTERVAL;
-use super::Findings;
-use super::Level;
-use super::ppm;
+use super::{CLOCK_INTERVAL, Findings, Level, ppm};
 use crate::clock::SystemClock;
-use crate::time::Clock;
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 
 /// Where all of this is.
 pub(super) const PLACE: &str = "this machine";

@@ -1,9 +1,7 @@
 //! What the doctor makes of measurements: those that a test cannot bring about, too.
 
 use super::*;
-use crate::api::ClockReading;
-use crate::api::LeaseTiming;
-use crate::api::MemberInfo;
+use crate::api::{ClockReading, LeaseTiming, MemberInfo};
 
 pub(super) fn only(judge: impl FnOnce(&mut Findings)) -> Finding {
     let mut findings = Findings::default();

@@ -1,10 +1,9 @@
 //! `cert check`: a certificate file looked at as a node would look at it, but all at once and in
 //! sentences.
 
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fmt, fs};
 
 use rcgen::{KeyPair, PublicKeyData};
 use rustls_pki_types::PrivateKeyDer;

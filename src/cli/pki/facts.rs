@@ -9,8 +9,7 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::Kind;
-use crate::types::ClusterId;
-use crate::types::is_name;
+use crate::types::{ClusterId, is_name};
 
 /// What `check` and `Authority::load` need to know of a certificate.
 pub(super) struct Facts {

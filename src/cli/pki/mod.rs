@@ -17,14 +17,12 @@
 mod check;
 mod facts;
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::io::Write;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fmt, fs, io};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -36,8 +34,7 @@ pub use self::check::{Problem, Remedy, Report, check};
 
 use self::facts::Facts;
 use crate::transport::exposed_mode;
-use crate::types::ClusterId;
-use crate::types::is_name;
+use crate::types::{ClusterId, is_name};
 
 /// The peer authority's certificate, beside its key in `peer-ca.key`.
 pub const PEER_CA_FILE: &str = "peer-ca.pem";

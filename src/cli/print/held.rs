@@ -5,13 +5,10 @@ use std::io::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::View;
-use super::fields;
 use super::json::line;
-use super::raw_line;
+use super::{View, fields, raw_line};
 use crate::cli::arguments::Format;
 
 /// A lock that is held: its key, and its fencing token.

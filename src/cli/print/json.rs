@@ -9,14 +9,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::api::DeleteRangeResponse;
-use crate::api::KeyValue;
-use crate::api::PutResponse;
-use crate::api::RangeResponse;
-use crate::api::ReadInfo;
-use crate::api::ResponseHeader;
-use crate::api::TxnOpResponse;
-use crate::api::TxnResponse;
+use crate::api::{
+    DeleteRangeResponse, KeyValue, PutResponse, RangeResponse, ReadInfo, ResponseHeader,
+    TxnOpResponse, TxnResponse,
+};
 use crate::client::WatchEvent;
 
 /// A whole document as `fields` shows it: each of its leaves on a line, with the way to it.

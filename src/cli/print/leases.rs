@@ -2,21 +2,13 @@
 
 use std::io;
 use std::io::Write;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Align;
-use super::View;
-use super::escaped;
-use super::fields;
 use super::json::line;
-use super::table;
-use crate::api::LeaseGrantResponse;
-use crate::api::LeaseInfo;
-use crate::api::LeaseRevokeResponse;
+use super::{Align, View, escaped, fields, table};
+use crate::api::{LeaseGrantResponse, LeaseInfo, LeaseRevokeResponse};
 use crate::cli::arguments::Format;
 
 /// The reply to a grant.

@@ -4,11 +4,8 @@ use std::io;
 use std::io::Write;
 
 use super::super::arguments::Format;
-use super::table::Align;
-use super::table::table;
-use crate::api::Member;
-use crate::api::MembersResponse;
-use crate::api::Membership;
+use super::table::{Align, table};
+use crate::api::{Member, MembersResponse, Membership};
 
 /// The reply of `member list`.
 ///

@@ -24,15 +24,10 @@ pub use self::table::{Align, fit_to_terminal, table, table_of_most, terminal};
 pub(in crate::cli) use self::table::lines;
 
 use super::arguments::Format;
-use crate::api::DeleteRangeResponse;
-use crate::api::Event;
-use crate::api::EventKind;
-use crate::api::KeyValue;
-use crate::api::PutResponse;
-use crate::api::RangeResponse;
-use crate::api::ResponseHeader;
-use crate::api::TxnOpResponse;
-use crate::api::TxnResponse;
+use crate::api::{
+    DeleteRangeResponse, Event, EventKind, KeyValue, PutResponse, RangeResponse, ResponseHeader,
+    TxnOpResponse, TxnResponse,
+};
 use crate::client::WatchEvent;
 
 /// How keys and values are shown.

@@ -9,9 +9,7 @@ use serde::Serialize;
 use super::super::arguments::Format;
 use super::json;
 use super::table::{Align, table};
-use crate::api::LeaderLeaseStatus;
-use crate::api::ResponseHeader;
-use crate::api::StatusResponse;
+use crate::api::{LeaderLeaseStatus, ResponseHeader, StatusResponse};
 use crate::types::NodeId;
 
 /// What one endpoint said of itself.

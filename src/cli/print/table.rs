@@ -5,10 +5,8 @@
 //! and says which; everything else shows each row as a block of lines, one for each column.
 
 use std::io;
-use std::io::IsTerminal;
-use std::io::Write;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use comfy_table::presets::ASCII_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};

@@ -3,16 +3,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
-use crate::api::HistoryStatus;
-use crate::api::LeaderLeaseStatus;
-use crate::api::QuotaStatus;
-use crate::api::ReadInfo;
-use crate::api::ReadPath;
-use crate::api::StatusResponse;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Role;
-use crate::types::Term;
+use crate::api::{
+    HistoryStatus, LeaderLeaseStatus, QuotaStatus, ReadInfo, ReadPath, StatusResponse,
+};
+use crate::types::{LogIndex, NodeId, Role, Term};
 
 fn header() -> ResponseHeader {
     ResponseHeader {

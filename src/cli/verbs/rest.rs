@@ -4,19 +4,14 @@ use std::io::Write;
 
 use super::unexpected;
 use crate::api;
-use crate::api::KeyRange;
-use crate::api::RangeRequest;
-use crate::api::RangeResponse;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::successor;
+use crate::api::{
+    KeyRange, RangeRequest, RangeResponse, Request, ResponseBody, ResponseHeader, successor,
+};
 use crate::cli::arguments::Format;
 use crate::cli::connection::Connection;
 use crate::cli::failure::Failure;
 use crate::cli::print;
-use crate::cli::print::Parts;
-use crate::cli::print::View;
+use crate::cli::print::{Parts, View};
 
 /// Prints `first`, the beginning of what `asked` asks for, and all that follows. What is meant for
 /// people is printed as it comes; what is one document is held until it is whole.

@@ -1,20 +1,14 @@
-use std::cell::Cell;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use clap::Parser;
 
 use super::super::arguments::{Cli, Command, EndpointCommand, Format};
 use super::*;
-use crate::api::DeleteRangeResponse;
-use crate::api::HistoryStatus;
-use crate::api::KeyValue;
-use crate::api::MemberInfo;
-use crate::api::PutResponse;
-use crate::api::RangePage;
-use crate::api::RangeResponse;
-use crate::api::TxnOpResponse;
-use crate::api::TxnResponse;
+use crate::api::{
+    DeleteRangeResponse, HistoryStatus, KeyValue, MemberInfo, PutResponse, RangePage,
+    RangeResponse, TxnOpResponse, TxnResponse,
+};
 
 /// A cluster of three that keeps pairs in a map and remembers what it was asked.
 #[derive(Default)]

@@ -8,14 +8,8 @@ use clap::Parser;
 
 use super::*;
 use crate::api;
-use crate::api::Error;
-use crate::api::EventKind;
-use crate::api::KeyValue;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::WatchRequest;
-use crate::cli::arguments::Cli;
-use crate::cli::arguments::Command as Typed;
+use crate::api::{Error, EventKind, KeyValue, Request, Response, WatchRequest};
+use crate::cli::arguments::{Cli, Command as Typed};
 use crate::cli::failure::Exit;
 use crate::client::Watcher;
 

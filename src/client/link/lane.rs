@@ -12,31 +12,18 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use tokio::sync::Notify;
-use tokio::sync::Semaphore;
-use tokio::sync::SemaphorePermit;
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::Broken;
-use super::BrokenCause;
-use crate::transport::FrameReceiver;
-use crate::transport::FrameSender;
-use crate::wire::Frame;
-use crate::wire::FrameLimits;
-use crate::wire::Kind;
-use crate::wire::WireError;
+use super::{Broken, BrokenCause};
+use crate::transport::{FrameReceiver, FrameSender};
 use crate::wire::point::answered_request;
+use crate::wire::{Frame, FrameLimits, Kind, WireError};
 
 /// Requests under way at one time; the server takes as many from a connection.
 const IN_FLIGHT_MAX: usize = 4096;

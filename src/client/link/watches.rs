@@ -6,19 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::api::WatchMessage;
-use crate::transport::Connection;
-use crate::transport::FrameReceiver;
-use crate::transport::StreamError;
+use crate::transport::{Connection, FrameReceiver, StreamError};
 use crate::wire::Frame;
 
 /// Watches that wait for their stream, and the word that ends those which have one.

@@ -2,15 +2,9 @@
 
 use bytes::Bytes;
 
-use super::entry::Entry;
-use super::entry::Guard;
-use super::entry::Patience;
-use super::entry::Place;
-use super::entry::look;
-use super::session::Session;
-use super::session::passes;
-use crate::api::Error;
-use crate::api::SortOrder;
+use super::entry::{Entry, Guard, Patience, Place, look};
+use super::session::{Session, passes};
+use crate::api::{Error, SortOrder};
 use crate::client::Client;
 
 /// A barrier: down while anybody holds it down, and whoever comes to it waits until nobody does.

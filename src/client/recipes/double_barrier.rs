@@ -10,20 +10,9 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::entry::Entry;
-use super::entry::Looked;
-use super::entry::Patience;
-use super::entry::Place;
-use super::entry::changed;
-use super::entry::look;
+use super::entry::{Entry, Looked, Patience, Place, changed, look};
 use super::session::Session;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::SortOrder;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
+use crate::api::{Compare, CompareOp, Error, ErrorKind, SortOrder, TxnOp, TxnRequest};
 use crate::client::WatchOptions;
 
 /// A barrier that a group of a known size passes together, in and out.

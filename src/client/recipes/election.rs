@@ -6,24 +6,10 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
-use super::entry::Entry;
-use super::entry::Guard;
-use super::entry::Patience;
-use super::entry::Place;
-use super::entry::look;
+use super::entry::{Entry, Guard, Patience, Place, look};
 use super::session::Session;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::EventKind;
-use crate::api::KeyValue;
-use crate::api::PutRequest;
-use crate::api::SortOrder;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
-use crate::client::Client;
-use crate::client::WatchEvent;
-use crate::client::WatchOptions;
-use crate::client::Watcher;
+use crate::api::{Error, ErrorKind, EventKind, KeyValue, PutRequest, SortOrder, TxnOp, TxnRequest};
+use crate::client::{Client, WatchEvent, WatchOptions, Watcher};
 
 /// An election. Candidates lead in the order in which they stood, each until it resigns or its session
 /// is lost; anybody may look who leads.

@@ -9,35 +9,16 @@
 //! change is missed between the two, and not everybody is woken by every change.
 
 use std::fmt;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::session::Session;
-use super::session::passes;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Fence;
-use crate::api::KeyRange;
-use crate::api::KeyValue;
-use crate::api::LeaseTarget;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::api::SortOrder;
-use crate::api::SortTarget;
-use crate::api::TxnOp;
-use crate::api::TxnOpResponse;
-use crate::api::TxnRequest;
-use crate::client::Client;
-use crate::client::LostCause;
-use crate::client::TxnOptions;
-use crate::client::WatchEvent;
-use crate::client::WatchOptions;
+use super::session::{Session, passes};
+use crate::api::{
+    Compare, CompareOp, Consistency, Error, ErrorKind, Fence, KeyRange, KeyValue, LeaseTarget,
+    Outcome, PutRequest, RangeRequest, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnRequest,
+};
+use crate::client::{Client, LostCause, TxnOptions, WatchEvent, WatchOptions};
 
 /// Something held: a lock, a share of one, a permit. Dropping it lets go, by a task of its own; so
 /// does the cluster, when the session is lost.

@@ -2,10 +2,7 @@
 
 use bytes::Bytes;
 
-use super::entry::Entry;
-use super::entry::Guard;
-use super::entry::Patience;
-use super::entry::Place;
+use super::entry::{Entry, Guard, Patience, Place};
 use super::session::Session;
 use crate::api::Error;
 

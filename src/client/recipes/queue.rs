@@ -6,20 +6,9 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::entry::Place;
-use super::entry::changed;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyValue;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
-use crate::client::Client;
-use crate::client::GetOptions;
-use crate::client::TxnOptions;
-use crate::client::WatchOptions;
+use super::entry::{Place, changed};
+use crate::api::{Compare, CompareOp, Consistency, Error, ErrorKind, KeyValue, TxnOp, TxnRequest};
+use crate::client::{Client, GetOptions, TxnOptions, WatchOptions};
 
 /// How many of the first items a taker looks at, to find one that nobody was quicker to take.
 const LOOK_AT: u64 = 16;

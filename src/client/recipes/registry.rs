@@ -1,28 +1,14 @@
 //! Registries: who is there, for as long as it lives.
 
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use bytes::Bytes;
 
 use super::entry::Place;
-use super::session::Session;
-use super::session::passes;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::EventKind;
-use crate::api::KeyValue;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
-use crate::client::Client;
-use crate::client::GetOptions;
-use crate::client::PutOptions;
-use crate::client::WatchEvent;
-use crate::client::WatchOptions;
-use crate::client::Watcher;
+use super::session::{Session, passes};
+use crate::api::{Compare, CompareOp, Error, ErrorKind, EventKind, KeyValue, TxnOp, TxnRequest};
+use crate::client::{Client, GetOptions, PutOptions, WatchEvent, WatchOptions, Watcher};
 
 /// A list of instances of something, each of which is on it from when it registers until it leaves or
 /// its session is lost.

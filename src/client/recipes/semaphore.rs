@@ -2,14 +2,9 @@
 
 use bytes::Bytes;
 
-use super::entry::Entry;
-use super::entry::Guard;
-use super::entry::Patience;
-use super::entry::Place;
+use super::entry::{Entry, Guard, Patience, Place};
 use super::session::Session;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyValue;
+use crate::api::{Error, ErrorKind, KeyValue};
 
 /// Permits that are handed out in the order of asking, and come back when their guards are released
 /// or their sessions lost.

@@ -2,23 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::Weak;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaseRef;
-use crate::api::Outcome;
-use crate::client::Client;
-use crate::client::LeaseClient;
-use crate::client::LeaseGrantOptions;
-use crate::client::LeaseKeeper;
-use crate::client::LostCause;
+use crate::api::{Error, ErrorKind, LeaseRef, Outcome};
 use crate::client::route::in_time;
+use crate::client::{Client, LeaseClient, LeaseGrantOptions, LeaseKeeper, LostCause};
 
 /// Between attempts at what has to succeed in the end.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);

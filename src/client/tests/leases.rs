@@ -1,10 +1,7 @@
 //! Keepers of leases, against servers that do as they are told.
 
 use super::*;
-use crate::client::KeepAliveEvent;
-use crate::client::LeaseGrantOptions;
-use crate::client::LeaseKeeper;
-use crate::client::LostCause;
+use crate::client::{KeepAliveEvent, LeaseGrantOptions, LeaseKeeper, LostCause};
 use crate::clock::SystemClock;
 use crate::time::Clock;
 

@@ -1,12 +1,9 @@
 //! Which of the members are asked, and how a client comes to know of them.
 
 use super::*;
-use crate::api::Member;
-use crate::api::Membership;
-use crate::api::Secret;
+use crate::api::{Member, Membership, Secret};
 use crate::client::addresses::Addresses;
-use crate::client::route::Router;
-use crate::client::route::within;
+use crate::client::route::{Router, within};
 
 /// Members that are reached at these addresses, and vote.
 fn members_at(addresses: &[&str]) -> MembersResponse {

@@ -4,13 +4,8 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::api::Event;
-use crate::api::EventKind;
-use crate::api::WatchMessage;
-use crate::api::WatchRequest;
-use crate::client::WatchEvent;
-use crate::client::WatchOptions;
-use crate::client::Watcher;
+use crate::api::{Event, EventKind, WatchMessage, WatchRequest};
+use crate::client::{WatchEvent, WatchOptions, Watcher};
 use crate::transport::Connection;
 
 /// What is told to the next watch that is opened, at whichever node.

@@ -4,26 +4,14 @@
 //! rules notices. While access is controlled the user [`ROOT`] keeps his role: whoever took it away
 //! could not give it back.
 
-use crate::api::AuthRequest;
-use crate::api::AuthResponse;
-use crate::api::AuthStatus;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Password;
-use crate::api::Permission;
-use crate::api::ROOT;
-use crate::api::Secret;
+use crate::api::{
+    AuthRequest, AuthResponse, AuthStatus, Error, ErrorKind, Password, Permission, ROOT, Secret,
+};
 use crate::kv::hash::Hashed;
 use crate::kv::store::Store;
 
-use super::Author;
-use super::records;
-use super::records::Named;
-use super::records::Role;
-use super::records::User;
-use super::records::exists;
-use super::records::not_found;
-use super::records::write_token_key;
+use super::records::{Named, Role, User, exists, not_found, write_token_key};
+use super::{Author, records};
 
 /// The most users, roles, roles of a user and permissions of a role. Constants, because every
 /// replica must come to the same verdict.

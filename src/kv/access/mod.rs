@@ -29,15 +29,10 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub(super) use change::change;
-pub use needs::Need;
-pub use needs::needs;
-pub(super) use needs::permit;
-pub(super) use needs::permit_session;
-pub use policy::Policy;
-pub use policy::Rules;
-pub use policy::judge;
-pub use records::password_hash;
-pub use records::read;
+pub use needs::{Need, needs};
+pub(super) use needs::{permit, permit_session};
+pub use policy::{Policy, Rules, judge};
+pub use records::{password_hash, read};
 
 /// Who wants a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,25 +6,15 @@
 
 use bytes::Bytes;
 
-use crate::api::AuthRequest;
-use crate::api::Compare;
-use crate::api::DeleteRangeRequest;
-use crate::api::Error;
-use crate::api::KeyRange;
-use crate::api::LeaseRef;
-use crate::api::LeaseTarget;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
-use crate::api::WatchRequest;
+use crate::api::{
+    AuthRequest, Compare, DeleteRangeRequest, Error, KeyRange, LeaseRef, LeaseTarget, PutRequest,
+    RangeRequest, Request, TxnOp, TxnRequest, WatchRequest,
+};
 use crate::kv::command::Operation;
 use crate::kv::store::View;
 
 use super::Identity;
-use super::policy::Rules;
-use super::policy::judge;
+use super::policy::{Rules, judge};
 
 /// Something that whoever asks must be allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]

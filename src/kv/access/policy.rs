@@ -1,30 +1,18 @@
 //! The rules, ready to judge by.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::api::AuthStatus;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyRange;
-use crate::api::LeaseRef;
-use crate::api::ROOT;
-use crate::api::Secret;
-use crate::kv::lease;
+use crate::api::{AuthStatus, Error, ErrorKind, KeyRange, LeaseRef, ROOT, Secret};
 use crate::kv::lease::Lease;
-use crate::kv::meta;
-use crate::kv::store::Space;
-use crate::kv::store::View;
+use crate::kv::store::{Space, View};
+use crate::kv::{lease, meta};
 
-use super::Identity;
 use super::needs::Need;
 use super::ranges::Ranges;
-use super::records;
-use super::records::Named;
-use super::records::Role;
-use super::records::User;
+use super::records::{Named, Role, User};
+use super::{Identity, records};
 
 /// Keys of a lease that nobody has to himself: so many are looked at before one more is attached.
 /// Apply must not be held up; who has such a lease grants another one.

@@ -6,22 +6,12 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::api::AuthRequest;
-use crate::api::AuthResponse;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Permission;
-use crate::api::ROOT;
-use crate::api::RoleInfo;
-use crate::api::Secret;
-use crate::api::UserInfo;
+use crate::api::{
+    AuthRequest, AuthResponse, Error, ErrorKind, Permission, ROOT, RoleInfo, Secret, UserInfo,
+};
 use crate::kv::hash::Hashed;
 use crate::kv::meta;
-use crate::kv::store::Fault;
-use crate::kv::store::Space;
-use crate::kv::store::Span;
-use crate::kv::store::Store;
-use crate::kv::store::View;
+use crate::kv::store::{Fault, Space, Span, Store, View};
 
 /// The first byte of every record: its format.
 const FORMAT: u8 = 1;

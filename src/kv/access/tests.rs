@@ -3,38 +3,15 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::api::AuthRequest;
-use crate::api::AuthResponse;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::DeleteRangeRequest;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyRange;
-use crate::api::LeaseRef;
-use crate::api::LeaseTarget;
-use crate::api::Password;
-use crate::api::Permission;
-use crate::api::PermissionKind;
-use crate::api::PutRequest;
-use crate::api::ROOT;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::api::ResponseBody;
-use crate::api::Secret;
-use crate::api::SessionCall;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
 use crate::api::every::every_request;
+use crate::api::{
+    AuthRequest, AuthResponse, Compare, CompareOp, DeleteRangeRequest, Error, ErrorKind, KeyRange,
+    LeaseRef, LeaseTarget, Password, Permission, PermissionKind, PutRequest, ROOT, RangeRequest,
+    Request, ResponseBody, Secret, SessionCall, TxnOp, TxnRequest,
+};
 use crate::kv;
-use crate::kv::Command;
-use crate::kv::LeaseGrant;
-use crate::kv::MemStore;
-use crate::kv::Operation;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::SessionId;
-use crate::types::Term;
+use crate::kv::{Command, LeaseGrant, MemStore, Operation};
+use crate::types::{LogId, LogIndex, SessionId, Term};
 
 /// A state machine, and who asks it.
 #[derive(Clone, Default)]

@@ -2,19 +2,13 @@
 //! kept at every revision, and every question is a walk over a map.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::CompareTarget;
-use crate::api::SortOrder;
-use crate::api::SortTarget;
-use crate::api::TxnOp;
-use crate::api::TxnOpResponse;
-use crate::api::TxnRequest;
-use crate::api::TxnResponse;
+use crate::api::{
+    Compare, CompareOp, CompareTarget, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnRequest,
+    TxnResponse,
+};
 use crate::kv::replies::RUN;
 
 /// Every key of a store with what it holds.

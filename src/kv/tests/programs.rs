@@ -1,11 +1,7 @@
 //! Random programs: commands of every kind, as a log might hold them.
 
 use super::*;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::CompareTarget;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
+use crate::api::{Compare, CompareOp, CompareTarget, TxnOp, TxnRequest};
 
 /// One step of a random program.
 #[derive(Clone, Debug)]

@@ -1,12 +1,10 @@
 //! Ranges: which keys, in which order, how many, as of when, and by which steps.
 
-use super::programs::a_key;
-use super::programs::a_range;
+use super::programs::{a_key, a_range};
 use super::*;
 use std::cell::Cell;
 
-use crate::api::SortOrder;
-use crate::api::SortTarget;
+use crate::api::{SortOrder, SortTarget};
 
 fn three_keys() -> Machine {
     let mut machine = Machine::default();

@@ -1,13 +1,7 @@
 //! Transactions: what is compared with what, what is seen by whom, and what is refused.
 
 use super::*;
-use crate::api::CasResult;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::TxnOp;
-use crate::api::TxnOpResponse;
-use crate::api::TxnRequest;
-use crate::api::TxnResponse;
+use crate::api::{CasResult, Compare, CompareOp, TxnOp, TxnOpResponse, TxnRequest, TxnResponse};
 
 impl Machine {
     fn try_txn(&mut self, txn: TxnRequest) -> (i64, Result<TxnResponse, ErrorKind>) {

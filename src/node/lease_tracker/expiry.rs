@@ -4,12 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::CONTINUED_MAX;
-use super::FLIGHTS_MAX;
-use super::LEASE_BATCH_MAX;
-use super::LeaseTracker;
-use super::VISITS_MAX;
-use super::nanos;
+use super::{CONTINUED_MAX, FLIGHTS_MAX, LEASE_BATCH_MAX, LeaseTracker, VISITS_MAX, nanos};
 use crate::api::LeaseRef;
 use crate::time::Instant;
 use crate::types::LogIndex;

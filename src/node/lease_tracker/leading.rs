@@ -1,19 +1,14 @@
 //! What a promoted leader knows beside the leases themselves: its wheel of deadlines, and what of
 //! its decisions is under way in the log.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::LeaseOptions;
-use super::nanos;
+use super::{LeaseOptions, nanos};
 use crate::api::LeaseRef;
-use crate::kv::LeaseMark;
-use crate::kv::LeaseTerms;
+use crate::kv::{LeaseMark, LeaseTerms};
 use crate::time::Instant;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::types::{LogIndex, Term};
 
 #[derive(Debug)]
 pub(super) struct Tracked {

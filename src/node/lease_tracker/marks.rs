@@ -3,13 +3,8 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::LEASE_BATCH_MAX;
-use super::LeaseTracker;
-use super::VISITS_MAX;
-use super::millis_up;
-use super::restart_ms;
-use crate::kv::LeaseMark;
-use crate::kv::LeaseMarkKind;
+use super::{LEASE_BATCH_MAX, LeaseTracker, VISITS_MAX, millis_up, restart_ms};
+use crate::kv::{LeaseMark, LeaseMarkKind};
 use crate::time::Instant;
 use crate::types::LogIndex;
 

@@ -2,14 +2,9 @@
 //! operations.md, the rules of lease-protocol section 3 (T) and its amendments (A).
 
 use super::*;
-use crate::api::KeyRange;
-use crate::api::LeaseGrantRequest;
-use crate::api::LeaseGrantResponse;
-use crate::api::LeaseKept;
 use crate::api::LeaseKept::{Expired, NotFound, Renewed, Revoked, Undecided};
-use crate::api::LeaseListRequest;
-use crate::api::LeaseRef;
-use crate::api::LeaseTarget;
+use crate::api::{KeyRange, LeaseGrantRequest, LeaseGrantResponse, LeaseKept};
+use crate::api::{LeaseListRequest, LeaseRef, LeaseTarget};
 use crate::kv;
 use crate::node::Lapse;
 use crate::types::Term;

@@ -2,14 +2,10 @@
 //! it is answered.
 
 use super::*;
-use crate::api::Member;
-use crate::api::MemberAddRequest;
-use crate::api::MemberDetails;
-use crate::api::MemberUpdateRequest;
-use crate::api::MembersResponse;
-use crate::api::Membership;
-use crate::raft::Change;
-use crate::raft::MEMBERS_MAX;
+use crate::api::{
+    Member, MemberAddRequest, MemberDetails, MemberUpdateRequest, MembersResponse, Membership,
+};
+use crate::raft::{Change, MEMBERS_MAX};
 use crate::types::Incarnation;
 
 /// Far longer than a change takes between nodes that answer at once.

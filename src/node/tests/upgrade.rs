@@ -1,8 +1,7 @@
 //! Nodes of two releases beside each other: what the cluster agrees on, and when.
 
 use super::*;
-use crate::raft::Change;
-use crate::raft::Joining;
+use crate::raft::{Change, Joining};
 use crate::types::VersionRange;
 
 /// The release before the first, which knows nothing that is in a log today; and the one after it.

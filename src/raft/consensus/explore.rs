@@ -15,15 +15,13 @@
 //! The server calls none of this.
 
 use std::collections::hash_map::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raft::Consensus;
-use crate::raft::Input;
 use crate::raft::freshness::Ages;
 use crate::raft::role::RoleState;
+use crate::raft::{Consensus, Input};
 use crate::time::Instant;
 
 /// Gathers what decides over the future of a replica.

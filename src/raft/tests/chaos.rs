@@ -13,9 +13,7 @@ use bytes::Bytes;
 
 use crate::raft::role::RoleState;
 use crate::raft::tests::script::Show;
-use crate::raft::tests::world::Faults;
-use crate::raft::tests::world::MS;
-use crate::raft::tests::world::World;
+use crate::raft::tests::world::{Faults, MS, World};
 use crate::raft::*;
 use crate::time::Instant;
 

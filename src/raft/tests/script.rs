@@ -23,16 +23,12 @@
 //! forge 2->1 t3 heartbeat round=5 promise=500ms commit=7     a message out of nowhere
 //! ```
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::raft::tests::world::Disk;
-use crate::raft::tests::world::Hold;
-use crate::raft::tests::world::MS;
-use crate::raft::tests::world::World;
+use crate::raft::tests::world::{Disk, Hold, MS, World};
 use crate::raft::*;
 
 /// Which messages are told.

@@ -6,37 +6,19 @@
 //! misses what anyone could have seen before it arrived; and no lease is valid anywhere once a
 //! later leader exists.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::raft::Change;
-use crate::raft::Configuration;
-use crate::raft::Consensus;
-use crate::raft::Entry;
-use crate::raft::Envelope;
-use crate::raft::HardState;
-use crate::raft::Input;
-use crate::raft::LogBase;
-use crate::raft::Output;
-use crate::raft::ReadId;
-use crate::raft::ReadMode;
-use crate::raft::Refused;
-use crate::raft::Restored;
-use crate::raft::StaleBound;
-use crate::raft::Ticket;
-use crate::raft::Timing;
-use crate::raft::Unsaved;
 use crate::raft::role::RoleState;
 use crate::raft::tests::script;
+use crate::raft::{
+    Change, Configuration, Consensus, Entry, Envelope, HardState, Input, LogBase, Output, ReadId,
+    ReadMode, Refused, Restored, StaleBound, Ticket, Timing, Unsaved,
+};
 use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, NodeId, Term};
 
 pub(super) const MS: u64 = 1_000_000;
 

@@ -14,25 +14,15 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::SyncSender;
-use std::sync::mpsc::sync_channel;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Who;
-use super::millis_since_1970;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
+use super::{Who, millis_since_1970};
+use crate::api::{Error, ErrorKind, Request, Response, TxnOp, TxnRequest};
 use crate::server::metrics::stopwatch;
 
 /// Lines a second of each kind.

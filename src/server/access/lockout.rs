@@ -19,14 +19,10 @@
 //! as there are nodes.
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// So many wrong passwords cost nothing: people mistype.
 const FREE: u32 = 5;

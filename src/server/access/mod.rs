@@ -24,22 +24,12 @@ use tokio::sync::Semaphore;
 
 use super::disk::store::Gate;
 use super::metrics::stopwatch;
-use crate::api::AuthRequest;
-use crate::api::AuthResponse;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Password;
-use crate::api::Request;
-use crate::api::Secret;
-use crate::kv::View;
-use crate::kv::access;
-use crate::kv::access::Author;
-use crate::kv::access::Identity;
-use crate::kv::access::Policy;
+use crate::api::{AuthRequest, AuthResponse, Error, ErrorKind, Password, Request, Secret};
+use crate::kv::access::{Author, Identity, Policy};
+use crate::kv::{View, access};
 use crate::types::ClusterId;
 
-pub(crate) use audit::Audit;
-pub(crate) use audit::Note;
+pub(crate) use audit::{Audit, Note};
 use lockout::Lockout;
 use token::Signer;
 

@@ -7,12 +7,9 @@
 use std::num::NonZeroU32;
 
 use ring::pbkdf2;
-use ring::rand::SecureRandom;
-use ring::rand::SystemRandom;
+use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Secret;
+use crate::api::{Error, ErrorKind, Secret};
 
 static ALGORITHM: pbkdf2::Algorithm = pbkdf2::PBKDF2_HMAC_SHA256;
 const FORMAT: u8 = 1;

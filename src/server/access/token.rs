@@ -12,16 +12,12 @@ use std::time::Duration;
 
 use ring::hmac;
 
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Secret;
-use crate::kv::access::Identity;
-use crate::kv::access::Policy;
+use crate::api::{Error, ErrorKind, Secret};
+use crate::kv::access::{Identity, Policy};
 use crate::types::ClusterId;
 
-use super::millis_since_1970;
 use super::password::fill;
-use super::token_expired;
+use super::{millis_since_1970, token_expired};
 
 const FORMAT: u8 = 1;
 const KEY_BYTES: usize = 32;

@@ -6,39 +6,22 @@
 //! to this address, whose requests name it in `Host`.
 
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use axum::Extension;
-use axum::Router;
-use axum::body::Body;
-use axum::body::Bytes;
-use axum::extract::Path;
-use axum::extract::Query;
-use axum::extract::Request;
-use axum::extract::State;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
-use axum::http::HeaderMap;
-use axum::http::Method;
-use axum::http::StatusCode;
-use axum::http::header;
-use axum::middleware;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::IntoResponse;
-use axum::response::Response;
-use axum::routing::get;
-use axum::routing::post;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router, middleware};
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Progress;
-use super::text;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Outcome;
-use crate::server::managed::LeaseFilter;
-use crate::server::managed::Managed;
+use super::{Progress, text};
+use crate::api::{Error, ErrorKind, Outcome};
+use crate::server::managed::{LeaseFilter, Managed};
 
 /// The paths, as an unknown one is told.
 pub(crate) const PATHS: &[&str] = &[

@@ -7,17 +7,11 @@
 //! answered, or has taken too long about his answer, which is the server's to say.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::net::Ipv6Addr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// Of all places, one address of another machine may have this part.
 const ADDRESS_PART: usize = 4;

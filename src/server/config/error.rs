@@ -1,8 +1,7 @@
 //! What can be wrong with a configuration, said with its place.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use super::environment_variable;
 

@@ -3,13 +3,10 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::At;
-use super::SETTINGS;
-use super::source::Raw;
-use super::source::Values;
+use super::source::{Raw, Values};
+use super::{At, SETTINGS};
 
 /// Every setting, in the order of the documentation.
 ///

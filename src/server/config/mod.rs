@@ -27,21 +27,16 @@ pub use self::bounds::QuotaConfig;
 pub use self::error::{At, ConfigError};
 pub use self::given::Settings;
 pub use self::traces::{Collector, TracingConfig};
-pub use self::unknown::UnknownVariable;
-pub use self::unknown::unknown_variables;
+pub use self::unknown::{UnknownVariable, unknown_variables};
 
 use self::source::Values;
 use self::value::split_address;
 use crate::api::Limits;
-use crate::node::AutoCompaction;
-use crate::node::LeaseOptions;
-use crate::raft::Timing;
-use crate::raft::TimingError;
-use crate::raft::TimingOptions;
+use crate::node::{AutoCompaction, LeaseOptions};
+use crate::raft::{Timing, TimingError, TimingOptions};
 use crate::server::admission::AdmissionOptions;
 use crate::server::watches::WatchOptions;
-use crate::transport::Admission;
-use crate::transport::TlsPaths;
+use crate::transport::{Admission, TlsPaths};
 use crate::types::is_name;
 
 /// One setting.

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::error::{At, ConfigError};
-use super::unknown::is_of_command;
-use super::unknown::is_of_platform;
+use super::unknown::{is_of_command, is_of_platform};
 use super::{ConfigSources, SETTINGS, Setting, environment_variable};
 
 /// A value as its source had it.

@@ -7,8 +7,7 @@
 
 use std::fmt;
 
-use super::SETTINGS;
-use super::environment_variable;
+use super::{SETTINGS, environment_variable};
 
 /// What all of ours begin with.
 const PREFIX: &str = "LEASEHOLD_";

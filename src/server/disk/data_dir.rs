@@ -16,28 +16,17 @@
 //! An empty directory is taken for a new member's. That a member which ran before has lost its
 //! disk cannot be seen here; it has to come back with a new incarnation.
 
-use std::fmt;
-use std::fs;
-use std::fs::DirBuilder;
-use std::fs::File;
-use std::fs::OpenOptions;
-use std::fs::TryLockError;
-use std::io;
-use std::io::Read;
-use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use thiserror::Error;
 
 use crate::log::LogOptions;
-use crate::server::disk::file::RealDisk;
-use crate::server::disk::file::sync_folder;
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::NodeId;
+use crate::server::disk::file::{RealDisk, sync_folder};
+use crate::types::{ClusterId, Incarnation, NodeId};
 
 const FORMAT_VERSION: u32 = 1;
 const IDENTITY: &str = "identity";

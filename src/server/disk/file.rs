@@ -3,24 +3,14 @@
 //! Buffered writes and `fdatasync`. Segments are written with zeros ahead of use, so a sync of
 //! the log changes no metadata.
 
-use std::fmt;
-use std::fs;
-use std::fs::DirBuilder;
-use std::fs::File;
-use std::fs::OpenOptions;
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::fs::FileExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{fmt, fs, io};
 
-use crate::log::Disk;
-use crate::log::DiskError;
-use crate::log::DiskFile;
+use crate::log::{Disk, DiskError, DiskFile};
 
 /// Told how long each `fdatasync` took. Called on the thread that synced; must be quick.
 pub type SyncObserver = Arc<dyn Fn(Duration) + Send + Sync>;
@@ -188,16 +178,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::log::Log;
-    use crate::log::LogOptions;
-    use crate::log::Record;
-    use crate::log::Verdict;
-    use crate::types::ClusterId;
-    use crate::types::Incarnation;
-    use crate::types::LogId;
-    use crate::types::LogIndex;
-    use crate::types::NodeId;
-    use crate::types::Term;
+    use crate::log::{Log, LogOptions, Record, Verdict};
+    use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 
     fn options() -> LogOptions {
         LogOptions {

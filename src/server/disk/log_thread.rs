@@ -14,37 +14,16 @@
 //! The first error ends the thread: a failed sync is never tried again.
 
 use std::collections::VecDeque;
-use std::io;
-use std::sync::Arc;
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::log::Base;
-use crate::log::Disk;
-use crate::log::Item;
-use crate::log::Log;
-use crate::log::LogError;
-use crate::log::Preparation;
-use crate::log::Record;
-use crate::log::Recovery;
-use crate::log::Vote;
-use crate::raft::Configuration;
-use crate::raft::Entry;
-use crate::raft::HardState;
-use crate::raft::LogBase;
-use crate::raft::Payload;
-use crate::raft::Restored;
-use crate::raft::Ticket;
-use crate::raft::Unsaved;
+use crate::log::{Base, Disk, Item, Log, LogError, Preparation, Record, Recovery, Vote};
+use crate::raft::{Configuration, Entry, HardState, LogBase, Payload, Restored, Ticket, Unsaved};
 use crate::types::LogIndex;
 
 /// How long nothing must come before the last batch is marked as synced.
@@ -494,19 +473,12 @@ pub enum RestoreError {
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::mpsc;
-    use std::sync::mpsc::Receiver;
-    use std::sync::mpsc::Sender;
+    use std::sync::mpsc::{Receiver, Sender};
 
     use super::*;
-    use crate::log::LogOptions;
-    use crate::log::Verdict;
-    use crate::log::sim_disk::Fault;
-    use crate::log::sim_disk::SimDisk;
-    use crate::types::ClusterId;
-    use crate::types::Incarnation;
-    use crate::types::LogId;
-    use crate::types::NodeId;
-    use crate::types::Term;
+    use crate::log::sim_disk::{Fault, SimDisk};
+    use crate::log::{LogOptions, Verdict};
+    use crate::types::{ClusterId, Incarnation, LogId, NodeId, Term};
 
     /// Long enough for the slowest machine; reached only by a failing test.
     const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,16 +10,12 @@
 //! Whether it counts depends on the log: only if the log begins after that very entry has consensus
 //! accepted it, and anything else is removed ([`Places::accepted`]).
 
-use std::fs;
 use std::fs::File;
-use std::io;
 use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, Term};
 
 const STATE: &str = "state";
 const PREFIX: &str = "state-";

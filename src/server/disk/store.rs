@@ -48,37 +48,18 @@ mod sweep;
 mod tests;
 
 use std::fs::File;
-use std::path::Path;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use bytes::Bytes;
-use fjall::Database;
-use fjall::Keyspace;
-use fjall::KeyspaceCreateOptions;
-use fjall::PersistMode;
-use fjall::Readable;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 
 use crate::api::KeyValue;
 use crate::kv;
-use crate::kv::Change;
-use crate::kv::Changes;
-use crate::kv::ContentHash;
-use crate::kv::Overlay;
-use crate::kv::Pair;
-use crate::kv::Progress;
-use crate::kv::Reply;
-use crate::kv::Space;
-use crate::kv::Span;
-use crate::kv::View;
 use crate::kv::access::Policy;
-use crate::types::LogId;
-use crate::types::LogIndex;
+use crate::kv::{Change, Changes, ContentHash, Overlay, Pair, Progress, Reply, Space, Span, View};
+use crate::types::{LogId, LogIndex};
 use crate::wire::point::Record;
 
 use cache::Cached;
@@ -88,20 +69,15 @@ use marks::Directory;
 use replace::Current;
 
 pub use boundary::contains_panic;
-pub use counts::Operations;
-pub use counts::Uncounted;
-pub use error::Failure;
-pub use error::StoreError;
-pub use export::Export;
-pub use export::Origin;
+pub use counts::{Operations, Uncounted};
+pub use error::{Failure, StoreError};
+pub use export::{Export, Origin};
 pub use gate::Gate;
-pub use import::Import;
-pub use import::ImportError;
+pub use import::{Import, ImportError};
 pub use journal::Journal;
 pub use keeper::Keeper;
 pub use replace::Retired;
-pub use sweep::Sweeper;
-pub use sweep::Swept;
+pub use sweep::{Sweeper, Swept};
 
 /// How much memory the state may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use metrics::Gauge;
 
-use super::Metrics;
-use super::Register;
+use super::{Metrics, Register};
 use crate::server::admin::Check;
 
 const CHECKS: &str = "leasehold_healthchecks_total";

@@ -1,8 +1,6 @@
 //! The leader lease, as a node sees its own.
 
-use metrics::Counter;
-use metrics::Gauge;
-use metrics::Histogram;
+use metrics::{Counter, Gauge, Histogram};
 
 use super::Register;
 use crate::raft::Invalidation;

@@ -3,10 +3,8 @@
 use metrics::{Counter, Gauge, Histogram};
 
 use super::Register;
-use crate::api::ErrorKind;
-use crate::api::LeaseKept;
-use crate::node::Lapse;
-use crate::node::LeaseCounts;
+use crate::api::{ErrorKind, LeaseKept};
+use crate::node::{Lapse, LeaseCounts};
 
 /// Bounds of how late a lease ends: 1 ms to 10 minutes.
 pub(super) const LATENESS_SECONDS: &[f64] = &[

@@ -3,8 +3,7 @@
 use metrics::Gauge;
 
 use super::Register;
-use crate::api::Member;
-use crate::api::Membership;
+use crate::api::{Member, Membership};
 
 /// The members of the configuration in force, as this node has it.
 pub struct MemberMetrics {

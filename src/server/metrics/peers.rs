@@ -2,8 +2,7 @@
 
 use metrics::{Counter, Gauge, Histogram, Label};
 
-use super::Labelled;
-use super::Metrics;
+use super::{Labelled, Metrics};
 
 /// One other member, as this node sees it.
 pub struct PeerMetrics {

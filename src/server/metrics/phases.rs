@@ -5,8 +5,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram};
 
 use super::Register;
-use super::requests::METHODS;
-use super::requests::method_index;
+use super::requests::{METHODS, method_index};
 
 /// What the time of a request goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! The process, as the system counts what it uses.
 
-use metrics::Counter;
-use metrics::Gauge;
+use metrics::{Counter, Gauge};
 
 use super::Register;
 

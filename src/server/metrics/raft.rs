@@ -1,8 +1,6 @@
 //! Consensus: terms, the log, messages, and states that go from node to node.
 
-use metrics::Counter;
-use metrics::Gauge;
-use metrics::Histogram;
+use metrics::{Counter, Gauge, Histogram};
 
 use super::Register;
 

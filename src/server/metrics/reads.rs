@@ -1,14 +1,11 @@
 //! Reads, by the authority they were served on.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use metrics::Counter;
-use metrics::Histogram;
+use metrics::{Counter, Histogram};
 
 use super::Register;
-use crate::api::ReadCounts;
-use crate::api::ReadPath;
+use crate::api::{ReadCounts, ReadPath};
 
 /// Reads, by the authority they were served on.
 pub struct ReadMetrics {

@@ -1,19 +1,9 @@
 //! The one way to make a metric: with its help, its labels and, if it is a histogram, its buckets.
 
-use metrics::Counter;
-use metrics::Gauge;
-use metrics::Histogram;
-use metrics::Key;
-use metrics::Label;
-use metrics::Level;
-use metrics::Metadata;
-use metrics::Recorder;
-use metrics_exporter_prometheus::Matcher;
-use metrics_exporter_prometheus::PrometheusBuilder;
-use metrics_exporter_prometheus::PrometheusRecorder;
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 
-use super::leases;
-use super::storage;
+use super::{leases, storage};
 
 /// Registers metrics with their help: there is no other way to make one.
 #[derive(Clone, Copy)]

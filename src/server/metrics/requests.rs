@@ -1,11 +1,8 @@
 //! All requests of clients, by their method.
 
-use metrics::Counter;
-use metrics::Histogram;
+use metrics::{Counter, Histogram};
 
-use super::AuthFailure;
-use super::Metrics;
-use super::Register;
+use super::{AuthFailure, Metrics, Register};
 use crate::api::ErrorKind;
 
 /// All requests of clients.

@@ -1,8 +1,6 @@
 //! What is on the disk of a node: log and state, past revisions, and backups.
 
-use metrics::Counter;
-use metrics::Gauge;
-use metrics::Histogram;
+use metrics::{Counter, Gauge, Histogram};
 
 use super::Register;
 

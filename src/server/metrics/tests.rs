@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::requests::METHODS;
-use super::requests::method_index;
+use super::requests::{METHODS, method_index};
 use super::*;
-use crate::api::ErrorKind;
-use crate::api::ReadPath;
-use crate::node::Lapse;
-use crate::node::LeaseCounts;
+use crate::api::{ErrorKind, ReadPath};
+use crate::node::{Lapse, LeaseCounts};
 use crate::raft::Invalidation;
 
 /// The type of every metric in a rendered text, by name.

@@ -1,11 +1,8 @@
 //! Watches of clients.
 
-use metrics::Counter;
-use metrics::Gauge;
-use metrics::Histogram;
+use metrics::{Counter, Gauge, Histogram};
 
-use super::Metrics;
-use super::Register;
+use super::{Metrics, Register};
 
 /// Watches of clients.
 pub struct WatchMetrics {

@@ -1,15 +1,11 @@
 //! Everything that a data directory holds is read, and compared with what it should be.
 
-use super::OfflineError;
-use super::StoppedNode;
+use super::{OfflineError, StoppedNode};
 use crate::kv::ContentHash;
-use crate::log::Recovery;
-use crate::log::Verdict;
-use crate::server::disk::store::HashReport;
-use crate::server::disk::store::StoreError;
+use crate::log::{Recovery, Verdict};
+use crate::server::disk::store::{HashReport, StoreError};
 use crate::server::start::tripwire_mark;
-use crate::types::LogId;
-use crate::types::LogIndex;
+use crate::types::{LogId, LogIndex};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,15 +2,10 @@
 
 use std::io;
 
-use super::OfflineError;
-use super::StoppedNode;
+use super::{OfflineError, StoppedNode};
 use crate::api::KeyValue;
 use crate::kv;
-use crate::kv::Command;
-use crate::kv::Operation;
-use crate::kv::Space;
-use crate::kv::Span;
-use crate::kv::View;
+use crate::kv::{Command, Operation, Space, Span, View};
 use crate::raft::Payload;
 use crate::server::disk::log_thread;
 use crate::types::LogId;

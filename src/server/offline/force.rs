@@ -5,21 +5,12 @@
 //! acknowledged (it may have lagged behind), nor only that (an entry at its end may never have been): nobody
 //! is left who knows. So it is a new cluster, as a restored one is, and the survivor's own data is only read.
 
-use super::OfflineError;
-use super::StoppedNode;
-use super::restore::Begun;
-use super::restore::NewMember;
-use super::restore::Restored;
-use super::restore::check_origin;
+use super::restore::{Begun, NewMember, Restored, check_origin};
+use super::{OfflineError, StoppedNode};
 use crate::log::Verdict;
-use crate::raft::Configuration;
-use crate::raft::Payload;
+use crate::raft::{Configuration, Payload};
 use crate::server::disk::log_thread;
-use crate::server::disk::store::Export;
-use crate::server::disk::store::Import;
-use crate::server::disk::store::ImportError;
-use crate::server::disk::store::Origin;
-use crate::server::disk::store::StoreOptions;
+use crate::server::disk::store::{Export, Import, ImportError, Origin, StoreOptions};
 
 /// What was made of a survivor.
 #[derive(Clone, Debug)]

@@ -11,35 +11,20 @@ mod restore;
 mod tripwire;
 
 use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::disk::data_dir::DataDir;
-use super::disk::data_dir::DataDirError;
+use super::disk::data_dir::{DataDir, DataDirError};
 use super::disk::log_thread::RestoreError;
 use super::disk::places::Places;
-use super::disk::store::ImportError;
-use super::disk::store::StateStore;
-use super::disk::store::StoreError;
-use super::disk::store::StoreOptions;
-use crate::log::Damage;
-use crate::log::Log;
-use crate::log::LogError;
-use crate::log::LogOptions;
-use crate::log::Recovery;
-use crate::types::ClusterId;
-use crate::types::LogId;
+use super::disk::store::{ImportError, StateStore, StoreError, StoreOptions};
+use crate::log::{Damage, Log, LogError, LogOptions, Recovery};
+use crate::types::{ClusterId, LogId};
 use crate::wire::state::ReadFault;
 
-pub use check::Finding;
-pub use check::StateHash;
+pub use check::{Finding, StateHash};
 pub use dump::DumpedEntry;
-pub use force::Forced;
-pub use force::force_new_cluster;
-pub use restore::NewMember;
-pub use restore::Restored;
-pub use restore::cluster_of_certificate;
-pub use restore::restore;
+pub use force::{Forced, force_new_cluster};
+pub use restore::{NewMember, Restored, cluster_of_certificate, restore};
 
 /// Why it cannot be done.
 #[derive(Debug, thiserror::Error)]

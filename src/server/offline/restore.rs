@@ -10,45 +10,23 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::OfflineError;
-use crate::kv::ContentHash;
-use crate::kv::Space;
-use crate::kv::Span;
-use crate::kv::View;
-use crate::log::Log;
-use crate::log::LogOptions;
-use crate::log::Vote;
-use crate::raft::Configuration;
-use crate::raft::LogBase;
-use crate::server::disk::data_dir::DataDir;
-use crate::server::disk::data_dir::Identity;
-use crate::server::disk::data_dir::NewDataDir;
+use crate::kv::{ContentHash, Space, Span, View};
+use crate::log::{Log, LogOptions, Vote};
+use crate::raft::{Configuration, LogBase};
+use crate::server::disk::data_dir::{DataDir, Identity, NewDataDir};
 use crate::server::disk::log_thread;
-use crate::server::disk::store::Import;
-use crate::server::disk::store::ImportError;
-use crate::server::disk::store::StateStore;
-use crate::server::disk::store::StoreError;
-use crate::server::disk::store::StoreOptions;
+use crate::server::disk::store::{Import, ImportError, StateStore, StoreError, StoreOptions};
 use crate::server::founding;
 use crate::transport::PeerIdentity;
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::wire::state::Chunks;
-use crate::wire::state::ReadFault;
-use crate::wire::state::StateDecoder;
-use crate::wire::state::StateFault;
-use crate::wire::state::StateHeader;
-use crate::wire::state::StateSummary;
+use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId};
+use crate::wire::state::{Chunks, ReadFault, StateDecoder, StateFault, StateHeader, StateSummary};
 
 /// So many entries are applied in one step.
 const ENTRIES_PER_BATCH: usize = 128;

@@ -1,11 +1,9 @@
 //! The mark of a leader lease that was held while another node led (P37), and its end.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
+use std::{fs, io};
 
-use super::OfflineError;
-use super::StoppedNode;
+use super::{OfflineError, StoppedNode};
 use crate::server::start::tripwire_mark;
 
 impl StoppedNode {

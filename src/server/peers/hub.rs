@@ -8,39 +8,23 @@
 //! the call is the newer connection and stays. If neither call knew of the other, the one made by
 //! the member with the smaller id stays.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicU16;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use crate::raft::Envelope;
-use crate::server::peers::PeerHandler;
-use crate::server::peers::PeerInfo;
-use crate::server::peers::PeerStats;
-use crate::server::peers::PeersConfig;
-use crate::server::peers::lane::Lane;
-use crate::server::peers::lane::Overflow;
-use crate::server::peers::roster::Admitted;
-use crate::server::peers::roster::Roster;
-use crate::transport::CloseCode;
-use crate::transport::Connection;
-use crate::transport::FrameStream;
-use crate::types::Incarnation;
-use crate::types::NodeId;
-use crate::types::VersionRange;
-use crate::wire::FrameLimits;
-use crate::wire::PROTOCOL_VERSIONS;
-use crate::wire::peer::PeerHello;
-use crate::wire::peer::Standing;
+use crate::server::peers::lane::{Lane, Overflow};
+use crate::server::peers::roster::{Admitted, Roster};
+use crate::server::peers::{PeerHandler, PeerInfo, PeerStats, PeersConfig};
+use crate::transport::{CloseCode, Connection, FrameStream};
+use crate::types::{Incarnation, NodeId, VersionRange};
+use crate::wire::peer::{PeerHello, Standing};
+use crate::wire::{FrameLimits, PROTOCOL_VERSIONS};
 
 /// Control messages that may wait for one peer. A heartbeat interval brings a handful.
 const CONTROL_MAX: usize = 1024;

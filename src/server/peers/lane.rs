@@ -6,8 +6,7 @@ use std::sync::PoisonError;
 use tokio::sync::Notify;
 
 use crate::raft::Envelope;
-use crate::sync::Mutex;
-use crate::sync::MutexGuard;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Which message goes when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,33 +12,14 @@ use crate::clock::SystemClock;
 use crate::raft::Envelope;
 use crate::server::peers::drift;
 use crate::server::peers::drift::Drift;
-use crate::server::peers::hub::HelloError;
-use crate::server::peers::hub::Hub;
-use crate::server::peers::hub::Route;
-use crate::time::Clock;
-use crate::time::Instant;
-use crate::transport::CloseCode;
-use crate::transport::ConnectError;
-use crate::transport::Connection;
-use crate::transport::Endpoint;
-use crate::transport::FrameReceiver;
-use crate::transport::FrameSender;
-use crate::transport::FrameStream;
-use crate::transport::HandshakeFailure;
-use crate::transport::Lost;
-use crate::transport::Port;
-use crate::transport::StreamError;
-use crate::transport::is_worth_saying;
-use crate::transport::resolve;
-use crate::wire::FrameLimits;
-use crate::wire::Kind;
-use crate::wire::WireError;
-use crate::wire::encode;
-use crate::wire::peer::ENVELOPES_MAX;
-use crate::wire::peer::PeerClock;
-use crate::wire::peer::PeerHello;
-use crate::wire::peer::Raft;
-use crate::wire::peer::Standing;
+use crate::server::peers::hub::{HelloError, Hub, Route};
+use crate::time::{Clock, Instant};
+use crate::transport::{
+    CloseCode, ConnectError, Connection, Endpoint, FrameReceiver, FrameSender, FrameStream,
+    HandshakeFailure, Lost, Port, StreamError, is_worth_saying, resolve,
+};
+use crate::wire::peer::{ENVELOPES_MAX, PeerClock, PeerHello, Raft, Standing};
+use crate::wire::{FrameLimits, Kind, WireError, encode};
 
 /// Heartbeats before everything else.
 const CONTROL_PRIORITY: i32 = 1;

@@ -38,26 +38,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::raft::Envelope;
-use crate::transport::Admission;
-use crate::transport::BindError;
-use crate::transport::CloseCode;
-use crate::transport::Connection;
-use crate::transport::Endpoint;
-use crate::transport::FrameStream;
-use crate::transport::Port;
-use crate::transport::Tls;
-use crate::transport::TransportStats;
-use crate::types::Incarnation;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::VersionRange;
+use crate::transport::{
+    Admission, BindError, CloseCode, Connection, Endpoint, FrameStream, Port, Tls, TransportStats,
+};
+use crate::types::{Incarnation, LogIndex, NodeId, VersionRange};
 use crate::wire::FrameLimits;
 
 use self::hub::Hub;
 pub(crate) use self::link::ask_standing;
-pub use self::roster::Committed;
-pub use self::roster::Roster;
-pub use self::roster::RosterPeer;
+pub use self::roster::{Committed, Roster, RosterPeer};
 
 /// How long the last messages and the farewell may take when the process stops.
 const FAREWELL: Duration = Duration::from_millis(500);

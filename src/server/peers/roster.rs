@@ -4,11 +4,9 @@
 //! is not in it is refused, and told what is known of him: one that was removed while it was away
 //! learns it from that, and one that has no data learns which life it is to begin.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::types::Incarnation;
-use crate::types::LogIndex;
+use crate::types::{Incarnation, LogIndex};
 use crate::wire::peer::Standing;
 
 /// The other members, by name.

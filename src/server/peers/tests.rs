@@ -1,61 +1,25 @@
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Condvar;
-use std::sync::Mutex;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
-use crate::raft::Append;
-use crate::raft::Entry;
-use crate::raft::Envelope;
-use crate::raft::Heartbeat;
-use crate::raft::Message;
-use crate::raft::Payload;
-use crate::raft::RoundId;
-use crate::server::peers::PeerHandler;
-use crate::server::peers::PeerInfo;
-use crate::server::peers::Peers;
-use crate::server::peers::PeersConfig;
-use crate::server::peers::PeersError;
-use crate::server::peers::Roster;
+use crate::raft::{Append, Entry, Envelope, Heartbeat, Message, Payload, RoundId};
 use crate::server::peers::hub::Hub;
-use crate::server::peers::lane::Lane;
-use crate::server::peers::lane::Overflow;
-use crate::transport::Admission;
-use crate::transport::BindError;
-use crate::transport::CloseCode;
-use crate::transport::Connection;
-use crate::transport::Endpoint;
-use crate::transport::FrameSender;
-use crate::transport::FrameStream;
-use crate::transport::HandshakeFailure;
-use crate::transport::Lost;
-use crate::transport::Port;
-use crate::transport::StreamError;
-use crate::transport::Tls;
-use crate::transport::TransportStats;
+use crate::server::peers::lane::{Lane, Overflow};
+use crate::server::peers::{PeerHandler, PeerInfo, Peers, PeersConfig, PeersError, Roster};
 use crate::transport::testing::Authority;
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
-use crate::wire::Body;
-use crate::wire::FrameLimits;
-use crate::wire::Kind;
-use crate::wire::PROTOCOL_VERSIONS;
-use crate::wire::VersionRange;
+use crate::transport::{
+    Admission, BindError, CloseCode, Connection, Endpoint, FrameSender, FrameStream,
+    HandshakeFailure, Lost, Port, StreamError, Tls, TransportStats,
+};
+use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 use crate::wire::client::ClientHello;
-use crate::wire::encode;
-use crate::wire::peer::PeerHello;
-use crate::wire::peer::Raft;
+use crate::wire::peer::{PeerHello, Raft};
+use crate::wire::{Body, FrameLimits, Kind, PROTOCOL_VERSIONS, VersionRange, encode};
 
 const CLUSTER: ClusterId = ClusterId(0xabc0_0000_0000_0000_0000_0000_0000_0001);
 const LIMITS: FrameLimits = FrameLimits::DEFAULT;

@@ -6,19 +6,14 @@ use std::time::Instant;
 
 use super::Sessions;
 use super::stream::timeout;
-use crate::api::Call;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Request;
+use crate::api::{Call, Error, ErrorKind, Request};
 use crate::kv::access::Author;
 use crate::server::access;
 use crate::server::access::Who;
 use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
-use crate::server::metrics::ExpiredIn;
-use crate::server::metrics::stopwatch;
-use crate::server::outbox::Delivery;
-use crate::server::outbox::Outbox;
+use crate::server::metrics::{ExpiredIn, stopwatch};
+use crate::server::outbox::{Delivery, Outbox};
 
 /// A request that is on its way to the driver.
 pub(super) struct Errand {

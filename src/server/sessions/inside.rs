@@ -7,26 +7,18 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::Sessions;
-use super::leases;
 use super::leases::LeaseQuestion;
-use super::not_readable;
+use super::{Sessions, leases, not_readable};
 use crate::api;
-use crate::api::Call;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::SnapshotCall;
-use crate::api::SnapshotReply;
+use crate::api::{
+    Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response, SnapshotCall,
+    SnapshotReply,
+};
 use crate::kv::access::Author;
 use crate::raft::Configuration;
 use crate::server::driver::Mail;
 use crate::server::metrics::stopwatch;
-use crate::server::outbox::Delivery;
-use crate::server::outbox::Outbox;
+use crate::server::outbox::{Delivery, Outbox};
 
 /// What comes on top of a request's own deadline before it is given up: the driver may be gone.
 const GRACE: Duration = Duration::from_millis(500);

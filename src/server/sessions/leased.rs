@@ -22,44 +22,22 @@
 
 use std::sync::Arc;
 
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::ReadPath;
-use crate::kv::access::Policy;
-use crate::kv::access::Rules;
-use crate::node::Authority;
-use crate::node::Source;
-use crate::raft::Freshness;
-use crate::raft::LeaseCell;
-use crate::raft::ReadPermit;
-use crate::raft::StaleBound;
-use crate::server::disk::store::Point;
-use crate::server::disk::store::StoreError;
-use crate::server::metrics::Phase;
-use crate::server::metrics::ReadFallback;
-use crate::server::metrics::Sampler;
-use crate::server::metrics::stopwatch;
+use crate::api::{Consistency, Error, ErrorKind, ReadPath};
+use crate::kv::access::{Policy, Rules};
+use crate::node::{Authority, Source};
+use crate::raft::{Freshness, LeaseCell, ReadPermit, StaleBound};
+use crate::server::disk::store::{Point, StoreError};
+use crate::server::metrics::{Phase, ReadFallback, Sampler, stopwatch};
 use crate::time::Clock;
 use crate::types::LogIndex;
-use crate::wire::Frame;
-use crate::wire::WireError;
 use crate::wire::client::ClientFrame;
-use crate::wire::point::EncodedHeader;
-use crate::wire::point::POINT_REPLY_BYTES;
-use crate::wire::point::PointRead;
-use crate::wire::point::Wanted;
-use crate::wire::point::encode_point_reply;
+use crate::wire::point::{EncodedHeader, POINT_REPLY_BYTES, PointRead, Wanted, encode_point_reply};
+use crate::wire::{Frame, WireError};
 
-use super::Sessions;
-use super::lease_invalid;
-use super::not_readable;
 use super::phases::Phases;
-use super::slow::Outcome;
-use super::slow::Told;
-use super::stream::REPLIES_BYTES;
-use super::stream::Session;
-use super::stream::call_of;
+use super::slow::{Outcome, Told};
+use super::stream::{REPLIES_BYTES, Session, call_of};
+use super::{Sessions, lease_invalid, not_readable};
 
 /// A read of a batch, and in which of the batch's frames it lies.
 pub(super) struct Asked {

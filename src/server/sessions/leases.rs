@@ -3,33 +3,21 @@
 
 use std::sync::Arc;
 
-use super::Sessions;
-use super::leased::Captured;
-use super::leased::behind;
-use super::leased::released_authority;
-use super::not_readable;
-use super::stream::Session;
-use super::stream::Way;
-use super::stream::What;
-use crate::api::Consistency;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::LeaseInfo;
-use crate::api::LeaseListResponse;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
+use super::leased::{Captured, behind, released_authority};
+use super::stream::{Session, Way, What};
+use super::{Sessions, not_readable};
+use crate::api::{
+    Consistency, Error, ErrorKind, LeaseInfo, LeaseListResponse, Request, Response, ResponseBody,
+};
 use crate::kv;
-use crate::node::AskedLeases;
-use crate::node::Source;
+use crate::node::{AskedLeases, Source};
 use crate::raft::ReadPermit;
 use crate::server::access::Who;
 use crate::server::admission::Class;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::metrics::stopwatch;
-use crate::server::outbox::Delivery;
-use crate::server::outbox::Stages;
+use crate::server::outbox::{Delivery, Stages};
 
 /// What a question about leases wants to know.
 #[derive(Clone, Debug)]

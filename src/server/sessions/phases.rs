@@ -5,11 +5,9 @@
 //! and once where it is answered; between the two, those who have it read the clock once for a whole
 //! batch ([`Stages`]).
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::server::metrics::Phase;
-use crate::server::metrics::PhaseMetrics;
+use crate::server::metrics::{Phase, PhaseMetrics};
 use crate::server::outbox::Stages;
 use crate::server::traces::Stretch;
 

@@ -7,36 +7,24 @@
 //! order of [`leased`](super::leased): commit index, snapshot, clock, reply.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
 use super::Sessions;
-use super::leased::Captured;
-use super::leased::behind;
-use super::leased::released_authority;
-use crate::api::AuthRequest;
-use crate::api::Call;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::RangeRequest;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::SnapshotCall;
-use crate::api::TxnRequest;
+use super::leased::{Captured, behind, released_authority};
+use crate::api::{
+    AuthRequest, Call, Error, ErrorKind, RangeRequest, Request, Response, ResponseBody,
+    SnapshotCall, TxnRequest,
+};
 use crate::node::Source;
 use crate::raft::ReadPermit;
 use crate::server::access::Who;
 use crate::server::budget::ScanPlace;
 use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
-use crate::server::metrics::ExpiredIn;
-use crate::server::metrics::stopwatch;
-use crate::server::outbox::Delivery;
-use crate::server::outbox::Outbox;
-use crate::server::outbox::Stages;
+use crate::server::metrics::{ExpiredIn, stopwatch};
+use crate::server::outbox::{Delivery, Outbox, Stages};
 
 /// What a read asks for.
 #[derive(Clone, Debug)]

@@ -4,14 +4,10 @@
 //! disk that has become slow makes every request slow: so a few have lines, and the next line after
 //! that says how many had none. All of them are counted.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::api::Error;
-use crate::api::ReadPath;
-use crate::api::Response;
+use crate::api::{Error, ReadPath, Response};
 use crate::server::metrics::Phase;
 use crate::server::traces::Account;
 

@@ -1,18 +1,13 @@
 //! What a node says of itself.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Sessions;
-use crate::api::ClockReading;
-use crate::api::HistoryStatus;
-use crate::api::LeaderLeaseReport;
-use crate::api::LeaderLeaseStatus;
-use crate::api::LeaseTiming;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::StatusResponse;
+use crate::api::{
+    ClockReading, HistoryStatus, LeaderLeaseReport, LeaderLeaseStatus, LeaseTiming, Response,
+    ResponseBody, StatusResponse,
+};
 use crate::server::disk::store::StateReader;
 use crate::time::Instant;
 use crate::types::Role;
@@ -142,8 +137,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::disk::store::StateStore;
-    use crate::server::disk::store::StoreOptions;
+    use crate::server::disk::store::{StateStore, StoreOptions};
 
     #[test]
     fn the_size_is_measured_now_and_then_and_not_for_everyone() {

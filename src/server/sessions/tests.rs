@@ -5,68 +5,32 @@ mod held;
 mod inside;
 mod slow;
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tempfile::TempDir;
 
 use super::leased::Asked;
-use super::stream::BATCH_MAX;
-use super::stream::REPLIES_BYTES;
-use super::stream::Session;
+use super::stream::{BATCH_MAX, REPLIES_BYTES, Session};
 use super::*;
-use crate::api::Call;
-use crate::api::Compare;
-use crate::api::CompareOp;
-use crate::api::Consistency;
-use crate::api::KeyRange;
-use crate::api::Limits;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::api::ReadPath;
-use crate::api::Request;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::TxnOp;
-use crate::api::TxnOpResponse;
-use crate::api::TxnRequest;
-use crate::kv::Command;
-use crate::kv::Operation;
-use crate::node::Input;
-use crate::node::Node;
-use crate::node::NodeOptions;
-use crate::node::Output;
-use crate::raft::Configuration;
-use crate::raft::Entry;
-use crate::raft::Payload;
-use crate::raft::Restored;
-use crate::raft::Status;
-use crate::raft::Timing;
+use crate::api::{
+    Call, Compare, CompareOp, Consistency, KeyRange, Limits, Outcome, PutRequest, RangeRequest,
+    ReadPath, Request, Response, ResponseBody, TxnOp, TxnOpResponse, TxnRequest,
+};
+use crate::kv::{Command, Operation};
+use crate::node::{Input, Node, NodeOptions, Output};
+use crate::raft::{Configuration, Entry, Payload, Restored, Status, Timing};
 use crate::server::admission::AdmissionOptions;
-use crate::server::disk::store::StateStore;
-use crate::server::disk::store::StoreOptions;
+use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::driver::Mail;
-use crate::server::outbox::Delivery;
-use crate::server::outbox::Stages;
+use crate::server::outbox::{Delivery, Stages};
 use crate::time::Instant;
 use crate::types::LogId;
-use crate::wire::Door;
-use crate::wire::Frame;
-use crate::wire::FrameReader;
-use crate::wire::Kind;
-use crate::wire::WireError;
-use crate::wire::client::ClientFrame;
-use crate::wire::client::ServerFrame;
-use crate::wire::encode;
+use crate::wire::client::{ClientFrame, ServerFrame};
+use crate::wire::{Door, Frame, FrameReader, Kind, WireError, encode};
 
 /// A clock that is set by hand, and may do something whenever it is read.
 struct TestClock {

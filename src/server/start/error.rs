@@ -10,11 +10,8 @@ use crate::server::disk::log_thread::RestoreError;
 use crate::server::disk::store::StoreError;
 use crate::server::founding::FoundingError;
 use crate::server::peers::PeersError;
-use crate::transport::BindError;
-use crate::transport::TlsError;
-use crate::types::ClusterId;
-use crate::types::LogIndex;
-use crate::types::VersionRange;
+use crate::transport::{BindError, TlsError};
+use crate::types::{ClusterId, LogIndex, VersionRange};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]

@@ -2,36 +2,28 @@
 //! still be trusted.
 
 use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::StartError;
-use super::error::io_error;
+use super::error::{StartError, io_error};
 use crate::kv;
 use crate::kv::HeldLeases;
-use crate::log::Log;
-use crate::log::Verdict;
-use crate::raft::Configuration;
-use crate::raft::Payload;
-use crate::raft::Restored;
+use crate::log::{Log, Verdict};
+use crate::raft::{Configuration, Payload, Restored};
 use crate::server::attempt;
 use crate::server::attempt::Attempt;
-use crate::server::config::ClusterState;
-use crate::server::config::Config;
+use crate::server::config::{ClusterState, Config};
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::log_thread;
 use crate::server::disk::log_thread::restore;
 use crate::server::disk::places::Places;
-use crate::server::disk::store::StateStore;
-use crate::server::disk::store::StoreOptions;
+use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::fatal::damage_mark;
 use crate::server::founding::Founding;
 use crate::server::members::MemberNames;
 use crate::server::metrics::Metrics;
-use crate::types::LogId;
-use crate::types::LogIndex;
+use crate::types::{LogId, LogIndex};
 
 /// What the disks held.
 pub(super) struct Found {

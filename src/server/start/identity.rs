@@ -4,11 +4,8 @@
 use std::io;
 use std::path::Path;
 
-use super::error::StartError;
-use super::error::io_error;
-use crate::server::config::ClusterState;
-use crate::server::config::Config;
-use crate::server::config::TlsFiles;
+use super::error::{StartError, io_error};
+use crate::server::config::{ClusterState, Config, TlsFiles};
 use crate::server::disk::data_dir::DataDir;
 use crate::server::founding::removed_mark;
 use crate::server::joining;

@@ -5,28 +5,23 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use super::Server;
 use crate::raft::Status;
-use crate::server::driver::Mail;
-use crate::server::driver::Mailbox;
+use crate::server::driver::{Mail, Mailbox};
 use crate::server::gather::Gather;
 use crate::server::journal_thread::StopJournal;
 use crate::server::log_cutter::StopCutting;
 use crate::server::state_thread::Work;
 use crate::server::sweep_thread::SweepWork;
 use crate::server::watches::Watches;
-use crate::transport::ClientListener;
-use crate::transport::CloseCode;
-use crate::types::ClusterId;
-use crate::types::NodeId;
+use crate::transport::{ClientListener, CloseCode};
+use crate::types::{ClusterId, NodeId};
 
 impl Server {
     /// The node's name.

@@ -8,20 +8,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::Queue;
-use super::Trace;
-use super::otlp;
 use super::otlp::Resource;
+use super::{Queue, Trace, otlp};
 use crate::server::config::Collector;
-use crate::server::metrics::Metrics;
-use crate::server::metrics::TraceResult;
+use crate::server::metrics::{Metrics, TraceResult};
 use crate::types::ClusterId;
 use crate::version;
 

@@ -196,9 +196,7 @@ fn nanos(since_1970: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Account;
-    use super::super::Stretch;
-    use super::super::TraceId;
+    use super::super::{Account, Stretch, TraceId};
     use super::*;
     use crate::server::metrics::Phase;
 

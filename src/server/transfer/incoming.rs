@@ -1,44 +1,26 @@
 //! The side of the member that lacks a state: takes what comes, and keeps it apart until consensus has
 //! said what is to become of it.
 
-use std::path::Path;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::CHUNKS_AHEAD;
-use super::KEPT_FOR;
-use super::STALLED_AFTER;
-use super::hear;
-use super::say;
+use super::{CHUNKS_AHEAD, KEPT_FOR, STALLED_AFTER, hear, say};
 use crate::node::Input;
 use crate::raft::LogBase;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::places;
 use crate::server::disk::places::Places;
-use crate::server::disk::store::Import;
-use crate::server::disk::store::ImportError;
-use crate::server::disk::store::StoreError;
-use crate::server::disk::store::StoreOptions;
-use crate::server::driver::Mail;
-use crate::server::driver::Mailbox;
-use crate::server::metrics::Metrics;
-use crate::server::metrics::TransferEnd;
-use crate::server::metrics::stopwatch;
-use crate::transport::FrameReceiver;
-use crate::transport::FrameStream;
-use crate::types::ClusterId;
-use crate::types::LogId;
-use crate::types::NodeId;
+use crate::server::disk::store::{Import, ImportError, StoreError, StoreOptions};
+use crate::server::driver::{Mail, Mailbox};
+use crate::server::metrics::{Metrics, TransferEnd, stopwatch};
+use crate::transport::{FrameReceiver, FrameStream};
+use crate::types::{ClusterId, LogId, NodeId};
 use crate::wire::FrameLimits;
-use crate::wire::peer::StateChunk;
-use crate::wire::peer::Transfer;
+use crate::wire::peer::{StateChunk, Transfer};
 
 /// See [`super`].
 pub(crate) struct Incoming {

@@ -27,12 +27,9 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::transport::FrameReceiver;
-use crate::transport::FrameSender;
-use crate::transport::StreamError;
-use crate::wire::FrameLimits;
-use crate::wire::encode;
+use crate::transport::{FrameReceiver, FrameSender, StreamError};
 use crate::wire::peer::Transfer;
+use crate::wire::{FrameLimits, encode};
 use bytes::BytesMut;
 
 pub(crate) use incoming::Incoming;

@@ -1,54 +1,26 @@
 //! The leader's side: reads its state, and sends it.
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
-use std::hash::RandomState;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::Weak;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use tokio::sync::mpsc;
-use tokio::sync::oneshot;
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::Broken;
-use super::CHUNKS_AHEAD;
-use super::FINISHED_WITHIN;
-use super::KEPT_FOR;
-use super::STALLED_AFTER;
-use super::SendRate;
-use super::hear;
-use super::say;
+use super::{Broken, CHUNKS_AHEAD, FINISHED_WITHIN, KEPT_FOR, STALLED_AFTER, SendRate, hear, say};
 use crate::node::Input;
 use crate::raft::Configuration;
-use crate::server::disk::store::Export;
-use crate::server::disk::store::Origin;
-use crate::server::disk::store::Snapshot;
-use crate::server::disk::store::StateReader;
-use crate::server::disk::store::StoreError;
-use crate::server::driver::Mail;
-use crate::server::driver::Mailbox;
+use crate::server::disk::store::{Export, Origin, Snapshot, StateReader, StoreError};
+use crate::server::driver::{Mail, Mailbox};
 use crate::server::log_cutter::LogUse;
-use crate::server::metrics::Metrics;
-use crate::server::metrics::TransferEnd;
-use crate::server::metrics::stopwatch;
+use crate::server::metrics::{Metrics, TransferEnd, stopwatch};
 use crate::server::peers::Peers;
-use crate::transport::Connection;
-use crate::transport::FrameStream;
-use crate::types::ClusterId;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::wire::FrameLimits;
-use crate::wire::encode;
-use crate::wire::peer::StateChunk;
-use crate::wire::peer::Transfer;
+use crate::transport::{Connection, FrameStream};
+use crate::types::{ClusterId, LogId, LogIndex, NodeId};
+use crate::wire::peer::{StateChunk, Transfer};
+use crate::wire::{FrameLimits, encode};
 
 /// After everything else on the connection.
 const PRIORITY: i32 = -1;

@@ -1,7 +1,6 @@
 //! How fast states are sent: one rate for all receivers together.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -1,15 +1,11 @@
 //! A state between two nodes that have a connection and nothing else: whole, broken off, damaged.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc;
-use std::thread;
+use std::sync::{Arc, Mutex, mpsc};
+use std::{fs, thread};
 
 use bytes::Bytes;
 
@@ -18,36 +14,17 @@ use crate::api::PutRequest;
 use crate::kv;
 use crate::kv::Operation;
 use crate::node::Input;
-use crate::raft::Configuration;
-use crate::raft::Envelope;
-use crate::raft::LogBase;
-use crate::server::disk::data_dir::DataDir;
-use crate::server::disk::data_dir::Identity;
+use crate::raft::{Configuration, Envelope, LogBase};
+use crate::server::disk::data_dir::{DataDir, Identity};
 use crate::server::disk::places::Places;
-use crate::server::disk::store::Export;
-use crate::server::disk::store::Origin;
-use crate::server::disk::store::StateReader;
-use crate::server::disk::store::StateStore;
-use crate::server::disk::store::StoreOptions;
-use crate::server::driver::Mail;
-use crate::server::driver::Mailbox;
+use crate::server::disk::store::{Export, Origin, StateReader, StateStore, StoreOptions};
+use crate::server::driver::{Mail, Mailbox};
 use crate::server::log_cutter::LogUse;
 use crate::server::metrics::Metrics;
-use crate::server::peers::PeerHandler;
-use crate::server::peers::PeerInfo;
-use crate::server::peers::Peers;
-use crate::server::peers::PeersConfig;
-use crate::server::peers::Roster;
-use crate::transport::Admission;
-use crate::transport::FrameStream;
-use crate::transport::TransportStats;
+use crate::server::peers::{PeerHandler, PeerInfo, Peers, PeersConfig, Roster};
 use crate::transport::testing::Authority;
-use crate::types::ClusterId;
-use crate::types::Incarnation;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::transport::{Admission, FrameStream, TransportStats};
+use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 use crate::wire::peer::StateChunk;
 
 const CLUSTER: ClusterId = ClusterId(0xabc0_0000_0000_0000_0000_0000_0000_0002);

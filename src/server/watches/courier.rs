@@ -8,41 +8,23 @@
 //! What waits here is made into bytes only when all before it has been written, and is within the hub's
 //! bound on what waits for all watchers together.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
-use std::future::Future;
-use std::future::poll_fn;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Wake;
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
-use super::Order;
-use super::Watches;
-use super::frames;
+use super::{Order, Watches, frames};
 use crate::api::WatchMessage;
 use crate::server::metrics::Metrics;
-use crate::transport::Connection;
-use crate::transport::FrameSender;
-use crate::transport::Lost;
-use crate::watch::Counted;
-use crate::watch::Notice;
-use crate::watch::WatcherId;
+use crate::transport::{Connection, FrameSender, Lost};
+use crate::watch::{Counted, Notice, WatcherId};
 
 /// Streams that are written to before others of the runtime have their turn.
 const STREAMS_PER_TURN: usize = 64;

@@ -2,16 +2,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
-use crate::api::Event;
-use crate::api::KeyValue;
-use crate::api::WatchMessage;
-use crate::watch::Batch;
-use crate::watch::Counted;
-use crate::watch::Notice;
-use crate::watch::State;
+use crate::api::{Event, KeyValue, WatchMessage};
+use crate::watch::{Batch, Counted, Notice, State};
 use crate::wire;
 use crate::wire::FrameLimits;
 
@@ -117,8 +111,7 @@ fn append(message: &WatchMessage, out: &mut BytesMut) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Door;
-    use crate::wire::FrameReader;
+    use crate::wire::{Door, FrameReader};
 
     fn kv(key: &str, bytes: usize) -> KeyValue {
         KeyValue {

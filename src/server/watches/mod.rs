@@ -19,21 +19,17 @@ mod thread;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::gather::Gather;
 use super::outbox::Outbox;
-use crate::api::Error;
-use crate::api::WatchRequest;
+use crate::api::{Error, WatchRequest};
 use crate::kv::Change;
 use crate::kv::access::Identity;
-use crate::watch::WatcherId;
-use crate::watch::WatcherView;
+use crate::watch::{WatcherId, WatcherView};
 
 pub(crate) use courier::Courier;
 pub(crate) use thread::WatchThread;

@@ -1,35 +1,21 @@
 //! The watch thread without a network: orders go in, parcels for a courier and answers come out.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use super::courier::Load;
-use super::courier::Parcel;
+use super::courier::{Load, Parcel};
 use super::thread::Desk;
 use super::*;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::KeyRange;
-use crate::api::PutRequest;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::kv::Command;
-use crate::kv::Operation;
+use crate::api::{Error, ErrorKind, KeyRange, PutRequest, Response, ResponseBody};
+use crate::kv::{Command, Operation};
 use crate::raft::Published;
-use crate::server::disk::store::StateStore;
-use crate::server::disk::store::StoreOptions;
+use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::metrics::Metrics;
 use crate::server::outbox::Delivery;
-use crate::time::Clock;
-use crate::time::Instant;
-use crate::types::ClusterId;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::time::{Clock, Instant};
+use crate::types::{ClusterId, LogId, LogIndex, NodeId, Term};
 use crate::watch::Notice;
 
 #[derive(Default)]

@@ -6,41 +6,20 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::LISTED_MAX;
-use super::Listed;
-use super::Order;
-use super::Reply;
-use super::WatchOptions;
-use super::Watches;
-use super::courier::Courier;
-use super::courier::Parcel;
-use crate::api::AuthStatus;
-use crate::api::Error;
-use crate::api::ErrorKind;
-use crate::api::Response;
-use crate::api::ResponseBody;
-use crate::api::ResponseHeader;
-use crate::api::WatchRequest;
-use crate::kv::access::Identity;
-use crate::kv::access::Need;
-use crate::kv::access::Policy;
+use super::courier::{Courier, Parcel};
+use super::{LISTED_MAX, Listed, Order, Reply, WatchOptions, Watches};
+use crate::api::{
+    AuthStatus, Error, ErrorKind, Response, ResponseBody, ResponseHeader, WatchRequest,
+};
+use crate::kv::access::{Identity, Need, Policy};
 use crate::raft::Published;
-use crate::server::disk::store::Snapshot;
-use crate::server::disk::store::StateReader;
-use crate::server::disk::store::StoreError;
+use crate::server::disk::store::{Snapshot, StateReader, StoreError};
 use crate::server::fatal::Watch;
 use crate::server::metrics::Metrics;
 use crate::server::outbox::Delivery;
-use crate::time::Clock;
-use crate::time::Instant;
-use crate::types::ClusterId;
-use crate::types::NodeId;
-use crate::watch::Applied;
-use crate::watch::CatchUpBudget;
-use crate::watch::Hub;
-use crate::watch::HubOptions;
-use crate::watch::Notice;
-use crate::watch::WatcherId;
+use crate::time::{Clock, Instant};
+use crate::types::{ClusterId, NodeId};
+use crate::watch::{Applied, CatchUpBudget, Hub, HubOptions, Notice, WatcherId};
 
 /// Watches of a node: beyond, it is memory that runs out.
 const WATCHERS_MAX: usize = 100_000;

@@ -4,22 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::CatchUpBudget;
-use super::Group;
-use super::GroupId;
-use super::Hub;
-use super::Phase;
-use super::compacted;
+use super::{CatchUpBudget, Group, GroupId, Hub, Phase, compacted};
 use crate::api::Event;
 use crate::kv;
-use crate::kv::Change;
-use crate::kv::Progress;
-use crate::kv::ScanBudget;
-use crate::kv::View;
-use crate::watch::queue::Batch;
-use crate::watch::queue::Cancel;
-use crate::watch::queue::Notice;
-use crate::watch::queue::State;
+use crate::kv::{Change, Progress, ScanBudget, View};
+use crate::watch::queue::{Batch, Cancel, Notice, State};
 
 /// What one step of applying has done, as the hub is told of it.
 #[derive(Clone, Debug)]

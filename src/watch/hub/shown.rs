@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 
-use super::Hub;
-use super::Phase;
-use super::WatcherId;
+use super::{Hub, Phase, WatcherId};
 
 /// One watcher, as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

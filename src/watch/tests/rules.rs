@@ -1,12 +1,8 @@
 //! The rules of watches one by one, and what people get wrong about etcd's.
 
 use super::*;
-use crate::api::Outcome;
-use crate::api::PutRequest;
-use crate::api::TxnOp;
-use crate::api::TxnRequest;
-use crate::kv::Command;
-use crate::kv::Operation;
+use crate::api::{Outcome, PutRequest, TxnOp, TxnRequest};
+use crate::kv::{Command, Operation};
 use crate::types::Term;
 
 impl Node {

@@ -3,13 +3,9 @@
 use std::io;
 use std::io::Read;
 
-use bytes::Buf;
-use bytes::BufMut;
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::fault::ReadFault;
-use super::fault::StateFault;
+use super::fault::{ReadFault, StateFault};
 
 /// The longest chunk, heading and all.
 pub const CHUNK_BYTES_MAX: usize = 256 << 10;

@@ -1,24 +1,15 @@
 //! Chunks in, records out, and everything checked.
 
-use bytes::Buf;
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Buf, Bytes, BytesMut};
 
-use crate::kv::Space;
-use crate::kv::StateReport;
-use crate::kv::StateSum;
+use crate::kv::{Space, StateReport, StateSum};
 use crate::raft::LogBase;
 
-use super::Counts;
-use super::STATE_RECORD_BYTES_MAX;
-use super::chunk;
-use super::chunk::Chunk;
-use super::chunk::ChunkKind;
-use super::encode::End;
-use super::encode::RECORD_HEADING_BYTES;
-use super::encode::run;
+use super::chunk::{Chunk, ChunkKind};
+use super::encode::{End, RECORD_HEADING_BYTES, run};
 use super::fault::StateFault;
 use super::header::StateHeader;
+use super::{Counts, STATE_RECORD_BYTES_MAX, chunk};
 
 /// Takes the chunks of one state in their order.
 ///

@@ -1,19 +1,13 @@
 //! Records in, chunks out.
 
-use bytes::BufMut;
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::kv::Space;
 
-use super::Counts;
-use super::STATE_KEY_BYTES_MAX;
-use super::STATE_RECORD_BYTES_MAX;
-use super::chunk::BODY_BYTES_MAX;
-use super::chunk::ChunkKind;
-use super::chunk::seal;
+use super::chunk::{BODY_BYTES_MAX, ChunkKind, seal};
 use super::header::StateHeader;
+use super::{Counts, STATE_KEY_BYTES_MAX, STATE_RECORD_BYTES_MAX};
 
 /// Makes the chunks of a state. After each record take the chunks that are [full](Self::full);
 /// after the last one [finish](Self::finish).

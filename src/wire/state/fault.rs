@@ -2,8 +2,7 @@
 
 use std::io;
 
-use crate::kv::ContentHash;
-use crate::kv::Fault;
+use crate::kv::{ContentHash, Fault};
 
 /// Why chunks are not a state. Nothing of what came before is to be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,16 +1,11 @@
 //! What a state says of itself before its first record.
 
-use bytes::Buf;
-use bytes::BufMut;
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use crate::kv::ContentHash;
-use crate::kv::STATE_FORMAT;
+use crate::kv::{ContentHash, STATE_FORMAT};
 use crate::raft::LogBase;
-use crate::types::ClusterId;
-use crate::types::NodeId;
+use crate::types::{ClusterId, NodeId};
 
 use super::fault::StateFault;
 

@@ -30,19 +30,11 @@ mod header;
 #[cfg(test)]
 mod tests;
 
-pub use chunk::CHUNK_BYTES_MAX;
-pub use chunk::Chunks;
-pub use chunk::HEADING_BYTES;
-pub use chunk::chunk_bytes;
-pub use decode::StateDecoder;
-pub use decode::StatePart;
-pub use decode::StateSummary;
-pub use encode::EncoderMark;
-pub use encode::StateEncoder;
-pub use fault::ReadFault;
-pub use fault::StateFault;
-pub use header::STREAM_FORMAT;
-pub use header::StateHeader;
+pub use chunk::{CHUNK_BYTES_MAX, Chunks, HEADING_BYTES, chunk_bytes};
+pub use decode::{StateDecoder, StatePart, StateSummary};
+pub use encode::{EncoderMark, StateEncoder};
+pub use fault::{ReadFault, StateFault};
+pub use header::{STREAM_FORMAT, StateHeader};
 
 use crate::kv::Space;
 

@@ -2,19 +2,13 @@
 
 use bytes::Bytes;
 
-use super::chunk::ChunkKind;
-use super::chunk::seal;
+use super::chunk::{ChunkKind, seal};
 use super::*;
 use crate::kv;
-use crate::kv::MemStore;
-use crate::kv::Span;
-use crate::kv::Store;
-use crate::kv::View;
 use crate::kv::tests::everything;
-use crate::raft::Configuration;
-use crate::raft::LogBase;
-use crate::types::ClusterId;
-use crate::types::NodeId;
+use crate::kv::{MemStore, Span, Store, View};
+use crate::raft::{Configuration, LogBase};
+use crate::types::{ClusterId, NodeId};
 
 fn header(store: &MemStore) -> StateHeader {
     let progress = kv::progress(store).unwrap();

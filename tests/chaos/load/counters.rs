@@ -3,15 +3,10 @@
 
 use std::sync::Arc;
 
-use leasehold::api::Error;
-use leasehold::api::Outcome;
+use leasehold::api::{Error, Outcome};
 use leasehold::client::Client;
 
-use super::AFTER_FAILURE;
-use super::Book;
-use super::REST;
-use super::insist;
-use super::open;
+use super::{AFTER_FAILURE, Book, REST, insist, open};
 
 const COUNTER: &str = "counter";
 

@@ -1,20 +1,13 @@
 //! Leases: some that are kept, which must not end while their holder counts on them; and some that
 //! are abandoned, which must not end early, and must end.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
-use leasehold::client::LeaseKeeper;
-use leasehold::client::PutOptions;
+use leasehold::client::{Client, GetOptions, LeaseKeeper, PutOptions};
 
-use super::AFTER_FAILURE;
-use super::Book;
-use super::open;
+use super::{AFTER_FAILURE, Book, open};
 use crate::harness::PATIENCE;
 
 /// Longer than any time without a leader that faults bring about: these are never lost.

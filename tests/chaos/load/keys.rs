@@ -8,25 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use leasehold::api::Consistency;
-use leasehold::api::ErrorKind;
-use leasehold::api::EventKind;
-use leasehold::api::Outcome;
-use leasehold::api::RangeRequest;
-use leasehold::api::Request;
-use leasehold::api::ResponseBody;
-use leasehold::bench::history::Audit;
-use leasehold::bench::history::Fate;
-use leasehold::bench::history::Seen;
-use leasehold::client::Client;
-use leasehold::client::GetOptions;
+use leasehold::api::{
+    Consistency, ErrorKind, EventKind, Outcome, RangeRequest, Request, ResponseBody,
+};
+use leasehold::bench::history::{Audit, Fate, Seen};
+use leasehold::client::{Client, GetOptions};
 
-use super::AFTER_FAILURE;
-use super::Book;
-use super::REST;
-use super::insist;
-use super::open;
 use super::watches::fingerprint;
+use super::{AFTER_FAILURE, Book, REST, insist, open};
 
 /// Few, so that reads and writes meet.
 const KEYS: u32 = 16;

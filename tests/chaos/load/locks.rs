@@ -6,15 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::api::ErrorKind;
-use leasehold::client::Client;
-use leasehold::client::PutOptions;
-use leasehold::client::recipes::Lock;
-use leasehold::client::recipes::Session;
+use leasehold::client::recipes::{Lock, Session};
+use leasehold::client::{Client, PutOptions};
 
-use super::AFTER_FAILURE;
-use super::Book;
-use super::REST;
-use super::open;
+use super::{AFTER_FAILURE, Book, REST, open};
 
 /// What a holder's lease lasts.
 const TTL: Duration = Duration::from_secs(3);

@@ -10,25 +10,12 @@ mod locks;
 mod watches;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
-use leasehold::api::Consistency;
-use leasehold::api::Error;
-use leasehold::api::KeyRange;
-use leasehold::api::Outcome;
-use leasehold::api::RangeRequest;
-use leasehold::api::Request;
-use leasehold::api::ResponseBody;
-use leasehold::client::Client;
-use leasehold::client::ConnectOptions;
-use leasehold::client::RetryPolicy;
+use leasehold::api::{Consistency, Error, KeyRange, Outcome, RangeRequest, Request, ResponseBody};
+use leasehold::client::{Client, ConnectOptions, RetryPolicy};
 use tokio::task::JoinSet;
 
 use crate::harness::PATIENCE;

@@ -2,21 +2,13 @@
 //! revision twice, none out of order, none left out, and the same on all.
 
 use std::collections::BTreeMap;
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use leasehold::api::Error;
-use leasehold::api::EventKind;
-use leasehold::client::Client;
-use leasehold::client::WatchEvent;
-use leasehold::client::WatchOptions;
-use leasehold::client::Watcher;
+use leasehold::api::{Error, EventKind};
+use leasehold::client::{Client, WatchEvent, WatchOptions, Watcher};
 
-use super::Book;
-use super::keepers;
-use super::open;
+use super::{Book, keepers, open};
 
 /// What was told, by watch.
 #[derive(Default)]

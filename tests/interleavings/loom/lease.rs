@@ -10,40 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use loom::sync::atomic::AtomicU64;
-use loom::sync::atomic::Ordering;
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::api::Consistency;
-use crate::raft::Appended;
-use crate::raft::Ballot;
-use crate::raft::Configuration;
-use crate::raft::Consensus;
-use crate::raft::Entry;
-use crate::raft::Envelope;
-use crate::raft::HardState;
-use crate::raft::Heard;
-use crate::raft::HeartbeatReply;
-use crate::raft::Input;
-use crate::raft::LeaseCell;
-use crate::raft::Message;
-use crate::raft::Output;
-use crate::raft::Payload;
-use crate::raft::PreVoteReply;
-use crate::raft::Published;
-use crate::raft::Restored;
-use crate::raft::Timing;
-use crate::raft::Verdict;
-use crate::raft::VoteReply;
-use crate::reader::Authority;
-use crate::reader::Reader;
-use crate::reader::Source;
+use crate::raft::{
+    Appended, Ballot, Configuration, Consensus, Entry, Envelope, HardState, Heard, HeartbeatReply,
+    Input, LeaseCell, Message, Output, Payload, PreVoteReply, Published, Restored, Timing, Verdict,
+    VoteReply,
+};
+use crate::reader::{Authority, Reader, Source};
 use crate::time::Instant;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::NodeId;
-use crate::types::Role;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, NodeId, Role, Term};
 
 /// The leader.
 const NODE: NodeId = NodeId(1);

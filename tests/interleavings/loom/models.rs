@@ -3,11 +3,8 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crate::lease;
-use crate::planted;
-use crate::queues;
 use crate::server::peers;
-use crate::store;
+use crate::{lease, planted, queues, store};
 
 /// A claim that must hold in every order, and the bugs that must be seen by it.
 struct Model {

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use loom::sync::Mutex;
-use loom::sync::atomic::AtomicU64;
-use loom::sync::atomic::Ordering;
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 #[path = "../../../src/server/disk/store/cache.rs"]
@@ -25,9 +24,7 @@ use front::Front;
 
 use crate::api::KeyValue;
 use crate::kv::Progress;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::types::{LogId, LogIndex, Term};
 use crate::wire::point::Record;
 
 /// As in `store.rs`, whose file knows disks.

@@ -2,20 +2,13 @@
 //! than they are: a model that does not notice has not looked.
 
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::LockResult;
+use std::sync::{Arc, LockResult};
 use std::time::Duration;
 
-pub(crate) use loom::sync::Mutex;
-pub(crate) use loom::sync::MutexGuard;
-pub(crate) use loom::sync::RwLock;
-pub(crate) use loom::sync::RwLockReadGuard;
-pub(crate) use loom::sync::RwLockWriteGuard;
 pub(crate) use loom::sync::atomic::Ordering;
+pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub(crate) use super::notify::Notify;
-pub(crate) use super::notify::OwnedSemaphorePermit;
-pub(crate) use super::notify::Semaphore;
+pub(crate) use super::notify::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::planted::is_on;
 

@@ -4,12 +4,8 @@
 use leasehold::planted::Bug;
 use leasehold::planted::Bug::*;
 
-use super::Aim;
-use super::Beyond;
-use super::By;
-use super::Case;
-use crate::erring;
-use crate::scenarios;
+use super::{Aim, Beyond, By, Case};
+use crate::{erring, scenarios};
 
 macro_rules! schedule {
     ($bug:ident, $name:ident) => {

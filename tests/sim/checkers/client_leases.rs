@@ -7,14 +7,11 @@
 use std::collections::BTreeMap;
 
 use leasehold::api::LeaseRef;
-use leasehold::kv::Command;
-use leasehold::kv::Operation;
+use leasehold::kv::{Command, Operation};
 
-use super::Committed;
-use super::Violation;
+use super::{Committed, Violation};
 use crate::clock::Nanos;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use crate::marks::{Mark, Marks};
 
 /// See the module.
 #[derive(Default)]

@@ -1,16 +1,9 @@
 //! R6 across syncs, and R9: nothing is said before what it rests on is durable.
 
-use leasehold::raft::Ballot;
-use leasehold::raft::Envelope;
-use leasehold::raft::HardState;
-use leasehold::raft::Message;
-use leasehold::raft::Verdict;
+use leasehold::raft::{Ballot, Envelope, HardState, Message, Verdict};
 
-use super::Violation;
-use super::id;
 use super::logs::Seen;
-use super::slot;
-use super::violation;
+use super::{Violation, id, slot, violation};
 use crate::disk::SimDisk;
 
 /// R6: on disk, too, the term goes forward, a vote is not taken back, a promise is not shortened.

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use leasehold::raft::Status;
 use leasehold::types::Term;
 
-use super::Violation;
-use super::id;
-use super::violation;
+use super::{Violation, id, violation};
 use crate::disk::SimDisk;
 
 /// Who was elected when.

@@ -6,17 +6,12 @@
 //! node's own clock; and again of every leader that has been succeeded, whenever it does anything.
 
 use leasehold::api::ReadPath;
-use leasehold::types::LogIndex;
-use leasehold::types::Term;
+use leasehold::types::{LogIndex, Term};
 
-use super::Violation;
-use super::id;
-use super::violation;
-use crate::clock::MS;
-use crate::clock::Nanos;
+use super::{Violation, id, violation};
+use crate::clock::{MS, Nanos};
 use crate::machine::Machine;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use crate::marks::{Mark, Marks};
 
 /// See the module.
 #[derive(Default)]

@@ -9,15 +9,9 @@ use std::collections::BTreeMap;
 
 use leasehold::api::Consistency;
 
-use super::Violation;
-use super::violation;
+use super::{Violation, violation};
 use crate::clock::nanos;
-use crate::history::Action;
-use crate::history::Fate;
-use crate::history::History;
-use crate::history::Key;
-use crate::history::Operation;
-use crate::history::Value;
+use crate::history::{Action, Fate, History, Key, Operation, Value};
 
 /// What is known of a key: what each revision gave it.
 type Versions = BTreeMap<(Key, i64), Option<Value>>;

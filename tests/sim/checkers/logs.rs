@@ -5,29 +5,16 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use leasehold::raft::Configuration;
-use leasehold::raft::Entry;
-use leasehold::raft::Payload;
-use leasehold::raft::Status;
-use leasehold::raft::Unsaved;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::Term;
+use leasehold::raft::{Configuration, Entry, Payload, Status, Unsaved};
+use leasehold::types::{LogId, LogIndex, Term};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Committed;
-use super::Violation;
-use super::id;
-use super::majority;
-use super::slot;
-use super::violation;
+use super::{Committed, Violation, id, majority, slot, violation};
 use crate::disk::SimDisk;
 use crate::machine::Machine;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use crate::marks::{Mark, Marks};
 use crate::options::Options;
-use crate::world::founding;
-use crate::world::place;
+use crate::world::{founding, place};
 
 /// What an entry is to the checkers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

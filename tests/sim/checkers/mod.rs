@@ -22,49 +22,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::api::Consistency;
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::ReadInfo;
-use leasehold::api::ReadPath;
-use leasehold::api::WatchRequest;
-use leasehold::api::WatchStep;
-use leasehold::kv;
-use leasehold::kv::ContentHash;
-use leasehold::kv::MemStore;
-use leasehold::node;
+use leasehold::api::{Consistency, Error, ErrorKind, ReadInfo, ReadPath, WatchRequest, WatchStep};
+use leasehold::kv::{ContentHash, MemStore};
 use leasehold::node::Input;
-use leasehold::raft::Configuration;
-use leasehold::raft::Entry;
-use leasehold::raft::Envelope;
-use leasehold::raft::HardState;
-use leasehold::raft::LeaseCell;
-use leasehold::raft::Message;
-use leasehold::raft::Status;
-use leasehold::raft::Timing;
-use leasehold::raft::Unsaved;
+use leasehold::raft::{
+    Configuration, Entry, Envelope, HardState, LeaseCell, Message, Status, Timing, Unsaved,
+};
 use leasehold::time::Instant;
-use leasehold::types::LogId;
-use leasehold::types::LogIndex;
-use leasehold::types::NodeId;
-use leasehold::types::Role;
-use leasehold::types::Term;
+use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
+use leasehold::{kv, node};
 
-use crate::clock::Nanos;
-use crate::clock::nanos;
+use crate::clock::{Nanos, nanos};
 use crate::disk::SimDisk;
 use crate::history::History;
-use crate::machine::Asked;
-use crate::machine::Machine;
-use crate::marks::Mark;
-use crate::marks::Marks;
-use crate::options::Options;
-use crate::options::Profile;
+use crate::machine::{Asked, Machine};
+use crate::marks::{Mark, Marks};
+use crate::options::{Options, Profile};
 
-pub(crate) use model::Claim;
-pub(crate) use model::entry;
-pub(crate) use model::place_of;
-pub(crate) use model::register;
+pub(crate) use model::{Claim, entry, place_of, register};
 
 use client_leases::ClientLeases;
 use elections::Elections;

@@ -7,46 +7,23 @@
 
 mod locks;
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use leasehold::api::CompareTarget;
-use leasehold::api::KeyRange;
-use leasehold::api::KeyValue;
-use leasehold::api::LeaseRef;
-use leasehold::api::LeaseTarget;
-use leasehold::api::Limits;
-use leasehold::api::PutRequest;
-use leasehold::api::RangeRequest;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
+use leasehold::api::{
+    CompareTarget, KeyRange, KeyValue, LeaseRef, LeaseTarget, Limits, PutRequest, RangeRequest,
+    TxnOp, TxnRequest,
+};
 use leasehold::kv;
-use leasehold::kv::Command;
-use leasehold::kv::MemStore;
-use leasehold::kv::Operation;
-use leasehold::types::LogIndex;
-use leasehold::types::SessionId;
-use leasehold::types::Term;
+use leasehold::kv::{Command, MemStore, Operation};
+use leasehold::types::{LogIndex, SessionId, Term};
 
-use super::Committed;
-use super::Violation;
-use super::id;
-use super::violation;
+use super::{Committed, Violation, id, violation};
 use crate::history;
-use crate::history::Action;
-use crate::history::Fate;
-use crate::history::Found;
-use crate::history::History;
-use crate::history::Key;
-use crate::history::Value;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use crate::history::{Action, Fate, Found, History, Key, Value};
+use crate::marks::{Mark, Marks};
 
-pub(crate) use locks::Claim;
-pub(crate) use locks::entry;
-pub(crate) use locks::place_of;
-pub(crate) use locks::register;
+pub(crate) use locks::{Claim, entry, place_of, register};
 
 /// Keys of holders of leases, beside those of the other clients.
 const HELD: Key = 1_000;

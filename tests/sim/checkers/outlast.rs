@@ -11,24 +11,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::raft::Ballot;
-use leasehold::raft::Configuration;
-use leasehold::raft::Envelope;
-use leasehold::raft::Message;
-use leasehold::raft::RoundId;
+use leasehold::raft::{Ballot, Configuration, Envelope, Message, RoundId};
 use leasehold::time::Instant;
 use leasehold::types::Term;
 
-use super::Violation;
-use super::id;
 use super::logs::halves;
-use super::majority;
 use super::promises::Promises;
-use super::violation;
+use super::{Violation, id, majority, violation};
 use crate::clock::Nanos;
 use crate::machine::Machine;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use crate::marks::{Mark, Marks};
 use crate::world::place;
 
 /// Rounds that are remembered; more than a leader remembers.

@@ -9,23 +9,12 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold::raft::Ballot;
-use leasehold::raft::Envelope;
-use leasehold::raft::HardState;
-use leasehold::raft::Heard;
-use leasehold::raft::Message;
-use leasehold::raft::RoundId;
-use leasehold::raft::Status;
+use leasehold::raft::{Ballot, Envelope, HardState, Heard, Message, RoundId, Status};
 use leasehold::time::Instant;
-use leasehold::types::NodeId;
-use leasehold::types::Term;
+use leasehold::types::{NodeId, Term};
 
-use super::Counts;
-use super::Violation;
-use super::id;
-use super::violation;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use super::{Counts, Violation, id, violation};
+use crate::marks::{Mark, Marks};
 
 /// What every node has promised.
 pub(crate) struct Promises {
@@ -316,23 +305,14 @@ impl Promises {
 mod tests {
     use std::time::Duration;
 
-    use leasehold::raft::Ballot;
-    use leasehold::raft::Envelope;
-    use leasehold::raft::HardState;
-    use leasehold::raft::Message;
-    use leasehold::raft::PreVote;
-    use leasehold::raft::RoundId;
-    use leasehold::raft::Status;
-    use leasehold::raft::Vote;
-    use leasehold::raft::VoteReply;
+    use leasehold::raft::{
+        Ballot, Envelope, HardState, Message, PreVote, RoundId, Status, Vote, VoteReply,
+    };
     use leasehold::time::Instant;
-    use leasehold::types::LogId;
-    use leasehold::types::Term;
+    use leasehold::types::{LogId, Term};
 
     use super::Promises;
-    use crate::checkers::Counts;
-    use crate::checkers::Violation;
-    use crate::checkers::id;
+    use crate::checkers::{Counts, Violation, id};
 
     const PROMISE: Duration = Duration::from_millis(500);
 

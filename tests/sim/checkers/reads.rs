@@ -3,13 +3,9 @@
 
 use std::time::Duration;
 
-use leasehold::api::Consistency;
-use leasehold::api::ReadInfo;
-use leasehold::api::ReadPath;
+use leasehold::api::{Consistency, ReadInfo, ReadPath};
 
-use super::Violation;
-use super::id;
-use super::violation;
+use super::{Violation, id, violation};
 use crate::machine::Asked;
 
 /// L7 and C9.

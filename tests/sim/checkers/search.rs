@@ -11,18 +11,13 @@
 )]
 
 use std::collections::HashSet;
-use std::hash::BuildHasherDefault;
-use std::hash::Hasher;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Violation;
 use crate::clock::Nanos;
-use crate::history::Action;
-use crate::history::Fate;
-use crate::history::History;
-use crate::history::Key;
-use crate::history::Value;
+use crate::history::{Action, Fate, History, Key, Value};
 
 /// Steps after which a history stays undecided.
 const STEPS_MAX: u64 = 200_000;

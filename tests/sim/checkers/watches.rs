@@ -6,22 +6,12 @@
 //! order, with what was before. A progress notice, a resumption, and an end that names a revision may
 //! pass over what does not concern the watch, and nothing else.
 
-use leasehold::api::Error;
-use leasehold::api::ErrorKind;
-use leasehold::api::Event;
-use leasehold::api::EventKind;
-use leasehold::api::KeyValue;
-use leasehold::api::WatchRequest;
-use leasehold::api::WatchStep;
+use leasehold::api::{Error, ErrorKind, Event, EventKind, KeyValue, WatchRequest, WatchStep};
 use leasehold::types::LogIndex;
 
-use super::Violation;
-use super::id;
-use super::model::Change;
-use super::model::Model;
-use super::violation;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use super::model::{Change, Model};
+use super::{Violation, id, violation};
+use crate::marks::{Mark, Marks};
 
 const ORDER: &str = "W1 no change is left out";
 const ONCE: &str = "W2 every change is told once, in order";
@@ -421,16 +411,11 @@ pub(crate) fn is_readable(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use leasehold::api::CompactionRequest;
-    use leasehold::api::DeleteRangeRequest;
-    use leasehold::api::KeyRange;
-    use leasehold::api::PutRequest;
-    use leasehold::api::TxnOp;
-    use leasehold::api::TxnRequest;
-    use leasehold::kv::Command;
-    use leasehold::kv::Operation;
-    use leasehold::types::LogId;
-    use leasehold::types::Term;
+    use leasehold::api::{
+        CompactionRequest, DeleteRangeRequest, KeyRange, PutRequest, TxnOp, TxnRequest,
+    };
+    use leasehold::kv::{Command, Operation};
+    use leasehold::types::{LogId, Term};
 
     use super::super::Committed;
     use super::*;

@@ -11,11 +11,8 @@
 //! holds, for as long as the process lives ([`expendable`]).
 
 use std::any::Any;
-use std::cell::Cell;
-use std::cell::RefCell;
-use std::panic::AssertUnwindSafe;
-use std::panic::PanicHookInfo;
-use std::panic::catch_unwind;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
 

@@ -16,17 +16,11 @@
 //! passed gets another round. Records are found by a 64-bit hash with a secret of this process; two
 //! keys with the same hash share one place.
 
-use std::hash::BuildHasher;
-use std::hash::BuildHasherDefault;
-use std::hash::Hasher;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::sync::Hashing;
-use crate::sync::RwLock;
-use crate::sync::RwLockReadGuard;
-use crate::sync::RwLockWriteGuard;
+use crate::sync::{Hashing, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::wire::point::Record;
 
 /// What is known of a key.
@@ -283,8 +277,7 @@ mod tests {
     use super::*;
     use crate::api::KeyValue;
     use bytes::Bytes;
-    use std::sync::atomic::AtomicI64;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicI64, AtomicU64};
     use std::thread;
 
     fn record(key: &[u8], value: &[u8], mod_revision: i64) -> Cached {

@@ -6,19 +6,12 @@
 //! nothing is one key more, a delete one less. Both begin at the same state, so their sum is exact.
 
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::kv::KeyChanges;
-use crate::kv::Space;
-use crate::kv::Span;
-use crate::kv::View;
+use crate::kv::{KeyChanges, Space, Span, View};
 
-use super::Snapshot;
-use super::StateStore;
-use super::StoreError;
+use super::{Snapshot, StateStore, StoreError};
 
 /// Keys of one state.
 #[derive(Debug, Default)]

@@ -1,13 +1,11 @@
 //! What can be wrong with the state on disk, sorted by what to do about it.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use crate::kv::Fault;
-use crate::types::LogId;
-use crate::types::VersionRange;
+use crate::types::{LogId, VersionRange};
 
 /// Why the state cannot be used. All of them are fatal for this node's run.
 #[derive(Debug, thiserror::Error)]

@@ -17,16 +17,10 @@ use super::error::StoreError;
 use super::sweep::GARBAGE;
 use crate::api::successor;
 use crate::kv;
-use crate::kv::Space;
-use crate::kv::Span;
-use crate::kv::View;
-use crate::raft::Configuration;
-use crate::raft::LogBase;
-use crate::types::ClusterId;
-use crate::types::NodeId;
-use crate::wire::state::EncoderMark;
-use crate::wire::state::StateEncoder;
-use crate::wire::state::StateHeader;
+use crate::kv::{Space, Span, View};
+use crate::raft::{Configuration, LogBase};
+use crate::types::{ClusterId, NodeId};
+use crate::wire::state::{EncoderMark, StateEncoder, StateHeader};
 
 /// So many chunks back it can go without reading from the beginning.
 const MARKS_MAX: usize = 256;

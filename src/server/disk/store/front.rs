@@ -7,15 +7,11 @@
 //! `tests/interleavings` tries the two against each other in every order.
 
 use crate::kv::Progress;
-use crate::sync::AtomicI64;
-use crate::sync::AtomicU64;
-use crate::sync::Ordering;
+use crate::sync::{AtomicI64, AtomicU64, Ordering};
 use crate::types::LogIndex;
 
 use super::Point;
-use super::cache::Cached;
-use super::cache::Lookup;
-use super::cache::RecordCache;
+use super::cache::{Cached, Lookup, RecordCache};
 
 /// How far the state is, and what is known of its current records.
 pub(super) struct Front {

@@ -6,8 +6,7 @@
 //! than the state follows from the state's own publication, which the look has synchronised with.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 

@@ -5,32 +5,17 @@
 //! as half made: nothing of it is ever read, and whoever opens or imports there next clears it away. When that is done,
 //! everything is synced and the directory is a state like any other, left by a clean stop.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use fjall::Database;
-use fjall::Keyspace;
-use fjall::PersistMode;
+use fjall::{Database, Keyspace, PersistMode};
 
-use super::HashReport;
-use super::Snapshot;
-use super::StateStore;
-use super::StoreOptions;
-use super::boundary;
 use super::error::StoreError;
-use super::marks;
 use super::marks::Directory;
-use super::open_database;
+use super::{HashReport, Snapshot, StateStore, StoreOptions, boundary, marks, open_database};
 use crate::kv;
-use crate::kv::Overlay;
-use crate::kv::Progress;
-use crate::kv::Space;
-use crate::wire::state::StateDecoder;
-use crate::wire::state::StateFault;
-use crate::wire::state::StateHeader;
-use crate::wire::state::StatePart;
-use crate::wire::state::StateSummary;
+use crate::kv::{Overlay, Progress, Space};
+use crate::wire::state::{StateDecoder, StateFault, StateHeader, StatePart, StateSummary};
 
 /// Records go to the database in batches of about so many bytes.
 const BATCH_BYTES: usize = 4 << 20;

@@ -3,11 +3,9 @@
 //! fjall syncs its journal under the lock that every batch takes; so the file is synced first through
 //! a handle of its own (`journal.rs`), and little is left for the moment in which batches wait.
 
-use super::Journal;
-use super::Snapshot;
-use super::StateStore;
 use super::error::StoreError;
 use super::replace::Current;
+use super::{Journal, Snapshot, StateStore};
 use crate::types::LogId;
 
 /// See the module.

@@ -2,25 +2,16 @@
 //!
 //! Each is written whole to a temporary name, synced, and renamed, so it is there or not.
 
-use std::fs;
-use std::fs::DirBuilder;
-use std::fs::File;
-use std::fs::OpenOptions;
-use std::fs::TryLockError;
-use std::io;
-use std::io::Read;
-use std::io::Write;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::kv::ContentHash;
-use crate::kv::STATE_FORMAT;
-use crate::types::LogId;
-use crate::types::LogIndex;
-use crate::types::Term;
+use crate::kv::{ContentHash, STATE_FORMAT};
+use crate::types::{LogId, LogIndex, Term};
 
 use super::error::StoreError;
 

@@ -6,19 +6,13 @@
 //! old database is never taken for one that has applied more (lease-protocol A9). Who has begun on the
 //! old one finishes there: it stays until nobody looks at it any more ([`Retired`]).
 
-use std::fs;
-use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
-use arc_swap::ArcSwap;
-use arc_swap::Guard;
+use arc_swap::{ArcSwap, Guard};
 
-use super::Gate;
-use super::Operations;
-use super::Shared;
-use super::StateStore;
+use super::{Gate, Operations, Shared, StateStore};
 
 /// The database in use, for all handles of one state.
 #[derive(Clone)]

@@ -19,19 +19,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Shared;
-use super::Snapshot;
-use super::StateStore;
-use super::boundary;
 use super::error::StoreError;
 use super::replace::Current;
+use super::{Shared, Snapshot, StateStore, boundary};
 use crate::kv;
-use crate::kv::CompactionBudget;
-use crate::kv::CompactionStep;
-use crate::kv::Fault;
-use crate::kv::Overlay;
-use crate::kv::Space;
-use crate::kv::View;
+use crate::kv::{CompactionBudget, CompactionStep, Fault, Overlay, Space, View};
 
 /// Below so much garbage no tables are merged for it.
 const RECLAIM_BYTES_MIN: u64 = 16 << 20;

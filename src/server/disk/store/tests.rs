@@ -4,32 +4,21 @@ mod ahead;
 mod counts;
 mod travel;
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Barrier;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, io, thread};
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::api::CompactionRequest;
-use crate::api::DeleteRangeRequest;
-use crate::api::KeyRange;
-use crate::api::Limits;
-use crate::api::PutRequest;
-use crate::api::RangeRequest;
-use crate::kv::Command;
-use crate::kv::CompactionBudget;
-use crate::kv::MemStore;
-use crate::kv::Operation;
-use crate::kv::Store;
-use crate::kv::tests::entries;
-use crate::kv::tests::programs;
+use crate::api::{
+    CompactionRequest, DeleteRangeRequest, KeyRange, Limits, PutRequest, RangeRequest,
+};
+use crate::kv::tests::{entries, programs};
+use crate::kv::{Command, CompactionBudget, MemStore, Operation, Store};
 use crate::types::Term;
 
 type Entry = (LogId, Option<Bytes>);

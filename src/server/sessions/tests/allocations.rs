@@ -1,7 +1,6 @@
 //! A leased get allocates nothing that it does not hand out.
 
-use allocation_counter::AllocationInfo;
-use allocation_counter::measure;
+use allocation_counter::{AllocationInfo, measure};
 
 use super::*;
 

@@ -2,11 +2,8 @@
 //! down of those that are not answered.
 
 use super::*;
-use crate::api::AuthRequest;
-use crate::api::Password;
-use crate::api::Secret;
-use crate::kv::access::Author;
-use crate::kv::access::Identity;
+use crate::api::{AuthRequest, Password, Secret};
+use crate::kv::access::{Author, Identity};
 use crate::server::admission::Class;
 use crate::server::outbox::Outbox;
 use crate::transport::StreamError;

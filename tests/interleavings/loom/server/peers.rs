@@ -9,13 +9,10 @@ use loom::thread;
 #[allow(dead_code, reason = "compiled as it is")]
 mod lane;
 
-use lane::Lane;
-use lane::Overflow;
+use lane::{Lane, Overflow};
 
-use crate::raft::Envelope;
-use crate::raft::Message;
-use crate::types::NodeId;
-use crate::types::Term;
+use crate::raft::{Envelope, Message};
+use crate::types::{NodeId, Term};
 
 fn message(term: u64) -> Envelope {
     Envelope {

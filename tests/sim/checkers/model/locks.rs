@@ -7,19 +7,12 @@
 //! be what the log says at that revision. Time takes no part.
 
 use bytes::Bytes;
-use leasehold::api::CompareTarget;
-use leasehold::api::LeaseTarget;
-use leasehold::api::TxnOp;
-use leasehold::api::TxnRequest;
+use leasehold::api::{CompareTarget, LeaseTarget, TxnOp, TxnRequest};
 
-use super::Model;
-use super::Violation;
-use super::violation;
+use super::{Model, Violation, violation};
 use crate::history;
-use crate::history::Key;
-use crate::history::Value;
-use crate::marks::Mark;
-use crate::marks::Marks;
+use crate::history::{Key, Value};
+use crate::marks::{Mark, Marks};
 
 /// Keys of what locks protect, and of the places in their queues, beside those of others.
 const REGISTERS: Key = 2_000;

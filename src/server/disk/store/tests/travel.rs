@@ -2,11 +2,8 @@
 
 use super::*;
 use crate::raft::Configuration;
-use crate::types::ClusterId;
-use crate::types::NodeId;
-use crate::wire::state::CHUNK_BYTES_MAX;
-use crate::wire::state::StateFault;
-use crate::wire::state::StateSummary;
+use crate::types::{ClusterId, NodeId};
+use crate::wire::state::{CHUNK_BYTES_MAX, StateFault, StateSummary};
 
 fn small() -> StoreOptions {
     StoreOptions {
