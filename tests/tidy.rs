@@ -3,7 +3,7 @@
 //! Features keep tokio, quinn, rustls and fjall out of the lower layers (`cargo check
 //! --no-default-features`), and `clippy.toml` keeps clocks and randomness out. What is left is the
 //! picture of ARCHITECTURE.md: a file may name `crate::x` only for an `x` that its module is
-//! allowed below. The scan reads one path per line, so grouped `use crate::{...}` is refused.
+//! allowed below.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -111,17 +111,42 @@ fn module_of(file: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// The modules that a line names as `crate::x`.
-fn named_modules(line: &str) -> Vec<String> {
-    line.match_indices("crate::")
-        .filter(|(at, _)| !line[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
-        .map(|(at, found)| {
-            let rest = &line[at + found.len()..];
-            rest.chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_' || *c == '{')
-                .collect()
-        })
-        .collect()
+/// The modules that `code` names as `crate::x` or in `crate::{x, y::z}`, each with the number of its line.
+fn named_modules(code: &str) -> Vec<(usize, String)> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut named = Vec::new();
+    for (at, found) in code.match_indices("crate::") {
+        if code[..at].ends_with(is_word) {
+            continue;
+        }
+        let rest = &code[at + found.len()..];
+        let first: String = rest.chars().take_while(|c| is_word(*c)).collect();
+        let line_of = |offset: usize| code[..offset].matches('\n').count() + 1;
+        if !first.is_empty() {
+            named.push((line_of(at), first));
+            continue;
+        }
+        // A group: what stands at its own level, up to the brace that closes it.
+        let (mut depth, mut wants_name) = (0, false);
+        for (offset, c) in rest.char_indices() {
+            match c {
+                '{' => {
+                    depth += 1;
+                    wants_name = depth == 1;
+                }
+                '}' if depth <= 1 => break,
+                '}' => depth -= 1,
+                ',' => wants_name = depth == 1,
+                c if wants_name && is_word(c) => {
+                    let name = rest[offset..].chars().take_while(|c| is_word(*c));
+                    named.push((line_of(at + found.len() + offset), name.collect()));
+                    wants_name = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    named
 }
 
 /// What is wrong with the lines of one file of `module`.
@@ -135,21 +160,15 @@ fn violations(module: &str, name: &str, text: &str) -> Vec<String> {
             "{name}: module `{module}` is not in the layer table of tests/tidy.rs"
         )];
     };
-    let mut found = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let code = line.split("//").next().unwrap_or_default();
-        for used in named_modules(code) {
-            let place = format!("{name}:{}", number + 1);
-            if used.contains('{') {
-                found.push(format!(
-                    "{place}: write one `use crate::...` a line, so it can be seen"
-                ));
-            } else if used != module && !allowed.contains(&used.as_str()) {
-                found.push(format!("{place}: `{module}` may not know `{used}`"));
-            }
-        }
-    }
-    found
+    let code: Vec<&str> = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect();
+    named_modules(&code.join("\n"))
+        .into_iter()
+        .filter(|(_, used)| used != module && !allowed.contains(&used.as_str()))
+        .map(|(line, used)| format!("{name}:{line}: `{module}` may not know `{used}`"))
+        .collect()
 }
 
 #[test]
@@ -188,8 +207,14 @@ fn the_scan_sees_planted_edges() {
         violations("client", "f.rs", inline),
         ["f.rs:1: `client` may not know `server`"]
     );
-    let grouped = "use crate::{raft, kv};\n";
-    assert_eq!(violations("node", "f.rs", grouped).len(), 1);
+    let grouped = "use crate::{\n    raft,\n    server::{self, Server},\n    cli,\n};\n";
+    assert_eq!(
+        violations("node", "f.rs", grouped),
+        [
+            "f.rs:3: `node` may not know `server`",
+            "f.rs:4: `node` may not know `cli`"
+        ]
+    );
     assert!(violations("node", "f.rs", "use crate::kv::Command; // crate::server\n").is_empty());
     assert!(violations("nonsense", "f.rs", "")[0].contains("not in the layer table"));
 }
