@@ -26,10 +26,9 @@ use leasehold::cli::remote::Sdk;
 use leasehold::cli::signals::{Hangups, Stop};
 #[cfg(feature = "bench-etcd")]
 use leasehold::etcd::Etcd as Peers;
-use leasehold::server::config::unknown_variables;
-use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS};
+use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS, unknown_variables};
 use leasehold::server::disk::store::contains_panic;
-use leasehold::server::supervisor::Supervisor;
+use leasehold::server::run::supervisor::Supervisor;
 use leasehold::server::{CertificateReload, LogControl, Pulse, Server, ServerOptions, StartError};
 
 /// A store's memory is made of small pieces that one thread makes and another gives back; the

@@ -202,7 +202,7 @@ fn the_scan_sees_planted_edges() {
         violations("raft", "f.rs", planted),
         ["f.rs:1: `raft` may not know `kv`"]
     );
-    let inline = "    let x = crate::server::start();\n";
+    let inline = "    let x = crate::server::run::start();\n";
     assert_eq!(
         violations("client", "f.rs", inline),
         ["f.rs:1: `client` may not know `server`"]

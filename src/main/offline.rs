@@ -15,8 +15,8 @@ use leasehold::cli::panics::Ends;
 use leasehold::cli::print::{Parts, View};
 use leasehold::cli::{panics, print};
 use leasehold::server::disk::store::contains_panic;
-use leasehold::server::offline;
-use leasehold::server::offline::{NewMember, OfflineError, Restored, StoppedNode};
+use leasehold::server::run::offline;
+use leasehold::server::run::offline::{NewMember, OfflineError, Restored, StoppedNode};
 
 /// Does it, and prints what came of it.
 pub(crate) fn run(

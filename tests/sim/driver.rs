@@ -1,6 +1,6 @@
 //! The driver's thread, and the two that serve it: as in the server, with invented delays.
 //!
-//! The law of the batch is kept as `server/driver.rs` keeps it: what has gathered is taken, then
+//! The law of the batch is kept as `server/driver/mod.rs` keeps it: what has gathered is taken, then
 //! the clock is read once, then everything is handled with that reading, the tick last. Now and
 //! then there is time between these steps, as when the thread is preempted, so that sessions and
 //! other nodes see what is between them.

@@ -1,4 +1,4 @@
-//! The watch thread of a node: as `server/watches/thread.rs`, with the real hub, fed with what the
+//! The watch thread of a node: as `server/watch/thread.rs`, with the real hub, fed with what the
 //! state thread has applied, and with invented delays.
 //!
 //! The state thread leaves what it has changed once it has published it, if somebody listens before

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::{Progress, text};
 use crate::api::{Error, ErrorKind, Outcome};
-use crate::server::managed::{LeaseFilter, Managed};
+use crate::server::admin::service::{LeaseFilter, Managed};
 
 /// The paths, as an unknown one is told.
 pub(crate) const PATHS: &[&str] = &[

@@ -11,8 +11,12 @@
 //! connections are served by hyper directly, each with a limit on its header's size and time. Who may
 //! have one of them, and who has to make room, is in `places`.
 
+mod download;
+pub(crate) mod log_control;
 pub(crate) mod manage;
-mod places;
+pub(crate) mod places;
+pub(crate) mod probes;
+pub(crate) mod service;
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,7 +41,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use self::places::{Asked, Place, Places};
-use super::startup::Startup;
+use crate::server::status::startup::Startup;
 use crate::version;
 use crate::wire::PROTOCOL_VERSIONS;
 

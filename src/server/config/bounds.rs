@@ -2,7 +2,7 @@
 
 use super::error::ConfigError;
 use super::source::Values;
-use crate::server::admission::AdmissionOptions;
+use crate::server::session::admission::AdmissionOptions;
 use crate::transport::Admission;
 
 /// How much a node stores.

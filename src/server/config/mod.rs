@@ -34,8 +34,8 @@ use self::value::split_address;
 use crate::api::Limits;
 use crate::node::{AutoCompaction, LeaseOptions};
 use crate::raft::{Timing, TimingError, TimingOptions};
-use crate::server::admission::AdmissionOptions;
-use crate::server::watches::WatchOptions;
+use crate::server::session::admission::AdmissionOptions;
+use crate::server::watch::WatchOptions;
 use crate::transport::{Admission, TlsPaths};
 use crate::types::is_name;
 

@@ -1,7 +1,14 @@
 //! What the server keeps on disk: the data directory, the log and the state.
 
+pub(crate) mod attempt;
+pub(crate) mod bootstrap;
 pub mod data_dir;
 pub mod file;
+pub(crate) mod gc_thread;
+pub(crate) mod journal_thread;
+pub(crate) mod log_compactor;
 pub mod log_thread;
 pub mod places;
+pub(crate) mod quota;
+pub(crate) mod state_thread;
 pub mod store;

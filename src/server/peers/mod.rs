@@ -19,21 +19,22 @@
 
 mod drift;
 mod hub;
+pub(crate) mod joining;
 mod lane;
 mod link;
+pub(crate) mod members;
 mod roster;
+pub(crate) mod transfer;
 
 #[cfg(test)]
 #[cfg(feature = "cli")]
 mod tests;
 
-use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::thread;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use std::{io, thread};
 
 use tokio::sync::watch;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use loom::future::block_on;
 use loom::thread;
 
-use crate::server::budget::{ByteBudget, InFlight};
-use crate::server::gather::Gather;
-use crate::server::outbox::{Delivery, Outbox};
+use crate::server::session::budget::{ByteBudget, InFlight};
+use crate::server::session::outbox::{Delivery, Outbox};
+use crate::server::threads::queue::Gather;
 
 /// Two threads send to the driver, one of them twice.
 pub(crate) fn what_gathers_arrives_in_order_and_wakes_the_taker() {

@@ -1,0 +1,80 @@
+//! A snapshot on its way to somebody on the node's own machine, over HTTP: chunk by chunk, as they are
+//! taken.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame};
+use tokio::sync::mpsc;
+
+use crate::api::{Error, SnapshotCall};
+use crate::server::admin::Progress;
+use crate::server::session::Sessions;
+
+/// Chunks that are read ahead of whoever takes them.
+const AHEAD: usize = 2;
+
+/// The body of an answer. An error in it breaks the connection off, so that nobody takes what came for
+/// the whole.
+#[derive(Debug)]
+pub(crate) struct Download {
+    chunks: mpsc::Receiver<Result<Bytes, Error>>,
+    progress: Progress,
+}
+
+impl Download {
+    /// Takes a snapshot, and begins to read it. It is let go at its end, or when this is dropped.
+    ///
+    /// # Errors
+    /// Those of [`Sessions::export`].
+    pub(crate) async fn begin(
+        sessions: Arc<Sessions>,
+        progress: Progress,
+        patience: Duration,
+    ) -> Result<Self, Error> {
+        let id = sessions.export(SnapshotCall::Begin, patience).await?.id;
+        tracing::info!("a snapshot is given out over HTTP, to somebody on this machine");
+        let (sender, chunks) = mpsc::channel(AHEAD);
+        tokio::spawn(async move {
+            let mut number = 0;
+            loop {
+                let call = SnapshotCall::Chunk { id, number };
+                let chunk = sessions
+                    .export(call, patience)
+                    .await
+                    .map(|reply| reply.chunk);
+                number += 1;
+                let is_last = chunk.as_ref().map_or(true, Bytes::is_empty);
+                let is_empty = chunk.as_ref().is_ok_and(Bytes::is_empty);
+                if let Err(error) = &chunk {
+                    tracing::warn!(%error, "a snapshot that was asked for over HTTP ends early");
+                }
+                if (!is_empty && sender.send(chunk).await.is_err()) || is_last {
+                    break;
+                }
+            }
+            // Whoever took it has all, or is gone. Where this fails, there is none any more.
+            let _ = sessions.export(SnapshotCall::End { id }, patience).await;
+        });
+        Ok(Self { chunks, progress })
+    }
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let next = self.chunks.poll_recv(context);
+        if matches!(next, Poll::Ready(Some(Ok(_)))) {
+            self.progress.made();
+        }
+        next.map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
+    }
+}

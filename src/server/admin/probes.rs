@@ -1,0 +1,352 @@
+//! What probes and scrapes see: published atomics, read at the moment somebody looks.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustls_pki_types::UnixTime;
+
+use crate::raft::{Invalidation, Status};
+use crate::server::admin::{AdminSource, Answer, Check};
+use crate::server::metrics::{Metrics, PortMetrics};
+use crate::server::session::Sessions;
+use crate::server::session::admission::Class;
+use crate::server::status::startup::{Beginning, Startup};
+use crate::transport::{Endpoint, HandshakeFailure, Port, TransportStats};
+use crate::types::Role;
+
+/// The node, as its admin port sees it.
+pub(crate) struct Instruments {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) transport: Arc<TransportStats>,
+    pub(crate) failed: tokio::sync::watch::Receiver<Option<String>>,
+    pub(crate) beginning: Arc<Beginning>,
+    /// Both ports, that of clients first, with the settings that name their certificates.
+    pub(crate) ports: [(&'static str, Endpoint); 2],
+}
+
+/// What answers probes, from the first moment of a start on.
+pub(crate) struct Probes {
+    pub(crate) metrics: Arc<Metrics>,
+    /// The node, once it has been put together.
+    pub(crate) node: OnceLock<Arc<Instruments>>,
+}
+
+impl AdminSource for Probes {
+    fn live(&self) -> Vec<Check> {
+        let checks = match self.node.get() {
+            None => vec![Check::ok("threads")],
+            Some(node) => vec![node.threads()],
+        };
+        self.metrics.checked("livez", &checks);
+        checks
+    }
+
+    fn ready(self: Arc<Self>) -> Answer<Vec<Check>> {
+        Box::pin(async move {
+            let checks = match self.node.get() {
+                None => {
+                    let detail = "the node is starting: /startupz says how far it is";
+                    vec![Check::failed("started", detail)]
+                }
+                Some(node) => node.ready().await,
+            };
+            self.metrics.checked("readyz", &checks);
+            checks
+        })
+    }
+
+    fn no_space(&self) -> Option<String> {
+        self.node.get()?.sessions.room.alarm()
+    }
+
+    fn startup(&self) -> Startup {
+        match self.node.get() {
+            None => Startup::Opening,
+            Some(node) => node.beginning.stands(&node.sessions),
+        }
+    }
+
+    fn cluster_version(&self) -> Option<u16> {
+        let node = self.node.get()?;
+        Some(node.sessions.cluster_version.load(Ordering::Relaxed))
+    }
+
+    fn render_metrics(&self) -> Option<String> {
+        let node = self.node.get()?;
+        Some(self.metrics.render(|metrics| node.refresh(metrics)))
+    }
+}
+
+/// How long a linearizable read of a probe may take: less than a probe waits.
+const READ_PATIENCE: Duration = Duration::from_secs(1);
+/// A state that may be older than this, or than three elections take, has not caught up.
+const CAUGHT_UP_MAX: Duration = Duration::from_secs(5);
+
+impl Instruments {
+    fn threads(&self) -> Check {
+        match &*self.failed.borrow() {
+            None => Check::ok("threads"),
+            Some(reason) => Check::failed("threads", reason.clone()),
+        }
+    }
+
+    async fn ready(&self) -> Vec<Check> {
+        let status = self.sessions.status.load_full();
+        let leader = leader_known(&status);
+        let linearizable_read = match leader.ok {
+            true => self.linearizable_read().await,
+            false => Check::failed("linearizable_read", leader.detail.clone()),
+        };
+        vec![
+            Check::ok("started"),
+            self.storage_writable(),
+            self.serializable_read(),
+            linearizable_read,
+            leader,
+            self.caught_up(),
+            self.non_learner(&status),
+            self.log_whole(&status),
+            self.data_corruption(),
+            self.certificates(),
+            self.not_stopping(),
+        ]
+    }
+
+    /// Whether a linearizable read is served here: by making one.
+    async fn linearizable_read(&self) -> Check {
+        match self.sessions.confirm(READ_PATIENCE).await {
+            Ok(()) => Check::ok("linearizable_read"),
+            Err(error) => Check::failed("linearizable_read", error.to_string()),
+        }
+    }
+
+    /// Whether this node has what its leader had a moment ago. A node that has just been restarted has
+    /// not, and while it has not, another one must not be stopped.
+    fn caught_up(&self) -> Check {
+        let sessions = &self.sessions;
+        let most = CAUGHT_UP_MAX.max(sessions.timing.election_timeout_max * 3);
+        let Some(fresh) = sessions.published.freshness() else {
+            return Check::failed("caught_up", "what the leader has is not applied yet");
+        };
+        let age = fresh.bound(sessions.clock.now()).staleness();
+        match age <= most {
+            true => Check::ok("caught_up"),
+            false => Check::failed(
+                "caught_up",
+                format!("the state may be {:.1}s old", age.as_secs_f64()),
+            ),
+        }
+    }
+
+    fn non_learner(&self, status: &Status) -> Check {
+        match status.role {
+            Role::Learner => Check::failed(
+                "non_learner",
+                "this node is a learner: it is not counted until it is promoted",
+            ),
+            _ => Check::ok("non_learner"),
+        }
+    }
+
+    fn certificates(&self) -> Check {
+        let now = UnixTime::now().as_secs();
+        let ended = self.ports.iter().find(|(_, port)| {
+            let ends = u64::try_from(port.certificate_ends()).unwrap_or(0);
+            ends <= now
+        });
+        match ended {
+            None => Check::ok("certificates"),
+            Some((section, _)) => Check::failed(
+                "certificates",
+                format!("the certificate of [tls.{section}] has ended: issue a new one"),
+            ),
+        }
+    }
+
+    fn storage_writable(&self) -> Check {
+        match &*self.failed.borrow() {
+            None => Check::ok("storage_writable"),
+            Some(reason) => Check::failed("storage_writable", reason.clone()),
+        }
+    }
+
+    fn serializable_read(&self) -> Check {
+        if self.sessions.readable.load(Ordering::Acquire) {
+            Check::ok("serializable_read")
+        } else {
+            Check::failed(
+                "serializable_read",
+                "the state is being compared with its hash",
+            )
+        }
+    }
+
+    fn log_whole(&self, status: &Status) -> Check {
+        if status.role == Role::Quarantined {
+            Check::failed(
+                "log_whole",
+                "the log was damaged and is taken anew from the peers",
+            )
+        } else {
+            Check::ok("log_whole")
+        }
+    }
+
+    fn data_corruption(&self) -> Check {
+        match self.sessions.integrity.warning() {
+            None => Check::ok("data_corruption"),
+            Some(warning) => Check::failed("data_corruption", warning),
+        }
+    }
+
+    fn not_stopping(&self) -> Check {
+        if self.sessions.stopping.load(Ordering::Relaxed) {
+            Check::failed("not_stopping", "the node is stopping")
+        } else {
+            Check::ok("not_stopping")
+        }
+    }
+
+    /// Sets the gauges that repeat what is known elsewhere, and brings counters of the core up to
+    /// date: the core counts without knowing what a metric is.
+    fn refresh(&self, metrics: &Metrics) {
+        let sessions = &self.sessions;
+        let status = sessions.status.load();
+        let now = sessions.clock.now();
+        let cell = sessions.published.lease();
+        let counters = sessions.published.lease_counters();
+
+        let lease = &metrics.leader_lease;
+        let valid = cell.as_ref().is_some_and(|cell| cell.is_valid(now));
+        let remaining = cell
+            .as_ref()
+            .and_then(|cell| cell.remaining(now))
+            .unwrap_or_default();
+        lease.valid.set(flag(valid));
+        lease.remaining_seconds.set(remaining.as_secs_f64());
+        lease
+            .duration_seconds
+            .set(sessions.lease_duration.as_secs_f64());
+        lease
+            .max_clock_skew_seconds
+            .set(sessions.reader.lease_margin.as_secs_f64());
+        lease.renewals.absolute(counters.renewals());
+        lease.expirations.absolute(counters.expirations());
+        lease.rejections.absolute(counters.rejections());
+        lease.clock_jumps.absolute(counters.clock_regressions());
+        lease
+            .assumption_violations
+            .absolute(counters.assumption_violations());
+        for reason in Invalidation::ALL {
+            lease
+                .invalidations(reason)
+                .absolute(counters.invalidations(reason));
+        }
+
+        let raft = &metrics.raft;
+        let commit = sessions.published.commit();
+        let applied = sessions.store.applied();
+        raft.has_leader.set(flag(status.leader.is_some()));
+        raft.is_leader.set(flag(status.role == Role::Leader));
+        raft.is_learner.set(flag(status.role == Role::Learner));
+        raft.term.set(status.term.0 as f64);
+        raft.commit_index.set(commit.0 as f64);
+        raft.applied_index.set(applied.0 as f64);
+        raft.proposals_committed.absolute(commit.0);
+        raft.lost_logs.absolute(sessions.published.lost_logs());
+        raft.messages_refused
+            .absolute(sessions.published.messages_refused());
+        raft.quarantined.set(flag(status.role == Role::Quarantined));
+        raft.proposals_applied.absolute(applied.0);
+        let watches = sessions.watches.counts();
+        let count = |count: &std::sync::atomic::AtomicUsize| count.load(Ordering::Relaxed) as f64;
+        metrics.watch.watchers.set(count(&watches.watchers));
+        metrics.watch.streams.set(count(&watches.streams));
+        metrics.watch.slow.set(count(&watches.slow));
+        metrics.watch.pending.set(count(&watches.pending));
+        metrics.watch.queued_bytes.set(count(&watches.queued_bytes));
+        for class in Class::ALL {
+            let waiting = sessions.backlog.waiting(class);
+            metrics.work.in_flight(class).set(waiting as f64);
+        }
+        metrics.work.room.set(sessions.backlog.room() as f64);
+        metrics
+            .storage
+            .revision
+            .set(sessions.store.revision() as f64);
+        let history = &metrics.history;
+        let compact_revision = sessions.store.compact_revision();
+        history.compact_revision.set(compact_revision as f64);
+        history
+            .removed_through
+            .set(sessions.removed.through() as f64);
+        let (agreed, differed) = sessions.integrity.checks();
+        metrics.storage.hash_checks_agreed.absolute(agreed);
+        metrics.storage.hash_checks_differed.absolute(differed);
+        let is_alarm = !sessions.integrity.is_sound();
+        metrics.storage.corruption_alarm.set(flag(is_alarm));
+        let is_full = sessions.room.is_alarm();
+        metrics.storage.space_alarm.set(flag(is_full));
+        // What cannot be measured is not shown; the store reports its own failure.
+        if let Ok(bytes) = sessions.store.storage_bytes() {
+            metrics.storage.size_bytes.set(bytes as f64);
+        }
+
+        let mvcc = &metrics.mvcc;
+        let keys = sessions.store.keys();
+        mvcc.keys.set(keys.map_or(f64::NAN, |keys| keys as f64));
+        let operations = sessions.store.operations();
+        mvcc.puts.absolute(operations.puts());
+        mvcc.deletes.absolute(operations.deletes());
+
+        let ports = [
+            (&metrics.transport.client, Port::Client),
+            (&metrics.transport.peer, Port::Peer),
+        ];
+        for ((metrics, port), (_, endpoint)) in ports.into_iter().zip(&self.ports) {
+            for round_trip in endpoint.look() {
+                metrics.round_trip_seconds.record(round_trip.as_secs_f64());
+            }
+            self.refresh_port(metrics, port);
+        }
+        metrics
+            .transport
+            .migrations
+            .absolute(self.transport.migrations());
+        metrics.transport.retries.absolute(self.transport.retries());
+        metrics.transport.ignored.absolute(self.transport.ignored());
+    }
+
+    fn refresh_port(&self, metrics: &PortMetrics, port: Port) {
+        metrics
+            .connections
+            .set(self.transport.connections(port) as f64);
+        metrics
+            .malformed_frames
+            .absolute(self.transport.malformed_frames(port));
+        let traffic = self.transport.traffic(port);
+        metrics.lost_packets.absolute(traffic.lost_packets);
+        metrics.sent_bytes.absolute(traffic.sent_bytes);
+        metrics.received_bytes.absolute(traffic.received_bytes);
+        metrics
+            .handshakes("ok")
+            .absolute(self.transport.handshakes_ok(port));
+        for reason in HandshakeFailure::ALL {
+            let count = self.transport.handshakes_failed(port, reason);
+            metrics.handshakes(reason.name()).absolute(count);
+        }
+    }
+}
+
+fn leader_known(status: &Status) -> Check {
+    if status.leader.is_some() {
+        Check::ok("leader_known")
+    } else {
+        Check::failed("leader_known", "no leader is known")
+    }
+}
+
+fn flag(condition: bool) -> f64 {
+    f64::from(u8::from(condition))
+}

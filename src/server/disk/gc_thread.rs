@@ -1,0 +1,129 @@
+//! The thread that takes compacted history off this node's disk.
+//!
+//! It goes in bounded steps with a rest between them, so that whoever writes waits for one step's
+//! batch at most, and the disk is never its own for long. It works beside the state thread
+//! (`disk/store/sweep.rs` says why that is safe) and remembers in the store how far it is, so a
+//! restart goes on where it stopped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::kv::CompactionBudget;
+use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::store::{StoreError, Sweeper};
+use crate::server::metrics::{Metrics, stopwatch};
+use crate::server::threads::fatal::Watch;
+use crate::server::threads::queue::Gather;
+
+/// Bytes of removed records from which on a step ends.
+const STEP_BYTES_MAX: usize = 1 << 20;
+/// Nothing is to be done until somebody says so.
+const UNTIL_TOLD: Duration = Duration::from_secs(3600);
+
+/// What the thread is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SweepWork {
+    /// There may be something to remove: the state may be read now, or a compaction was applied.
+    Look,
+    /// A compaction was applied that wants the space given back, however little it is.
+    Reclaim,
+    /// End.
+    Stop,
+}
+
+/// How fast history is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// Events of one step at most.
+    pub(crate) batch_limit: usize,
+    /// The rest after a step. One that took longer is rested from for as long as it took, so that
+    /// the removal never has more than half of a disk that is slow.
+    pub(crate) sleep_interval: Duration,
+}
+
+/// How far the removal is, for whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    through: AtomicI64,
+}
+
+impl Removed {
+    /// Everything that compactions up to this revision gave up is gone.
+    pub(crate) fn through(&self) -> i64 {
+        self.through.load(Ordering::Relaxed)
+    }
+}
+
+/// What the thread starts from.
+pub(crate) struct SweepThread {
+    pub(crate) sweeper: Sweeper,
+    pub(crate) work: Arc<Gather<SweepWork>>,
+    pub(crate) pace: Pace,
+    pub(crate) removed: Arc<Removed>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Called once if the store fails; the process must end.
+    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
+    /// Nobody else may use the directory while this thread lives.
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) watch: Watch,
+}
+
+impl SweepThread {
+    /// Starts it. It does nothing before the first [`SweepWork::Look`].
+    pub(crate) fn spawn(mut self, name: &str) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new()
+            .name(format!("{name}-sweep"))
+            .spawn(move || {
+                if let Err(error) = self.run() {
+                    (self.on_fatal)(error);
+                }
+                drop((self.data_dir, self.watch));
+            })
+    }
+
+    fn run(&mut self) -> Result<(), StoreError> {
+        let mut taken = Vec::new();
+        let mut rest = UNTIL_TOLD;
+        let mut reclaim = false;
+        let budget = CompactionBudget {
+            events: self.pace.batch_limit,
+            bytes: STEP_BYTES_MAX,
+        };
+        loop {
+            self.work.take(&mut taken, rest);
+            if taken.contains(&SweepWork::Stop) {
+                return Ok(());
+            }
+            reclaim |= taken.contains(&SweepWork::Reclaim);
+            taken.clear();
+            if self.removed.through() == 0 {
+                let through = self.sweeper.through()?;
+                self.removed.through.store(through, Ordering::Relaxed);
+            }
+            let began = stopwatch();
+            let swept = self.sweeper.step(&budget)?;
+            let took = began.elapsed();
+            let metrics = &self.metrics.history;
+            metrics.step_seconds.record(took.as_secs_f64());
+            metrics.removed_records.increment(swept.step.removed as u64);
+            if !swept.step.finished {
+                rest = self.pace.sleep_interval.max(took);
+                continue;
+            }
+            rest = UNTIL_TOLD;
+            if reclaim || self.sweeper.is_reclaim_due()? {
+                let began = stopwatch();
+                self.sweeper.reclaim()?;
+                tracing::info!(took = ?began.elapsed(), "the space of compacted history is free");
+                reclaim = false;
+            }
+            let before = self.removed.through.swap(swept.through, Ordering::Relaxed);
+            if swept.through > before {
+                metrics.compactions.increment(1);
+                tracing::info!(revision = swept.through, "compacted history is removed");
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The thread that syncs the state's journal ahead of the database: `disk/store/journal.rs` says why.
+//!
+//! While there is something to sync it looks often; else less and less, so that a node that does
+//! nothing costs nothing.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::store::{Journal, StoreError};
+use crate::server::threads::fatal::Watch;
+use crate::server::threads::queue::Gather;
+
+/// Between two syncs: what has gathered until then is synced in a few milliseconds.
+const INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// Between two looks while nothing is written.
+const INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// The thread is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StopJournal;
+
+/// What the thread starts from.
+pub(crate) struct JournalThread {
+    pub(crate) journal: Journal,
+    pub(crate) work: Arc<Gather<StopJournal>>,
+    /// Called once if a sync fails; the process must end.
+    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
+    /// Nobody else may use the directory while this thread lives.
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) watch: Watch,
+}
+
+impl JournalThread {
+    pub(crate) fn spawn(mut self, name: &str) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new()
+            .name(format!("{name}-journal"))
+            .spawn(move || {
+                if let Err(error) = self.run() {
+                    (self.on_fatal)(error);
+                }
+                drop((self.data_dir, self.watch));
+            })
+    }
+
+    fn run(&mut self) -> Result<(), StoreError> {
+        let mut told = Vec::new();
+        let mut interval = INTERVAL_MAX;
+        loop {
+            self.work.take(&mut told, interval);
+            if !told.is_empty() {
+                return Ok(());
+            }
+            interval = match self.journal.write_back()? {
+                0 => (interval * 2).min(INTERVAL_MAX),
+                _ => INTERVAL_MIN,
+            };
+        }
+    }
+}

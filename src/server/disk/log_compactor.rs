@@ -1,0 +1,282 @@
+//! When the log may begin later, and the thread that sees to it.
+//!
+//! The log is cut when it holds more applied entries, or more bytes of them, than it is meant to. A
+//! tail is kept, for followers that are a little behind; whoever is further behind is sent the whole
+//! state. While one is on its way, what follows it is kept, so that it is of use when it arrives, up to
+//! a bound.
+//!
+//! Before an entry leaves the log, the state that contains it is durable: this thread syncs it, beside
+//! the one that applies ([`Keeper`]), and only then tells consensus.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::node::Input;
+use crate::server::config::SnapshotConfig;
+use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::store::{Keeper, StoreError};
+use crate::server::driver::{Mail, Mailbox};
+use crate::server::metrics::{Metrics, stopwatch};
+use crate::server::threads::fatal::Watch;
+use crate::server::threads::queue::Gather;
+use crate::types::LogIndex;
+
+/// How often it is looked whether the log is too long. Not oftener is the state made durable.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Entries are counted in bytes together until there are so many bytes of them, or so many.
+const MARK_BYTES: u64 = 1 << 20;
+const MARK_ENTRIES: u64 = 1_024;
+/// So many times its bytes may the log have for the sake of a state that is on its way.
+const HELD_FACTOR: u64 = 4;
+
+/// What the log holds that is applied, as far as it matters for cutting it.
+#[derive(Debug)]
+pub(crate) struct LogUse {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Where the log begins, or will shortly.
+    base: LogIndex,
+    applied: LogIndex,
+    /// Runs of applied entries: the last of each, and its bytes.
+    runs: VecDeque<(LogIndex, u64)>,
+    bytes: u64,
+    /// States that are on their way: the entry that each ends with, and how many times it is held.
+    held: BTreeMap<u64, (LogIndex, usize)>,
+}
+
+impl LogUse {
+    /// Of a log that begins after `base`.
+    pub(crate) fn new(base: LogIndex) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                base,
+                applied: base,
+                ..Inner::default()
+            }),
+        }
+    }
+
+    /// Entries up to `last`, of `bytes` together, are applied.
+    pub(crate) fn applied(&self, last: LogIndex, bytes: u64) {
+        let mut inner = self.lock();
+        if last <= inner.applied {
+            return;
+        }
+        let begins = match inner.runs.len() {
+            0 | 1 => inner.base,
+            runs => inner.runs[runs - 2].0,
+        };
+        match inner.runs.back_mut() {
+            Some((end, run)) if *run < MARK_BYTES && last.0 - begins.0 <= MARK_ENTRIES => {
+                *end = last;
+                *run += bytes;
+            }
+            _ => inner.runs.push_back((last, bytes)),
+        }
+        inner.applied = last;
+        inner.bytes += bytes;
+    }
+
+    /// A state that ends with `last` took the place of log and state.
+    pub(crate) fn installed(&self, last: LogIndex) {
+        let mut inner = self.lock();
+        let held = std::mem::take(&mut inner.held);
+        *inner = Inner {
+            base: last,
+            applied: last,
+            held,
+            ..Inner::default()
+        };
+    }
+
+    /// A state that ends with `last` is on its way: what follows it will be needed where it arrives.
+    pub(crate) fn hold(&self, export: u64, last: LogIndex) {
+        self.lock().held.entry(export).or_insert((last, 0)).1 += 1;
+    }
+
+    /// It is not any more. As many times as it was held.
+    pub(crate) fn let_go(&self, export: u64) {
+        let mut inner = self.lock();
+        if let Some((_, times)) = inner.held.get_mut(&export) {
+            *times -= 1;
+            if *times == 0 {
+                inner.held.remove(&export);
+            }
+        }
+    }
+
+    /// Up to where the log is to be cut now, if it is.
+    fn due(&self, options: &SnapshotConfig) -> Option<LogIndex> {
+        let inner = self.lock();
+        let entries = inner.applied.0 - inner.base.0;
+        let too_many = entries >= options.entries.saturating_add(options.catchup_entries);
+        if !too_many && inner.bytes < options.log_bytes {
+            return None;
+        }
+        let kept = options.catchup_entries.min(entries);
+        let mut through = LogIndex(inner.applied.0 - kept);
+        let mut bytes = inner.bytes;
+        for (last, run) in &inner.runs {
+            if bytes <= options.log_bytes / 2 {
+                break;
+            }
+            bytes -= run;
+            through = through.max(*last);
+        }
+        let is_bearable = inner.bytes < options.log_bytes.saturating_mul(HELD_FACTOR);
+        let held = inner.held.values().map(|(last, _)| *last).min();
+        if let Some(held) = held.filter(|_| is_bearable) {
+            through = through.min(held);
+        }
+        (through > inner.base).then_some(through)
+    }
+
+    /// The log is cut up to `through`.
+    fn cut(&self, through: LogIndex) {
+        let mut inner = self.lock();
+        inner.base = inner.base.max(through);
+        while let Some((last, bytes)) = inner.runs.front().copied() {
+            if last > through {
+                break;
+            }
+            inner.runs.pop_front();
+            inner.bytes -= bytes;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Each change of it is whole before the lock is let go.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StopCutting;
+
+/// What the thread starts from.
+pub(crate) struct LogCutter {
+    pub(crate) options: SnapshotConfig,
+    pub(crate) log_use: Arc<LogUse>,
+    pub(crate) keeper: Keeper,
+    pub(crate) work: Arc<Gather<StopCutting>>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Called once if the store fails; the process must end.
+    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
+    /// Nobody else may use the directory while this thread lives.
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) watch: Watch,
+}
+
+impl LogCutter {
+    pub(crate) fn spawn(mut self, name: &str) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new()
+            .name(format!("{name}-cutter"))
+            .spawn(move || {
+                if let Err(error) = self.run() {
+                    (self.on_fatal)(error);
+                }
+                drop((self.data_dir, self.watch));
+            })
+    }
+
+    fn run(&mut self) -> Result<(), StoreError> {
+        let mut told = Vec::new();
+        loop {
+            self.work.take(&mut told, LOOK_INTERVAL);
+            if !told.is_empty() {
+                return Ok(());
+            }
+            let Some(through) = self.log_use.due(&self.options) else {
+                continue;
+            };
+            let began = stopwatch();
+            let durable = self.keeper.persist()?;
+            let through = through.min(durable.index);
+            self.log_use.cut(through);
+            self.mailbox.send(Mail::Input(Input::Compact(through)));
+            let metrics = &self.metrics.raft;
+            metrics.log_compactions.increment(1);
+            let took = began.elapsed();
+            metrics.log_compaction_seconds.record(took.as_secs_f64());
+            tracing::debug!(%through, ?took, "the log is cut");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: SnapshotConfig = SnapshotConfig {
+        entries: 100,
+        catchup_entries: 50,
+        log_bytes: 16 << 20,
+        send_bytes_per_second: 1,
+    };
+
+    fn apply(log: &LogUse, entries: std::ops::RangeInclusive<u64>, bytes: u64) {
+        for index in entries {
+            log.applied(LogIndex(index), bytes);
+        }
+    }
+
+    #[test]
+    fn a_tail_is_kept_and_the_log_grows_by_the_rest_before_it_is_cut_again() {
+        let log = LogUse::new(LogIndex(7));
+        apply(&log, 8..=156, 10);
+        assert_eq!(log.due(&OPTIONS), None);
+        apply(&log, 157..=157, 10);
+        assert_eq!(log.due(&OPTIONS), Some(LogIndex(107)));
+        log.cut(LogIndex(107));
+        assert_eq!(log.due(&OPTIONS), None);
+        apply(&log, 158..=257, 10);
+        assert_eq!(log.due(&OPTIONS), Some(LogIndex(207)));
+    }
+
+    #[test]
+    fn few_large_entries_are_cut_by_their_bytes() {
+        let log = LogUse::new(LogIndex(0));
+        apply(&log, 1..=15, 1 << 20);
+        assert_eq!(log.due(&OPTIONS), None);
+        apply(&log, 16..=16, 1 << 20);
+        assert_eq!(log.due(&OPTIONS), Some(LogIndex(8)), "half is kept");
+        log.cut(LogIndex(8));
+        assert_eq!(log.due(&OPTIONS), None);
+    }
+
+    #[test]
+    fn what_follows_a_state_on_its_way_is_kept_up_to_a_bound() {
+        let log = LogUse::new(LogIndex(0));
+        apply(&log, 1..=200, 10);
+        log.hold(2, LogIndex(120));
+        log.hold(3, LogIndex(90));
+        log.hold(3, LogIndex(90));
+        log.let_go(3);
+        assert_eq!(log.due(&OPTIONS), Some(LogIndex(90)));
+        log.cut(LogIndex(90));
+        apply(&log, 201..=300, 10);
+        assert_eq!(log.due(&OPTIONS), None, "it is still needed");
+        log.let_go(3);
+        assert_eq!(log.due(&OPTIONS), Some(LogIndex(120)));
+        apply(&log, 301..=364, 1 << 20);
+        let due = log.due(&OPTIONS);
+        assert!(due > Some(LogIndex(350)), "memory is not for ever: {due:?}");
+    }
+
+    #[test]
+    fn a_state_that_was_installed_begins_the_count_anew() {
+        let log = LogUse::new(LogIndex(0));
+        apply(&log, 1..=200, 10);
+        log.installed(LogIndex(1_000));
+        assert_eq!(log.due(&OPTIONS), None);
+        apply(&log, 1_001..=1_150, 10);
+        assert_eq!(log.due(&OPTIONS), Some(LogIndex(1_100)));
+    }
+}

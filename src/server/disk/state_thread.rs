@@ -1,0 +1,481 @@
+//! The state thread: applies committed entries to the store, and nothing else does.
+//!
+//! It takes everything that has been committed meanwhile as one batch of the store (bounded, so
+//! that no batch grows with the backlog), publishes it to readers, and reports the replies to the
+//! driver. The store is not synced here: it replays the log (design.md section 9).
+//!
+//! It also puts a state that a peer has sent in the place of its own, between two batches: readers are
+//! on the one or the other, never on both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::api::ResponseBody;
+use crate::kv;
+use crate::kv::{Command, KNOWN_VERSIONS, Operation};
+use crate::node::{Input, Installed};
+use crate::raft::{Entry, Payload};
+use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::gc_thread::SweepWork;
+use crate::server::disk::log_compactor::LogUse;
+use crate::server::disk::store::{
+    Applied, Retired, StateStore, StoreError, StoreOptions, Uncounted,
+};
+use crate::server::driver::{Mail, Mailbox};
+use crate::server::metrics::{Metrics, stopwatch};
+use crate::server::peers::transfer::Incoming;
+use crate::server::threads::fatal::Watch;
+use crate::server::threads::queue::Gather;
+use crate::server::watch::Watches;
+use crate::types::{LogId, LogIndex};
+
+/// Most entries in one batch of the store: so many writes may wait for each other's answers, and a
+/// read for them.
+const BATCH_ENTRIES_MAX: usize = 128;
+/// Most of those that may end very many leases. A leader has no more of them under way; who is behind
+/// has, and must not answer nothing before all of them are applied.
+const BATCH_ENDS_MAX: usize = 2;
+/// Most bytes of commands in one batch of the store; one entry may be larger and goes alone.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// How often it is looked whether a state is still read that is not used any more.
+const RETIRED_LOOK: Duration = Duration::from_millis(100);
+
+/// Keys of a state that are being counted by a thread of its own.
+struct Counting {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Most sessions forgotten by one entry.
+const IDLE_SESSIONS_MAX: usize = 4096;
+
+/// What is sent to the state thread.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Apply these.
+    Apply(Vec<Entry>),
+    /// The state that was received and ends with this entry takes the place of this one.
+    Install(LogId),
+    /// Report some sessions that were not used after `unused_since`.
+    FindIdleSessions { unused_since: LogIndex },
+    /// Finish, make everything durable and end.
+    Stop,
+}
+
+/// What the state thread starts from.
+pub(crate) struct StateThread {
+    pub(crate) store: StateStore,
+    pub(crate) work: Arc<Gather<Work>>,
+    /// Told when there is history to remove.
+    pub(crate) sweep: Arc<Gather<SweepWork>>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Who watches what is applied.
+    pub(crate) watches: Arc<Watches>,
+    /// Set once the store may be read: at once after a clean stop, else when its content has been
+    /// compared with its hash.
+    pub(crate) readable: Arc<AtomicBool>,
+    /// The state ends before the log begins: there is none until one comes from a peer.
+    pub(crate) lacks_state: bool,
+    /// Where states of peers come in.
+    pub(crate) incoming: Arc<Incoming>,
+    /// How a state is opened.
+    pub(crate) options: StoreOptions,
+    /// Told what is applied, for when the log is to be cut.
+    pub(crate) log_use: Arc<LogUse>,
+    /// Called once if the store fails; the process must end.
+    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
+    /// Nobody else may use the directory while this thread lives.
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) watch: Watch,
+}
+
+impl StateThread {
+    /// Starts it.
+    pub(crate) fn spawn(self, name: &str) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new()
+            .name(format!("{name}-state"))
+            .spawn(move || {
+                let mut hands = Hands {
+                    store: self.store,
+                    work: self.work,
+                    sweep: self.sweep,
+                    mailbox: self.mailbox,
+                    metrics: self.metrics,
+                    watches: self.watches,
+                    readable: self.readable,
+                    lacks_state: self.lacks_state,
+                    incoming: self.incoming,
+                    options: self.options,
+                    log_use: self.log_use,
+                    counting: None,
+                    data_dir: Arc::clone(&self.data_dir),
+                };
+                if let Err(error) = hands.run() {
+                    (self.on_fatal)(error);
+                }
+                drop(hands);
+                drop((self.data_dir, self.watch));
+            })
+    }
+}
+
+/// The thread's own.
+struct Hands {
+    store: StateStore,
+    work: Arc<Gather<Work>>,
+    sweep: Arc<Gather<SweepWork>>,
+    mailbox: Arc<Mailbox>,
+    metrics: Arc<Metrics>,
+    watches: Arc<Watches>,
+    readable: Arc<AtomicBool>,
+    lacks_state: bool,
+    incoming: Arc<Incoming>,
+    options: StoreOptions,
+    log_use: Arc<LogUse>,
+    counting: Option<Counting>,
+    data_dir: Arc<DataDir>,
+}
+
+impl Hands {
+    fn run(&mut self) -> Result<(), StoreError> {
+        let without = if self.lacks_state { 1.0 } else { 0.0 };
+        self.metrics.raft.without_state.set(without);
+        if !self.lacks_state {
+            self.open()?;
+        }
+        let mut taken = Vec::new();
+        let mut entries = Vec::new();
+        loop {
+            self.work.take(&mut taken, Duration::from_secs(3600));
+            let mut stop = false;
+            let mut idle_since = None;
+            for item in taken.drain(..) {
+                match item {
+                    Work::Apply(more) => entries.extend(more),
+                    Work::Install(id) => {
+                        self.apply_all(&mut entries)?;
+                        self.install(id)?;
+                    }
+                    Work::FindIdleSessions { unused_since } => idle_since = Some(unused_since),
+                    Work::Stop => stop = true,
+                }
+            }
+            self.apply_all(&mut entries)?;
+            if let Some(unused_since) = idle_since {
+                let snapshot = self.store.reader().snapshot()?;
+                let sessions = kv::idle_sessions(&snapshot, unused_since, IDLE_SESSIONS_MAX)?;
+                self.mailbox.send(Mail::Input(Input::IdleSessions {
+                    unused_since,
+                    sessions,
+                }));
+            }
+            if stop {
+                // Its look at the state would keep the stop from being a clean one.
+                self.counting = None;
+                return self.store.persist_clean().map(|_| ());
+            }
+        }
+    }
+
+    /// Lets the state be read, once it is known to be what was written.
+    fn open(&mut self) -> Result<(), StoreError> {
+        if self.store.needs_verification() {
+            let began = stopwatch();
+            let report = self.store.reader().verify()?;
+            if !report.is_sound() {
+                let detail = "it does not have the hash that its changes have kept".to_owned();
+                return Err(StoreError::Damaged { detail });
+            }
+            self.store.verified(&report);
+            tracing::info!(took = ?began.elapsed(), "the state is what was written");
+        }
+        self.readable.store(true, Ordering::Release);
+        // The one before, if there is one, ends first.
+        self.counting = None;
+        let uncounted = self.store.uncounted()?;
+        self.counting = Some(Counting::start(uncounted, self.data_dir.clone()));
+        // A removal that an earlier process has begun goes on.
+        self.sweep.send(SweepWork::Look);
+        Ok(())
+    }
+
+    fn apply_all(&mut self, entries: &mut Vec<Entry>) -> Result<(), StoreError> {
+        let mut rest = entries.as_slice();
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(batch_length(rest));
+            let reader = self.store.reader();
+            let before = reader.compact_revision();
+            self.apply(batch)?;
+            if reader.compact_revision() > before {
+                self.sweep.send(sweep_work(batch));
+            }
+            rest = later;
+        }
+        entries.clear();
+        Ok(())
+    }
+
+    fn apply(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
+        let commands: Vec<_> = batch
+            .iter()
+            .map(|entry| (entry.id, command(entry)))
+            .collect();
+        for (_, command) in &commands {
+            let raised = command.as_ref().and_then(|bytes| kv::raises_version(bytes));
+            raised.map_or(Ok(0), known_version)?;
+        }
+        let began = stopwatch();
+        let gate = self.store.reader().gate().clone();
+        let rules_before = gate.policy().status();
+        let (replies, changes) = self
+            .store
+            .apply_ahead(&commands, self.watches.are_heard())?;
+        // A retry is answered once more, and was carried out before.
+        let is_txn = |Applied { reply, .. }: &&Applied| {
+            !reply.is_repeat && matches!(reply.result, Ok(Some(ResponseBody::Txn(_))))
+        };
+        let txns = replies.iter().filter(is_txn).count();
+        self.metrics.mvcc.txns.increment(txns as u64);
+        let replies = replies
+            .into_iter()
+            .map(|applied| (applied.id, applied.reply))
+            .collect();
+        // Whoever waits is answered before the database is given what was applied.
+        self.mailbox.send(Mail::Input(Input::Applied(replies)));
+        let reader = self.store.reader();
+        self.watches.applied(reader.revision(), changes);
+        if gate.policy().status() != rules_before {
+            self.watches.judge();
+        }
+        self.store.settle()?;
+        if let Some((last, _)) = commands.last() {
+            let bytes = commands.iter().flat_map(|(_, command)| command);
+            let bytes: usize = bytes.map(bytes::Bytes::len).sum();
+            self.log_use.applied(last.index, bytes as u64);
+        }
+        self.metrics
+            .storage
+            .commit_seconds
+            .record(began.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Puts the state that was received and ends with `id` in the place of this one. From the moment
+    /// that this is written down, it is the one that is used after a crash, too.
+    fn install(&mut self, id: LogId) -> Result<(), StoreError> {
+        let began = stopwatch();
+        let path = self.incoming.take_whole(id);
+        let path = path.expect("consensus installs what it was told of, once");
+        let newer = StateStore::open(&path, &self.options)?;
+        let snapshot = newer.reader().snapshot()?;
+        if snapshot.applied() != id {
+            let detail = format!(
+                "it ends with {}, and was to end with {id}",
+                snapshot.applied()
+            );
+            return Err(StoreError::Damaged { detail });
+        }
+        let installed = Installed {
+            id,
+            revision: snapshot.revision(),
+            founded: kv::cluster_info(&snapshot)?.is_some(),
+            leases: kv::held_leases(&snapshot)?,
+            cluster_version: known_version(kv::cluster_version(&snapshot)?)?,
+        };
+        drop(snapshot);
+        let adopted = self.incoming.places.adopt(&path);
+        adopted.map_err(StoreError::io("writing down which state is in use"))?;
+        retire(self.store.replace(newer), self.incoming.data_dir.clone());
+        self.open()?;
+        self.log_use.installed(id.index);
+        let revision = installed.revision;
+        let installed = Input::Installed(Box::new(installed));
+        self.mailbox.send(Mail::Input(installed));
+        // What changed in between is not known here: whoever watches gets it from the state.
+        self.watches.applied(revision, None);
+        self.watches.judge();
+        self.metrics.raft.without_state.set(0.0);
+        let took = began.elapsed();
+        let seconds = &self.metrics.raft.snapshot_install_seconds;
+        seconds.record(took.as_secs_f64());
+        tracing::info!(%id, ?took, "a state from a peer is in use");
+        Ok(())
+    }
+}
+
+impl Counting {
+    fn start(uncounted: Uncounted, data_dir: Arc<DataDir>) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&is_over);
+        let thread = std::thread::Builder::new()
+            .name("counting-keys".to_owned())
+            .spawn(move || {
+                // Whoever starts next may use its path.
+                let _data_dir = data_dir;
+                let counted = uncounted.count(|| told.load(Ordering::Relaxed));
+                if let Err(error) = counted {
+                    // Whoever uses the state finds it broken, too, and ends the process.
+                    tracing::warn!(%error, "the keys cannot be counted");
+                }
+            });
+        if let Err(error) = &thread {
+            tracing::warn!(%error, "leasehold_mvcc_keys is not known until the next start");
+        }
+        Self {
+            is_over,
+            thread: thread.ok(),
+        }
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been reported by the hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The version of the cluster, if this program knows it: else nothing that follows may be applied here.
+fn known_version(found: u16) -> Result<u16, StoreError> {
+    match found <= KNOWN_VERSIONS.newest {
+        true => Ok(found),
+        false => Err(StoreError::NewerCluster {
+            found,
+            known: KNOWN_VERSIONS,
+        }),
+    }
+}
+
+/// Removes a database once nobody reads from it any more.
+fn retire(retired: Retired, data_dir: Arc<DataDir>) {
+    let waiting = std::thread::Builder::new()
+        .name("retired-state".to_owned())
+        .spawn(move || {
+            // Whoever starts next may use its path.
+            let _data_dir = data_dir;
+            let mut retired = retired;
+            loop {
+                match retired.remove() {
+                    Ok(None) => return,
+                    Ok(Some(still_read)) => retired = still_read,
+                    Err(error) => {
+                        tracing::warn!(%error, "a state that is not used any more cannot be removed");
+                        return;
+                    }
+                }
+                std::thread::sleep(RETIRED_LOOK);
+            }
+        });
+    if let Err(error) = waiting {
+        tracing::warn!(%error, "a state that is not used any more stays until the next start");
+    }
+}
+
+/// What a batch with a compaction in it wants done.
+fn sweep_work(batch: &[Entry]) -> SweepWork {
+    let is_physical = batch.iter().filter_map(command).any(|command| {
+        let (Ok(Command::Write { operation, .. }) | Ok(Command::WriteAs { operation, .. })) =
+            Command::decode(&command)
+        else {
+            return false;
+        };
+        matches!(operation, Operation::Compact(request) if request.physical)
+    });
+    match is_physical {
+        true => SweepWork::Reclaim,
+        false => SweepWork::Look,
+    }
+}
+
+/// What an entry says to the state machine; `None` for entries that are consensus' own.
+fn command(entry: &Entry) -> Option<bytes::Bytes> {
+    match &entry.payload {
+        Payload::Command(bytes) => Some(bytes.clone()),
+        Payload::Noop | Payload::Configuration(_) => None,
+    }
+}
+
+/// How many entries from the front make the next batch: at least one.
+fn batch_length(entries: &[Entry]) -> usize {
+    let (mut bytes, mut ends) = (0, 0);
+    let fitting = entries
+        .iter()
+        .take(BATCH_ENTRIES_MAX)
+        .take_while(|entry| {
+            let command = command(entry).unwrap_or_default();
+            bytes += command.len();
+            ends += usize::from(kv::ends_many_leases(&command));
+            bytes <= BATCH_BYTES_MAX && ends <= BATCH_ENDS_MAX
+        })
+        .count();
+    fitting.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Term;
+
+    fn entry(index: u64, bytes: usize) -> Entry {
+        Entry {
+            id: LogId::new(LogIndex(index), Term(1)),
+            payload: Payload::Command(vec![0; bytes].into()),
+        }
+    }
+
+    #[test]
+    fn only_a_physical_compaction_has_the_space_given_back_at_once() {
+        let compaction = |physical| {
+            let operation = Operation::Compact(crate::api::CompactionRequest {
+                revision: 5,
+                physical,
+            });
+            let session = None;
+            Entry {
+                id: LogId::new(LogIndex(1), Term(1)),
+                payload: Payload::Command(Command::Write { session, operation }.encode()),
+            }
+        };
+        assert_eq!(sweep_work(&[compaction(false)]), SweepWork::Look);
+        assert_eq!(
+            sweep_work(&[entry(1, 9), compaction(true)]),
+            SweepWork::Reclaim
+        );
+    }
+
+    #[test]
+    fn a_batch_is_bounded_in_entries_and_bytes_and_never_empty() {
+        let small: Vec<_> = (1..=1000).map(|index| entry(index, 10)).collect();
+        assert_eq!(batch_length(&small), BATCH_ENTRIES_MAX);
+        let large = [entry(1, BATCH_BYTES_MAX + 1), entry(2, 1)];
+        assert_eq!(batch_length(&large), 1);
+        let two = [entry(1, BATCH_BYTES_MAX - 1), entry(2, 1), entry(3, 1)];
+        assert_eq!(batch_length(&two), 2);
+    }
+
+    #[test]
+    fn a_batch_ends_so_many_leases_and_no_more() {
+        let command = |command: &Command| Entry {
+            id: LogId::new(LogIndex(1), Term(1)),
+            payload: Payload::Command(command.encode()),
+        };
+        let expire = command(&Command::ExpireLeases {
+            term: Term(1),
+            leases: vec![crate::api::LeaseRef::id(5)],
+        });
+        let go_on = command(&Command::ContinueLeaseEnds { leases: Vec::new() });
+        let check = command(&Command::CheckHash);
+        let batch = [&check, &expire, &check, &go_on, &check, &expire, &check];
+        let batch = batch.map(Clone::clone);
+        assert_eq!(batch_length(&batch), 5);
+        assert_eq!(batch_length(&batch[5..]), 2);
+        assert_eq!(batch_length(&vec![check; 9]), 9);
+    }
+}

@@ -1,0 +1,100 @@
+//! Why client leases ended, for the log.
+//!
+//! Each end is worth a line while there are few; when a thousand end in a second, a line each would
+//! bury everything else and cost the driver its time. So some are named, and the rest is told as a
+//! number: once a second, and when nothing is left that is due.
+
+use std::time::{Duration, Instant};
+
+use crate::kv::LeaseEnd;
+use crate::node::{Lapse, LeaseCounts};
+use crate::server::driver::LeasesHeld;
+use crate::server::metrics::stopwatch;
+
+/// So many ends have a line of their own within [`PERIOD`].
+const NAMED_MAX: usize = 16;
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What was told lately, and what is to be told yet.
+pub(crate) struct LeaseLog {
+    began: Instant,
+    named: usize,
+    rest: Rest,
+}
+
+/// Those that have no line of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Rest {
+    expired: u64,
+    revoked: u64,
+}
+
+impl LeaseLog {
+    pub(crate) fn new() -> Self {
+        Self {
+            began: stopwatch(),
+            named: 0,
+            rest: Rest::default(),
+        }
+    }
+
+    /// Takes in what happened at the node `name`, and tells of it what there is to tell.
+    pub(crate) fn tell(&mut self, name: &str, counts: &LeaseCounts, held: LeasesHeld) {
+        for lapse in &counts.lapses {
+            let why = lapse_reason(*lapse);
+            tracing::warn!(node = %name, leases = held.leases, "every client lease has all its time again: {why}");
+        }
+        if counts.expired + counts.revoked == 0 && self.rest == Rest::default() {
+            return;
+        }
+        let is_new = self.began.elapsed() >= PERIOD;
+        if is_new {
+            self.began = stopwatch();
+            self.named = 0;
+        }
+        self.rest.expired += counts.expired;
+        self.rest.revoked += counts.revoked;
+        for (lease, cause) in &counts.ended {
+            if self.named == NAMED_MAX {
+                break;
+            }
+            self.named += 1;
+            self.rest.forget(*cause);
+            let why = reason(*cause);
+            tracing::info!(node = %name, lease = %format_args!("{:016x}", lease.id), "client lease ended: {why}");
+        }
+        if self.rest != Rest::default() && (is_new || held.expiring == 0) {
+            let Rest { expired, revoked } = std::mem::take(&mut self.rest);
+            tracing::info!(node = %name, expired, revoked, "more client leases ended");
+        }
+    }
+}
+
+impl Rest {
+    fn forget(&mut self, cause: LeaseEnd) {
+        let of = match cause {
+            LeaseEnd::Expired => &mut self.expired,
+            LeaseEnd::Revoked => &mut self.revoked,
+        };
+        *of = of.saturating_sub(1);
+    }
+}
+
+fn lapse_reason(lapse: Lapse) -> String {
+    match lapse {
+        Lapse::StoodStill(time) => format!(
+            "this leader stood still for {time:.1?}, in which nobody could renew; is the machine overloaded, or was it paused?"
+        ),
+        Lapse::ClockWentBack => "a clock of this machine went back".to_owned(),
+        Lapse::NoQuorum(time) => {
+            format!("no majority answered this leader for {time:.1?}, in which it renewed nothing")
+        }
+    }
+}
+
+fn reason(cause: LeaseEnd) -> &'static str {
+    match cause {
+        LeaseEnd::Expired => "nobody renewed it in time",
+        LeaseEnd::Revoked => "it was revoked",
+    }
+}

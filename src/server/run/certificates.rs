@@ -1,0 +1,183 @@
+//! Certificates that change while a node runs.
+//!
+//! The files are looked at now and then, and at once when somebody asks. New ones are shown and
+//! trusted from the next connection on; what is connected stays connected, unless the other side
+//! would not be let in any more: its certificate has ended, or its authority is not trusted now.
+//! Such connections are closed, and whoever has better certificates connects anew.
+//!
+//! What cannot be used changes nothing: the certificates that were in use stay, it is said once, and
+//! the files are looked at again, for they may be in the middle of being written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls_pki_types::UnixTime;
+use tokio::sync::{Notify, watch};
+
+use super::start::{StartError, load_tls};
+use crate::server::config::TlsFiles;
+use crate::server::metrics::{Metrics, PortMetrics};
+use crate::transport::{Endpoint, TlsStamps};
+use crate::types::ClusterId;
+
+/// Between two looks at connections whose certificates may have ended.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// One port of a node.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    section: &'static str,
+    files: TlsFiles,
+    endpoint: Endpoint,
+    /// The files as they were when they were loaded last.
+    stamps: Option<TlsStamps>,
+    /// What was last said to be wrong with them.
+    complaint: Option<String>,
+}
+
+impl Shown {
+    /// The certificates of a port that was opened with what is in `files`.
+    pub(crate) fn new(section: &'static str, files: &TlsFiles, endpoint: Endpoint) -> Self {
+        Self {
+            section,
+            stamps: files.paths().stamps(),
+            files: files.clone(),
+            endpoint,
+            complaint: None,
+        }
+    }
+}
+
+/// Looks after the certificates of a node.
+pub(crate) struct Certificates {
+    pub(crate) name: String,
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) client: Shown,
+    pub(crate) peer: Shown,
+    /// How often the files are looked at; never, if it is nothing.
+    pub(crate) interval: Option<Duration>,
+    pub(crate) asked: Arc<Notify>,
+    /// Told what came of it whenever somebody has asked.
+    pub(crate) told: Arc<Told>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What came of the last reload that somebody asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Told(watch::Sender<Reloaded>);
+
+#[derive(Debug, Default)]
+struct Reloaded {
+    times: u64,
+    complaints: Vec<String>,
+}
+
+impl Told {
+    /// Asks for a reload and waits until it has been made.
+    ///
+    /// # Errors
+    /// What is wrong with the files, a sentence for each port; those in use stay in use.
+    ///
+    /// # Cancel safety
+    /// Safe; what was asked for is done all the same.
+    pub(crate) async fn ask(&self, asked: &Notify) -> Result<(), Vec<String>> {
+        let mut told = self.0.subscribe();
+        let before = told.borrow_and_update().times;
+        asked.notify_one();
+        let Ok(now) = told.wait_for(|now| now.times > before).await else {
+            return Err(vec!["this node is stopping".to_owned()]);
+        };
+        match now.complaints.is_empty() {
+            true => Ok(()),
+            false => Err(now.complaints.clone()),
+        }
+    }
+
+    fn say(&self, complaints: Vec<String>) {
+        self.0.send_modify(|told| {
+            told.times += 1;
+            told.complaints = complaints;
+        });
+    }
+}
+
+impl Certificates {
+    /// Looks after them until it is dropped.
+    pub(crate) async fn look_after(mut self) {
+        loop {
+            let pause = self.interval.unwrap_or(SWEEP_INTERVAL).min(SWEEP_INTERVAL);
+            let asked = tokio::time::timeout(pause, self.asked.notified()).await;
+            if asked.is_ok() || self.interval.is_some() {
+                let metrics = self.metrics.clone();
+                let (name, cluster) = (self.name.clone(), self.cluster_id);
+                for (shown, port) in [
+                    (&mut self.client, &metrics.transport.client),
+                    (&mut self.peer, &metrics.transport.peer),
+                ] {
+                    renew(shown, port, &name, cluster, asked.is_ok());
+                }
+            }
+            if asked.is_ok() {
+                let complaints = [&self.client, &self.peer].map(|shown| shown.complaint.clone());
+                self.told.say(complaints.into_iter().flatten().collect());
+            }
+            for shown in [&self.client, &self.peer] {
+                let closed = shown.endpoint.close_untrusted(UnixTime::now());
+                if closed > 0 {
+                    tracing::info!(
+                        port = shown.section,
+                        connections = closed,
+                        "closed connections whose certificates are not trusted any more"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Loads what has changed, or everything if `asked`.
+fn renew(shown: &mut Shown, port: &PortMetrics, name: &str, cluster: ClusterId, asked: bool) {
+    let found = shown.files.paths().stamps();
+    if found == shown.stamps && !asked {
+        return;
+    }
+    let renewed = load_tls(shown.section, &shown.files, name)
+        .and_then(|tls| {
+            if tls.cluster_id() != cluster {
+                return Err(StartError::CertificateOfAnotherCluster {
+                    section: shown.section,
+                    found: tls.cluster_id(),
+                    cluster,
+                });
+            }
+            Ok(tls)
+        })
+        .map_err(|error| error.to_string())
+        .and_then(|tls| match shown.endpoint.renew(&tls) {
+            Ok(()) => Ok(tls),
+            Err(error) => Err(format!("[tls.{}] {error}", shown.section)),
+        });
+    match renewed {
+        Ok(tls) => {
+            // What was written while it was loaded differs from what was seen before, and is loaded
+            // the next time.
+            shown.stamps = found;
+            shown.complaint = None;
+            let ends = tls.expires_at_unix_seconds() as f64;
+            port.certificate_expiry_seconds.set(ends);
+            port.certificate_reloads_ok.increment(1);
+            tracing::info!(port = shown.section, "new certificates are in use");
+        }
+        Err(complaint) => {
+            if shown.complaint.as_ref() != Some(&complaint) {
+                port.certificate_reloads_failed.increment(1);
+                tracing::error!(
+                    port = shown.section,
+                    "the certificates that have changed cannot be used, and those before stay in use: \
+                     {complaint}"
+                );
+            }
+            shown.complaint = Some(complaint);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Taking a node out of service while it runs: the first half of every stop.
+//!
+//! Leadership goes first, while everything is still served, so reads wait no longer than the exchange
+//! takes and writes are sent on to whoever leads next. Only then is work refused, what was taken in is
+//! finished, and the promises that voters made to this node are given back. From there on it follows
+//! and votes as before, so that the others keep their majority, and neither leads nor serves until it
+//! is started anew: there is no way back, because whoever drains a node is about to stop it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::api::{Consistency, Error, ErrorKind, Request};
+use crate::node::Input;
+use crate::server::driver::Mail;
+use crate::server::session::Sessions;
+use crate::types::{NodeId, Role};
+
+/// How long a leader tries to hand leadership over.
+const HAND_OVER_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the requests that were taken in may take.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked whether they are finished.
+const DRAIN_LOOK: Duration = Duration::from_millis(5);
+
+/// What came of draining a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Drained {
+    /// It led, and this is who leads now; or why nobody took over from it.
+    pub(crate) handed_over: Option<Result<Option<NodeId>, String>>,
+    /// Requests that were not finished in time. Their clients have been told nothing yet.
+    pub(crate) unfinished: usize,
+}
+
+/// Drains a node, once.
+pub(crate) struct Drain {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) done: tokio::sync::Mutex<Option<Drained>>,
+}
+
+impl Drain {
+    /// Takes the node out of service; whoever comes second waits for the first, and is told the same.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the node may be anywhere on the way; the next call goes the rest.
+    pub(crate) async fn run(&self) -> Drained {
+        let mut done = self.done.lock().await;
+        if let Some(drained) = &*done {
+            return drained.clone();
+        }
+        let sessions = &self.sessions;
+        let handed_over = self.hand_over().await;
+        sessions.stopping.store(true, Ordering::Relaxed);
+        // Whoever watches goes on at another node.
+        sessions.watches.refuse(Some(stopping()));
+        let drained = Drained {
+            handed_over,
+            unfinished: self.finish().await,
+        };
+        sessions.mailbox.send(Mail::Input(Input::Retire));
+        tracing::info!(
+            node = %sessions.name,
+            unfinished = drained.unfinished,
+            "out of service: it follows and votes, and serves nothing until it is started anew"
+        );
+        *done = Some(drained.clone());
+        drained
+    }
+
+    /// Waits for the requests that were taken in, and says how many are left of them.
+    async fn finish(&self) -> usize {
+        let sessions = &self.sessions;
+        let until = sessions.clock.now() + DRAIN_PATIENCE;
+        while sessions.handed_on() > 0 && !sessions.clock.now().possibly_after(until) {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+        sessions.handed_on()
+    }
+
+    /// Moves leadership to another voter, if this node leads and another one is fit to.
+    async fn hand_over(&self) -> Option<Result<Option<NodeId>, String>> {
+        let sessions = &self.sessions;
+        if sessions.status.load().role != Role::Leader || sessions.directory.members().len() < 2 {
+            return None;
+        }
+        let request = Request::MoveLeader { target: None };
+        let consistency = Consistency::default();
+        let moved = sessions.ask(request, consistency, HAND_OVER_PATIENCE).await;
+        Some(match moved {
+            Ok(_) => {
+                tracing::info!(node = %sessions.name, "leadership handed over");
+                Ok(sessions.published.leader())
+            }
+            Err(error) => {
+                tracing::warn!(node = %sessions.name, %error, "leadership was not handed over");
+                Err(error.to_string())
+            }
+        })
+    }
+}
+
+/// What is said to whoever asks a node that is out of service.
+pub(crate) fn stopping() -> Error {
+    Error::not_applied(
+        ErrorKind::Unavailable,
+        "this node is stopping: ask another one",
+    )
+}

@@ -1,0 +1,183 @@
+//! Everything that a data directory holds is read, and compared with what it should be.
+
+use super::{OfflineError, StoppedNode};
+use crate::kv::ContentHash;
+use crate::log::{Recovery, Verdict};
+use crate::server::disk::store::{HashReport, StoreError};
+use crate::server::run::start::tripwire_mark;
+use crate::types::{LogId, LogIndex};
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is, and how: a sentence, and where something is wrong, what to do.
+    pub text: String,
+    /// It is not what the node has written.
+    pub is_damage: bool,
+}
+
+/// What a state is, in one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateHash {
+    /// The hash of everything stored, removed history included: the same on every member that has
+    /// applied the same entries.
+    pub hash: ContentHash,
+    /// The last of them.
+    pub applied: LogId,
+    /// The store-wide revision.
+    pub revision: i64,
+    /// The oldest revision that can be read; 0 while nothing was ever compacted.
+    pub compact_revision: i64,
+}
+
+impl StoppedNode {
+    /// Reads everything and says of each part how it is. Takes time by the size of the data.
+    pub fn check(&self) -> Vec<Finding> {
+        let mut findings = vec![sound(format!("identity: {}", self.data_dir.identity()))];
+        let log = self.read_log();
+        let (finding, end) = match log {
+            Ok(recovery) => check_log(&recovery),
+            Err(error) => (damage(format!("log: {error}")), None),
+        };
+        findings.push(finding);
+        findings.extend(self.marks());
+        findings.extend(self.check_state(end));
+        findings
+    }
+
+    /// The hash of the state, compared with what is really there.
+    ///
+    /// # Errors
+    /// The state is damaged, or cannot be read.
+    pub fn hash(&self) -> Result<StateHash, OfflineError> {
+        let store = self.open_state()?;
+        let report = store.reader().verify()?;
+        store.close()?;
+        match unsound(&report) {
+            Some(detail) => Err(StoreError::Damaged { detail }.into()),
+            None => Ok(StateHash {
+                hash: report.kept,
+                applied: report.progress.applied,
+                revision: report.progress.revision,
+                compact_revision: report.progress.compact_revision,
+            }),
+        }
+    }
+
+    fn check_state(&self, log: Option<(LogIndex, LogIndex)>) -> Vec<Finding> {
+        let hash = match self.hash() {
+            Ok(hash) => hash,
+            // A node that never applied anything is as whole as any.
+            Err(OfflineError::NoState { .. }) if log.is_none_or(|(base, _)| base.0 == 0) => {
+                return vec![sound(
+                    "state: none yet; it is built from the log when the node starts".to_owned(),
+                )];
+            }
+            Err(error) => return vec![damage(format!("state: {error}"))],
+        };
+        let mut findings = vec![sound(format!(
+            "state: sound, entry {}, revision {}, history from revision {} on, content hash {}",
+            hash.applied, hash.revision, hash.compact_revision, hash.hash
+        ))];
+        if let Some((base, last)) = log {
+            let applied = hash.applied.index;
+            if applied < base {
+                findings.push(damage(format!(
+                    "log and state: the log begins after entry {base}, and the state has applied \
+                     entry {applied} only; start the node beside its peers: it is sent what is missing"
+                )));
+            }
+            if applied > last {
+                findings.push(damage(format!(
+                    "log and state: the state has applied entry {applied}, and the log ends with \
+                     entry {last}: the log lost its end; start the node, it takes everything anew \
+                     from its peers and neither votes nor serves until then"
+                )));
+            }
+        }
+        findings
+    }
+
+    /// What earlier runs have left word of.
+    fn marks(&self) -> Vec<Finding> {
+        let state = self.data_dir.state_path();
+        let marks = [
+            (
+                tripwire_mark(self.data_dir.path()),
+                "leader-lease.tripped: an assumption about clocks failed on this node once, so it \
+                 serves no reads under a lease; find out why, then `leasehold leader-lease clear`",
+            ),
+            (
+                state.with_extension("damaged"),
+                "state.damaged: the state was found to be damaged while the node ran; it is set aside \
+                 and rebuilt at the next start",
+            ),
+            (
+                self.data_dir.path().join("unproven"),
+                "unproven: this member has not taken everything from its peers yet, and does not vote \
+                 until it has",
+            ),
+        ];
+        let found = marks.into_iter().filter(|(path, _)| path.exists());
+        found
+            .map(|(path, text)| Finding {
+                text: text.to_owned(),
+                is_damage: path.ends_with("state.damaged"),
+            })
+            .collect()
+    }
+}
+
+/// What is to be said of a log, and where it begins and ends.
+fn check_log(recovery: &Recovery) -> (Finding, Option<(LogIndex, LogIndex)>) {
+    let base = recovery.base;
+    let last = recovery.records.last().map_or(base, |record| record.id);
+    let extent = match recovery.records.first() {
+        Some(first) => format!("entries {} to {last}", first.id),
+        None => format!("no entries after {base}"),
+    };
+    let term = recovery.vote.term;
+    let finding = match &recovery.verdict {
+        Verdict::Clean => sound(format!("log: sound, {extent}, term {}", term.0)),
+        Verdict::TornTailCut { bytes, .. } => sound(format!(
+            "log: sound, {extent}, term {}; the last {bytes} bytes were never synced, so never \
+             acknowledged, and are cut at the next start",
+            term.0
+        )),
+        Verdict::Damaged(found) => damage(format!("log: {found}")),
+    };
+    let finding = match recovery.quarantined && !finding.is_damage {
+        true => damage(format!(
+            "{}; it was damaged before: the member neither votes nor serves until it has taken \
+             everything anew from its peers: start it beside them",
+            finding.text
+        )),
+        false => finding,
+    };
+    // Where a damaged log ends is not known.
+    let end = (!finding.is_damage).then_some((base.index, last.index));
+    (finding, end)
+}
+
+fn unsound(report: &HashReport) -> Option<String> {
+    (!report.is_sound()).then(|| {
+        format!(
+            "its changes have kept the content hash {}, and what is there has {}",
+            report.kept, report.scanned
+        )
+    })
+}
+
+fn sound(text: String) -> Finding {
+    Finding {
+        text,
+        is_damage: false,
+    }
+}
+
+fn damage(text: String) -> Finding {
+    Finding {
+        text,
+        is_damage: true,
+    }
+}

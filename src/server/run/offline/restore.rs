@@ -1,0 +1,262 @@
+//! A backup becomes the data directory of a member of a new cluster.
+//!
+//! Every member is made from the same backup, each on its own machine and without talking to the others.
+//! So all that they must agree on follows from the file and from what each is told alike: the state, the
+//! place in the log where it stands, and who votes there. Their logs begin after that place, and the first
+//! leader founds the cluster as it would an empty one.
+//!
+//! The directory is nobody's until all of it is there: what marks it as a member's is written last, and a
+//! node refuses to start on what has no such mark.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::OfflineError;
+use crate::kv::{ContentHash, Space, Span, View};
+use crate::log::{Log, LogOptions, Vote};
+use crate::raft::{Configuration, LogBase};
+use crate::server::disk::data_dir::{DataDir, Identity, NewDataDir};
+use crate::server::disk::store::{Import, ImportError, StateStore, StoreError, StoreOptions};
+use crate::server::disk::{bootstrap, log_thread};
+use crate::transport::PeerIdentity;
+use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId};
+use crate::wire::state::{Chunks, ReadFault, StateDecoder, StateFault, StateHeader, StateSummary};
+
+/// So many entries are applied in one step.
+const ENTRIES_PER_BATCH: usize = 128;
+
+/// The member that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMember {
+    /// Where its data shall be: empty, or not there yet.
+    pub data_dir: PathBuf,
+    /// The new cluster.
+    pub cluster: ClusterId,
+    /// Its name.
+    pub name: String,
+    /// The names of all members that the new cluster begins with.
+    pub members: Vec<String>,
+    /// How much higher the revision is than it was; 0 leaves it, and history, as they are.
+    pub leap: i64,
+}
+
+/// What a member begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Who it is.
+    pub member: NodeId,
+    /// Where its log begins: the same on all members.
+    pub base: LogId,
+    /// The store-wide revision.
+    pub revision: i64,
+    /// How many keys there are.
+    pub keys: u64,
+    /// How many client leases there are.
+    pub leases: u64,
+    /// The hash of everything stored: the same on all members.
+    pub hash: ContentHash,
+}
+
+/// Makes a data directory from a backup.
+///
+/// # Errors
+/// Nothing is left that a node would start on. The directory may hold a part of the data then: empty it
+/// before the next attempt.
+pub fn restore(backup: &Path, member: &NewMember) -> Result<Restored, OfflineError> {
+    // Before anything is made: whether it is a backup at all.
+    let header = read_header(backup)?;
+    check_origin(header.cluster, header.revision, member)?;
+    let begun = Begun::new(member)?;
+    let summary = import(backup, &begun.state_path())?;
+    begun.finish(member, summary.header.base.id, &[])
+}
+
+/// A member whose directory is being filled.
+pub(super) struct Begun {
+    new: NewDataDir,
+    voters: BTreeSet<NodeId>,
+}
+
+impl Begun {
+    pub(super) fn new(member: &NewMember) -> Result<Self, OfflineError> {
+        let voters = voters(member)?;
+        let identity = Identity {
+            cluster: member.cluster,
+            node_name: member.name.clone(),
+            incarnation: Incarnation(0),
+        };
+        let new = NewDataDir::begin(&member.data_dir, &identity)?;
+        Ok(Self { new, voters })
+    }
+
+    /// Where its state is to be put.
+    pub(super) fn state_path(&self) -> PathBuf {
+        self.new.unfinished().state_path()
+    }
+
+    /// The state is there, and ends with the entry `last`: `entries` follow upon it, and with all of
+    /// them it becomes the new cluster's.
+    pub(super) fn finish(
+        self,
+        member: &NewMember,
+        last: LogId,
+        entries: &[(LogId, Option<Bytes>)],
+    ) -> Result<Restored, OfflineError> {
+        let data_dir = self.new.unfinished();
+        let mut store = StateStore::open(&data_dir.state_path(), &StoreOptions::default())?;
+        for batch in entries.chunks(ENTRIES_PER_BATCH) {
+            store.apply_batch(batch)?;
+        }
+        let report = store.begin_anew(member.leap)?;
+        if !report.is_sound() {
+            let detail = "what was restored is not what was written".to_owned();
+            return Err(StoreError::Damaged { detail }.into());
+        }
+        let keys = store.reader().snapshot()?;
+        let keys = keys.count(Space::Current, &Span::all())?;
+        store.close()?;
+        let base = LogBase {
+            id: entries.last().map_or(last, |(id, _)| *id),
+            configuration: Configuration {
+                voters: self.voters,
+                ..Configuration::default()
+            },
+        };
+        write_log(data_dir, &base)?;
+        let remembered = bootstrap::write_members(member.members.clone(), data_dir.path());
+        remembered.map_err(|error| OfflineError::Io {
+            path: data_dir.path().to_owned(),
+            error,
+        })?;
+        let id = data_dir.identity().node();
+        self.new.finish()?;
+        Ok(Restored {
+            member: id,
+            base: base.id,
+            revision: report.progress.revision,
+            keys,
+            leases: report.progress.leases,
+            hash: report.kept,
+        })
+    }
+}
+
+/// The cluster that a node's certificate belongs to.
+///
+/// # Errors
+/// It is no certificate of the node `name`.
+pub fn cluster_of_certificate(path: &Path, name: &str) -> Result<ClusterId, OfflineError> {
+    let senseless = |reason: String| OfflineError::Senseless {
+        reason: format!("{}: {reason}", path.display()),
+    };
+    let der = CertificateDer::from_pem_file(path)
+        .map_err(|error| senseless(format!("no certificate can be read from it ({error})")))?;
+    let identity =
+        PeerIdentity::of_certificate(&der).map_err(|error| senseless(error.to_string()))?;
+    if !identity.is_node() || identity.name() != name {
+        return Err(senseless(format!(
+            "this is the certificate of {identity}, and the node to restore is {name:?}: give one that \
+             was issued to it"
+        )));
+    }
+    Ok(identity.cluster_id)
+}
+
+fn voters(member: &NewMember) -> Result<BTreeSet<NodeId>, OfflineError> {
+    let senseless = |reason: String| Err(OfflineError::Senseless { reason });
+    let id = |name: &String| NodeId::derive(member.cluster, name, Incarnation(0));
+    let voters: BTreeSet<_> = member.members.iter().map(id).collect();
+    if voters.len() < member.members.len() {
+        return senseless("a member is named twice: name each once".to_owned());
+    }
+    if !member.members.contains(&member.name) {
+        return senseless(format!(
+            "{:?} is not among the initial members {:?}: name all of them, as in the configuration of \
+             each node",
+            member.name, member.members
+        ));
+    }
+    if member.leap < 0 {
+        return senseless("the revision can be raised and never lowered".to_owned());
+    }
+    Ok(voters)
+}
+
+/// Whether what was of `cluster`, at `revision`, may become `member`'s.
+pub(super) fn check_origin(
+    cluster: ClusterId,
+    revision: i64,
+    member: &NewMember,
+) -> Result<(), OfflineError> {
+    if cluster == member.cluster {
+        return Err(OfflineError::SameCluster { cluster });
+    }
+    if revision.checked_add(member.leap).is_none() {
+        return Err(OfflineError::Senseless {
+            reason: format!(
+                "what there is is at revision {revision}, which cannot be raised by {}: raise it by less",
+                member.leap
+            ),
+        });
+    }
+    Ok(())
+}
+
+fn chunks(backup: &Path) -> Result<Chunks<File>, OfflineError> {
+    let file = File::open(backup).map_err(|error| fault(backup)(error.into()))?;
+    Ok(Chunks::new(file))
+}
+
+fn fault(backup: &Path) -> impl Fn(ReadFault) -> OfflineError {
+    move |fault| OfflineError::Backup {
+        path: backup.to_owned(),
+        fault,
+    }
+}
+
+fn read_header(backup: &Path) -> Result<StateHeader, OfflineError> {
+    let first = chunks(backup)?.next_chunk().map_err(fault(backup))?;
+    let first = first.ok_or_else(|| fault(backup)(StateFault::Cut { chunks: 0 }.into()))?;
+    let mut decoder = StateDecoder::new();
+    let taken = decoder.take(first);
+    taken.map_err(|error| fault(backup)(error.into()))?;
+    Ok(decoder
+        .header()
+        .expect("the first chunk is the header")
+        .clone())
+}
+
+fn import(backup: &Path, state: &Path) -> Result<StateSummary, OfflineError> {
+    let refused = |error: ImportError| OfflineError::Import {
+        path: backup.to_owned(),
+        error,
+    };
+    let mut import = Import::begin(state, &StoreOptions::default()).map_err(refused)?;
+    let mut chunks = chunks(backup)?;
+    while let Some(chunk) = chunks.next_chunk().map_err(fault(backup))? {
+        import.take(chunk).map_err(refused)?;
+    }
+    import.finish().map_err(refused)
+}
+
+/// A log that begins after `base`, and a vote that has seen its term.
+fn write_log(data_dir: &DataDir, base: &LogBase) -> Result<(), OfflineError> {
+    // Small: later segments are as large as the node's configuration says.
+    let options = data_dir.log_options(LogOptions::SEGMENT_BYTES_DEV);
+    let (mut log, _) = Log::open(data_dir.log_disk(), options)?;
+    log.save_vote(Vote {
+        term: base.id.term,
+        ..Vote::default()
+    })?;
+    // Nothing was ever applied to an empty state, and a whole log begins there.
+    if base.id.index > LogIndex(0) {
+        log.write(&[log_thread::encode_base(base.clone())])?;
+    }
+    log.close()?;
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! A node that runs: what it tells of itself, and how it is taken apart again.
+//!
+//! The order of the stop matters: refuse new work, hand leadership over, release the promises, then
+//! let each thread finish what it holds. Whoever drops the server instead has it all end at once.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+
+use super::Server;
+use crate::raft::Status;
+use crate::server::disk::gc_thread::SweepWork;
+use crate::server::disk::journal_thread::StopJournal;
+use crate::server::disk::log_compactor::StopCutting;
+use crate::server::disk::state_thread::Work;
+use crate::server::driver::{Mail, Mailbox};
+use crate::server::threads::queue::Gather;
+use crate::server::watch::Watches;
+use crate::transport::{ClientListener, CloseCode};
+use crate::types::{ClusterId, NodeId};
+
+impl Server {
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its member id.
+    pub fn member_id(&self) -> NodeId {
+        self.member_id
+    }
+
+    /// The cluster it belongs to.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.cluster_id
+    }
+
+    /// Where clients reach it.
+    pub fn client_address(&self) -> SocketAddr {
+        self.client_address
+    }
+
+    /// Where peers reach it.
+    pub fn peer_address(&self) -> SocketAddr {
+        self.peer_address
+    }
+
+    /// Where probes and metrics are.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin[0].address()
+    }
+
+    /// How consensus stands on this node.
+    pub fn status(&self) -> Arc<Status> {
+        self.status.load_full()
+    }
+
+    /// Whether this node leads and may answer linearizable reads alone right now.
+    pub fn has_lease(&self) -> bool {
+        let now = self.sessions.clock.now();
+        self.sessions
+            .published
+            .lease()
+            .is_some_and(|cell| cell.is_valid(now))
+    }
+
+    /// Feels whether the node turns: its sign of life for a watchdog.
+    pub fn pulse(&self) -> Pulse {
+        Pulse {
+            mailbox: self.ends.mailbox.clone(),
+        }
+    }
+
+    /// Asks for the certificates to be loaded anew.
+    pub fn certificate_reload(&self) -> CertificateReload {
+        CertificateReload {
+            asked: self.reload.clone(),
+        }
+    }
+
+    /// Waits until the node cannot go on, and says why.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn failed(&self) -> String {
+        let mut failed = self.failed.clone();
+        loop {
+            let reason = failed.borrow_and_update().clone();
+            match reason {
+                Some(reason) => return reason,
+                // The sender lives as long as the threads do, which end with the server.
+                None if failed.changed().await.is_err() => std::future::pending().await,
+                None => {}
+            }
+        }
+    }
+
+    /// Whether the node was removed from its cluster: then it has stopped taking part for good, and
+    /// [`Server::failed`] says why.
+    pub fn was_removed(&self) -> bool {
+        self.exit.has_left()
+    }
+
+    /// Stops gracefully: hands leadership over, takes no more work, finishes what it holds,
+    /// releases promises, makes everything durable.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe; dropping the server instead is like a crash, which it survives.
+    pub async fn shutdown(mut self) {
+        tracing::info!(node = %self.name, "stopping");
+        self.drain.run().await;
+        // The release of promises must leave before the peers' connections close.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // It holds the ports.
+        self.certificates.0.abort();
+        self.ends.listener.close(CloseCode::Stopping);
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.ends.listener.wait_idle()).await;
+        self.accepting.abort();
+        if let Some(exporting) = self.exporting.take() {
+            exporting.finish().await;
+        }
+        for admin in std::mem::take(&mut self.admin) {
+            admin.shutdown().await;
+        }
+        let name = self.name.clone();
+        // Threads are joined where waiting is allowed.
+        let joined = tokio::task::spawn_blocking(move || self.join()).await;
+        if joined.is_err() {
+            tracing::error!(node = %name, "a thread of this node panicked while stopping");
+        }
+        tracing::info!(node = %name, "stopped");
+    }
+
+    fn join(self) {
+        self.ends.mailbox.send(Mail::Stop);
+        let mut panicked = self.driver.join().is_err();
+        // It may be in the middle of merging tables: what cannot wait is done meanwhile.
+        self.ends.sweep_work.send(SweepWork::Stop);
+        self.ends.journal_work.send(StopJournal);
+        self.ends.cutter_work.send(StopCutting);
+        self.ends.state_work.send(Work::Stop);
+        panicked |= self.state_thread.join().is_err();
+        panicked |= self.sweep_thread.join().is_err();
+        panicked |= self.journal_thread.join().is_err();
+        panicked |= self.cutter_thread.join().is_err();
+        self.sessions.watches.stop();
+        panicked |= self.watch_thread.join().is_err();
+        drop(self.peers);
+        if let Ok(log_thread) = Arc::try_unwrap(self.log_thread)
+            && let Err(error) = log_thread.stop()
+        {
+            tracing::error!(%error, "the log was not closed cleanly");
+        }
+        assert!(!panicked, "a thread of this node panicked");
+    }
+}
+
+/// Asks a node to load its certificates anew.
+#[derive(Clone, Debug)]
+pub struct CertificateReload {
+    asked: Arc<Notify>,
+}
+
+impl CertificateReload {
+    /// Has the files loaded now, changed or not; when they change the node does it by itself. Returns
+    /// at once: the node's log and metrics tell what came of it.
+    pub fn ask(&self) {
+        self.asked.notify_one();
+    }
+}
+
+/// A task that ends with whoever started it.
+pub(super) struct AbortOnDrop(pub(super) tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Feels whether a node turns.
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    mailbox: Arc<Mailbox>,
+}
+
+impl Pulse {
+    /// Returns once the thread that drives the node has handled what was before this in its queue;
+    /// never, if it stands still or has ended. Neither a slow disk nor the want of a leader holds it
+    /// up.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn beat(&self) {
+        let (answer, answered) = oneshot::channel();
+        self.mailbox.send(Mail::Pulse(answer));
+        if answered.await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// A server that is dropped without a shutdown ends its threads and lets go of its ports. The data
+/// directory stays locked until the last thread that writes there is gone.
+pub(super) struct Ends {
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) state_work: Arc<Gather<Work>>,
+    pub(super) sweep_work: Arc<Gather<SweepWork>>,
+    pub(super) journal_work: Arc<Gather<StopJournal>>,
+    pub(super) cutter_work: Arc<Gather<StopCutting>>,
+    pub(super) watches: Arc<Watches>,
+    pub(super) listener: Arc<ClientListener>,
+    pub(super) backups_end: Arc<AtomicBool>,
+    pub(super) _tending: JoinSet<()>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.listener.close(CloseCode::Stopping);
+        self.mailbox.send(Mail::Stop);
+        self.state_work.send(Work::Stop);
+        self.sweep_work.send(SweepWork::Stop);
+        self.journal_work.send(StopJournal);
+        self.cutter_work.send(StopCutting);
+        self.watches.stop();
+        self.backups_end.store(true, Ordering::Relaxed);
+    }
+}

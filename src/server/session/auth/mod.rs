@@ -1,0 +1,428 @@
+//! Who a client is, and what is done about it outside of the state machine.
+//!
+//! A client is whom its certificate names, or whom a token names that it has shown on its connection
+//! ([`Who`]). Rules come from the state ([`Gate`]); what they say about a request is said by
+//! [`kv::access`](crate::kv::access) alone. Here is what needs randomness, clocks and time to
+//! compute: passwords ([`password`]), for which whoever gives wrong ones has to wait ([`lockout`]), and
+//! tokens ([`token`]).
+//!
+//! Where a request is judged follows from what it is ([`Judged::of`]): a write when it is applied, a
+//! read by the rules of the state that it has looked at, the rest before anything is done. A write with
+//! a password that has to be hashed is judged before that, too.
+
+mod audit;
+mod login_rate_limit;
+mod password;
+mod token;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::Semaphore;
+
+use crate::api::{AuthRequest, AuthResponse, Error, ErrorKind, Password, Request, Secret};
+use crate::kv::access::{Author, Identity, Policy};
+use crate::kv::{View, access};
+use crate::server::disk::store::Gate;
+use crate::server::metrics::stopwatch;
+use crate::types::ClusterId;
+
+pub(crate) use audit::{Audit, Note};
+use login_rate_limit::Lockout;
+use token::Signer;
+
+/// Passwords that are hashed at the same time: it is meant to be work, and others have work, too.
+const HASHING_MAX: usize = 1;
+
+/// Access control of a node.
+pub(crate) struct Access {
+    gate: Arc<Gate>,
+    cluster_id: ClusterId,
+    token_ttl: Duration,
+    hashing: Arc<Semaphore>,
+    lockout: Lockout,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug)]
+pub(crate) struct Who {
+    certificate: Arc<Identity>,
+    address: IpAddr,
+    token: ArcSwapOption<Bound>,
+}
+
+/// Whom a token names, and for how long.
+#[derive(Debug)]
+struct Bound {
+    identity: Arc<Identity>,
+    until: std::time::Instant,
+}
+
+impl Who {
+    /// Whoever has the certificate of this name, and comes from there.
+    pub(crate) fn new(name: &str, address: IpAddr) -> Arc<Self> {
+        Arc::new(Self {
+            certificate: Arc::new(Identity {
+                name: name.to_owned(),
+                generation: None,
+            }),
+            address,
+            token: ArcSwapOption::empty(),
+        })
+    }
+
+    /// Who it is now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TokenExpired`]: the token has had its time. The name in the certificate does not
+    /// come back for that: whoever logs in means it.
+    pub(crate) fn identity(&self) -> Result<Arc<Identity>, Error> {
+        match &*self.token.load() {
+            None => Ok(Arc::clone(&self.certificate)),
+            Some(bound) if stopwatch() < bound.until => Ok(Arc::clone(&bound.identity)),
+            Some(_) => Err(token_expired()),
+        }
+    }
+
+    /// Its name, for records of what was done; whether it may still act does not matter there.
+    pub(crate) fn name(&self) -> String {
+        match &*self.token.load() {
+            None => self.certificate.name.clone(),
+            Some(bound) => bound.identity.name.clone(),
+        }
+    }
+}
+
+/// When a request is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// By the state machine, when it is applied.
+    AtApply,
+    /// By the rules of the state that it has looked at.
+    AtLook,
+    /// Before it goes anywhere, by what is known at once.
+    AtOnce,
+    /// Before it goes anywhere, by a look at the store.
+    AfterLook,
+}
+
+impl Judged {
+    /// When `request` is.
+    pub(crate) fn of(request: &Request) -> Self {
+        match request {
+            Request::Put(_)
+            | Request::DeleteRange(_)
+            | Request::OpenSession
+            | Request::Compact(_)
+            | Request::LeaseGrant(_)
+            | Request::LeaseRevoke(_)
+            | Request::LeaseUpdateTtl { .. }
+            | Request::PutWithNewLease(..) => Self::AtApply,
+            Request::Txn(txn) if txn.is_read_only() => Self::AtLook,
+            Request::Txn(_) => Self::AtApply,
+            Request::Range(_)
+            | Request::RangePage(_)
+            | Request::LeaseTimeToLive { .. }
+            | Request::LeaseList(_)
+            | Request::Snapshot(_) => Self::AtLook,
+            Request::Status
+            | Request::MoveLeader { .. }
+            | Request::MemberList
+            | Request::MemberAdd(_)
+            | Request::MemberRemove { .. }
+            | Request::MemberPromote { .. }
+            | Request::MemberUpdate(_)
+            | Request::LeaderLeaseReport
+            | Request::Watch { .. }
+            | Request::WatchCancel { .. }
+            | Request::WatchProgress { .. } => Self::AtOnce,
+            Request::LeaseKeepAlive(_) => Self::AfterLook,
+            Request::Auth(auth) if auth.is_write() => Self::AtApply,
+            Request::Auth(auth) if auth.is_read() => Self::AtLook,
+            Request::Auth(_) => Self::AtOnce,
+        }
+    }
+}
+
+impl Access {
+    pub(crate) fn new(gate: Arc<Gate>, cluster_id: ClusterId, token_ttl: Duration) -> Self {
+        Self {
+            gate,
+            cluster_id,
+            token_ttl,
+            hashing: Arc::new(Semaphore::new(HASHING_MAX)),
+            lockout: Lockout::default(),
+        }
+    }
+
+    /// The rules, if access is controlled. To be asked after the look at the state.
+    pub(crate) fn rules(&self) -> Option<Arc<Policy>> {
+        self.gate.rules()
+    }
+
+    /// Where whoever hashes a password waits for his turn.
+    pub(crate) fn hashing(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.hashing)
+    }
+
+    /// Whether `who` may make a request that is judged at once.
+    ///
+    /// # Errors
+    /// He may not.
+    pub(crate) fn admit_at_once(&self, who: &Who, request: &Request) -> Result<(), Error> {
+        match self.gate.rules() {
+            None => Ok(()),
+            Some(policy) => {
+                let needs = access::needs(request);
+                // Who shows a token anew has an old one.
+                if needs == [access::Need::Nothing] {
+                    return Ok(());
+                }
+                let identity = who.identity()?;
+                policy.rules(&identity)?.judge_at_once(&needs)
+            }
+        }
+    }
+
+    /// Whether `who` may be told what `view` says about `request`. To be asked after the look.
+    ///
+    /// # Errors
+    /// Outside, the store's own. Inside, he may not.
+    pub(crate) fn admit<V: View>(
+        &self,
+        who: &Who,
+        view: &V,
+        request: impl FnOnce() -> Request,
+    ) -> Result<Result<(), Error>, V::Error> {
+        let Some(policy) = self.gate.rules() else {
+            return Ok(Ok(()));
+        };
+        let request = request();
+        let needs = access::needs(&request);
+        if needs == [access::Need::Nothing] {
+            return Ok(Ok(()));
+        }
+        let identity = match who.identity() {
+            Ok(identity) => identity,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        match policy.rules(&identity) {
+            Ok(rules) => access::judge(view, rules, &needs),
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    /// In whose name the state machine is to judge `request`, if it has to.
+    ///
+    /// # Errors
+    /// It is not known any more who asks.
+    pub(crate) fn author(&self, who: &Who, request: &Request) -> Result<Option<Author>, Error> {
+        let is_asked = matches!(request, Request::Auth(_)) || self.gate.rules().is_some();
+        if !is_asked || Judged::of(request) != Judged::AtApply {
+            return Ok(None);
+        }
+        let identity = who.identity()?;
+        Ok(Some(Author::Client(Identity::clone(&identity))))
+    }
+
+    /// From here on `who` is whom `token` names.
+    ///
+    /// # Errors
+    /// The token is not one of this cluster, void, or has had its time.
+    pub(crate) fn use_token(&self, who: &Who, token: &Secret) -> Result<AuthResponse, Error> {
+        let Some(policy) = self.gate.rules() else {
+            return Ok(AuthResponse::NotEnabled);
+        };
+        let signer = Signer::of(&policy, self.cluster_id)?;
+        let (identity, left) = signer.check(token, policy.status().revision)?;
+        policy.rules(&identity)?;
+        who.token.store(Some(Arc::new(Bound {
+            identity: Arc::new(identity),
+            until: stopwatch() + left,
+        })));
+        Ok(AuthResponse::Done)
+    }
+
+    /// Whether a password that `who` gives for the user `name` would be looked at now. Who is known by
+    /// a certificate gives none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SlowDown`]: there were wrong ones; it says how long to wait.
+    pub(crate) fn may_try(&self, who: &Who, name: &str) -> Result<(), Error> {
+        if self.gate.rules().is_none() {
+            return Ok(());
+        }
+        let admitted = self.lockout.admit(stopwatch(), name, self.source(who));
+        admitted.map_err(|wait| {
+            // Rounded up: who comes back in time finds the door open.
+            let wait_ms = wait.as_micros().div_ceil(1_000);
+            let retry_after_ms = u32::try_from(wait_ms).unwrap_or(u32::MAX);
+            Error::not_applied(
+                ErrorKind::SlowDown { retry_after_ms },
+                "too many passwords were wrong, for this user or from this certificate and address: \
+                 wait before the next try",
+            )
+        })
+    }
+
+    fn source(&self, who: &Who) -> login_rate_limit::Source {
+        self.lockout.source(&who.certificate.name, who.address)
+    }
+
+    /// Gives a token for a password. Takes a while, on purpose: to be called where that is no harm.
+    ///
+    /// # Errors
+    /// Outside, the store's own. Inside, name and password are not those of a user, or as
+    /// [`Access::may_try`].
+    pub(crate) fn authenticate<V: View>(
+        &self,
+        who: &Who,
+        view: &V,
+        name: &str,
+        given: &Secret,
+    ) -> Result<Result<AuthResponse, Error>, V::Error> {
+        let found = access::password_hash(view, name)?;
+        let Some(policy) = self.gate.rules() else {
+            return Ok(Ok(AuthResponse::NotEnabled));
+        };
+        // Others of the same may have been wrong since it was let in.
+        if let Err(refusal) = self.may_try(who, name) {
+            return Ok(Err(refusal));
+        }
+        let source = self.source(who);
+        // An unknown name takes as long as a wrong password.
+        let is_right = password::verify(found.as_ref().map(|(hash, _)| hash), given);
+        let Some((_, generation)) = found.filter(|_| is_right) else {
+            self.lockout.failed(stopwatch(), name, source);
+            return Ok(Err(Error::not_applied(
+                ErrorKind::Unauthenticated,
+                "there is no user of that name with that password",
+            )));
+        };
+        self.lockout.succeeded(stopwatch(), name, source);
+        let identity = Identity {
+            name: name.to_owned(),
+            generation: Some(generation),
+        };
+        Ok(
+            Signer::of(&policy, self.cluster_id).map(|signer| AuthResponse::Token {
+                token: signer.sign(&identity, self.token_ttl),
+                ttl_ms: u64::try_from(self.token_ttl.as_millis()).unwrap_or(u64::MAX),
+            }),
+        )
+    }
+}
+
+/// Whether a password in `request` has to be hashed before it goes any further.
+pub(crate) fn has_plain_password(request: &AuthRequest) -> bool {
+    matches!(
+        request,
+        AuthRequest::UserAdd {
+            password: Password::Plain(_),
+            ..
+        } | AuthRequest::UserChangePassword {
+            password: Password::Plain(_),
+            ..
+        }
+    )
+}
+
+/// Puts the hash in the place of a password. Takes a while.
+///
+/// # Errors
+/// A hash that was given is none of ours.
+pub(crate) fn prepare(request: &mut AuthRequest) -> Result<(), Error> {
+    if let AuthRequest::Enable { token_key } = request {
+        *token_key = token::new_key();
+    }
+    match request.password_mut() {
+        Some(password @ Password::Plain(_)) => {
+            let Password::Plain(plain) = std::mem::take(password) else {
+                return Ok(());
+            };
+            *password = Password::Hashed(password::hash(&plain));
+            Ok(())
+        }
+        Some(Password::Hashed(hash)) => password::check_form(hash),
+        Some(Password::None) | None => Ok(()),
+    }
+}
+
+fn token_expired() -> Error {
+    Error::not_applied(
+        ErrorKind::TokenExpired,
+        "the token has had its time: log in again",
+    )
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "shown in the audit file, and tokens end by the wall clock, as certificates do; no lease hangs on it"
+)]
+fn millis_since_1970() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::every::every_request;
+    use crate::kv::access::Need;
+
+    #[test]
+    fn every_request_is_judged_where_what_it_needs_can_be_known() {
+        for request in every_request() {
+            let method = request.method();
+            let judged = Judged::of(&request);
+            let needs = access::needs(&request);
+            assert!(
+                !needs.is_empty(),
+                "{method} needs something, if only nothing"
+            );
+            let looks = needs.iter().any(|need| {
+                matches!(
+                    need,
+                    Need::LeaseUse(_)
+                        | Need::LeaseAttach(_)
+                        | Need::LeaseAttachNamed(_)
+                        | Need::LeaseEnd(_)
+                        | Need::LeaseKeys(_)
+                )
+            });
+            assert!(judged != Judged::AtOnce || !looks, "{method} needs a look");
+            assert_eq!(judged == Judged::AtApply, request.is_write(), "{method}");
+            // Who the members are is in no state that could be looked at.
+            let looks = request.is_read() && !matches!(request, Request::MemberList);
+            assert_eq!(judged == Judged::AtLook, looks, "{method}");
+        }
+    }
+
+    #[test]
+    fn whoever_shows_a_token_is_the_user_of_the_token_until_it_ends() {
+        let who = Who::new("certificate", [127, 0, 0, 1].into());
+        assert_eq!(who.identity().unwrap().name, "certificate");
+        let bind = |until| {
+            who.token.store(Some(Arc::new(Bound {
+                identity: Arc::new(Identity {
+                    name: "anna".into(),
+                    generation: Some(3),
+                }),
+                until,
+            })));
+        };
+        bind(stopwatch() + Duration::from_secs(3600));
+        assert_eq!(who.identity().unwrap().name, "anna");
+        bind(stopwatch());
+        let ended = who.identity().unwrap_err();
+        assert_eq!(
+            ended.kind,
+            ErrorKind::TokenExpired,
+            "not the certificate's again"
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! What has to be done about a request before the driver is given it, and takes time: a password is
+//! hashed, or it is looked up whose leases are to be renewed. On a thread where that holds up nobody.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Sessions;
+use super::stream::timeout;
+use crate::api::{Call, Error, ErrorKind, Request};
+use crate::kv::access::Author;
+use crate::server::disk::store::StoreError;
+use crate::server::driver::Mail;
+use crate::server::metrics::{ExpiredIn, stopwatch};
+use crate::server::session::auth;
+use crate::server::session::auth::Who;
+use crate::server::session::outbox::{Delivery, Outbox};
+
+/// A request that is on its way to the driver.
+pub(super) struct Errand {
+    pub(super) shared: Arc<Sessions>,
+    pub(super) who: Arc<Who>,
+    /// Where its answer goes, and to which request.
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) frame: u64,
+    pub(super) author: Option<Author>,
+    /// When the request was taken in: from then on its time runs.
+    pub(super) arrived: Instant,
+}
+
+impl Errand {
+    /// Does it, and hands the request on or says why not.
+    pub(super) fn spawn(self, mut call: Call) {
+        tokio::spawn(async move {
+            let turn = match &call.request {
+                Request::Auth(_) => self.shared.access.hashing(),
+                _ => self.shared.keep_alives.clone(),
+            };
+            let turn = turn.acquire_owned().await;
+            if stopwatch().saturating_duration_since(self.arrived) >= timeout(&call) {
+                // Nobody waits for what would be done.
+                let work = &self.shared.metrics.work;
+                work.expired(ExpiredIn::Queue).increment(1);
+                let refusal = Error::not_applied(
+                    ErrorKind::DeadlineExceeded,
+                    "the deadline was over before it was this request's turn: this node has many to \
+                     look at",
+                );
+                return self
+                    .outbox
+                    .deliver(self.frame, Delivery::Reply(Err(refusal)));
+            }
+            let (shared, who) = (self.shared.clone(), self.who.clone());
+            let done = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                let done = prepare(&shared, &who, &mut call);
+                done.map(|done| done.map(|()| call))
+            });
+            let refusal = match done.await {
+                Ok(Ok(Ok(call))) => {
+                    return self.shared.mailbox.send(Mail::Request {
+                        call,
+                        arrived: self.arrived,
+                        author: self.author,
+                        outbox: self.outbox,
+                        frame: self.frame,
+                    });
+                }
+                Ok(Ok(Err(refusal))) => refusal,
+                Ok(Err(error)) => self.shared.fail(error),
+                Err(_) => Error::not_applied(ErrorKind::Internal, "the request was cut short"),
+            };
+            self.outbox
+                .deliver(self.frame, Delivery::Reply(Err(refusal)));
+        });
+    }
+}
+
+fn prepare(shared: &Sessions, who: &Who, call: &mut Call) -> Result<Result<(), Error>, StoreError> {
+    if let Request::Auth(auth) = &mut call.request {
+        return Ok(auth::prepare(auth));
+    }
+    let snapshot = shared.store.snapshot()?;
+    shared.access.admit(who, &snapshot, || call.request.clone())
+}

@@ -1,0 +1,229 @@
+//! Snapshots that clients are fetching: a few at a time, each kept while its chunks are asked for.
+//!
+//! A snapshot keeps the disk from cleaning up what was replaced since, and each of its chunks costs a
+//! read. So a node takes two at most, and lets one go when its client has not asked for anything for a
+//! minute, or says that it is done.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::origins::Origins;
+use crate::api::{Error, ErrorKind, SnapshotCall, SnapshotReply};
+use crate::server::disk::store::{Export, Snapshot, StoreError};
+use crate::server::metrics::stopwatch;
+
+/// Snapshots that a node keeps for clients at the same time.
+const SNAPSHOTS_MAX: usize = 2;
+/// After so long without a question a snapshot is let go.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// When to ask again where there are as many as may be.
+const RETRY_AFTER_MS: u32 = 5_000;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Exports {
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    last: u64,
+    by_id: BTreeMap<u64, Arc<Fetched>>,
+}
+
+/// One snapshot.
+struct Fetched {
+    export: Mutex<At>,
+    used: Mutex<Instant>,
+}
+
+/// An export, and the number of the chunk that it gives next.
+struct At {
+    export: Export,
+    next: u64,
+}
+
+impl Exports {
+    /// Does what `call` asks. `snapshot` is what a new one is taken from. Reads the disk: not for a
+    /// thread that others wait for.
+    ///
+    /// # Errors
+    /// Those of the store, which are fatal; what the client is told is inside.
+    pub(crate) fn answer(
+        &self,
+        call: SnapshotCall,
+        snapshot: Snapshot,
+        origins: &Origins,
+    ) -> Result<Result<SnapshotReply, Error>, StoreError> {
+        match call {
+            SnapshotCall::Begin => self.begin(snapshot, origins),
+            SnapshotCall::Chunk { id, number } => self.chunk(id, number),
+            SnapshotCall::End { id } => {
+                self.lock().by_id.remove(&id);
+                Ok(Ok(reply(id, Bytes::new())))
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        snapshot: Snapshot,
+        origins: &Origins,
+    ) -> Result<Result<SnapshotReply, Error>, StoreError> {
+        self.let_go_of_idle();
+        let Some(origin) = origins.at(snapshot.applied().index) else {
+            return Ok(Err(Error::not_applied(
+                ErrorKind::SlowDown {
+                    retry_after_ms: RETRY_AFTER_MS,
+                },
+                "this node cannot say who the members were where its state ends: its log was cut \
+                 meanwhile, or it has just joined; ask again shortly",
+            )));
+        };
+        let export = Export::new(snapshot, origin)?;
+        let mut held = self.lock();
+        if held.by_id.len() >= SNAPSHOTS_MAX {
+            return Ok(Err(Error::not_applied(
+                ErrorKind::SlowDown {
+                    retry_after_ms: RETRY_AFTER_MS,
+                },
+                format!(
+                    "{SNAPSHOTS_MAX} snapshots are being taken from this node already: ask another \
+                     one, or later"
+                ),
+            )));
+        }
+        held.last += 1;
+        // Never that of an earlier process: a client that goes on must find the same snapshot or none.
+        let id = RandomState::new().hash_one(held.last);
+        let fetched = Fetched {
+            export: Mutex::new(At { export, next: 0 }),
+            used: Mutex::new(stopwatch()),
+        };
+        held.by_id.insert(id, Arc::new(fetched));
+        Ok(Ok(reply(id, Bytes::new())))
+    }
+
+    fn chunk(&self, id: u64, number: u64) -> Result<Result<SnapshotReply, Error>, StoreError> {
+        let Some(fetched) = self.lock().by_id.get(&id).cloned() else {
+            return Ok(Err(Error::not_applied(
+                ErrorKind::SnapshotGone,
+                "this node does not have that snapshot any more: it was started anew, or nothing was \
+                 asked of the snapshot for a minute; take another one",
+            )));
+        };
+        let chunk = {
+            let mut at = fetched
+                .export
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if at.next != number {
+                at.export.seek(number)?;
+                at.next = number;
+            }
+            let chunk = at.export.next_chunk()?;
+            at.next += u64::from(chunk.is_some());
+            chunk
+        };
+        *fetched.used.lock().unwrap_or_else(PoisonError::into_inner) = stopwatch();
+        Ok(Ok(reply(id, chunk.unwrap_or_default())))
+    }
+
+    /// Lets go of snapshots of which nothing was asked for long.
+    pub(crate) fn let_go_of_idle(&self) {
+        self.lock().by_id.retain(|_, fetched| {
+            let used = *fetched.used.lock().unwrap_or_else(PoisonError::into_inner);
+            used.elapsed() < IDLE_MAX
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Each change of it is one step.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets go of idle snapshots, for as long as anybody else has `exports`.
+pub(crate) async fn tend(exports: Arc<Exports>) {
+    let exports = {
+        let weak = Arc::downgrade(&exports);
+        drop(exports);
+        weak
+    };
+    loop {
+        tokio::time::sleep(IDLE_MAX / 4).await;
+        match exports.upgrade() {
+            Some(exports) => exports.let_go_of_idle(),
+            None => return,
+        }
+    }
+}
+
+fn reply(id: u64, chunk: Bytes) -> SnapshotReply {
+    SnapshotReply { id, chunk }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raft::Configuration;
+    use crate::server::disk::store::{StateStore, StoreOptions};
+    use crate::types::{ClusterId, NodeId};
+    use crate::wire::state::StateDecoder;
+
+    #[test]
+    fn snapshots_are_few_and_each_is_there_until_it_is_let_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = StateStore::open(directory.path(), &StoreOptions::default()).unwrap();
+        let origins = Origins::fixed(ClusterId(7), NodeId(3), Configuration::default());
+        let exports = Exports::default();
+        let ask = |call| {
+            let snapshot = store.reader().snapshot().unwrap();
+            exports.answer(call, snapshot, &origins).unwrap()
+        };
+        let first = ask(SnapshotCall::Begin).unwrap().id;
+        let second = ask(SnapshotCall::Begin).unwrap().id;
+        assert_ne!(first, second);
+        let refused = ask(SnapshotCall::Begin).unwrap_err();
+        assert!(
+            matches!(refused.kind, ErrorKind::SlowDown { .. }),
+            "{refused}"
+        );
+
+        let mut decoder = StateDecoder::new();
+        for number in [0, 1] {
+            let once = ask(SnapshotCall::Chunk { id: first, number }).unwrap();
+            let again = ask(SnapshotCall::Chunk { id: first, number }).unwrap();
+            assert_eq!(once, again, "what did not come is asked for again");
+            decoder.take(once.chunk).unwrap();
+        }
+        decoder.finish().unwrap();
+        let beyond = ask(SnapshotCall::Chunk {
+            id: first,
+            number: 2,
+        });
+        assert!(beyond.unwrap().chunk.is_empty());
+
+        ask(SnapshotCall::End { id: first }).unwrap();
+        let gone = ask(SnapshotCall::Chunk {
+            id: first,
+            number: 0,
+        });
+        assert_eq!(gone.unwrap_err().kind, ErrorKind::SnapshotGone);
+        let third = ask(SnapshotCall::Begin).unwrap().id;
+        assert_ne!(third, first);
+
+        let long_ago = stopwatch()
+            .checked_sub(IDLE_MAX)
+            .expect("the machine runs for longer");
+        for fetched in exports.lock().by_id.values() {
+            *fetched.used.lock().unwrap() = long_ago;
+        }
+        exports.let_go_of_idle();
+        assert!(exports.lock().by_id.is_empty());
+    }
+}

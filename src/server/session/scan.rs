@@ -1,0 +1,258 @@
+//! Reads of many keys, and transactions that only read, which may take long and have to wait for
+//! the disk: on threads of their own, a few at a time, from a snapshot.
+//!
+//! A scan waits for two places: one of its connection, which it keeps until the client has been
+//! sent what it found, so that nobody can pile up results by not reading them; and one of the node
+//! while it runs. Only then, with no more waiting ahead, it takes the steps of a leased read, in the
+//! order of [`leased`](crate::server::session::point_read): commit index, snapshot, clock, reply.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+
+use super::Sessions;
+use crate::api::{
+    AuthRequest, Call, Error, ErrorKind, RangeRequest, Request, Response, ResponseBody,
+    SnapshotCall, TxnRequest,
+};
+use crate::node::Source;
+use crate::raft::ReadPermit;
+use crate::server::disk::store::StoreError;
+use crate::server::driver::Mail;
+use crate::server::metrics::{ExpiredIn, stopwatch};
+use crate::server::session::auth::Who;
+use crate::server::session::budget::ScanPlace;
+use crate::server::session::outbox::{Delivery, Outbox, Stages};
+use crate::server::session::point_read::{Captured, behind, released_authority};
+
+/// What a read asks for.
+#[derive(Clone, Debug)]
+pub(super) enum Query {
+    /// Keys.
+    Range(RangeRequest),
+    /// As many keys as fit a reply.
+    Page(RangeRequest),
+    /// What a transaction finds that cannot change anything. It sees one state of the store, and on
+    /// the same word as any other read.
+    Txn(Arc<TxnRequest>),
+    /// A snapshot of everything, or a chunk of one. What is new about a snapshot is when it is taken;
+    /// its chunks are as old as it is, whoever leads meanwhile.
+    Snapshot(SnapshotCall),
+    /// What there is to know of users and roles, or a token.
+    Auth(Arc<AuthRequest>),
+}
+
+impl Query {
+    /// What `request` asks for, if it is a read.
+    pub(super) fn of(request: &Request) -> Option<Self> {
+        match request {
+            Request::Range(range) => Some(Self::Range(range.clone())),
+            Request::RangePage(range) => Some(Self::Page(range.clone())),
+            Request::Txn(txn) if txn.is_read_only() => Some(Self::Txn(Arc::new(txn.clone()))),
+            Request::Snapshot(call) => Some(Self::Snapshot(*call)),
+            Request::Auth(auth) if auth.is_read() => Some(Self::Auth(Arc::new(auth.clone()))),
+            _ => None,
+        }
+    }
+
+    /// Its name in metric labels.
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Self::Range(_) => "range",
+            Self::Page(_) => "range_page",
+            Self::Txn(_) => "txn",
+            Self::Snapshot(_) => "snapshot",
+            Self::Auth(auth) => auth.method(),
+        }
+    }
+
+    /// The request that asks for it.
+    fn request(&self) -> Request {
+        match self {
+            Self::Range(range) => Request::Range(range.clone()),
+            Self::Page(range) => Request::RangePage(range.clone()),
+            Self::Txn(txn) => Request::Txn(TxnRequest::clone(txn)),
+            Self::Snapshot(call) => Request::Snapshot(*call),
+            Self::Auth(auth) => Request::Auth(AuthRequest::clone(auth)),
+        }
+    }
+
+    /// Where it waits for its turn on the node.
+    fn turn(&self, shared: &Sessions) -> Arc<Semaphore> {
+        match self {
+            Self::Auth(auth) if matches!(**auth, AuthRequest::Authenticate { .. }) => {
+                shared.access.hashing()
+            }
+            _ => shared.scans.clone(),
+        }
+    }
+}
+
+/// A read of many keys, or of the past.
+pub(super) struct Scan {
+    pub(super) shared: Arc<Sessions>,
+    /// Who asks.
+    pub(super) who: Arc<Who>,
+    /// Where its answer goes, and to which request.
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) frame: u64,
+    pub(super) query: Query,
+    pub(super) min_revision: i64,
+    /// When it was asked for here, and how long the client waits from then on.
+    pub(super) began: Instant,
+    pub(super) left: Duration,
+    pub(super) on: ScanOn,
+}
+
+/// On whose word.
+pub(super) enum ScanOn {
+    /// What this node can say itself when the scan runs; if that does not do, the call goes to the
+    /// driver.
+    Own(Call),
+    /// The driver let it go: on its permit, or because the store has reached its revision.
+    Released(Option<ReadPermit>),
+}
+
+enum Scanned {
+    Done(Result<Response, Error>),
+    HandOn(Call),
+}
+
+impl Scan {
+    /// Runs it when its turn has come, and delivers what it finds.
+    pub(super) fn spawn(self, places: Arc<Semaphore>) {
+        tokio::spawn(async move {
+            let place = ScanPlace::take(places).await;
+            let slot = self.query.turn(&self.shared).acquire_owned().await;
+            let (shared, outbox, frame) = (self.shared.clone(), self.outbox.clone(), self.frame);
+            let began = self.began;
+            let scanned = tokio::task::spawn_blocking(move || {
+                let _slot = slot;
+                let looked = stopwatch();
+                (looked, self.run(looked))
+            })
+            .await;
+            let mut stages = Stages::default();
+            let scanned = scanned.map(|(looked, scanned)| {
+                stages.looked = Some(looked);
+                scanned
+            });
+            let result = match scanned {
+                Ok(Ok(Scanned::HandOn(call))) => {
+                    // It comes back with a permit, and waits for a place anew.
+                    drop(place);
+                    return shared.mailbox.send(Mail::Request {
+                        call,
+                        arrived: began,
+                        author: None,
+                        outbox,
+                        frame,
+                    });
+                }
+                Ok(Ok(Scanned::Done(result))) => result,
+                Ok(Err(error)) => Err(shared.fail(error)),
+                Err(_) => Err(Error::not_applied(
+                    ErrorKind::Internal,
+                    "the scan was cut short",
+                )),
+            };
+            outbox.deliver_after(stages, frame, Delivery::Scanned(result, place));
+        });
+    }
+
+    /// It is its turn, `now`.
+    fn run(self, now: Instant) -> Result<Scanned, StoreError> {
+        let shared = &*self.shared;
+        if now.saturating_duration_since(self.began) >= self.left {
+            // Nobody waits for what would be found.
+            shared.metrics.work.expired(ExpiredIn::Scan).increment(1);
+            return Ok(Scanned::Done(Err(Error::not_applied(
+                ErrorKind::DeadlineExceeded,
+                "the deadline was over before it was this read's turn: this node has many to make",
+            ))));
+        }
+        if !shared.integrity.is_sound() {
+            return Ok(Scanned::Done(Err(shared.integrity.refusal())));
+        }
+        let captured = Captured::now(shared);
+        let snapshot = shared.store.snapshot()?;
+        let (authority, call) = match self.on {
+            ScanOn::Released(permit) => (released_authority(shared, &captured, permit), None),
+            ScanOn::Own(call) => {
+                let consistency = call.consistency;
+                let wants_lease = crate::server::session::point_read::wants_lease(consistency);
+                let judged = captured.judge(&*shared.clock, wants_lease);
+                match judged.authority(consistency) {
+                    Some(authority) => (authority, Some(call)),
+                    None => {
+                        return Ok(match captured.fall_back(shared, consistency) {
+                            Ok(()) => Scanned::HandOn(call),
+                            Err(error) => Scanned::Done(Err(error)),
+                        });
+                    }
+                }
+            }
+        };
+        // Before the scan: whether the snapshot will do is known now.
+        let source = Source {
+            found: (),
+            applied: snapshot.applied().index,
+            revision: snapshot.revision(),
+        };
+        let reader = shared.reader;
+        let Some(answer) = reader.answer(authority, self.min_revision, source) else {
+            shared.count_behind(self.min_revision);
+            return Ok(match call {
+                Some(call) => Scanned::HandOn(call),
+                None => Scanned::Done(Err(behind())),
+            });
+        };
+        // The rules are no older than the snapshot.
+        let asked = || self.query.request();
+        if let Err(refusal) = shared.access.admit(&self.who, &snapshot, asked)? {
+            return Ok(Scanned::Done(Err(refusal)));
+        }
+        shared.metrics.reads.total(authority.path()).increment(1);
+        let mvcc = &shared.metrics.mvcc;
+        match &self.query {
+            Query::Range(_) | Query::Page(_) => mvcc.ranges.increment(1),
+            Query::Txn(_) => mvcc.txns.increment(1),
+            Query::Snapshot(_) | Query::Auth(_) => {}
+        }
+        let found = match &self.query {
+            Query::Range(range) => {
+                crate::kv::range(&snapshot, range, &shared.limits)?.map(ResponseBody::Range)
+            }
+            Query::Page(range) => {
+                crate::kv::page(&snapshot, range, &shared.limits)?.map(ResponseBody::RangePage)
+            }
+            Query::Txn(txn) => crate::kv::read_txn(&snapshot, txn)?.map(ResponseBody::Txn),
+            Query::Snapshot(call) => shared
+                .exports
+                .answer(*call, snapshot, &shared.origins)?
+                .map(ResponseBody::Snapshot),
+            Query::Auth(auth) => match &**auth {
+                AuthRequest::Authenticate { name, password } => {
+                    let access = &shared.access;
+                    let given = access.authenticate(&self.who, &snapshot, name, password)?;
+                    if given.as_ref().is_err_and(is_lockout) {
+                        shared.count_locked_out();
+                    }
+                    given
+                }
+                auth => crate::kv::access::read(&snapshot, auth)?,
+            }
+            .map(ResponseBody::Auth),
+        };
+        Ok(Scanned::Done(found.map(|body| Response {
+            header: shared.header_of(&answer),
+            body,
+        })))
+    }
+}
+
+/// Of a refused password: whether it was not looked at.
+fn is_lockout(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::SlowDown { .. })
+}

@@ -1,0 +1,222 @@
+//! Requests that took too long, for the log, and which of all requests are traced.
+//!
+//! Each is worth a line that says what its time went to, and never of which key or value it was. A
+//! disk that has become slow makes every request slow: so a few have lines, and the next line after
+//! that says how many had none. All of them are counted.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::api::{Error, ReadPath, Response};
+use crate::server::metrics::Phase;
+use crate::server::session::traces::Account;
+
+use super::Sessions;
+use super::phases::Phases;
+
+/// So many lines may be written within [`PERIOD`].
+const LINES_MAX: u32 = 10;
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// What counts as slow, and which lines were written lately.
+#[derive(Debug)]
+pub(crate) struct SlowLog {
+    /// `None`: nothing does.
+    from: Option<Duration>,
+    pace: Mutex<Pace>,
+}
+
+/// Lines of the current period.
+#[derive(Debug, Default)]
+struct Pace {
+    since: Option<Instant>,
+    lines: u32,
+    left_out: u64,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// `OK`, or the code of the error.
+    code: &'static str,
+    revision: Option<i64>,
+    path: Option<ReadPath>,
+}
+
+/// What else a line tells of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) method: &'static str,
+    pub(super) outcome: Outcome,
+    /// As it came from the wire.
+    pub(super) request_bytes: usize,
+    /// As it went there.
+    pub(super) reply_bytes: usize,
+    /// How many others were looked up with it, where reads are taken together.
+    pub(super) beside: usize,
+}
+
+impl Outcome {
+    pub(super) fn of(result: &Result<Response, Error>) -> Self {
+        match result {
+            Ok(response) => Self {
+                code: "OK",
+                revision: Some(response.header.revision),
+                path: response.header.read.map(|read| read.path),
+            },
+            Err(error) => Self::refused(error),
+        }
+    }
+
+    pub(super) fn refused(error: &Error) -> Self {
+        Self {
+            code: error.code(),
+            revision: None,
+            path: None,
+        }
+    }
+
+    pub(super) fn read(path: ReadPath, revision: i64) -> Self {
+        Self {
+            code: "OK",
+            revision: Some(revision),
+            path: Some(path),
+        }
+    }
+}
+
+impl Told {
+    /// The same for a trace.
+    fn account(&self, is_slow: bool, phases: &Phases) -> Account {
+        Account {
+            method: self.method,
+            code: self.outcome.code,
+            read_path: self.outcome.path.map(|path| path.name()),
+            revision: self.outcome.revision,
+            request_bytes: self.request_bytes,
+            reply_bytes: self.reply_bytes,
+            beside: self.beside,
+            is_slow,
+            stretches: phases.stretches().to_vec(),
+        }
+    }
+}
+
+impl SlowLog {
+    /// Tells of requests that took `from` or longer.
+    pub(crate) fn new(from: Option<Duration>) -> Self {
+        Self {
+            from,
+            pace: Mutex::default(),
+        }
+    }
+
+    fn is_slow(&self, total: Duration) -> bool {
+        self.from.is_some_and(|from| total >= from)
+    }
+
+    fn pace(&self, now: Instant) -> Option<u64> {
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.take(now)
+    }
+}
+
+impl Pace {
+    /// Room for a line, and how many were left out before it; `None` if there is none.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        let is_over = |since: Instant| now.saturating_duration_since(since) >= PERIOD;
+        if self.since.is_none_or(is_over) {
+            self.since = Some(now);
+            self.lines = 0;
+        }
+        if self.lines >= LINES_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+impl Sessions {
+    /// Has it counted what the time of a request went to, and told if it took too long: in the log,
+    /// and with a trace where there are any. Of others a share is traced. `now` is when it was
+    /// answered; it is measured for `stands_for` requests.
+    pub(super) fn account(
+        &self,
+        now: Instant,
+        phases: &Phases,
+        stands_for: u64,
+        told: impl FnOnce() -> Told,
+    ) {
+        let metrics = &self.metrics.phases;
+        phases.report(metrics);
+        let is_slow = self.slow.is_slow(phases.total());
+        let traces = self.traces.as_ref();
+        let is_drawn = traces.is_some_and(|traces| traces.draws(stands_for));
+        if !is_slow && !is_drawn {
+            return;
+        }
+        let told = told();
+        let mut line = None;
+        if is_slow {
+            metrics.slow(told.method).increment(1);
+            line = self.slow.pace(now);
+        }
+        // What the log tells of can be looked at more closely.
+        let traces = traces.filter(|_| is_drawn || line.is_some());
+        let trace_id =
+            traces.map(|traces| traces.take(phases.began(), told.account(is_slow, phases)));
+        let Some(left_out) = line else {
+            return;
+        };
+        let millis = |time: Duration| time.as_micros() as f64 / 1e3;
+        tracing::warn!(
+            node = %self.name,
+            method = told.method,
+            outcome = told.outcome.code,
+            total_ms = millis(phases.total()),
+            queue_ms = millis(phases.spent(Phase::Queue)),
+            quorum_ms = millis(phases.spent(Phase::Quorum)),
+            apply_ms = millis(phases.spent(Phase::Apply)),
+            storage_ms = millis(phases.spent(Phase::Storage)),
+            request_bytes = told.request_bytes,
+            reply_bytes = told.reply_bytes,
+            beside = told.beside,
+            revision = told.outcome.revision,
+            read_path = told.outcome.path.map(|path| path.name()),
+            trace_id = trace_id.map(|id| id.to_string()),
+            left_out,
+            "slow request"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::metrics::stopwatch;
+
+    #[test]
+    fn some_have_lines_and_the_next_line_says_how_many_had_none() {
+        let mut pace = Pace::default();
+        let now = stopwatch();
+        for _ in 0..LINES_MAX {
+            assert_eq!(pace.take(now), Some(0));
+        }
+        for _ in 0..1_000 {
+            assert_eq!(pace.take(now + PERIOD / 2), None);
+        }
+        assert_eq!(pace.take(now + PERIOD), Some(1_000));
+        assert_eq!(pace.take(now + PERIOD), Some(0));
+    }
+
+    #[test]
+    fn slow_begins_where_it_is_said_to_and_nowhere_if_nothing_is_said() {
+        let from = Duration::from_millis(100);
+        let log = SlowLog::new(Some(from));
+        assert!(log.is_slow(from));
+        assert!(!log.is_slow(from - Duration::from_nanos(1)));
+        assert!(!SlowLog::new(None).is_slow(Duration::MAX));
+    }
+}

@@ -1,0 +1,220 @@
+//! Traces: what single requests did with their time, for a collector that speaks OTLP.
+//!
+//! A trace is made after the fact, of what is measured anyway: one span for the request, and below it
+//! one for each stretch of its way ([`Stretch`]). So whoever is not traced pays for a comparison, and
+//! nothing is carried along with a request. It begins where the request reaches this node: the frames
+//! of clients name no trace that it could be a part of.
+//!
+//! Which requests have one is drawn ([`Traces::draws`]) for a share of them; those that were told of
+//! in the log because they were slow have one in any case. What is said of a request is what its log
+//! line says: never a key, a value, a lease, a user or an address.
+//!
+//! Traces wait in a bounded queue, which [`exporter`] empties; where it is full they are dropped and
+//! counted. No request ever waits for one.
+
+mod exporter;
+mod otlp;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::mpsc;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use crate::server::metrics::{Metrics, Phase, TraceResult, stopwatch};
+
+use crate::server::config::TracingConfig;
+use crate::types::ClusterId;
+
+use exporter::Exporter;
+pub(crate) use exporter::Exporting;
+
+/// So many traces may wait for the exporter: what a second of sampling may bring.
+const QUEUE_MAX: usize = 2_048;
+
+/// Draws which requests are traced, and takes in their traces.
+pub(crate) struct Traces {
+    /// The share of requests that are traced.
+    ratio: f64,
+    seed: u64,
+    drawn: AtomicU64,
+    queue: mpsc::Sender<Trace>,
+    metrics: Arc<Metrics>,
+}
+
+/// What a collector knows a trace by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TraceId(u128);
+
+/// The trace of one request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Trace {
+    id: TraceId,
+    /// Of the request's own span; those below it follow.
+    span_id: u64,
+    /// When the request was taken in, since 1970.
+    began: Duration,
+    told: Account,
+}
+
+/// What is told of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Account {
+    pub(crate) method: &'static str,
+    /// `OK`, or the code of the error.
+    pub(crate) code: &'static str,
+    pub(crate) read_path: Option<&'static str>,
+    pub(crate) revision: Option<i64>,
+    pub(crate) request_bytes: usize,
+    pub(crate) reply_bytes: usize,
+    /// How many other reads were looked up with it.
+    pub(crate) beside: usize,
+    /// It took `log.slow_request` or longer.
+    pub(crate) is_slow: bool,
+    /// All of its way, in order.
+    pub(crate) stretches: Vec<Stretch>,
+}
+
+/// A stretch of the way of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) phase: Phase,
+    pub(crate) spent: Duration,
+}
+
+/// What a node needs to be traced, if somebody is to be told. Needs a tokio runtime then. `seed` must
+/// differ from node to node and from start to start, for the ids of traces follow from it.
+pub(crate) fn start(
+    config: &TracingConfig,
+    node: &str,
+    cluster: ClusterId,
+    seed: u64,
+    metrics: &Arc<Metrics>,
+) -> Option<(Traces, Exporting)> {
+    let collector = config.collector.clone()?;
+    let (traces, queue) = Traces::new(config.sample_ratio, seed, metrics.clone());
+    let exporter = Exporter::new(node, cluster, collector, queue, metrics.clone());
+    Some((traces, exporter.spawn()))
+}
+
+impl Traces {
+    /// Traces of a share `ratio` of all requests, and what takes them out again.
+    fn new(ratio: f64, seed: u64, metrics: Arc<Metrics>) -> (Self, Queue) {
+        let (sender, queue) = mpsc::channel(QUEUE_MAX);
+        let traces = Self {
+            ratio,
+            seed,
+            drawn: AtomicU64::new(0),
+            queue: sender,
+            metrics,
+        };
+        (traces, Queue(queue))
+    }
+
+    /// Whether a request is to be traced that stands for so many. Never, if none are.
+    pub(crate) fn draws(&self, stands_for: u64) -> bool {
+        // Fifty-three bits are a fraction between 0 and 1, exactly.
+        let part = || (self.draw() as u64 >> 11) as f64 / (1u64 << 53) as f64;
+        self.ratio > 0.0 && part() < self.ratio * stands_for as f64
+    }
+
+    /// Takes in the trace of a request that was taken in at `began`.
+    pub(crate) fn take(&self, began: Instant, told: Account) -> TraceId {
+        let id = TraceId(self.draw().max(1));
+        let trace = Trace {
+            id,
+            // Neither zero, which means none, nor so large that those below could not follow.
+            span_id: (self.draw() as u64 >> 1).max(1),
+            began: wall_clock().saturating_sub(stopwatch().saturating_duration_since(began)),
+            told,
+        };
+        if self.queue.try_send(trace).is_err() {
+            let dropped = self.metrics.traces.result(TraceResult::Dropped);
+            dropped.increment(1);
+        }
+        id
+    }
+
+    /// A number that nobody foresees.
+    fn draw(&self) -> u128 {
+        let number = self.drawn.fetch_add(1, Ordering::Relaxed);
+        xxh3_128_with_seed(&number.to_le_bytes(), self.seed)
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Traces that wait for the exporter.
+#[derive(Debug)]
+struct Queue(mpsc::Receiver<Trace>);
+
+/// Time since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "people look at traces by the time of day; nothing else hangs on it"
+)]
+fn wall_clock() -> Duration {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traces(ratio: f64) -> (Traces, Queue) {
+        Traces::new(ratio, 7, Metrics::new())
+    }
+
+    #[test]
+    fn as_many_are_drawn_as_the_ratio_says_and_they_stand_for() {
+        let drawn = |ratio: f64, stands_for: u64| {
+            let (traces, _queue) = traces(ratio);
+            (0..10_000).filter(|_| traces.draws(stands_for)).count()
+        };
+        assert_eq!(drawn(0.0, 64), 0);
+        assert_eq!(drawn(1.0, 1), 10_000);
+        assert_eq!(drawn(0.5, 64), 10_000);
+        // The seed is fixed, and so are these.
+        let tenth = drawn(0.1, 1);
+        assert!((900..1_100).contains(&tenth), "{tenth}");
+        let measured = drawn(0.001, 64);
+        assert!((540..740).contains(&measured), "{measured}");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_dropped_and_counted_and_nobody_waits() {
+        let (traces, mut queue) = traces(1.0);
+        let now = stopwatch();
+        let ids: Vec<_> = (0..QUEUE_MAX + 3)
+            .map(|_| traces.take(now, Account::default()))
+            .collect();
+        let rendered = traces.metrics.render(|_| {});
+        let dropped = "leasehold_traces_total{result=\"dropped\"} 3\n";
+        assert!(rendered.contains(dropped), "{rendered}");
+        let first = queue.0.try_recv().unwrap();
+        assert_eq!(first.id, ids[0]);
+        assert!(ids.iter().all(|id| id.to_string().len() == 32));
+        let different: std::collections::BTreeSet<u128> = ids.iter().map(|id| id.0).collect();
+        assert_eq!(different.len(), ids.len());
+    }
+
+    #[test]
+    fn a_trace_begins_when_its_request_was_taken_in() {
+        let (traces, mut queue) = traces(1.0);
+        let hour = Duration::from_secs(3_600);
+        let Some(hour_ago) = stopwatch().checked_sub(hour) else {
+            return;
+        };
+        traces.take(hour_ago, Account::default());
+        let now = wall_clock();
+        let trace = queue.0.try_recv().unwrap();
+        assert!(trace.began <= now - hour, "{:?} of {now:?}", trace.began);
+    }
+}

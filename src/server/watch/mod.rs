@@ -1,0 +1,279 @@
+//! Watches of clients: from what was applied to one one-way stream for each watch.
+//!
+//! One thread of the node owns the [`Hub`](crate::watch::Hub) ([`thread`]): the state thread tells it
+//! what it has applied, sessions tell it what clients want, and it decides what each watcher is told
+//! next. Nothing waits for it: the state thread leaves its changes and goes on (and leaves out what
+//! would pile up, which the hub then fetches from the store), sessions leave their requests.
+//!
+//! Each connection has one task that sends for all of its watches ([`courier`]). A watcher has at most
+//! one parcel in the courier's hands; what arises meanwhile waits in the hub, whose queues are
+//! bounded. A stream whose client does not read holds up no other stream.
+//!
+//! What is sent is encoded once for all watchers that want the same ([`frames`]).
+
+mod frames;
+mod sender;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::api::{Error, WatchRequest};
+use crate::kv::Change;
+use crate::kv::access::Identity;
+use crate::server::session::outbox::Outbox;
+use crate::server::threads::queue::Gather;
+use crate::watch::{WatcherId, WatcherView};
+
+pub(crate) use sender::Courier;
+pub(crate) use thread::WatchThread;
+
+/// What watches may cost a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// Most watches of one connection.
+    pub per_connection_max: usize,
+    /// How often a watch that asked for it is told how far it is, if there is nothing else to say.
+    pub progress_interval: Duration,
+    /// Bytes that may wait to be sent to all watchers together, in couriers' hands too.
+    pub memory_bytes_max: usize,
+    /// For how long a node that knows no leader goes on with its watches. After that it ends them, and
+    /// takes none in: another node may be told what this one is not. It outlasts elections.
+    pub leaderless_max: Duration,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self {
+            per_connection_max: 10_000,
+            progress_interval: Duration::from_secs(10),
+            memory_bytes_max: 128 << 20,
+            leaderless_max: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Changes that may wait for the watch thread; beyond, it fetches them from the store.
+const BACKLOG_CHANGES_MAX: usize = 100_000;
+/// The same in bytes of keys and values.
+const BACKLOG_BYTES_MAX: usize = 32 << 20;
+
+/// The way to the watch thread.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    orders: Gather<Order>,
+    /// Somebody watches: changes are worth telling.
+    listening: AtomicBool,
+    backlog_changes: AtomicUsize,
+    backlog_bytes: AtomicUsize,
+    counts: Counts,
+}
+
+/// What a scrape shows.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Watches that are open.
+    pub(crate) watchers: AtomicUsize,
+    /// Connections that have any.
+    pub(crate) streams: AtomicUsize,
+    /// Watches that do not keep up.
+    pub(crate) slow: AtomicUsize,
+    /// Notices that wait to be sent.
+    pub(crate) pending: AtomicUsize,
+    /// Bytes that wait to be sent, or are being sent.
+    pub(crate) queued_bytes: AtomicUsize,
+}
+
+/// What the watch thread is told.
+#[derive(Debug)]
+enum Order {
+    /// This was applied, and can be read.
+    Applied {
+        revision: i64,
+        /// What it changed; `None` if nobody was listening, or too much waits already.
+        changes: Option<Vec<Change>>,
+        bytes: usize,
+        at: std::time::Instant,
+    },
+    /// A client wants to watch.
+    Watch {
+        courier: Arc<Courier>,
+        watch_id: u64,
+        watch: WatchRequest,
+        /// Who he is, if that is known.
+        who: Result<Arc<Identity>, Error>,
+        reply: Reply,
+    },
+    Cancel {
+        courier: Arc<Courier>,
+        watch_id: u64,
+        reply: Reply,
+    },
+    Progress {
+        courier: Arc<Courier>,
+        watch_id: u64,
+        reply: Reply,
+    },
+    /// These have been sent all that the courier had for them.
+    Sent(Vec<WatcherId>),
+    /// The clients of these have given their streams up.
+    Gone {
+        watchers: Vec<WatcherId>,
+        reason: &'static str,
+    },
+    /// A connection is over.
+    Left(Arc<Courier>),
+    /// Nothing of the state may be shown any more, for this reason; or it may again.
+    Refuse(Option<Error>),
+    /// The node knows its leader from here on; or none.
+    Leader {
+        is_known: bool,
+    },
+    /// The rules of access are others than before: it has to be seen who may still watch.
+    Judge,
+    /// Somebody wants to see what watches there are.
+    List(oneshot::Sender<Vec<Listed>>),
+    Stop,
+}
+
+/// A watch, as it is shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// Whose it is: the name in its client's certificate.
+    pub(crate) client: Arc<str>,
+    /// Where that client is.
+    pub(crate) address: Option<SocketAddr>,
+    /// What the client calls it.
+    pub(crate) watch_id: u64,
+    /// How it stands.
+    pub(crate) view: WatcherView,
+}
+
+/// Watches that are shown at most.
+const LISTED_MAX: usize = 1_000;
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) frame: u64,
+}
+
+/// What a client wants of its watches.
+#[derive(Debug)]
+pub(crate) enum Control {
+    Watch(WatchRequest),
+    Cancel,
+    Progress,
+}
+
+impl Watches {
+    /// Whether changes are worth finding out.
+    pub(crate) fn are_heard(&self) -> bool {
+        self.listening.load(Ordering::SeqCst)
+    }
+
+    /// The state thread has applied something and published it. Never waits.
+    ///
+    /// Whether somebody listens is looked up again: whoever has begun since reads a state that
+    /// may be older than `revision`, and must hear of it.
+    pub(crate) fn applied(&self, revision: i64, changes: Option<Vec<Change>>) {
+        if !self.are_heard() {
+            return;
+        }
+        let bytes = changes.iter().flatten().map(Change::bytes).sum();
+        let (count, changes) = match changes {
+            Some(changes) if self.has_room() => (changes.len(), Some(changes)),
+            _ => (0, None),
+        };
+        let bytes = if changes.is_some() { bytes } else { 0 };
+        self.backlog_changes.fetch_add(count, Ordering::Relaxed);
+        self.backlog_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.orders.send(Order::Applied {
+            revision,
+            changes,
+            bytes,
+            at: super::metrics::stopwatch(),
+        });
+    }
+
+    fn has_room(&self) -> bool {
+        self.backlog_changes.load(Ordering::Relaxed) < BACKLOG_CHANGES_MAX
+            && self.backlog_bytes.load(Ordering::Relaxed) < BACKLOG_BYTES_MAX
+    }
+
+    /// A client asks something of a watch of its connection.
+    pub(crate) fn control(
+        &self,
+        courier: &Arc<Courier>,
+        watch_id: u64,
+        control: Control,
+        who: Result<Arc<Identity>, Error>,
+        reply: Reply,
+    ) {
+        let courier = Arc::clone(courier);
+        self.orders.send(match control {
+            Control::Watch(watch) => Order::Watch {
+                courier,
+                watch_id,
+                watch,
+                who,
+                reply,
+            },
+            Control::Cancel => Order::Cancel {
+                courier,
+                watch_id,
+                reply,
+            },
+            Control::Progress => Order::Progress {
+                courier,
+                watch_id,
+                reply,
+            },
+        });
+    }
+
+    /// The rules of access are others than before.
+    pub(crate) fn judge(&self) {
+        self.orders.send(Order::Judge);
+    }
+
+    /// A connection is over, and so are its watches.
+    pub(crate) fn left(&self, courier: Arc<Courier>) {
+        courier.end();
+        self.orders.send(Order::Left(courier));
+    }
+
+    /// From here on nothing of the state may be shown, for the reason given; or it may again.
+    pub(crate) fn refuse(&self, reason: Option<Error>) {
+        self.orders.send(Order::Refuse(reason));
+    }
+
+    /// The node knows its leader from here on; or none.
+    pub(crate) fn leader(&self, is_known: bool) {
+        self.orders.send(Order::Leader { is_known });
+    }
+
+    /// The watches that there are, a thousand of them at most; none if the thread has ended.
+    pub(crate) async fn list(&self) -> Vec<Listed> {
+        let (answer, answered) = oneshot::channel();
+        self.orders.send(Order::List(answer));
+        answered.await.unwrap_or_default()
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        self.orders.send(Order::Stop);
+    }
+
+    /// What a scrape shows.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}

@@ -1,0 +1,413 @@
+//! The watch thread without a network: orders go in, parcels for a courier and answers come out.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+
+use super::thread::Desk;
+use super::*;
+use crate::api::{Error, ErrorKind, KeyRange, PutRequest, Response, ResponseBody};
+use crate::kv::{Command, Operation};
+use crate::raft::Published;
+use crate::server::disk::store::{StateStore, StoreOptions};
+use crate::server::metrics::Metrics;
+use crate::server::session::outbox::Delivery;
+use crate::server::watch::sender::{Load, Parcel};
+use crate::time::{Clock, Instant};
+use crate::types::{ClusterId, LogId, LogIndex, NodeId, Term};
+use crate::watch::Notice;
+
+#[derive(Default)]
+struct StoppedClock(Mutex<u64>);
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(*self.0.lock().unwrap())
+    }
+}
+
+/// A store that applies, and a desk.
+struct World {
+    store: StateStore,
+    watches: Arc<Watches>,
+    desk: Desk,
+    next_index: u64,
+    next_frame: u64,
+    outbox: Arc<Outbox>,
+    clock: Arc<StoppedClock>,
+    _folder: TempDir,
+}
+
+impl World {
+    fn new(options: WatchOptions) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = StateStore::open(&folder.path().join("state"), &StoreOptions::default());
+        let store = store.unwrap();
+        let watches = Arc::new(Watches::default());
+        let clock = Arc::<StoppedClock>::default();
+        let desk = Desk::new(WatchThread {
+            options,
+            cluster_id: ClusterId(1),
+            member_id: NodeId(1),
+            watches: watches.clone(),
+            store: store.reader(),
+            published: Arc::new(Published::default()),
+            clock: clock.clone(),
+            metrics: Metrics::new(),
+            seed: 1,
+            on_fatal: Box::new(|error| panic!("{error}")),
+            watch: None,
+        });
+        Self {
+            store,
+            watches,
+            desk,
+            next_index: 1,
+            next_frame: 1,
+            outbox: Arc::default(),
+            clock,
+            _folder: folder,
+        }
+    }
+
+    /// As the state thread does.
+    fn put(&mut self, key: &str, value: &str) {
+        let command = Command::Write {
+            session: None,
+            operation: Operation::Put(PutRequest {
+                key: Bytes::copy_from_slice(key.as_bytes()),
+                value: Bytes::copy_from_slice(value.as_bytes()),
+                ..PutRequest::default()
+            }),
+        };
+        let id = LogId::new(LogIndex(self.next_index), Term(1));
+        self.next_index += 1;
+        let tells = self.watches.are_heard();
+        let entries = [(id, Some(command.encode()))];
+        let (_, changes) = self.store.apply_ahead(&entries, tells).unwrap();
+        self.watches
+            .applied(self.store.reader().revision(), changes);
+    }
+
+    /// Turns until nothing more is to be done at once.
+    fn turn(&mut self) {
+        let mut orders = Vec::new();
+        loop {
+            self.watches.orders.take(&mut orders, Duration::ZERO);
+            let idle = orders.is_empty();
+            let next = self.desk.turn(&mut orders).unwrap().expect("it goes on");
+            if idle && !next.is_zero() {
+                return;
+            }
+        }
+    }
+
+    fn ask(
+        &mut self,
+        courier: &Arc<Courier>,
+        watch_id: u64,
+        control: Control,
+    ) -> Result<Response, Error> {
+        let frame = self.next_frame;
+        self.next_frame += 1;
+        let reply = Reply {
+            outbox: self.outbox.clone(),
+            frame,
+        };
+        let who =
+            crate::server::session::auth::Who::new("tester", [127, 0, 0, 1].into()).identity();
+        self.watches.control(courier, watch_id, control, who, reply);
+        self.turn();
+        let cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut deliveries = Vec::new();
+        self.outbox.poll_take(&cx, &mut deliveries);
+        match deliveries.pop() {
+            Some((answered, Delivery::Reply(result), _)) if answered == frame => result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn watch(&mut self, courier: &Arc<Courier>, watch_id: u64, key: &'static str) -> i64 {
+        let watch = Control::Watch(request(key, 0));
+        let response = self.ask(courier, watch_id, watch).unwrap();
+        assert_eq!(response.body, ResponseBody::Watch);
+        response.header.revision
+    }
+
+    /// What the courier was handed, as words; says of each watcher that it was sent.
+    fn handed(&mut self, courier: &Courier) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut sent = Vec::new();
+        for parcel in courier.handed() {
+            match parcel {
+                Parcel::Open { watch_id, .. } => words.push(format!("open {watch_id}")),
+                Parcel::Close { .. } => words.push("close".to_owned()),
+                Parcel::Carry { id, notices, .. } => {
+                    sent.push(id);
+                    words.extend(notices.iter().map(word));
+                }
+            }
+        }
+        self.watches.orders.send(Order::Sent(sent));
+        words
+    }
+}
+
+fn word(notice: &Notice) -> String {
+    match notice {
+        Notice::Events(batch) => format!("{}", batch.revision()),
+        Notice::Progress(revision) => format!("progress {revision}"),
+        Notice::State(_) => "state".to_owned(),
+        Notice::Synced(revision) => format!("synced {revision}"),
+        Notice::Canceled(cancel) => {
+            format!("{} {:?}", cancel.error.code(), cancel.resume_revision)
+        }
+    }
+}
+
+fn request(key: &'static str, start_revision: i64) -> WatchRequest {
+    WatchRequest {
+        key: key.into(),
+        range: KeyRange::Prefix,
+        start_revision,
+        ..WatchRequest::default()
+    }
+}
+
+#[test]
+fn what_is_applied_reaches_who_watches_and_costs_nothing_if_nobody_does() {
+    let mut world = World::new(WatchOptions::default());
+    world.put("a", "1");
+    assert!(!world.watches.are_heard());
+    let courier = Courier::new();
+    assert_eq!(world.watch(&courier, 7, "a"), 2);
+    assert!(world.watches.are_heard());
+    world.put("a", "2");
+    world.put("b", "2");
+    world.put("a", "3");
+    world.turn();
+    assert_eq!(world.handed(&courier), ["open 7", "3", "5"]);
+    assert!(world.ask(&courier, 7, Control::Cancel).is_ok());
+    assert_eq!(world.handed(&courier), ["close"]);
+    world.turn();
+    assert!(!world.watches.are_heard());
+    // What nobody heard is fetched by whoever wants it.
+    world.put("a", "4");
+    let watch = Control::Watch(request("a", 3));
+    assert!(world.ask(&courier, 7, watch).is_ok());
+    assert_eq!(world.handed(&courier), ["open 7", "3", "5", "6"]);
+}
+
+#[test]
+fn a_state_that_may_not_be_shown_is_shown_to_no_watch() {
+    let mut world = World::new(WatchOptions::default());
+    let courier = Courier::new();
+    world.watch(&courier, 1, "a");
+    assert_eq!(world.handed(&courier), ["open 1"]);
+    let reason = Error::not_applied(ErrorKind::Corrupt, "the state is not that of the others");
+    world.watches.refuse(Some(reason));
+    world.put("a", "1");
+    world.turn();
+    assert_eq!(world.handed(&courier), ["LH-CORRUPT None"]);
+    // Whoever was let in before the word was out is told as well.
+    let watch = Control::Watch(request("a", 0));
+    let refused = world.ask(&courier, 2, watch).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Corrupt);
+    world.watches.refuse(None);
+    world.watch(&courier, 3, "a");
+    world.put("a", "2");
+    world.turn();
+    assert_eq!(world.handed(&courier), ["open 3", "3"]);
+}
+
+#[test]
+fn a_node_that_knows_no_leader_for_long_ends_its_watches_and_takes_none_in() {
+    let options = WatchOptions::default();
+    let patience = options.leaderless_max;
+    let mut world = World::new(options);
+    let pass = |world: &World, time: Duration| {
+        *world.clock.0.lock().unwrap() += time.as_nanos() as u64;
+    };
+    let courier = Courier::new();
+    world.watches.leader(true);
+    world.watch(&courier, 1, "a");
+    assert_eq!(world.handed(&courier), ["open 1"]);
+    // Elections happen, and nobody hears of them.
+    for (value, told) in [("1", "2"), ("2", "3")] {
+        world.watches.leader(false);
+        world.turn();
+        pass(&world, patience - Duration::from_millis(1));
+        world.put("a", value);
+        world.turn();
+        world.watches.leader(true);
+        world.turn();
+        assert_eq!(world.handed(&courier), [told]);
+    }
+    world.watches.leader(false);
+    world.turn();
+    let next = world.desk.turn(&mut Vec::new()).unwrap().unwrap();
+    assert!(next < 2 * patience, "it looks again by itself: {next:?}");
+    pass(&world, next);
+    world.turn();
+    assert_eq!(world.handed(&courier), ["LH-NO-LEADER None"]);
+    let watch = Control::Watch(request("a", 4));
+    let refused = world.ask(&courier, 2, watch).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NoLeader);
+    assert!(refused.detail.contains("another one"), "{refused}");
+    // What happened meanwhile is told by whoever hears of it, first of all by this one.
+    world.put("a", "3");
+    world.watches.leader(true);
+    let watch = Control::Watch(request("a", 4));
+    assert!(world.ask(&courier, 3, watch).is_ok());
+    assert_eq!(world.handed(&courier), ["open 3", "4"]);
+}
+
+/// Between the look whether anybody listens and the apply, somebody may have begun.
+#[test]
+fn what_was_applied_without_being_told_is_fetched() {
+    let mut world = World::new(WatchOptions::default());
+    let courier = Courier::new();
+    world.watch(&courier, 1, "a");
+    let id = LogId::new(LogIndex(1), Term(1));
+    let command = Command::Write {
+        session: None,
+        operation: Operation::Put(PutRequest {
+            key: "a".into(),
+            ..PutRequest::default()
+        }),
+    };
+    let entries = [(id, Some(command.encode()))];
+    world.store.apply_ahead(&entries, false).unwrap();
+    world.watches.applied(world.store.reader().revision(), None);
+    world.turn();
+    assert_eq!(world.handed(&courier), ["open 1", "2"]);
+}
+
+#[test]
+fn a_courier_with_full_hands_is_given_more_when_they_are_empty() {
+    let mut world = World::new(WatchOptions::default());
+    let courier = Courier::new();
+    world.watch(&courier, 1, "a");
+    world.put("a", "1");
+    world.turn();
+    let first = courier.handed();
+    assert_eq!(first.len(), 2);
+    world.put("a", "2");
+    world.put("a", "3");
+    world.turn();
+    assert!(courier.handed().is_empty(), "it has not sent the first one");
+    let Parcel::Carry { id, .. } = first[1] else {
+        panic!("an event was handed over");
+    };
+    world.watches.orders.send(Order::Sent(vec![id]));
+    world.turn();
+    assert_eq!(world.handed(&courier), ["3", "4"]);
+}
+
+#[test]
+fn what_a_courier_has_to_write_is_counted_until_it_is_written() {
+    let mut world = World::new(WatchOptions::default());
+    let counted = |world: &mut World| {
+        world.turn();
+        world.watches.counts().queued_bytes.load(Ordering::Relaxed)
+    };
+    let courier = Courier::new();
+    world.watch(&courier, 1, "a");
+    world.put("a", "1");
+    world.turn();
+    let Some(Parcel::Carry { notices, .. }) = courier.handed().pop() else {
+        panic!("an event was handed over");
+    };
+    let mut load = Load::new(Bytes::from_static(b"created"));
+    load.add(notices);
+    assert!(counted(&mut world) > 0, "the event itself");
+    // As a stream takes them.
+    load.next().expect("the word that it was opened").clear();
+    let chunks = load.next().expect("the event");
+    let bytes = chunks.iter().map(Bytes::len).sum::<usize>();
+    assert!(bytes > 0);
+    assert_eq!(counted(&mut world), bytes);
+    load.next().expect("the event, still").clear();
+    assert_eq!(load.next(), None);
+    assert_eq!(counted(&mut world), 0);
+}
+
+#[test]
+fn a_courier_that_never_is_done_has_its_watcher_ended_and_told_where_to_resume() {
+    let mut world = World::new(WatchOptions::default());
+    let courier = Courier::new();
+    world.watch(&courier, 1, "a");
+    let mut stuck = None;
+    for number in 0..1100 {
+        world.put("a", &number.to_string());
+        world.turn();
+        stuck = stuck.or_else(|| courier.handed().pop());
+    }
+    assert_eq!(world.watches.counts().watchers.load(Ordering::Relaxed), 1);
+    let Some(Parcel::Carry { id, .. }) = stuck else {
+        panic!("the first event was handed over");
+    };
+    world.watches.orders.send(Order::Sent(vec![id]));
+    world.turn();
+    // The first was revision 2; then a queue was full of what is dropped now.
+    assert_eq!(world.handed(&courier), ["LH-SLOW-WATCHER Some(3)"]);
+    world.turn();
+    assert_eq!(world.watches.counts().watchers.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn names_are_of_one_connection_and_those_that_are_not_there_are_errors() {
+    let mut world = World::new(WatchOptions {
+        per_connection_max: 2,
+        ..WatchOptions::default()
+    });
+    let (one, other) = (Courier::new(), Courier::new());
+    world.watch(&one, 1, "a");
+    world.watch(&other, 1, "a");
+    let refusal = |result: Result<Response, Error>| result.unwrap_err().kind;
+    let again = world.ask(&one, 1, Control::Watch(request("b", 0)));
+    assert_eq!(refusal(again), ErrorKind::WatchExists);
+    let missing = world.ask(&one, 2, Control::Cancel);
+    assert_eq!(refusal(missing), ErrorKind::WatchNotFound);
+    let missing = world.ask(&one, 2, Control::Progress);
+    assert_eq!(refusal(missing), ErrorKind::WatchNotFound);
+    world.watch(&one, 2, "a");
+    let one_more = world.ask(&one, 3, Control::Watch(request("a", 0)));
+    assert!(matches!(refusal(one_more), ErrorKind::SlowDown { .. }));
+    assert_eq!(world.watches.counts().streams.load(Ordering::Relaxed), 2);
+    // A connection that is over takes its watches with it, and no others.
+    world.watches.left(one.clone());
+    world.turn();
+    assert_eq!(world.watches.counts().watchers.load(Ordering::Relaxed), 1);
+    assert_eq!(world.watches.counts().streams.load(Ordering::Relaxed), 1);
+    // A stream of it may still have something to ask.
+    let late = world.ask(&one, 3, Control::Watch(request("a", 0)));
+    assert_eq!(refusal(late), ErrorKind::ConnectionLost);
+    assert_eq!(world.watches.counts().watchers.load(Ordering::Relaxed), 1);
+    assert!(world.ask(&other, 1, Control::Progress).is_ok());
+    assert_eq!(world.handed(&other), ["open 1", "progress 1"]);
+}
+
+#[test]
+fn a_backlog_that_grows_too_long_is_fetched_from_the_store_instead() {
+    let mut world = World::new(WatchOptions::default());
+    let courier = Courier::new();
+    world.watch(&courier, 1, "a");
+    world
+        .watches
+        .backlog_bytes
+        .store(BACKLOG_BYTES_MAX, Ordering::Relaxed);
+    world.put("a", "1");
+    world.put("a", "2");
+    assert_eq!(world.watches.backlog_changes.load(Ordering::Relaxed), 0);
+    world.turn();
+    assert_eq!(world.handed(&courier), ["open 1", "2", "3"]);
+    world.watches.backlog_bytes.store(0, Ordering::Relaxed);
+    world.put("a", "3");
+    assert_eq!(world.watches.backlog_changes.load(Ordering::Relaxed), 1);
+    world.turn();
+    assert_eq!(world.handed(&courier), ["4"]);
+    assert_eq!(world.watches.backlog_changes.load(Ordering::Relaxed), 0);
+    assert_eq!(world.watches.backlog_bytes.load(Ordering::Relaxed), 0);
+}

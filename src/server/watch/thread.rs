@@ -1,0 +1,621 @@
+//! The watch thread: it alone has the hub, and decides what each watcher is told next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{LISTED_MAX, Listed, Order, Reply, WatchOptions, Watches};
+use crate::api::{
+    AuthStatus, Error, ErrorKind, Response, ResponseBody, ResponseHeader, WatchRequest,
+};
+use crate::kv::access::{Identity, Need, Policy};
+use crate::raft::Published;
+use crate::server::disk::store::{Snapshot, StateReader, StoreError};
+use crate::server::metrics::Metrics;
+use crate::server::session::outbox::Delivery;
+use crate::server::threads::fatal::Watch;
+use crate::server::watch::sender::{Courier, Parcel};
+use crate::time::{Clock, Instant};
+use crate::types::{ClusterId, NodeId};
+use crate::watch::{Applied, CatchUpBudget, Hub, HubOptions, Notice, WatcherId};
+
+/// Watches of a node: beyond, it is memory that runs out.
+const WATCHERS_MAX: usize = 100_000;
+/// What may wait for one watcher, beside what is being sent to it.
+const QUEUE_BYTES_MAX: usize = 4 << 20;
+const QUEUE_NOTICES_MAX: usize = 1024;
+/// What a courier is handed at once for one watcher, about.
+const PARCEL_BYTES: usize = 64 << 10;
+/// One step of catching up: so long do the others wait.
+const CATCH_UP: CatchUpBudget = CatchUpBudget {
+    changes: 1000,
+    bytes: 1 << 20,
+};
+/// What ends watches, as the metric of their ends says.
+const ENDS: [&str; 8] = [
+    "client",
+    "compacted",
+    "denied",
+    "disconnected",
+    "no_leader",
+    "other",
+    "slow",
+    "stalled",
+];
+/// While nothing is due.
+const IDLE: Duration = Duration::from_secs(3600);
+/// How much later than it is due it is looked whether a leader is known.
+const CUT_OFF_LOOK: Duration = Duration::from_millis(20);
+/// How often it is counted again what waits to be sent: a courier whose client leaves lets go of it
+/// without a word.
+const COUNT_LOOK: Duration = Duration::from_secs(1);
+/// How long whoever finds too many watches should wait.
+const RETRY_AFTER_MS: u32 = 1000;
+
+/// What the watch thread starts from.
+pub(crate) struct WatchThread {
+    pub(crate) options: WatchOptions,
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) member_id: NodeId,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) store: StateReader,
+    pub(crate) published: Arc<Published>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Keeps the shape of the hub's index out of the hands of those who choose the keys.
+    pub(crate) seed: u64,
+    /// Called once if the store fails; the process must end.
+    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send + Sync>,
+    pub(crate) watch: Option<Watch>,
+}
+
+impl WatchThread {
+    /// Starts it. It ends with [`Watches::stop`].
+    pub(crate) fn spawn(self, name: &str) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new()
+            .name(format!("{name}-watch"))
+            .spawn(move || self.run())
+    }
+
+    fn run(mut self) {
+        let _watch = self.watch.take();
+        let mut desk = Desk::new(self);
+        let mut orders = Vec::new();
+        let mut patience = IDLE;
+        loop {
+            let watches = Arc::clone(&desk.place.watches);
+            watches.orders.take(&mut orders, patience);
+            match desk.turn(&mut orders) {
+                Ok(Some(next)) => patience = next,
+                Ok(None) => return,
+                Err(error) => return (desk.place.on_fatal)(error),
+            }
+        }
+    }
+}
+
+/// The thread's own.
+pub(super) struct Desk {
+    place: WatchThread,
+    hub: Hub,
+    /// By the place of their watcher.
+    routes: Vec<Option<Route>>,
+    /// What clients call their watches, by connection.
+    names: BTreeMap<(u64, u64), WatcherId>,
+    /// Watchers that may be handed something.
+    ready: Vec<WatcherId>,
+    /// What is handed over at the end of the turn, by connection.
+    parcels: BTreeMap<u64, (Arc<Courier>, Vec<Parcel>)>,
+    /// Why nobody may watch here.
+    refused: Option<Error>,
+    /// Since when the node has known no leader.
+    leaderless_since: Option<Instant>,
+    /// By which rules it was last seen who may watch.
+    judged: AuthStatus,
+}
+
+/// A watch that a client wants.
+struct Asked {
+    courier: Arc<Courier>,
+    watch_id: u64,
+    watch: WatchRequest,
+    who: Result<Arc<Identity>, Error>,
+}
+
+/// How a watcher is reached.
+struct Route {
+    id: WatcherId,
+    courier: Arc<Courier>,
+    watch_id: u64,
+    watch: WatchRequest,
+    who: Result<Arc<Identity>, Error>,
+    /// The courier has something for it.
+    is_served: bool,
+    /// More waits for it meanwhile.
+    is_ready: bool,
+}
+
+impl Desk {
+    pub(super) fn new(place: WatchThread) -> Self {
+        let options = HubOptions {
+            watchers_max: WATCHERS_MAX,
+            queue_bytes_max: QUEUE_BYTES_MAX,
+            queue_notices_max: QUEUE_NOTICES_MAX,
+            memory_bytes_max: place.options.memory_bytes_max,
+            progress_interval: place.options.progress_interval,
+            seed: place.seed,
+        };
+        let revision = place.store.revision();
+        for reason in ENDS {
+            // It is to be seen before the first one.
+            place.metrics.watches_canceled(reason, 0);
+        }
+        Self {
+            // Whoever starts knows nobody yet.
+            leaderless_since: Some(place.clock.now()),
+            hub: Hub::new(options, revision),
+            place,
+            routes: Vec::new(),
+            names: BTreeMap::new(),
+            ready: Vec::new(),
+            parcels: BTreeMap::new(),
+            refused: None,
+            judged: AuthStatus::default(),
+        }
+    }
+
+    /// Deals with `orders`, and does one step of what can wait. When to come again; `None` if this
+    /// was the last turn.
+    pub(super) fn turn(&mut self, orders: &mut Vec<Order>) -> Result<Option<Duration>, StoreError> {
+        let now = self.place.clock.now();
+        if orders
+            .iter()
+            .any(|order| matches!(order, Order::Watch { .. }))
+        {
+            // Before the store is looked at: what is applied after that look is told.
+            self.place.watches.listening.store(true, Ordering::SeqCst);
+        }
+        let view = self.place.store.snapshot()?;
+        let since = self.feed(&view, orders)?;
+        for order in orders.drain(..) {
+            match order {
+                Order::Applied { .. } | Order::Judge => {}
+                Order::Watch {
+                    courier,
+                    watch_id,
+                    watch,
+                    who,
+                    reply,
+                } => {
+                    let asked = Asked {
+                        courier,
+                        watch_id,
+                        watch,
+                        who,
+                    };
+                    self.open(&view, now, asked, &reply)?;
+                }
+                Order::Cancel {
+                    courier,
+                    watch_id,
+                    reply,
+                } => {
+                    let found = self.find(&courier, watch_id);
+                    let result = found.map(|id| {
+                        self.end(id, "client");
+                        self.post(&courier, Parcel::Close { id });
+                        ResponseBody::WatchCancel
+                    });
+                    self.answer(&reply, self.hub.revision(), result);
+                }
+                Order::Progress {
+                    courier,
+                    watch_id,
+                    reply,
+                } => {
+                    let found = self.find(&courier, watch_id);
+                    let result = found.map(|id| {
+                        self.hub.request_progress(id);
+                        ResponseBody::WatchProgress
+                    });
+                    self.answer(&reply, self.hub.revision(), result);
+                }
+                Order::Sent(watchers) => {
+                    for id in watchers {
+                        self.served(id);
+                    }
+                }
+                Order::Gone { watchers, reason } => {
+                    for id in watchers {
+                        self.end(id, reason);
+                    }
+                }
+                Order::Left(courier) => self.leave(&courier),
+                Order::Refuse(reason) => {
+                    if let Some(reason) = &reason {
+                        self.hub.end_all(reason);
+                    }
+                    self.refused = reason;
+                }
+                Order::Leader { is_known: true } => self.leaderless_since = None,
+                Order::Leader { is_known: false } => {
+                    self.leaderless_since.get_or_insert(now);
+                }
+                // Nobody listens any more: then nobody needs to know.
+                Order::List(answer) => drop(answer.send(self.list())),
+                Order::Stop => return Ok(None),
+            }
+        }
+        if self.is_cut_off(now) {
+            self.hub.end_all(&self.no_leader());
+        }
+        self.judge();
+        let more = self.hub.catch_up(&view, &CATCH_UP)?;
+        drop(view);
+        self.hub.tick(now);
+        self.ready.extend(self.hub.take_ready());
+        for id in std::mem::take(&mut self.ready) {
+            self.serve(id, since);
+        }
+        for (courier, mut parcels) in std::mem::take(&mut self.parcels).into_values() {
+            courier.hand(&mut parcels);
+        }
+        self.count();
+        // What a courier has done meanwhile is a reason to come again, and it says so.
+        Ok(Some(if more {
+            Duration::ZERO
+        } else {
+            until(now, self.hub.next_tick())
+                .min(self.until_cut_off(now))
+                .min(self.until_counted())
+        }))
+    }
+
+    /// The node has known no leader for so long that others may know more. Then a watch here would be
+    /// silent without a word.
+    fn is_cut_off(&self, now: Instant) -> bool {
+        let patience = self.place.options.leaderless_max;
+        self.leaderless_since
+            .is_some_and(|since| now.certainly_after(since + patience))
+    }
+
+    /// How long to wait before watches may have to be ended for that.
+    fn until_cut_off(&self, now: Instant) -> Duration {
+        match self.leaderless_since {
+            Some(since) if self.hub.watchers() > 0 && !self.is_cut_off(now) => {
+                // A little later both clocks agree that it is over.
+                until(now, since + self.place.options.leaderless_max) + CUT_OFF_LOOK
+            }
+            _ => IDLE,
+        }
+    }
+
+    /// How long to wait before what is shown of what waits may be of another time.
+    fn until_counted(&self) -> Duration {
+        match self.hub.queued_bytes() {
+            0 => IDLE,
+            _ => COUNT_LOOK,
+        }
+    }
+
+    fn no_leader(&self) -> Error {
+        Error::not_applied(
+            ErrorKind::NoLeader,
+            format!(
+                "this node has known no leader for {:?}, and may not hear of what happens: watch \
+                 at another one, or wait until there is a leader",
+                self.place.options.leaderless_max
+            ),
+        )
+    }
+
+    /// Ends the watches of those who may not read any more what they watch, if the rules are others
+    /// than at the last look. Before anything is handed out: the rules are no older than what the hub
+    /// was told in this turn.
+    fn judge(&mut self) {
+        let policy = self.place.store.gate().policy();
+        if policy.status() == self.judged {
+            return;
+        }
+        self.judged = policy.status();
+        if !policy.status().enabled {
+            return;
+        }
+        let mut refused = Vec::new();
+        for route in self.routes.iter().flatten() {
+            if let Err(error) = may_watch(&policy, route.who.as_ref(), &route.watch) {
+                refused.push((route.id, error));
+            }
+        }
+        for (id, error) in refused {
+            self.hub.end_one(id, &error);
+        }
+    }
+
+    /// Tells the hub what was applied. When the last of it was.
+    fn feed(
+        &mut self,
+        view: &Snapshot,
+        orders: &mut [Order],
+    ) -> Result<Option<std::time::Instant>, StoreError> {
+        let mut since = None;
+        let mut steps = Vec::new();
+        for order in orders {
+            let Order::Applied {
+                revision,
+                changes,
+                bytes,
+                at,
+            } = order
+            else {
+                continue;
+            };
+            let watches = &self.place.watches;
+            watches.backlog_bytes.fetch_sub(*bytes, Ordering::Relaxed);
+            since = Some(*at);
+            let changes = changes.take();
+            let count = changes.as_ref().map_or(0, Vec::len);
+            watches.backlog_changes.fetch_sub(count, Ordering::Relaxed);
+            let revision = *revision;
+            steps.push(Applied { revision, changes });
+        }
+        self.hub.feed(view, steps)?;
+        Ok(since)
+    }
+
+    fn open(
+        &mut self,
+        view: &Snapshot,
+        now: Instant,
+        asked: Asked,
+        reply: &Reply,
+    ) -> Result<(), StoreError> {
+        let Asked {
+            courier,
+            watch_id,
+            watch,
+            who,
+        } = asked;
+        // The rules may have changed since the session looked at them.
+        let rules = self.place.store.gate().rules();
+        let denied = rules.and_then(|policy| may_watch(&policy, who.as_ref(), &watch).err());
+        let cut_off = self.is_cut_off(now).then(|| self.no_leader());
+        let refused = self.refused.clone().or(cut_off).or(denied);
+        let opened = match refused.or_else(|| self.refusal(&courier, watch_id)) {
+            Some(error) => Err(error),
+            None => self.hub.register(view, now, &watch)?,
+        };
+        let registered = match opened {
+            Ok(registered) => registered,
+            Err(error) => {
+                self.answer(reply, view.revision(), Err(error));
+                return Ok(());
+            }
+        };
+        let id = registered.id;
+        if id.place() >= self.routes.len() {
+            self.routes.resize_with(id.place() + 1, || None);
+        }
+        if courier.watches.fetch_add(1, Ordering::Relaxed) == 0 {
+            let streams = &self.place.watches.counts.streams;
+            streams.fetch_add(1, Ordering::Relaxed);
+        }
+        self.names.insert((courier.id(), watch_id), id);
+        self.answer(reply, registered.revision, Ok(ResponseBody::Watch));
+        self.post(
+            &courier,
+            Parcel::Open {
+                id,
+                watch_id,
+                revision: registered.revision,
+            },
+        );
+        self.routes[id.place()] = Some(Route {
+            id,
+            courier,
+            watch_id,
+            watch,
+            who,
+            is_served: false,
+            is_ready: false,
+        });
+        Ok(())
+    }
+
+    /// Why a connection may not have this watch, if so.
+    fn refusal(&self, courier: &Courier, watch_id: u64) -> Option<Error> {
+        if courier.is_over() {
+            let detail = "the connection is over";
+            return Some(Error::not_applied(ErrorKind::ConnectionLost, detail));
+        }
+        if self.names.contains_key(&(courier.id(), watch_id)) {
+            return Some(Error::not_applied(
+                ErrorKind::WatchExists,
+                format!("this connection has a watch {watch_id} already: choose another number"),
+            ));
+        }
+        let watches = courier.watches.load(Ordering::Relaxed);
+        (watches >= self.place.options.per_connection_max).then(|| {
+            Error::not_applied(
+                ErrorKind::SlowDown {
+                    retry_after_ms: RETRY_AFTER_MS,
+                },
+                format!(
+                    "this connection has {watches} watches, and no more are allowed: watch a \
+                     prefix instead of many keys, or raise watch.max_per_connection"
+                ),
+            )
+        })
+    }
+
+    fn find(&self, courier: &Courier, watch_id: u64) -> Result<WatcherId, Error> {
+        let id = self.names.get(&(courier.id(), watch_id)).copied();
+        id.ok_or_else(|| {
+            Error::not_applied(
+                ErrorKind::WatchNotFound,
+                format!(
+                    "this connection has no watch {watch_id}: it has ended, or never was opened"
+                ),
+            )
+        })
+    }
+
+    fn answer(&self, reply: &Reply, revision: i64, result: Result<ResponseBody, Error>) {
+        let header = ResponseHeader {
+            cluster_id: self.place.cluster_id.short(),
+            member_id: self.place.member_id,
+            revision,
+            raft_term: self.place.published.term(),
+            leader_id: self.place.published.leader(),
+            read: None,
+        };
+        let result = result.map(|body| Response { header, body });
+        reply.outbox.deliver(reply.frame, Delivery::Reply(result));
+    }
+
+    fn post(&mut self, courier: &Arc<Courier>, parcel: Parcel) {
+        let post = self.parcels.entry(courier.id());
+        let (_, parcels) = post.or_insert_with(|| (Arc::clone(courier), Vec::new()));
+        parcels.push(parcel);
+    }
+
+    /// Something waits for a watcher: hands it to the courier, unless that has its hands full.
+    fn serve(&mut self, id: WatcherId, since: Option<std::time::Instant>) {
+        let Some(route) = self.route_mut(id) else {
+            return;
+        };
+        if route.is_served {
+            route.is_ready = true;
+            return;
+        }
+        let courier = Arc::clone(&route.courier);
+        let Some(taken) = self.hub.take(id, PARCEL_BYTES) else {
+            return;
+        };
+        if taken.notices.is_empty() {
+            return;
+        }
+        let events = taken.notices.iter().map(|notice| match notice {
+            Notice::Events(batch) => batch.events().len() as u64,
+            _ => 0,
+        });
+        self.place.metrics.watch.events.increment(events.sum());
+        match taken.notices.last() {
+            Some(Notice::Canceled(cancel)) => {
+                let reason = match cancel.error.kind {
+                    ErrorKind::SlowWatcher => "slow",
+                    ErrorKind::Compacted { .. } => "compacted",
+                    ErrorKind::NoLeader => "no_leader",
+                    ErrorKind::PermissionDenied | ErrorKind::Unauthenticated => "denied",
+                    _ => "other",
+                };
+                self.forget(id, reason);
+            }
+            _ => {
+                if let Some(route) = self.route_mut(id) {
+                    route.is_served = true;
+                    route.is_ready = taken.more;
+                }
+            }
+        }
+        let notices = taken.notices;
+        self.post(&courier, Parcel::Carry { id, notices, since });
+    }
+
+    /// The courier has sent what it had for a watcher.
+    fn served(&mut self, id: WatcherId) {
+        if let Some(route) = self.route_mut(id) {
+            route.is_served = false;
+            if std::mem::take(&mut route.is_ready) {
+                self.ready.push(id);
+            }
+        }
+    }
+
+    /// Ends a watch without a word.
+    fn end(&mut self, id: WatcherId, reason: &'static str) {
+        if self.hub.cancel(id) {
+            self.forget(id, reason);
+        }
+    }
+
+    /// A watcher is gone from the hub.
+    fn forget(&mut self, id: WatcherId, reason: &'static str) {
+        let Some(place) = self.routes.get_mut(id.place()) else {
+            return;
+        };
+        if place.as_ref().is_some_and(|route| route.id == id)
+            && let Some(route) = place.take()
+        {
+            self.names.remove(&(route.courier.id(), route.watch_id));
+            if route.courier.watches.fetch_sub(1, Ordering::Relaxed) == 1 {
+                let streams = &self.place.watches.counts.streams;
+                streams.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.place.metrics.watches_canceled(reason, 1);
+        }
+    }
+
+    /// A connection is over.
+    fn leave(&mut self, courier: &Courier) {
+        let ours = (courier.id(), 0)..=(courier.id(), u64::MAX);
+        let ids: Vec<WatcherId> = self.names.range(ours).map(|(_, id)| *id).collect();
+        for id in ids {
+            self.end(id, "disconnected");
+        }
+        self.parcels.remove(&courier.id());
+    }
+
+    /// The watches that there are, by connection.
+    fn list(&self) -> Vec<Listed> {
+        let shown = self.names.values().filter_map(|id| {
+            let route = self.routes.get(id.place())?.as_ref()?;
+            Some(Listed {
+                client: Arc::clone(route.courier.client()),
+                address: route.courier.address(),
+                watch_id: route.watch_id,
+                view: self.hub.view(*id)?,
+            })
+        });
+        shown.take(LISTED_MAX).collect()
+    }
+
+    fn route_mut(&mut self, id: WatcherId) -> Option<&mut Route> {
+        let route = self.routes.get_mut(id.place())?.as_mut()?;
+        (route.id == id).then_some(route)
+    }
+
+    fn count(&self) {
+        let counts = &self.place.watches.counts;
+        let watchers = self.hub.watchers();
+        counts.watchers.store(watchers, Ordering::Relaxed);
+        let slow = self.hub.watchers_behind();
+        counts.slow.store(slow, Ordering::Relaxed);
+        let pending = self.hub.queued_notices();
+        counts.pending.store(pending, Ordering::Relaxed);
+        let bytes = self.hub.queued_bytes();
+        counts.queued_bytes.store(bytes, Ordering::Relaxed);
+        if watchers == 0 {
+            self.place.watches.listening.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Whether whoever it is may watch that.
+fn may_watch(
+    policy: &Policy,
+    who: Result<&Arc<Identity>, &Error>,
+    watch: &WatchRequest,
+) -> Result<(), Error> {
+    let identity = who.map_err(Error::clone)?;
+    policy
+        .rules(identity)?
+        .judge_at_once(&[Need::Read(&watch.key, &watch.range)])
+}
+
+/// How long to wait for a deadline of the clock that does not stop.
+fn until(now: Instant, deadline: Instant) -> Duration {
+    Duration::from_nanos(deadline.boot.saturating_sub(now.boot)).min(IDLE)
+}
