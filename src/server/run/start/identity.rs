@@ -1,20 +1,80 @@
 //! Who a node is: by the certificates of its ports, and by its data directory or, where that is
-//! empty, by its cluster.
+//! empty, by its cluster. From here on the directory is locked, and time is counted.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::error::{StartError, io_error};
 use crate::server::config::{ClusterState, Config, TlsFiles};
 use crate::server::disk::bootstrap::removed_mark;
+use crate::server::disk::data_dir;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::peers::joining;
+use crate::time::{Clock, Instant};
 use crate::transport::Tls;
-use crate::types::Incarnation;
+use crate::types::{ClusterId, Incarnation, NodeId};
+
+/// The first stage: who this node is, and the lock that makes it the only one.
+pub(super) struct Identity {
+    pub(super) tls_client: Tls,
+    pub(super) tls_peer: Tls,
+    pub(super) cluster_id: ClusterId,
+    pub(super) member_id: NodeId,
+    pub(super) data_dir: Arc<DataDir>,
+    /// Who the cluster began with, if it had to be asked.
+    pub(super) founders: Vec<String>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// What the silence of a voter that starts is counted from (A3).
+    pub(super) started: Instant,
+}
+
+impl Identity {
+    /// Loads the certificates, asks the cluster if the directory is empty, and locks the directory.
+    pub(super) async fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        let (tls_client, tls_peer) = load_both_tls(config)?;
+        let cluster_id = tls_peer.cluster_id();
+        let told = who_am_i(config, &tls_peer).await?;
+        let identity = data_dir::Identity {
+            cluster: cluster_id,
+            node_name: config.node.name.clone(),
+            incarnation: told.incarnation,
+        };
+        let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity)?;
+        refuse_removed(data_dir.path())?;
+        // Only now that the lock is held: an earlier process of this directory can promise nothing
+        // after this moment.
+        let started = clock.now();
+        Ok(Self {
+            tls_client,
+            tls_peer,
+            cluster_id,
+            member_id: identity.node(),
+            data_dir: Arc::new(data_dir),
+            founders: told.founders,
+            clock,
+            started,
+        })
+    }
+
+    /// What random choices are drawn from, such as election timeouts: different on every node, at
+    /// every start and for every call.
+    pub(super) fn seed(&self) -> u64 {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.started.boot.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.started.raw.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.member_id.0.to_le_bytes());
+        // A hasher of std is seeded by the system when it is made.
+        let mut hasher = RandomState::new().build_hasher();
+        hasher.write(&bytes);
+        hasher.finish()
+    }
+}
 
 /// What is in the files of the client port and of the peer port, if both are this node's and of one
 /// cluster.
-pub(super) fn load_both_tls(config: &Config) -> Result<(Tls, Tls), StartError> {
+fn load_both_tls(config: &Config) -> Result<(Tls, Tls), StartError> {
     let client = load_tls("client", &config.tls_client, &config.node.name)?;
     let peer = load_tls("peer", &config.tls_peer, &config.node.name)?;
     if client.cluster_id() != peer.cluster_id() {
@@ -47,7 +107,7 @@ pub(crate) fn load_tls(
 
 /// Which life of its data this node is in: what its data directory says; what the cluster says, where
 /// that is empty and the cluster exists; the first, in a new one.
-pub(super) async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::Told, StartError> {
+async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::Told, StartError> {
     let path = &config.node.data_dir;
     let known = DataDir::read_identity(path)?;
     let told = |incarnation| joining::Told {
@@ -77,7 +137,7 @@ pub(super) async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::Told
 }
 
 /// A member that was removed does not come back with what it had: it has promised and voted.
-pub(super) fn refuse_removed(data_dir: &Path) -> Result<(), StartError> {
+fn refuse_removed(data_dir: &Path) -> Result<(), StartError> {
     let path = removed_mark(data_dir);
     match std::fs::read_to_string(&path) {
         Ok(why) => Err(StartError::Removed {

@@ -5,22 +5,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinSet;
 
 use super::Server;
 use crate::raft::Status;
-use crate::server::disk::gc_thread::SweepWork;
-use crate::server::disk::journal_thread::StopJournal;
-use crate::server::disk::log_compactor::StopCutting;
-use crate::server::disk::state_thread::Work;
 use crate::server::driver::{Mail, Mailbox};
-use crate::server::threads::queue::Gather;
-use crate::server::watch::Watches;
-use crate::transport::{ClientListener, CloseCode};
+use crate::transport::CloseCode;
 use crate::types::{ClusterId, NodeId};
 
 impl Server {
@@ -71,14 +63,14 @@ impl Server {
     /// Feels whether the node turns: its sign of life for a watchdog.
     pub fn pulse(&self) -> Pulse {
         Pulse {
-            mailbox: self.ends.mailbox.clone(),
+            mailbox: self.threads.mailbox(),
         }
     }
 
     /// Asks for the certificates to be loaded anew.
     pub fn certificate_reload(&self) -> CertificateReload {
         CertificateReload {
-            asked: self.reload.clone(),
+            asked: self.tasks.reload.clone(),
         }
     }
 
@@ -112,14 +104,14 @@ impl Server {
     /// Not cancel safe; dropping the server instead is like a crash, which it survives.
     pub async fn shutdown(mut self) {
         tracing::info!(node = %self.name, "stopping");
-        self.drain.run().await;
+        self.tasks.drain.run().await;
         // The release of promises must leave before the peers' connections close.
         tokio::time::sleep(Duration::from_millis(50)).await;
         // It holds the ports.
-        self.certificates.0.abort();
-        self.ends.listener.close(CloseCode::Stopping);
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.ends.listener.wait_idle()).await;
-        self.accepting.abort();
+        self.tasks.certificates.0.abort();
+        self.tasks.listener.close(CloseCode::Stopping);
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.tasks.listener.wait_idle()).await;
+        self.tasks.accepting.abort();
         if let Some(exporting) = self.exporting.take() {
             exporting.finish().await;
         }
@@ -128,34 +120,11 @@ impl Server {
         }
         let name = self.name.clone();
         // Threads are joined where waiting is allowed.
-        let joined = tokio::task::spawn_blocking(move || self.join()).await;
+        let joined = tokio::task::spawn_blocking(move || self.threads.join(self.peers)).await;
         if joined.is_err() {
             tracing::error!(node = %name, "a thread of this node panicked while stopping");
         }
         tracing::info!(node = %name, "stopped");
-    }
-
-    fn join(self) {
-        self.ends.mailbox.send(Mail::Stop);
-        let mut panicked = self.driver.join().is_err();
-        // It may be in the middle of merging tables: what cannot wait is done meanwhile.
-        self.ends.sweep_work.send(SweepWork::Stop);
-        self.ends.journal_work.send(StopJournal);
-        self.ends.cutter_work.send(StopCutting);
-        self.ends.state_work.send(Work::Stop);
-        panicked |= self.state_thread.join().is_err();
-        panicked |= self.sweep_thread.join().is_err();
-        panicked |= self.journal_thread.join().is_err();
-        panicked |= self.cutter_thread.join().is_err();
-        self.sessions.watches.stop();
-        panicked |= self.watch_thread.join().is_err();
-        drop(self.peers);
-        if let Ok(log_thread) = Arc::try_unwrap(self.log_thread)
-            && let Err(error) = log_thread.stop()
-        {
-            tracing::error!(%error, "the log was not closed cleanly");
-        }
-        assert!(!panicked, "a thread of this node panicked");
     }
 }
 
@@ -201,32 +170,5 @@ impl Pulse {
         if answered.await.is_err() {
             std::future::pending().await
         }
-    }
-}
-
-/// A server that is dropped without a shutdown ends its threads and lets go of its ports. The data
-/// directory stays locked until the last thread that writes there is gone.
-pub(super) struct Ends {
-    pub(super) mailbox: Arc<Mailbox>,
-    pub(super) state_work: Arc<Gather<Work>>,
-    pub(super) sweep_work: Arc<Gather<SweepWork>>,
-    pub(super) journal_work: Arc<Gather<StopJournal>>,
-    pub(super) cutter_work: Arc<Gather<StopCutting>>,
-    pub(super) watches: Arc<Watches>,
-    pub(super) listener: Arc<ClientListener>,
-    pub(super) backups_end: Arc<AtomicBool>,
-    pub(super) _tending: JoinSet<()>,
-}
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.listener.close(CloseCode::Stopping);
-        self.mailbox.send(Mail::Stop);
-        self.state_work.send(Work::Stop);
-        self.sweep_work.send(SweepWork::Stop);
-        self.journal_work.send(StopJournal);
-        self.cutter_work.send(StopCutting);
-        self.watches.stop();
-        self.backups_end.store(true, Ordering::Relaxed);
     }
 }

@@ -1,0 +1,61 @@
+//! The ports for operators, which answer from early on: opening a long log takes a while, and a
+//! prober must not take a node that starts for one that is gone.
+
+use std::sync::{Arc, OnceLock};
+
+use super::error::StartError;
+use super::identity::Identity;
+use crate::server::admin::manage::Place;
+use crate::server::admin::probes::{Instruments, Probes};
+use crate::server::admin::service::Managed;
+use crate::server::admin::{AdminServer, Pages, manage};
+use crate::server::config::Config;
+use crate::server::metrics::Metrics;
+
+/// What operators see of a node from the moment that its directory is locked.
+pub(super) struct AdminPorts {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) servers: Vec<AdminServer>,
+    probes: Arc<Probes>,
+    place: Place,
+}
+
+impl AdminPorts {
+    /// Opens them. Until [`AdminPorts::attach`] they say that the node starts.
+    pub(super) async fn new(config: &Config, identity: &Identity) -> Result<Self, StartError> {
+        let metrics = Metrics::new();
+        for (port, tls) in [
+            (&metrics.transport.client, &identity.tls_client),
+            (&metrics.transport.peer, &identity.tls_peer),
+        ] {
+            let ends = tls.expires_at_unix_seconds() as f64;
+            port.certificate_expiry_seconds.set(ends);
+        }
+        let probes = Arc::new(Probes {
+            metrics: metrics.clone(),
+            node: OnceLock::new(),
+        });
+        let place = Place::default();
+        let pages = Pages::probes(probes.clone()).and(manage::router(place.clone()), manage::PATHS);
+        let mut servers =
+            vec![AdminServer::start("listen.admin", config.listen.admin, pages).await?];
+        if let Some(address) = config.listen.metrics {
+            let pages = Pages::probes(probes.clone());
+            servers.push(AdminServer::start("listen.metrics", address, pages).await?);
+        }
+        Ok(Self {
+            metrics,
+            servers,
+            probes,
+            place,
+        })
+    }
+
+    /// From here on they show the node itself.
+    pub(super) fn attach(self, instruments: Instruments, managed: Managed) -> Vec<AdminServer> {
+        // Each is set here, and nowhere else.
+        let _ = self.probes.node.set(Arc::new(instruments));
+        let _ = self.place.set(Arc::new(managed));
+        self.servers
+    }
+}

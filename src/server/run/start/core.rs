@@ -1,0 +1,236 @@
+//! The replica, put together and not running yet, and what its threads and tasks share.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::ServerOptions;
+use super::disks::{Replica, Storage};
+use super::error::StartError;
+use super::identity::Identity;
+use super::recovery::configuration_of;
+use crate::api::Member;
+use crate::kv;
+use crate::node::{Node, NodeOptions};
+use crate::raft::{Configuration, Published, Restored, Status};
+use crate::server::config::{ClusterState, Config};
+use crate::server::disk::bootstrap::founds_alone;
+use crate::server::disk::gc_thread::Removed;
+use crate::server::disk::log_compactor::LogUse;
+use crate::server::disk::store::StateReader;
+use crate::server::driver::Mailbox;
+use crate::server::metrics::Metrics;
+use crate::server::peers::Roster;
+use crate::server::peers::members::{MemberNames, OwnStanding};
+use crate::server::status::directory::Directory;
+use crate::server::status::integrity::Integrity;
+use crate::server::status::lease_stats::Vitals;
+use crate::server::status::startup::Beginning;
+use crate::server::threads::fatal::{Exit, Fatal};
+use crate::server::watch::Watches;
+use crate::transport::TransportStats;
+use crate::types::LogIndex;
+
+/// Requests that may wait inside a node; beyond that it asks clients to slow down.
+const WAITING_MAX: usize = 65_536;
+/// Sessions that a cluster keeps.
+const SESSIONS_MAX: u32 = 100_000;
+/// How long a session may stay unused before it is forgotten.
+const SESSION_IDLE_MAX: Duration = Duration::from_secs(3600);
+
+/// The third stage.
+pub(super) struct Core {
+    pub(super) replica: ReadyReplica,
+    pub(super) shared: Shared,
+}
+
+/// What the driver's thread begins with.
+pub(super) struct ReadyReplica {
+    pub(super) node: Node,
+    pub(super) names: MemberNames,
+    pub(super) configuration: Configuration,
+    pub(super) roster: Roster,
+    /// See [`Restored::unproven`].
+    pub(super) unproven: bool,
+    pub(super) unproven_mark: PathBuf,
+}
+
+/// What more than one thread, port or task of the node knows.
+pub(super) struct Shared {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) status: Arc<ArcSwap<Status>>,
+    pub(super) published: Arc<Published>,
+    pub(super) store: StateReader,
+    pub(super) readable: Arc<AtomicBool>,
+    pub(super) cluster_version: Arc<AtomicU16>,
+    pub(super) directory: Arc<Directory>,
+    pub(super) standing: Arc<OwnStanding>,
+    pub(super) beginning: Arc<Beginning>,
+    pub(super) integrity: Arc<Integrity>,
+    pub(super) vitals: Arc<Vitals>,
+    pub(super) watches: Arc<Watches>,
+    pub(super) removed: Arc<Removed>,
+    pub(super) log_use: Arc<LogUse>,
+    pub(super) transport: Arc<TransportStats>,
+    pub(super) fatal: Fatal,
+    pub(super) failed: watch::Receiver<Option<String>>,
+    pub(super) exit: Exit,
+}
+
+impl Core {
+    /// Makes the replica out of what the disks held.
+    pub(super) fn new(
+        config: &Config,
+        options: &ServerOptions,
+        identity: &Identity,
+        metrics: Arc<Metrics>,
+        storage: &Storage,
+        replica: Replica,
+    ) -> Result<Self, StartError> {
+        let configuration = members_in_force(config, identity, &replica.restored)?;
+        let names = replica.names;
+        // Until the node says more: who may be heard, and who is where.
+        // The driver says at once what is committed of it.
+        let nobody = names.roster(
+            LogIndex(0),
+            true,
+            &Configuration::default(),
+            &Roster::default(),
+        );
+        let roster = names.roster(LogIndex(0), false, &configuration, &nobody);
+        let described = names.describe(&configuration);
+        note_other_names(config, &described);
+        let founders = names.describe(&names.first_configuration());
+        let cluster_version = replica.cluster_version;
+        let node = Node::new(
+            NodeOptions {
+                cluster_id: identity.cluster_id,
+                id: identity.member_id,
+                members: founders.into_iter().map(|member| member.info).collect(),
+                timing: config.timing,
+                limits: config.limits,
+                waiting_max: WAITING_MAX,
+                sessions_max: SESSIONS_MAX,
+                session_idle_max: SESSION_IDLE_MAX,
+                leases: config.leases,
+                auto_compaction: config.compaction.auto,
+                check_interval: config.storage.corruption_check_interval,
+                seed: identity.seed(),
+            },
+            replica.restored,
+            replica.founded,
+            storage.store.reader().revision(),
+            identity.started,
+        )
+        .with_leases(replica.leases)
+        .with_versions(kv::KNOWN_VERSIONS, cluster_version);
+        let shared = Shared::new(
+            config,
+            options,
+            identity,
+            metrics,
+            storage,
+            &node,
+            cluster_version,
+        );
+        shared.directory.set_members(&described);
+        Ok(Self {
+            replica: ReadyReplica {
+                node,
+                names,
+                configuration,
+                roster,
+                unproven: replica.founding.unproven,
+                unproven_mark: replica.founding.mark(),
+            },
+            shared,
+        })
+    }
+}
+
+impl Shared {
+    fn new(
+        config: &Config,
+        options: &ServerOptions,
+        identity: &Identity,
+        metrics: Arc<Metrics>,
+        storage: &Storage,
+        node: &Node,
+        cluster_version: u16,
+    ) -> Self {
+        let store = storage.store.reader();
+        let incarnation = identity.data_dir.identity().incarnation;
+        let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
+        Self {
+            metrics,
+            mailbox: Arc::default(),
+            status: Arc::default(),
+            published: node.published(),
+            readable: Arc::default(),
+            cluster_version: Arc::new(AtomicU16::new(cluster_version)),
+            directory: Arc::default(),
+            standing: Arc::new(OwnStanding::new(incarnation)),
+            beginning: Arc::new(Beginning {
+                applied: store.applied(),
+                lacks_state: storage.lacks_state,
+                has_caught_up: AtomicBool::new(false),
+            }),
+            integrity: Arc::default(),
+            vitals: Arc::default(),
+            watches: Arc::default(),
+            removed: Arc::default(),
+            log_use: Arc::new(LogUse::new(storage.log.base().index)),
+            transport: Arc::default(),
+            exit: fatal.exit(identity.data_dir.path()),
+            fatal,
+            failed,
+            store,
+        }
+    }
+}
+
+/// The configuration that the log ends with, unless this node would found another cluster beside it.
+fn members_in_force(
+    config: &Config,
+    identity: &Identity,
+    restored: &Restored,
+) -> Result<Configuration, StartError> {
+    let configuration = configuration_of(restored).clone();
+    let members = configuration.members();
+    if founds_alone(config) && members.iter().any(|id| *id != identity.member_id) {
+        return Err(StartError::WouldFoundAlone {
+            members: members.len(),
+        });
+    }
+    Ok(configuration)
+}
+
+/// Members come and go by `leasehold member`, and not by the configuration file: a file that
+/// names others draws a warning.
+fn note_other_names(config: &Config, members: &[Member]) {
+    if config.cluster_state != ClusterState::New || members.is_empty() {
+        return;
+    }
+    let configured = config.initial_members.iter();
+    let configured: BTreeSet<&str> = configured.map(|member| member.name.as_str()).collect();
+    let members: BTreeSet<&str> = members
+        .iter()
+        .map(|member| member.info.name.as_str())
+        .collect();
+    if configured != members {
+        tracing::warn!(
+            node = %config.node.name,
+            ?configured,
+            ?members,
+            "cluster.initial names others than the members, who are changed by `leasehold member` and \
+             not by the configuration: set cluster.state = \"existing\" to say that it names members to \
+             ask"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! The ports for clients and for peers, which open last: from here on others can reach this node.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::core::Shared;
+use super::disks::Notes;
+use super::error::{StartError, io_error};
+use super::identity::Identity;
+use super::recovery::store_options;
+use crate::node::Reader;
+use crate::server::admin::service::Advertised;
+use crate::server::config::Config;
+use crate::server::disk::bootstrap::founds_alone;
+use crate::server::disk::places::Places;
+use crate::server::disk::quota::Room;
+use crate::server::driver::effects::Post;
+use crate::server::metrics::Sampler;
+use crate::server::peers::transfer::{Incoming, Outgoing, SendRate};
+use crate::server::peers::{Peers, PeersConfig, Roster};
+use crate::server::session::admission::Backlog;
+use crate::server::session::auth::{Access, Audit};
+use crate::server::session::budget::ByteBudget;
+use crate::server::session::exports::Exports;
+use crate::server::session::origins::Origins;
+use crate::server::session::traces::Exporting;
+use crate::server::session::{Sessions, SlowLog, StorageSize, traces};
+use crate::transport::{Admission, ClientListener, ListenerConfig};
+use crate::wire::FrameLimits;
+
+/// The fourth stage.
+pub(super) struct Ports {
+    pub(super) listener: Arc<ClientListener>,
+    pub(super) client_address: SocketAddr,
+    pub(super) peers: Arc<Peers>,
+    pub(super) peer_address: SocketAddr,
+    /// Where others are told that they reach this node.
+    pub(super) advertised: Advertised,
+    /// States on their way here, and from here.
+    pub(super) incoming: Arc<Incoming>,
+    pub(super) outgoing: Arc<Outgoing>,
+}
+
+impl Ports {
+    /// Opens them. Clients are not accepted yet; what peers say waits in the mailbox.
+    pub(super) async fn new(
+        config: &Config,
+        identity: &Identity,
+        shared: &Shared,
+        places: Places,
+        roster: Roster,
+    ) -> Result<Self, StartError> {
+        let frame_limits = FrameLimits::of(&config.limits);
+        let client = ListenerConfig {
+            member_id: identity.member_id,
+            limits: frame_limits,
+            admission: config.connections,
+        };
+        let stats = shared.transport.clone();
+        let listener =
+            ClientListener::bind(config.listen.client, &identity.tls_client, client, stats);
+        let listener = listener.map_err(|error| StartError::Bind {
+            setting: "listen.client",
+            error,
+        })?;
+        let client_address = listener
+            .local_address()
+            .map_err(io_error("reading the client port"))?;
+        let advertised = config.advertise.client.clone();
+        let advertised = Advertised {
+            client: advertised.unwrap_or_else(|| client_address.to_string()),
+            peer: config.advertise.peer.clone().unwrap_or_default(),
+        };
+        shared
+            .directory
+            .learn(identity.member_id, "", &advertised.client);
+        let incoming = Arc::new(Incoming {
+            cluster: identity.cluster_id,
+            places,
+            data_dir: identity.data_dir.clone(),
+            options: store_options(config.storage.cache_bytes),
+            mailbox: shared.mailbox.clone(),
+            metrics: shared.metrics.clone(),
+            limits: frame_limits,
+            slot: Mutex::default(),
+        });
+        let peers = start_peers(config, identity, shared, &advertised, roster, &incoming).await?;
+        let outgoing = Outgoing {
+            cluster: identity.cluster_id,
+            member: identity.member_id,
+            peers: Arc::downgrade(&peers),
+            store: shared.store.clone(),
+            log_use: shared.log_use.clone(),
+            mailbox: shared.mailbox.clone(),
+            metrics: shared.metrics.clone(),
+            limits: frame_limits,
+            rate: SendRate::new(config.snapshots.send_bytes_per_second),
+            broken: Mutex::default(),
+            exports: AtomicU64::new(0),
+        };
+        Ok(Self {
+            listener: Arc::new(listener),
+            client_address,
+            peer_address: peers.local_address(),
+            peers,
+            advertised,
+            incoming,
+            outgoing: Arc::new(outgoing),
+        })
+    }
+}
+
+async fn start_peers(
+    config: &Config,
+    identity: &Identity,
+    shared: &Shared,
+    advertised: &Advertised,
+    roster: Roster,
+    incoming: &Arc<Incoming>,
+) -> Result<Arc<Peers>, StartError> {
+    let peers_config = PeersConfig {
+        bind: config.listen.peer,
+        tls: identity.tls_peer.clone(),
+        node_id: identity.member_id,
+        incarnation: identity.data_dir.identity().incarnation,
+        peer_address: advertised.peer.clone(),
+        client_address: advertised.client.clone(),
+        roster,
+        limits: FrameLimits::of(&config.limits),
+        admission: Admission::DEFAULT,
+        seed: identity.seed(),
+    };
+    let post = Arc::new(Post {
+        mailbox: shared.mailbox.clone(),
+        directory: shared.directory.clone(),
+        incoming: incoming.clone(),
+        metrics: shared.metrics.clone(),
+        standing: shared.standing.clone(),
+        exit: shared.exit.clone(),
+    });
+    let stats = shared.transport.clone();
+    // It makes a runtime of its own, which must not be dropped inside of this one.
+    let peers = tokio::task::spawn_blocking(move || Peers::start(peers_config, post, stats))
+        .await
+        .map_err(|error| StartError::Io {
+            what: "starting the peer connections",
+            error: io::Error::other(error),
+        })?
+        .map_err(StartError::Peers)?;
+    let version = shared.cluster_version.load(Ordering::Relaxed);
+    peers.require_version(version);
+    Ok(Arc::new(peers))
+}
+
+/// What every connection of a client shares, and what takes the traces of requests away.
+pub(super) fn sessions(
+    config: &Config,
+    identity: &Identity,
+    shared: &Shared,
+    notes: Notes,
+    audit: Option<Audit>,
+) -> (Arc<Sessions>, Option<Exporting>) {
+    let (cluster_id, member_id) = (identity.cluster_id, identity.member_id);
+    let (traces, exporting) = traces::start(
+        &config.tracing,
+        &config.node.name,
+        cluster_id,
+        identity.seed(),
+        &shared.metrics,
+    )
+    .unzip();
+    let origins = Origins::of_node(cluster_id, member_id, shared.mailbox.clone());
+    let sessions = Sessions {
+        cluster_id,
+        member_id,
+        name: config.node.name.clone(),
+        limits: config.limits,
+        frame_limits: FrameLimits::of(&config.limits),
+        in_flight_max: config.inflight_max,
+        budget: ByteBudget::new(config.work.bytes_max),
+        connection_bytes_max: config.work.connection_bytes_max,
+        backlog: Backlog::new(config.work.waiting_max),
+        room: Arc::new(Room::new(config.quota)),
+        storage_size: StorageSize::default(),
+        reader: Reader {
+            lease_margin: config.timing.max_clock_skew,
+        },
+        store: shared.store.clone(),
+        readable: shared.readable.clone(),
+        published: shared.published.clone(),
+        status: shared.status.clone(),
+        clock: identity.clock.clone(),
+        mailbox: shared.mailbox.clone(),
+        directory: shared.directory.clone(),
+        metrics: shared.metrics.clone(),
+        watches: shared.watches.clone(),
+        audit,
+        access: Access::new(
+            shared.store.gate().clone(),
+            cluster_id,
+            config.auth_token_ttl,
+        ),
+        stopping: AtomicBool::new(false),
+        scans: Sessions::scan_slots(),
+        keep_alives: Sessions::keep_alive_slots(),
+        exports: Arc::new(Exports::default()),
+        origins: Arc::new(origins),
+        founds_alone: founds_alone(config),
+        timing: config.timing,
+        vitals: shared.vitals.clone(),
+        lease_duration: config.timing.lease_duration,
+        lease_enabled: config.timing.lease_enabled,
+        handed_on: AtomicUsize::new(0),
+        removed: shared.removed.clone(),
+        integrity: shared.integrity.clone(),
+        slow: SlowLog::new(config.log.slow_request),
+        traces,
+        sampler: Sampler::default(),
+        cluster_version: shared.cluster_version.clone(),
+        quarantine_warning: notes.quarantine_warning,
+        warnings: notes.warnings,
+        on_fatal: shared.fatal.for_store(),
+    };
+    (Arc::new(sessions), exporting)
+}

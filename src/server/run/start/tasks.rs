@@ -1,0 +1,153 @@
+//! The tasks of a node: they accept clients, and look after what ages while it runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::core::Shared;
+use super::identity::Identity;
+use super::ports::Ports;
+use super::running::AbortOnDrop;
+use crate::server::admin::log_control::LogControl;
+use crate::server::admin::probes::Instruments;
+use crate::server::admin::service::Managed;
+use crate::server::config::Config;
+use crate::server::disk::quota::QuotaWatch;
+use crate::server::metrics::UPKEEP_INTERVAL;
+use crate::server::run::backups::Backups;
+use crate::server::run::certificates::{Certificates, Shown, Told};
+use crate::server::run::drain::Drain;
+use crate::server::session::{Sessions, exports};
+use crate::transport::{ClientListener, CloseCode};
+
+/// The sixth stage. Dropped, it closes the port for clients and ends its tasks.
+pub(super) struct Tasks {
+    pub(super) listener: Arc<ClientListener>,
+    pub(super) accepting: JoinHandle<()>,
+    pub(super) certificates: AbortOnDrop,
+    /// Notified, the certificates are loaded.
+    pub(super) reload: Arc<Notify>,
+    pub(super) reloaded: Arc<Told>,
+    pub(super) drain: Arc<Drain>,
+    backups_end: Arc<AtomicBool>,
+    _tending: JoinSet<()>,
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.listener.close(CloseCode::Stopping);
+        self.backups_end.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Tasks {
+    /// Starts them. From here on clients are served.
+    pub(super) fn new(
+        config: &Config,
+        identity: &Identity,
+        shared: &Shared,
+        ports: &Ports,
+        sessions: &Arc<Sessions>,
+    ) -> Self {
+        shared.metrics.spawn_upkeep(UPKEEP_INTERVAL);
+        let listener = ports.listener.clone();
+        let accepting = tokio::spawn(sessions.clone().accept(listener.clone()));
+        tokio::spawn(exports::tend(sessions.exports.clone()));
+        let mut tending = JoinSet::new();
+        let quota = QuotaWatch {
+            name: config.node.name.clone(),
+            room: sessions.room.clone(),
+            data_dir: config.node.data_dir.clone(),
+            segment_bytes: config.storage.segment_bytes,
+            store: shared.store.clone(),
+            mailbox: shared.mailbox.clone(),
+            metrics: shared.metrics.clone(),
+            on_fatal: shared.fatal.for_store(),
+        };
+        tending.spawn(quota.run());
+        let backups_end = Arc::new(AtomicBool::new(false));
+        if let Some(config) = config.backup.clone() {
+            let backups = Backups {
+                config,
+                store: shared.store.clone(),
+                origins: sessions.origins.clone(),
+                readable: shared.readable.clone(),
+                integrity: shared.integrity.clone(),
+                metrics: shared.metrics.clone(),
+                stopping: backups_end.clone(),
+                on_fatal: shared.fatal.for_store(),
+            };
+            tending.spawn(backups.run());
+        }
+        let reload = Arc::new(Notify::new());
+        let reloaded = Arc::new(Told::default());
+        let certificates = Certificates {
+            name: config.node.name.clone(),
+            cluster_id: identity.cluster_id,
+            client: Shown::new("client", &config.tls_client, listener.endpoint().clone()),
+            peer: Shown::new("peer", &config.tls_peer, ports.peers.endpoint().clone()),
+            interval: config.tls_reload_interval,
+            asked: reload.clone(),
+            told: reloaded.clone(),
+            metrics: shared.metrics.clone(),
+        };
+        Self {
+            listener,
+            accepting,
+            certificates: AbortOnDrop(tokio::spawn(certificates.look_after())),
+            reload,
+            reloaded,
+            drain: Arc::new(Drain {
+                sessions: sessions.clone(),
+                done: tokio::sync::Mutex::default(),
+            }),
+            backups_end,
+            _tending: tending,
+        }
+    }
+
+    /// What probes and scrapes see from here on.
+    pub(super) fn instruments(
+        &self,
+        shared: &Shared,
+        ports: &Ports,
+        sessions: &Arc<Sessions>,
+    ) -> Instruments {
+        Instruments {
+            sessions: sessions.clone(),
+            transport: shared.transport.clone(),
+            failed: shared.failed.clone(),
+            beginning: shared.beginning.clone(),
+            ports: [
+                ("client", ports.listener.endpoint().clone()),
+                ("peer", ports.peers.endpoint().clone()),
+            ],
+        }
+    }
+
+    /// What the admin port shows and changes from here on.
+    pub(super) fn managed(
+        &self,
+        config: &Config,
+        shared: &Shared,
+        ports: &Ports,
+        sessions: &Arc<Sessions>,
+        log: Option<LogControl>,
+    ) -> Managed {
+        Managed {
+            sessions: sessions.clone(),
+            beginning: shared.beginning.clone(),
+            drain: self.drain.clone(),
+            reload: self.reload.clone(),
+            reloaded: self.reloaded.clone(),
+            client_port: ports.listener.endpoint().clone(),
+            peer_port: ports.peers.endpoint().clone(),
+            log,
+            settings: config.settings.clone(),
+            advertised: ports.advertised.clone(),
+            baseline: Mutex::default(),
+        }
+    }
+}
