@@ -812,7 +812,7 @@ enum Next {
 
 /// How often a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Safety {
+pub(crate) enum Safety {
     /// It changes nothing (or, of a session that is opened and not used, nothing that matters).
     Repeatable,
     /// The cluster recognises it.
@@ -822,7 +822,7 @@ enum Safety {
 }
 
 impl Safety {
-    fn of(request: &Request, numbered: bool) -> Self {
+    pub(crate) fn of(request: &Request, numbered: bool) -> Self {
         match request {
             Request::Range(_)
             | Request::RangePage(_)

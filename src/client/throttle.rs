@@ -31,7 +31,7 @@ const FORGOTTEN: f64 = 0.5;
 
 /// What became lately of the requests of one connection that a node may refuse for want of room.
 #[derive(Debug, Default)]
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     /// Somebody was refused lately.
     is_counting: AtomicBool,
     counts: Mutex<Counts>,
@@ -69,7 +69,7 @@ impl Counts {
 impl Throttle {
     /// Whether requests of this kind are counted and held back: those that a node refuses first. What
     /// renews a lease is sent always, and what an operator asks.
-    pub(super) fn concerns(request: &Request) -> bool {
+    pub(crate) fn concerns(request: &Request) -> bool {
         match request {
             Request::Put(_)
             | Request::DeleteRange(_)

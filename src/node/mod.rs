@@ -18,7 +18,7 @@ mod members;
 mod proposals;
 mod quota;
 mod reader;
-mod requests;
+pub(crate) mod requests;
 mod snapshots;
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ const URGENT_PART: usize = 8;
 
 /// Whether `request` may have the last of the room: renewals of leases, and what an operator does to a
 /// cluster in trouble.
-pub(super) fn is_urgent(request: &Request) -> bool {
+pub(crate) fn is_urgent(request: &Request) -> bool {
     matches!(
         request,
         Request::LeaseKeepAlive(_)

@@ -33,6 +33,7 @@ mod locks;
 mod members;
 mod metrics;
 mod once;
+mod pins;
 mod quota;
 mod reads;
 mod recipes;

@@ -347,7 +347,7 @@ impl Drop for Link {
     }
 }
 
-fn is_large(request: &Request) -> bool {
+pub(crate) fn is_large(request: &Request) -> bool {
     match request {
         Request::Put(put) => put.value.len() >= LARGE_BYTES,
         Request::Range(range) => range.range != KeyRange::Single && !range.count_only,

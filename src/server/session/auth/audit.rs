@@ -37,6 +37,7 @@ pub(crate) struct Audit {
 }
 
 /// What is to be remembered of a request until it is answered.
+#[derive(Debug)]
 pub(crate) struct Note {
     kind: Kind,
     prefix: Option<u64>,
