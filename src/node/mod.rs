@@ -18,6 +18,7 @@ mod members;
 mod proposals;
 mod quota;
 mod reader;
+pub mod recovery;
 pub(crate) mod requests;
 mod snapshots;
 #[cfg(test)]

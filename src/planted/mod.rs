@@ -354,6 +354,7 @@ bugs! {
     TrippedServes "P37" "leased reads go on after the tripwire went off"
         ["p37_leader_beside_a_valid_lease_trips_the_wire"]
     TripwireForgotten "P37" "a restart forgets that the tripwire went off"
+        ["node::recovery::tests::a_lease_that_tripped_is_remembered"]
     CandidateTrips "P37" "a candidate of a later term sets the tripwire off"
         ["p23_lease_is_void_before_a_vote_is_given"]
 
@@ -390,6 +391,17 @@ bugs! {
         ["a23_wiped_member_promises_nothing_before_it_is_whole"]
     UnprovenPromises "A23" "a replica that may have lost everything promises a leader that knows nothing"
         ["a23_wiped_member_promises_nobody_who_knows_of_nothing_committed"]
+
+    EmptiedForgiven "A23" "a founder whose directory was emptied starts as if its cluster were new"
+        ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
+    LostLogForgiven "A23" "a member whose log and votes are gone starts as if it had never had any"
+        ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
+    DamageForgiven "A23" "a log that was damaged counts as whole once it is repaired"
+        ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
+    QuarantineForgotten "A23" "a quarantine that the start decides on is not written down"
+        ["node::recovery::tests::a_start_that_is_cut_off_anywhere_forgives_nothing_later"]
+    ForgottenVotesAtOnce "A23" "a member that forgot its votes does not wait until they count no more"
+        ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"

@@ -101,6 +101,7 @@ fn every_bug_has_its_place() {
         "src/api",
         "src/raft",
         "src/node",
+        "src/node/recovery",
         "src/kv",
         "src/log",
         "src/watch",

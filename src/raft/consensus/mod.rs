@@ -220,7 +220,7 @@ impl Consensus {
             unproven: unproven && !damaged,
             quarantine,
             retired: false,
-            tripped: lease_tripped && !planted!(TripwireForgotten),
+            tripped: lease_tripped,
             #[cfg(leasehold_bugs)]
             sticky_transfer: None,
             #[cfg(leasehold_bugs)]

@@ -28,6 +28,7 @@ pub use self::error::{At, ConfigError};
 pub use self::given::Settings;
 pub use self::traces::{Collector, TracingConfig};
 pub use self::unknown::{UnknownVariable, unknown_variables};
+pub use crate::node::recovery::ClusterState;
 
 use self::source::Values;
 use self::value::split_address;
@@ -465,17 +466,6 @@ pub struct Config {
     pub tracing: TracingConfig,
     /// All of it as it was given, with the places it came from.
     pub settings: Settings,
-}
-
-/// What an empty data directory is taken for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClusterState {
-    /// That of a node which takes part in founding its cluster.
-    #[default]
-    New,
-    /// That of a node whose cluster exists: a member that lost its data, or one that is to join. Such
-    /// a node never founds anything.
-    Existing,
 }
 
 /// Who a node is.

@@ -1,0 +1,584 @@
+//! What a node does at its start with what its disk holds.
+//!
+//! The disk of a member may be new, or hold what an earlier process left: whole, damaged, restored from a
+//! backup, set aside, in quarantine, or emptied by somebody who did not know what is forgotten with it.
+//! What follows from that is one pure function, [`decide`]: from [`Disk`], the facts, and [`Member`], the
+//! configuration, to the next [`Step`]. The shell carries the step out, looks again, and asks again, until
+//! the step is [`Step::Start`]; or it stops with a [`Refusal`].
+//!
+//! One step at a time, because a process can end between any two. Each step is durable when it is done, and
+//! a process that comes later decides from what is there by then: so no promise rests on memory, and the
+//! tests cut every start off after every step. The order is the point. What says that a member may have
+//! forgotten something is written before the log is made that looks as if it had not.
+//!
+//! The server and the simulator start their nodes through this function, and know no rule of it themselves.
+//! It does not say who the node is (the data directory's identity, or its peers), nor how to read a log.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::log::Damage;
+use crate::types::{LogId, LogIndex, NodeId, Term, VersionRange};
+
+/// So many openings of a state in a row that never came back prove damage. One may as well have been
+/// killed.
+pub const LOST_OPENINGS_PROOF: u32 = 2;
+
+/// What the configuration says of the cluster that this member belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClusterState {
+    /// This node, on an empty data directory, takes part in the bootstrap of its cluster.
+    #[default]
+    New,
+    /// The cluster exists; on an empty data directory the node asks it who it is.
+    Existing,
+}
+
+/// The member, as its configuration and its identity describe it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its id.
+    pub id: NodeId,
+    /// `cluster.state`.
+    pub state: ClusterState,
+    /// The names in `cluster.initial`, in any order.
+    pub initial: Vec<String>,
+    /// It is one of the members that the cluster was bootstrapped with: this is its first incarnation.
+    pub is_founder: bool,
+    /// The members of the bootstrap, as peers told a node that had to ask who it is; else empty.
+    pub told: Vec<String>,
+    /// The longest election timeout: no candidate waits longer for a vote.
+    pub election_timeout_max: Duration,
+    /// The cluster versions that this program knows.
+    pub versions: VersionRange,
+}
+
+impl Member {
+    /// Whether this node, on an empty data directory, would bootstrap a cluster without asking any other.
+    /// Were its directory emptied it would do that again, beside the members that were added meanwhile.
+    pub fn bootstraps_alone(&self) -> bool {
+        self.state == ClusterState::New && self.initial.len() == 1
+    }
+}
+
+/// What the disk holds, as far as the shell has looked.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// The data directory, for what is said of it.
+    pub path: PathBuf,
+    /// Why the member was removed from its cluster, if it was.
+    pub removed: Option<String>,
+    /// What the directory remembers of the bootstrap.
+    pub bootstrap: Bootstrap,
+    /// There is a mark that something acknowledged may have been forgotten.
+    pub unproven: Option<Unproven>,
+    /// There is a mark that an assumption about clocks failed on this node (P37).
+    pub lease_tripped: bool,
+    /// Log and vote file.
+    pub log: LogFacts,
+    /// The state.
+    pub state: StateFacts,
+}
+
+/// What a data directory remembers of the bootstrap of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bootstrap {
+    /// Nothing: it is new, or was emptied.
+    Missing,
+    /// There is a file, and it does not read.
+    Damaged,
+    /// The members that the cluster began with, sorted; none for a member that joined later, or that lost
+    /// its data and was not told.
+    Members(Vec<String>),
+}
+
+/// Why a member may have forgotten what it acknowledged (lease-protocol A23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unproven {
+    /// Its directory was empty when it was made: it is new, or it was emptied.
+    WasEmpty,
+    /// It was a member, and its log and its votes were gone.
+    LostLog,
+}
+
+/// Log and vote file.
+#[derive(Clone, Debug)]
+pub enum LogFacts {
+    /// There is neither.
+    Missing,
+    /// They are there, and have not been read.
+    Unread,
+    /// They are open.
+    Open(OpenLog),
+}
+
+/// What an open log says.
+#[derive(Clone, Debug)]
+pub struct OpenLog {
+    /// Something that was synced is gone or altered, and has not been repaired yet.
+    pub damage: Option<Damage>,
+    /// What was repaired since this start began.
+    pub repaired: Option<Damage>,
+    /// The vote file remembers a quarantine.
+    pub is_quarantined: bool,
+    /// Where the log begins.
+    pub base: LogId,
+    /// Its last entry, or `base`.
+    pub last: LogId,
+    /// The term in the vote file.
+    pub term: Term,
+    /// The members in force after its last entry.
+    pub members: BTreeSet<NodeId>,
+    /// The newest cluster version that one of its entries raises the cluster to.
+    pub version: Option<u16>,
+}
+
+/// The state, as far as the shell has looked.
+#[derive(Clone, Debug, Default)]
+pub struct StateFacts {
+    /// The mark of a state that was found to be damaged while a node ran: what was wrong.
+    pub damage_mark: Option<String>,
+    /// So many times in a row did a process begin to open it and not come back.
+    pub lost_openings: u32,
+    /// It was set aside since this start began: the one that is there now is empty.
+    pub is_set_aside: bool,
+    /// What opening it came to; none while it is not open.
+    pub opened: Option<Opened>,
+    /// A whole state that came from a peer lies beside it, and ends where the log begins.
+    pub is_received: bool,
+}
+
+/// What the opening of a state came to.
+#[derive(Clone, Debug)]
+pub enum Opened {
+    /// It is damaged.
+    Damaged(String),
+    /// It is open, has applied the log up to here, and says which version its cluster is of.
+    Whole {
+        /// The last entry that it has applied.
+        applied: LogIndex,
+        /// The cluster's version.
+        version: u16,
+    },
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Remember which members the cluster begins with, and that this one may have been emptied. The mark
+    /// first: a crash in between must not leave an empty log that looks old.
+    Bootstrap {
+        /// The members, sorted.
+        members: Vec<String>,
+        /// Whether to mark it.
+        unproven: bool,
+    },
+    /// Mark the member as one whose log and votes are gone.
+    MarkLostLog,
+    /// Open the log and the vote file, or make them.
+    OpenLog,
+    /// Remember the quarantine in the vote file, and cut off what the log cannot vouch for.
+    RepairLog,
+    /// Put the state out of the way: the log, if it is whole, or a peer makes up for it.
+    SetStateAside {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Open the state.
+    OpenState,
+    /// Put the state that came from a peer in the place of the present one, and close that.
+    AdoptState,
+    /// Remember the quarantine in the vote file.
+    Quarantine,
+    /// Start the node.
+    Start(Start),
+}
+
+/// How the node starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// See [`crate::raft::Restored::quarantined`].
+    pub quarantined: bool,
+    /// See [`crate::raft::Restored::unproven`].
+    pub unproven: bool,
+    /// See [`crate::raft::Restored::lease_tripped`].
+    pub lease_tripped: bool,
+    /// The state ends before the log begins: a peer has to send one.
+    pub lacks_state: bool,
+    /// For so long nothing may be said. A vote that the member does not remember may still be on its way to
+    /// a candidate, and what it now promised or acknowledged to a leader would be worth nothing against
+    /// that (A23).
+    pub silence: Duration,
+    /// Why the log cannot be trusted.
+    pub doubt: Option<Doubt>,
+    /// There is another member.
+    pub has_peers: bool,
+}
+
+impl Start {
+    /// What is to be said of a log that cannot be trusted.
+    pub fn quarantine_warning(&self) -> Option<String> {
+        let why = self.doubt.as_ref()?;
+        let then = match self.has_peers {
+            false => {
+                "it has no peers to take everything from: restore its data directory from a copy"
+            }
+            true => "it takes everything from its peers again",
+        };
+        Some(format!(
+            "the log of this node is damaged ({why}): it is quarantined, neither votes nor serves; {then}"
+        ))
+    }
+}
+
+/// Why a log may lack what this member has acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// It and the votes were gone.
+    LostLog,
+    /// It was damaged, and has been repaired.
+    Damaged(Damage),
+    /// The directory was empty, and the cluster exists.
+    Emptied,
+    /// The vote file remembers it.
+    QuarantinedBefore,
+    /// The state has applied entries that the log lacks (A11).
+    StateAhead {
+        /// The last entry of the log.
+        last: LogIndex,
+        /// The last entry of the state.
+        applied: LogIndex,
+    },
+    /// Entries are never durable before their term, so the vote file is an older one.
+    OlderVotes {
+        /// The term of the last entry.
+        last: Term,
+        /// The term in the vote file.
+        votes: Term,
+    },
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LostLog => write!(
+                f,
+                "its log and its votes are gone, and it was a member before"
+            ),
+            Self::Damaged(damage) => damage.fmt(f),
+            Self::Emptied => write!(
+                f,
+                "the data directory of this member was empty, and its cluster exists"
+            ),
+            Self::QuarantinedBefore => write!(
+                f,
+                "it was so before the last stop, and was not whole again by then"
+            ),
+            Self::StateAhead { last, applied } => write!(
+                f,
+                "it ends with entry {last}, and the state holds entry {applied}: its end is lost"
+            ),
+            Self::OlderVotes { last, votes } => write!(
+                f,
+                "it holds entries of term {}, and the vote file knows of none after {}: that file is an \
+                 older one, and votes may be forgotten",
+                last.0, votes.0
+            ),
+        }
+    }
+}
+
+/// Why a node must not start on this disk.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The directory is that of a member that was removed. It has promised and voted, and does not come
+    /// back with that.
+    #[error("{why} (says {})", path.display())]
+    Removed {
+        /// What it was told.
+        why: String,
+        /// The file that remembers it.
+        path: PathBuf,
+    },
+    /// The configuration names other members than the cluster is being bootstrapped with.
+    #[error(
+        "cluster.initial names {configured:?}, and this cluster is being bootstrapped with {begun:?} \
+         (says {}): until that has happened its members must not be others; put the first members back",
+        path.display()
+    )]
+    OtherMembers {
+        /// The names in the configuration.
+        configured: Vec<String>,
+        /// The names at the bootstrap.
+        begun: Vec<String>,
+        /// The file that remembers them.
+        path: PathBuf,
+    },
+    /// What the directory remembers of the bootstrap does not read.
+    #[error(
+        "{} is damaged: restore it, or empty the data directory, and the member takes everything from its \
+         peers again",
+        path.display()
+    )]
+    BootstrapDamaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Emptied, this member of a larger cluster would bootstrap it again.
+    #[error(
+        "this cluster has {members} members, and cluster.initial names this node alone with cluster.state \
+         = \"new\": were its data directory ever emptied it would bootstrap the cluster again, beside the \
+         others; set cluster.state = \"existing\""
+    )]
+    WouldBootstrapAlone {
+        /// How many there are.
+        members: usize,
+    },
+    /// The log is damaged, and no other member has what it held.
+    #[error(
+        "the log of this node is damaged ({}: {}), and it is the only member of its cluster, so there is no \
+         other copy of what is lost; nothing has been changed: look at the disk, then restore a backup \
+         (`leasehold offline snapshot restore`), or make a cluster of what can still be read (`leasehold \
+         offline force-new-cluster --yes-lose-what-is-damaged`)",
+        damage.place,
+        damage.what
+    )]
+    LogDamaged {
+        /// What is damaged, and where.
+        damage: Damage,
+    },
+    /// The state is damaged, and neither the log nor a peer can make up for it.
+    #[error("the state is damaged: {why}")]
+    StateDamaged {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The state was lost, the log has been cut, and there are no peers to take it from.
+    #[error(
+        "the state has applied entry {applied}, and the log begins after {base}: the state was lost, \
+         and this node has no peers to take it from; restore a backup of the data directory"
+    )]
+    StateLost {
+        /// How far the state goes.
+        applied: LogIndex,
+        /// Where the log begins.
+        base: LogIndex,
+    },
+    /// The data is of a cluster that has agreed on what this program does not know.
+    #[error(
+        "{} belongs to a cluster of version {found}, and this program knows {known}: start the newer \
+         release that wrote it; there is no way back to an older one",
+        path.display()
+    )]
+    NewerCluster {
+        /// The data directory.
+        path: PathBuf,
+        /// What the cluster is.
+        found: u16,
+        /// What this program knows.
+        known: VersionRange,
+    },
+}
+
+/// What is to be done next at the start of `member` on `disk`.
+///
+/// # Errors
+/// The node must not start. Nothing has been changed that a corrected start would miss.
+pub fn decide(disk: &Disk, member: &Member) -> Result<Step, Refusal> {
+    if let Some(why) = &disk.removed {
+        let (why, path) = (why.clone(), disk.path.join("removed"));
+        return Err(Refusal::Removed { why, path });
+    }
+    let begun = match &disk.bootstrap {
+        Bootstrap::Missing => return Ok(bootstrap(disk, member)),
+        Bootstrap::Damaged => {
+            let path = disk.path.join("bootstrap");
+            return Err(Refusal::BootstrapDamaged { path });
+        }
+        Bootstrap::Members(names) => names,
+    };
+    refuse_other_members(disk, member, begun)?;
+    let log = match &disk.log {
+        LogFacts::Missing if has_lost_log(disk, member, begun) => return Ok(Step::MarkLostLog),
+        LogFacts::Missing | LogFacts::Unread => return Ok(Step::OpenLog),
+        LogFacts::Open(log) => log,
+    };
+    if member.bootstraps_alone() && log.members.iter().any(|id| *id != member.id) {
+        let members = log.members.len();
+        return Err(Refusal::WouldBootstrapAlone { members });
+    }
+    // A member that joins, and knows of no members yet, has peers: they took it in.
+    let has_peers = log.members.len() != 1;
+    if let Some(damage) = &log.damage {
+        // What is repaired is cut off, and a copy of it may be all that there is.
+        let damage = damage.clone();
+        return match has_peers {
+            true => Ok(Step::RepairLog),
+            false => Err(Refusal::LogDamaged { damage }),
+        };
+    }
+    let (applied, version) = match open_state(&disk.state, log, has_peers)? {
+        Ok(state) => state,
+        Err(step) => return Ok(step),
+    };
+    refuse_newer_cluster(disk, member, log, version)?;
+    Ok(start(disk, member, log, applied, has_peers))
+}
+
+/// A directory that remembers nothing.
+fn bootstrap(disk: &Disk, member: &Member) -> Step {
+    let mut members = match (member.is_founder, member.state) {
+        (true, ClusterState::New) => member.initial.clone(),
+        // Where peers did not say, the log will: somebody joined since.
+        (true, ClusterState::Existing) => member.told.clone(),
+        (false, _) => Vec::new(),
+    };
+    members.sort();
+    // A member that bootstraps alone has no peers to take anything from.
+    let has_peers = members.len() != 1 || member.state == ClusterState::Existing;
+    // A mark that is there already may say more.
+    let unproven = has_peers && disk.unproven.is_none();
+    Step::Bootstrap { members, unproven }
+}
+
+/// While the cluster is not known to be bootstrapped, voters are derived from the names of its first members.
+/// With other names two halves of it could each find a majority; later the log alone says who they are.
+fn refuse_other_members(disk: &Disk, member: &Member, begun: &[String]) -> Result<(), Refusal> {
+    let mut configured = member.initial.clone();
+    configured.sort();
+    let may_bootstrap = disk.unproven.is_some() && member.state == ClusterState::New;
+    if may_bootstrap && !begun.is_empty() && begun != configured {
+        return Err(Refusal::OtherMembers {
+            configured,
+            begun: begun.to_owned(),
+            path: disk.path.join("bootstrap"),
+        });
+    }
+    Ok(())
+}
+
+/// Whether a log that is not there was there before. A member that begins with nothing beside others is
+/// unproven from the start, so one that is not had more.
+fn has_lost_log(disk: &Disk, member: &Member, begun: &[String]) -> bool {
+    let may_have_peers = begun.len() != 1 || member.state == ClusterState::Existing;
+    disk.unproven.is_none() && may_have_peers && !planted!(LostLogForgiven)
+}
+
+/// The state as it is used: how far it has applied, and its version; or what has to be done before.
+fn open_state(
+    state: &StateFacts,
+    log: &OpenLog,
+    has_peers: bool,
+) -> Result<Result<(LogIndex, u16), Step>, Refusal> {
+    // What is lost can be had from the log, or from peers.
+    let can_be_lost = log.base.index == LogIndex(0) || has_peers;
+    let set_aside = |why: String| Ok(Err(Step::SetStateAside { why }));
+    match &state.opened {
+        None => match &state.damage_mark {
+            Some(why) if can_be_lost => set_aside(why.clone()),
+            _ if can_be_lost && state.lost_openings >= LOST_OPENINGS_PROOF => set_aside(format!(
+                "opening it ended this process {} times in a row",
+                state.lost_openings
+            )),
+            _ => Ok(Err(Step::OpenState)),
+        },
+        Some(Opened::Damaged(why)) if can_be_lost && !state.is_set_aside => set_aside(why.clone()),
+        Some(Opened::Damaged(why)) => Err(Refusal::StateDamaged { why: why.clone() }),
+        Some(Opened::Whole { applied, .. }) if *applied < log.base.index => {
+            // The log goes back no further, so only a state that ends there will do.
+            if state.is_received {
+                return Ok(Err(Step::AdoptState));
+            }
+            let (applied, base) = (*applied, log.base.index);
+            match state.opened {
+                Some(Opened::Whole { version, .. }) if has_peers => Ok(Ok((applied, version))),
+                _ => Err(Refusal::StateLost { applied, base }),
+            }
+        }
+        Some(Opened::Whole { applied, version }) => Ok(Ok((*applied, *version))),
+    }
+}
+
+/// A cluster does not go back to an older version. What is only in the log may still be cut from it, but not
+/// by this program: it would apply what comes instead, and could not read that either.
+fn refuse_newer_cluster(
+    disk: &Disk,
+    member: &Member,
+    log: &OpenLog,
+    version: u16,
+) -> Result<(), Refusal> {
+    let found = log.version.unwrap_or(version).max(version);
+    if found > member.versions.newest {
+        return Err(Refusal::NewerCluster {
+            path: disk.path.clone(),
+            found,
+            known: member.versions,
+        });
+    }
+    Ok(())
+}
+
+/// Everything is open.
+fn start(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex, has_peers: bool) -> Step {
+    let doubt = doubt(disk, member, log, applied);
+    // Of a vote file that is older than the log consensus knows itself.
+    let quarantined = !matches!(doubt, None | Some(Doubt::OlderVotes { .. }));
+    // A candidate that it helped to elect could not be sure of what the cluster has committed; only the
+    // vote file remembers that after a crash.
+    if quarantined && !log.is_quarantined && !planted!(QuarantineForgotten) {
+        return Step::Quarantine;
+    }
+    let forgot_votes = disk.unproven == Some(Unproven::LostLog) || is_emptied(disk, member);
+    let forgot_votes = forgot_votes && !planted!(ForgottenVotesAtOnce);
+    Step::Start(Start {
+        quarantined,
+        unproven: disk.unproven.is_some(),
+        lease_tripped: disk.lease_tripped && !planted!(TripwireForgotten),
+        lacks_state: applied < log.base.index,
+        silence: match forgot_votes {
+            true => member.election_timeout_max * 2,
+            false => Duration::ZERO,
+        },
+        doubt,
+        has_peers,
+    })
+}
+
+/// A founder that begins with nothing, and is told that the cluster exists: it voted there.
+fn is_emptied(disk: &Disk, member: &Member) -> bool {
+    let is_emptied =
+        disk.unproven.is_some() && member.is_founder && member.state == ClusterState::Existing;
+    is_emptied && !planted!(EmptiedForgiven)
+}
+
+/// Why a log that is open may still lack what this member has acknowledged.
+fn doubt(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex) -> Option<Doubt> {
+    if disk.unproven == Some(Unproven::LostLog) {
+        Some(Doubt::LostLog)
+    } else if let Some(damage) = log.repaired.as_ref().filter(|_| !planted!(DamageForgiven)) {
+        Some(Doubt::Damaged(damage.clone()))
+    } else if is_emptied(disk, member) {
+        Some(Doubt::Emptied)
+    } else if applied > log.last.index {
+        Some(Doubt::StateAhead {
+            last: log.last.index,
+            applied,
+        })
+    } else if log.is_quarantined && !planted!(DamageForgiven) {
+        Some(Doubt::QuarantinedBefore)
+    } else if log.term < log.last.term {
+        Some(Doubt::OlderVotes {
+            last: log.last.term,
+            votes: log.term,
+        })
+    } else {
+        None
+    }
+}
