@@ -26,6 +26,7 @@ use leasehold::cli::remote::Sdk;
 use leasehold::cli::signals::{Hangups, Stop};
 #[cfg(feature = "bench-etcd")]
 use leasehold::etcd::Etcd as Peers;
+use leasehold::node::recovery::Refusal;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS, unknown_variables};
 use leasehold::server::disk::store::contains_panic;
 use leasehold::server::run::supervisor::Supervisor;
@@ -150,7 +151,7 @@ fn serve(
 /// Why a node did not start. One that was removed had better not be started again and again.
 fn not_started(error: StartError) -> Failure {
     let exit = match error {
-        StartError::Removed { .. } => Exit::Removed,
+        StartError::Refused(Refusal::Removed { .. }) => Exit::Removed,
         _ => Exit::Refused,
     };
     Failure::new(exit, error.to_string())

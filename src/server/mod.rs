@@ -13,5 +13,4 @@ mod threads;
 mod watch;
 
 pub use admin::log_control::LogControl;
-pub use disk::bootstrap::FoundingError;
 pub use run::start::{CertificateReload, Pulse, Server, ServerOptions, StartError};

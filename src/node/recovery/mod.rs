@@ -60,12 +60,11 @@ pub struct Member {
     pub versions: VersionRange,
 }
 
-impl Member {
-    /// Whether this node, on an empty data directory, would bootstrap a cluster without asking any other.
-    /// Were its directory emptied it would do that again, beside the members that were added meanwhile.
-    pub fn bootstraps_alone(&self) -> bool {
-        self.state == ClusterState::New && self.initial.len() == 1
-    }
+/// Whether a node, on an empty data directory, would bootstrap a cluster without asking any other: its
+/// `cluster.initial` names so many. Were its directory emptied it would do that again, beside the members
+/// that were added meanwhile; so it takes in none before its configuration says that the cluster exists.
+pub fn bootstraps_alone(state: ClusterState, initial: usize) -> bool {
+    state == ClusterState::New && initial == 1
 }
 
 /// What the disk holds, as far as the shell has looked.
@@ -410,7 +409,9 @@ pub fn decide(disk: &Disk, member: &Member) -> Result<Step, Refusal> {
         LogFacts::Missing | LogFacts::Unread => return Ok(Step::OpenLog),
         LogFacts::Open(log) => log,
     };
-    if member.bootstraps_alone() && log.members.iter().any(|id| *id != member.id) {
+    if bootstraps_alone(member.state, member.initial.len())
+        && log.members.iter().any(|id| *id != member.id)
+    {
         let members = log.members.len();
         return Err(Refusal::WouldBootstrapAlone { members });
     }

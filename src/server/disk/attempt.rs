@@ -3,13 +3,13 @@
 //! Some damage ends the process before anybody can report it: a length in a table list that asks for
 //! more memory than there is aborts, and so would every start after it. So before a state is opened
 //! a mark is left beside it, which counts, and which is taken away when the opening came back, with
-//! a state or with an error. Whoever finds a count knows that nobody came back so many times.
+//! a state or with an error. A count that is found says how many openings in a row never came back
+//! ([`crate::node::recovery::LOST_OPENINGS_PROOF`]).
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// So many openings in a row that never came back prove damage. One may as well have been killed.
-pub(crate) const PROOF: u32 = 2;
+use crate::server::disk::marker::Marker;
 
 /// An attempt to open a state, begun and not back yet.
 #[must_use]
@@ -18,19 +18,20 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Begins one. Also says how many before it, in a row, never came back.
-    pub(crate) fn begin(state: &Path) -> io::Result<(Self, u32)> {
-        let mark = state.with_extension("opening");
-        let lost = match fs::read_to_string(&mark) {
-            // A mark that does not read was left by somebody who got no further either.
-            Ok(count) => count.trim().parse().unwrap_or(1),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
+    /// How many in a row never came back.
+    pub(crate) fn lost(data_dir: &Path) -> io::Result<u32> {
+        let count = Marker::StateOpening.read(data_dir)?;
+        // A mark that does not read was left by a process that got no further either.
+        Ok(count.map_or(0, |count| count.trim().parse().unwrap_or(1)))
+    }
+
+    /// Begins one, after `lost` that never came back.
+    pub(crate) fn begin(data_dir: &Path, lost: u32) -> io::Result<Self> {
+        let mark = Marker::StateOpening.path(data_dir);
         // Not synced: what ends a process does not empty the page cache, and a machine that stops
         // is no proof of anything.
-        fs::write(&mark, format!("{}\n", u32::saturating_add(lost, 1)))?;
-        Ok((Self { mark }, lost))
+        fs::write(&mark, format!("{}\n", lost.saturating_add(1)))?;
+        Ok(Self { mark })
     }
 
     /// It came back.
@@ -46,17 +47,15 @@ mod tests {
     #[test]
     fn attempts_that_never_came_back_are_counted_until_one_does() {
         let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().join("state");
-        for lost in 0..3 {
-            let (attempt, before) = Attempt::begin(&state).unwrap();
-            assert_eq!(before, lost);
-            drop(attempt);
+        let lost = || Attempt::lost(folder.path()).unwrap();
+        let begin = || Attempt::begin(folder.path(), lost()).unwrap();
+        for before in 0..3 {
+            assert_eq!(lost(), before);
+            drop(begin());
         }
-        Attempt::begin(&state).unwrap().0.end().unwrap();
-        let (attempt, before) = Attempt::begin(&state).unwrap();
-        assert_eq!(before, 0);
-        drop(attempt);
+        begin().end().unwrap();
+        assert_eq!(lost(), 0);
         fs::write(folder.path().join("state.opening"), "").unwrap();
-        assert_eq!(Attempt::begin(&state).unwrap().1, 1);
+        assert_eq!(lost(), 1);
     }
 }

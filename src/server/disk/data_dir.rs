@@ -17,7 +17,7 @@
 //! disk cannot be seen here; it has to come back with a new incarnation.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
@@ -25,7 +25,8 @@ use std::{fmt, fs, io};
 use thiserror::Error;
 
 use crate::log::LogOptions;
-use crate::server::disk::file::{RealDisk, sync_folder};
+use crate::server::disk::durable;
+use crate::server::disk::file::RealDisk;
 use crate::types::{ClusterId, Incarnation, NodeId};
 
 const FORMAT_VERSION: u32 = 1;
@@ -490,25 +491,16 @@ fn read_identity(path: &Path) -> Result<Option<Identity>, DataDirError> {
     }
 }
 
-/// Whole or not at all: written beside, synced, then moved into its place.
 fn write_identity(path: &Path, identity: &Identity) -> Result<(), DataDirError> {
-    let beside = path.join(IDENTITY_NEW);
     let file = path.join(IDENTITY);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(&beside).and_then(|mut file| {
-        file.write_all(identity.encode().as_bytes())?;
-        file.sync_all()
-    });
-    let moved = written.and_then(|()| fs::rename(&beside, &file));
-    moved.map_err(|error| DataDirError::sort(&file, error))?;
-    sync(path)
+    durable::replace(&file, identity.encode().as_bytes())
+        .map_err(|error| DataDirError::sort(&file, error))
 }
 
 fn sync(folder: &Path) -> Result<(), DataDirError> {
-    sync_folder(folder).map_err(|error| DataDirError::Io {
+    durable::sync_folder(folder).map_err(|error| DataDirError::Io {
         path: folder.to_owned(),
-        error: io::Error::other(error.to_string()),
+        error,
     })
 }
 

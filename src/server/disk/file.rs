@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 
 use crate::log::{Disk, DiskError, DiskFile};
+use crate::server::disk::durable;
 
 /// Told how long each `fdatasync` took. Called on the thread that synced; must be quick.
 pub type SyncObserver = Arc<dyn Fn(Duration) + Send + Sync>;
@@ -153,9 +154,8 @@ impl fmt::Debug for RealFile {
 }
 
 /// Makes what is written in a folder's list durable.
-pub(super) fn sync_folder(path: &Path) -> Result<(), DiskError> {
-    let done = File::open(path).and_then(|folder| folder.sync_all());
-    done.map_err(|error| sorted("sync the folder", path, &error))
+fn sync_folder(path: &Path) -> Result<(), DiskError> {
+    durable::sync_folder(path).map_err(|error| sorted("sync the folder", path, &error))
 }
 
 fn make_folder(path: &Path) -> Result<(), DiskError> {

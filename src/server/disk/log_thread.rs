@@ -389,18 +389,13 @@ pub(crate) fn decode(record: Record) -> Result<Entry, RestoreError> {
     })
 }
 
-/// What consensus restarts from. `applied` is the state machine's, and `founders` the configuration
-/// that the cluster began with: what holds where the log begins with its first entry. Where it begins
-/// later, the log says itself which one is in force.
+/// What consensus restarts from, as far as the log says it; `founders` is the configuration that the cluster
+/// began with: what holds where the log begins with its first entry. Where it begins later, the log says
+/// itself which one is in force.
 ///
-/// A state ahead of the log is proof that the log lost its end (A11), so the replica is then in
-/// quarantine even though the log looks whole. One that ends before the log begins is for consensus to
-/// know: such a replica has no state until it is sent one.
-pub fn restore(
-    recovery: Recovery,
-    founders: Configuration,
-    applied: LogIndex,
-) -> Result<Restored, RestoreError> {
+/// What the state has applied, and whether any of this can be trusted, is for
+/// [`recovery`](crate::node::recovery).
+pub fn restore(recovery: Recovery, founders: Configuration) -> Result<Restored, RestoreError> {
     let base = recovery.base;
     let index = base.index;
     let base_configuration = match index {
@@ -409,11 +404,7 @@ pub fn restore(
             .map_err(|_| RestoreError::BadConfiguration { index })?,
     };
     let entries: Result<Vec<Entry>, _> = recovery.records.into_iter().map(decode).collect();
-    let entries = entries?;
-    let last = entries.last().map_or(base, |entry| entry.id);
     Ok(Restored {
-        unproven: false,
-        lease_tripped: false,
         hard_state: HardState {
             term: recovery.vote.term,
             vote: recovery.vote.voted_for,
@@ -421,29 +412,10 @@ pub fn restore(
         },
         base,
         base_configuration,
-        entries,
-        applied,
-        quarantined: recovery.quarantined || applied > last.index,
+        entries: entries?,
+        quarantined: recovery.quarantined,
+        ..Restored::default()
     })
-}
-
-/// The configuration in force after all that was recovered; `founders` is the one before every entry.
-///
-/// # Errors
-/// A membership that this version cannot read.
-pub fn configuration(
-    recovery: &Recovery,
-    founders: &Configuration,
-) -> Result<Configuration, RestoreError> {
-    let read = |index, bytes: &[u8]| {
-        postcard::from_bytes(bytes).map_err(|_| RestoreError::BadConfiguration { index })
-    };
-    let mut records = recovery.records.iter().rev();
-    match records.find(|record| record.kind == CONFIGURATION) {
-        Some(record) => read(record.id.index, &record.payload),
-        None if recovery.base.index == LogIndex(0) => Ok(founders.clone()),
-        None => read(recovery.base.index, &recovery.base_note),
-    }
 }
 
 /// What lies on the disks does not fit together.
@@ -589,7 +561,7 @@ mod tests {
         fork.crash_keeping(|_, _| false);
         let (_, recovery) = Log::open(fork, options()).unwrap();
         assert!(!matches!(recovery.verdict, Verdict::Damaged(_)));
-        restore(recovery, Configuration::default(), LogIndex(0)).unwrap()
+        restore(recovery, Configuration::default()).unwrap()
     }
 
     #[test]
@@ -798,7 +770,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_ahead_of_the_log_is_quarantined_and_one_behind_it_is_told() {
+    fn a_log_that_cannot_be_read_whole_is_refused_and_a_later_beginning_has_its_configuration() {
         let recovery = |base: u64, count: u64| Recovery {
             verdict: Verdict::Clean,
             vote: Vote::default(),
@@ -813,29 +785,25 @@ mod tests {
             created: false,
             quarantined: false,
         };
-        let restored = |base, count, applied| {
-            restore(
-                recovery(base, count),
-                Configuration::default(),
-                LogIndex(applied),
-            )
-        };
-        assert!(!restored(0, 3, 3).unwrap().quarantined);
-        assert!(restored(0, 3, 4).unwrap().quarantined);
-        assert!(!restored(5, 0, 5).unwrap().quarantined);
-        let behind = restored(5, 3, 4).unwrap();
-        assert!(behind.applied < behind.base.index && !behind.quarantined);
-        assert_eq!(behind.base_configuration, voters(5));
+        let restored = |base, count| restore(recovery(base, count), Configuration::default());
+        assert!(!restored(0, 3).unwrap().quarantined);
+        let later = restored(5, 3).unwrap();
+        assert_eq!(later.base_configuration, voters(5));
+        assert_eq!(later.entries.len(), 3);
+        let mut quarantined = recovery(0, 3);
+        quarantined.quarantined = true;
+        let quarantined = restore(quarantined, Configuration::default()).unwrap();
+        assert!(quarantined.quarantined);
         let mut unreadable = recovery(5, 3);
         unreadable.base_note = Bytes::from_static(&[0xff]);
         assert_eq!(
-            restore(unreadable, Configuration::default(), LogIndex(5)).unwrap_err(),
+            restore(unreadable, Configuration::default()).unwrap_err(),
             RestoreError::BadConfiguration { index: LogIndex(5) }
         );
         let mut unknown = recovery(0, 2);
         unknown.records[1].kind = 9;
         assert_eq!(
-            restore(unknown, Configuration::default(), LogIndex(0)).unwrap_err(),
+            restore(unknown, Configuration::default()).unwrap_err(),
             RestoreError::UnknownKind {
                 index: LogIndex(2),
                 kind: 9
@@ -844,7 +812,7 @@ mod tests {
         let mut broken = recovery(0, 2);
         broken.records[1].payload = Bytes::from_static(&[0xff]);
         assert_eq!(
-            restore(broken, Configuration::default(), LogIndex(0)).unwrap_err(),
+            restore(broken, Configuration::default()).unwrap_err(),
             RestoreError::BadConfiguration { index: LogIndex(2) }
         );
     }

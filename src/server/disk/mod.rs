@@ -3,11 +3,13 @@
 pub(crate) mod attempt;
 pub(crate) mod bootstrap;
 pub mod data_dir;
+pub(crate) mod durable;
 pub mod file;
 pub(crate) mod gc_thread;
 pub(crate) mod journal_thread;
 pub(crate) mod log_compactor;
 pub mod log_thread;
+pub(crate) mod marker;
 pub mod places;
 pub(crate) mod quota;
 pub(crate) mod state_thread;

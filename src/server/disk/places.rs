@@ -10,17 +10,15 @@
 //! Whether it counts depends on the log: only if the log begins after that very entry has consensus
 //! accepted it, and anything else is removed ([`Places::accepted`]).
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use crate::server::disk::durable::sync_folder;
+use crate::server::disk::marker::Marker;
 use crate::types::{LogId, LogIndex, Term};
 
 const STATE: &str = "state";
 const PREFIX: &str = "state-";
-const CURRENT: &str = "state.current";
-const RECEIVED: &str = "received";
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -47,21 +45,17 @@ impl Places {
     /// # Errors
     /// A folder cannot be read, renamed or removed.
     pub fn settle(&self) -> io::Result<()> {
-        let pointer = self.root.join(CURRENT);
-        let name = match fs::read_to_string(&pointer) {
-            Ok(name) => name,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+        let Some(name) = Marker::StateInUse.read(&self.root)? else {
+            return Ok(());
         };
         let used = self.root.join(name.trim());
         // If it is gone, it was renamed already.
         if number_of(name.trim()).is_some() && used.try_exists()? {
             remove(&self.state())?;
             fs::rename(&used, self.state())?;
-            sync(&self.root)?;
+            sync_folder(&self.root)?;
         }
-        fs::remove_file(&pointer)?;
-        sync(&self.root)
+        Marker::StateInUse.remove(&self.root)
     }
 
     /// The state that was received whole and accepted, if the log begins after `base`: it is to be used
@@ -84,7 +78,7 @@ impl Places {
     /// It cannot be written down; then it is as before.
     pub fn adopt(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        write_whole(&self.root, CURRENT, &format!("{name}\n"))
+        Marker::StateInUse.write(&self.root, &format!("{name}\n"))
     }
 
     /// Removes every state that is not in use. To be called before anything comes in.
@@ -115,8 +109,9 @@ impl Places {
     /// It cannot be written down.
     pub fn complete(&self, path: &Path, id: LogId) -> io::Result<()> {
         // The folder's own name first.
-        sync(&self.root)?;
-        write_whole(path, RECEIVED, &format!("{} {}\n", id.index.0, id.term.0))
+        sync_folder(&self.root)?;
+        let text = format!("{} {}\n", id.index.0, id.term.0);
+        Marker::StateReceived.write(path, &text)
     }
 
     fn incoming(&self) -> io::Result<Vec<PathBuf>> {
@@ -152,31 +147,14 @@ fn number_of(name: &str) -> Option<u64> {
 }
 
 fn read_mark(path: &Path) -> io::Result<Option<LogId>> {
-    let text = match fs::read_to_string(path.join(RECEIVED)) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let id = text.strip_suffix('\n').and_then(|text| {
+    let text = Marker::StateReceived.read(path)?;
+    let id = text.as_deref().and_then(|text| {
+        let text = text.strip_suffix('\n')?;
         let (index, term) = text.split_once(' ')?;
         let index = LogIndex(index.parse().ok()?);
         Some(LogId::new(index, Term(term.parse().ok()?)))
     });
     Ok(id)
-}
-
-/// Writes a file that is whole and durable, or not there.
-fn write_whole(folder: &Path, name: &str, text: &str) -> io::Result<()> {
-    let new = folder.join(format!("{name}.new"));
-    let mut file = File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, folder.join(name))?;
-    sync(folder)
-}
-
-fn sync(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

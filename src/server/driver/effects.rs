@@ -11,9 +11,8 @@ use crate::api::{Member, MemberInfo};
 use crate::log::LogError;
 use crate::node::{Consistency, Input, LeaseCounts, Proposals};
 use crate::raft::{Configuration, Entry, Envelope, Message, Status, Ticket, Unsaved};
-use crate::server::disk::bootstrap;
-use crate::server::disk::bootstrap::remove_mark;
 use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::durable;
 use crate::server::disk::log_thread::{GroupCommit, LogEvents, LogSize, LogThread};
 use crate::server::disk::state_thread::Work;
 use crate::server::driver::{LeasesHeld, Mail, Mailbox, Sinks};
@@ -314,7 +313,7 @@ impl Sinks for Hands {
         self.names.proven();
         self.tell_peers();
         tracing::info!(node = %self.name, "this member holds all that it ever acknowledged");
-        if let Err(error) = remove_mark(&self.unproven_mark) {
+        if let Err(error) = durable::remove(&self.unproven_mark) {
             tracing::warn!(
                 node = %self.name,
                 %error,
@@ -352,7 +351,7 @@ impl Sinks for Hands {
         }
         // Once in a node's life, and nothing is served any more: this may wait for the disk.
         let why = "a majority of the nodes had another state\n";
-        if let Err(error) = bootstrap::write(&self.damage_mark, why) {
+        if let Err(error) = durable::replace(&self.damage_mark, why.as_bytes()) {
             tracing::error!(
                 node = %self.name,
                 %error,
@@ -369,7 +368,7 @@ impl Sinks for Hands {
              failed; leased reads are off on this node until an operator has looked"
         );
         // Once in a node's life, and leased reads are off already: this may wait for the disk.
-        if let Err(error) = bootstrap::write(&self.tripwire_mark, "see the log of this node\n") {
+        if let Err(error) = durable::replace(&self.tripwire_mark, b"see the log of this node\n") {
             tracing::error!(node = %self.name, %error, "the tripped lease cannot be remembered");
         }
     }

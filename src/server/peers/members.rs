@@ -13,7 +13,6 @@ use crate::api::{Member, MemberDetails};
 use crate::node;
 use crate::raft::Configuration;
 use crate::server::config::Config;
-use crate::server::disk::bootstrap::Founding;
 use crate::server::peers::{Committed, Roster, RosterPeer};
 use crate::types::{ClusterId, Incarnation, LogIndex, NodeId};
 
@@ -29,7 +28,12 @@ pub(crate) struct MemberNames {
 }
 
 impl MemberNames {
-    pub(crate) fn new(config: &Config, cluster: ClusterId, founding: &Founding) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        cluster: ClusterId,
+        founders: Vec<String>,
+        unproven: bool,
+    ) -> Self {
         let configured = config.initial_members.iter();
         let configured = configured.filter_map(|member| {
             let address = member.address.clone()?;
@@ -37,9 +41,9 @@ impl MemberNames {
         });
         Self {
             cluster,
-            founders: founding.founders.clone(),
+            founders,
             configured: configured.collect(),
-            unproven: founding.unproven,
+            unproven,
         }
     }
 

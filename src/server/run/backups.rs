@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
 use crate::server::config::BackupConfig;
+use crate::server::disk::durable;
 use crate::server::disk::quota::disk_space;
 use crate::server::disk::store::{Export, Origin, StateReader, StoreError};
 use crate::server::metrics::{Metrics, seconds_since_1970};
@@ -168,9 +169,7 @@ impl Backups {
         drop(export);
         part.file.sync_all().map_err(at(&part.path))?;
         self.read_back(&part.path)?;
-        fs::rename(&part.path, &file).map_err(at(&file))?;
-        let synced = File::open(dir).and_then(|folder| folder.sync_all());
-        synced.map_err(at(dir))?;
+        durable::move_into_place(&part.path, &file).map_err(at(&file))?;
         self.prune(&names, &file).map_err(at(dir))?;
         Ok(file)
     }

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 use crate::log::LogError;
-use crate::server::disk::bootstrap;
-use crate::server::disk::bootstrap::write_removed;
+use crate::server::disk::marker::Marker;
 use crate::server::disk::store::StoreError;
 
 /// The exit code of a process whose disk failed it.
@@ -32,7 +31,7 @@ impl Exit {
         if self.left.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Err(error) = write_removed(&self.data_dir, why) {
+        if let Err(error) = Marker::Removed.write(&self.data_dir, &format!("{why}\n")) {
             tracing::error!(node = %self.fatal.node, %error, "the removal cannot be remembered");
         }
         self.fatal.tell(why);
@@ -80,12 +79,12 @@ impl Fatal {
 
     /// For the state thread. If the state proved to be damaged, a mark is left beside it, so that
     /// the next start rebuilds it instead of meeting the same damage.
-    pub(crate) fn for_state(&self, state: PathBuf) -> Box<dyn Fn(StoreError) + Send> {
+    pub(crate) fn for_state(&self, data_dir: PathBuf) -> Box<dyn Fn(StoreError) + Send> {
         let fatal = self.clone();
         Box::new(move |error| {
             let mut reason = format!("the state failed: {error}");
             if error.is_damage() {
-                match bootstrap::write(&damage_mark(&state), &format!("{error}\n")) {
+                match Marker::StateDamaged.write(&data_dir, &format!("{error}\n")) {
                     Ok(()) => reason.push_str("; it is rebuilt at the next start"),
                     Err(failure) => {
                         reason
@@ -145,9 +144,4 @@ impl Drop for Watch {
                 .strike(&format!("the {} thread panicked", self.thread));
         }
     }
-}
-
-/// The file beside a state that says it is damaged.
-pub(crate) fn damage_mark(state: &Path) -> PathBuf {
-    state.with_extension("damaged")
 }

@@ -1,9 +1,9 @@
 //! The small files beside the database: whose it is, who has it open, how it was left.
 //!
-//! Each is written whole to a temporary name, synced, and renamed, so it is there or not.
+//! Each is there or not, whatever the moment of a crash (`durable`).
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -11,15 +11,15 @@ use std::{fs, io};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::kv::{ContentHash, STATE_FORMAT};
+use crate::server::disk::durable;
+use crate::server::disk::durable::TEMPORARY;
+use crate::server::disk::marker::Marker;
 use crate::types::{LogId, LogIndex, Term};
 
 use super::error::StoreError;
 
-const FORMAT: &str = "format";
 const FORMAT_TITLE: &str = "leasehold state ";
 const LOCK: &str = "lock";
-const CREATING: &str = "creating";
-const CLEAN: &str = "clean";
 pub(super) const DATABASE: &str = "db";
 /// Where a keyspace has its tables.
 const TABLES: &str = "tables";
@@ -49,14 +49,14 @@ impl Directory {
         };
         match found {
             Found::Ours => {
-                remove_if_there(&path.join(CREATING))?;
+                remove_if_there(&Marker::StateCreating.path(path))?;
                 if !exists(&path.join(DATABASE).join(DATABASE_VERSION))? {
                     return Err(StoreError::Damaged {
                         detail: "the database is gone".to_owned(),
                     });
                 }
             }
-            Found::Empty => write_whole(path, CREATING, b"")?,
+            Found::Empty => write(Marker::StateCreating, path, "")?,
             Found::HalfMade => match fs::remove_dir_all(path.join(DATABASE)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(StoreError::io("removing a half-made state")(error));
@@ -95,8 +95,8 @@ impl Directory {
         }
         persist()?;
         let text = format!("{FORMAT_TITLE}{STATE_FORMAT}\n");
-        write_whole(&self.path, FORMAT, text.as_bytes())?;
-        remove_if_there(&self.path.join(CREATING))?;
+        write(Marker::StateFormat, &self.path, &text)?;
+        remove_if_there(&Marker::StateCreating.path(&self.path))?;
         sync_directory(&self.path)
     }
 
@@ -118,7 +118,7 @@ enum Found {
 impl Found {
     fn look(path: &Path) -> Result<Self, StoreError> {
         let doing = "reading the state's format";
-        match fs::read(path.join(FORMAT)) {
+        match fs::read(Marker::StateFormat.path(path)) {
             Ok(format) => {
                 check_format(path, &format)?;
                 return Ok(Self::Ours);
@@ -126,7 +126,7 @@ impl Found {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(StoreError::io(doing)(error)),
         }
-        if exists(&path.join(CREATING))? {
+        if exists(&Marker::StateCreating.path(path))? {
             return Ok(Self::HalfMade);
         }
         for entry in fs::read_dir(path).map_err(StoreError::io(doing))? {
@@ -147,7 +147,7 @@ impl Found {
 /// Refuses a state at `path` that a later release wrote. Changes nothing; whatever else is there is for
 /// whoever opens it.
 pub(super) fn refuse_newer_format(path: &Path) -> Result<(), StoreError> {
-    let format = fs::read(path.join(FORMAT)).unwrap_or_default();
+    let format = fs::read(Marker::StateFormat.path(path)).unwrap_or_default();
     match check_format(path, &format) {
         Err(error @ StoreError::NewerFormat { .. }) => Err(error),
         _ => Ok(()),
@@ -173,7 +173,10 @@ fn check_format(path: &Path, format: &[u8]) -> Result<(), StoreError> {
         }),
         _ => Err(StoreError::Foreign {
             path: path.to_owned(),
-            found: format!("a `{FORMAT}` file with something else in it"),
+            found: format!(
+                "a `{}` file with something else in it",
+                Marker::StateFormat.name()
+            ),
         }),
     }
 }
@@ -210,7 +213,7 @@ pub(super) fn write_clean_mark(path: &Path, mark: &CleanMark) -> Result<(), Stor
         "{} {} {} {files:032x}\n",
         mark.applied.index.0, mark.applied.term.0, mark.hash
     );
-    write_whole(path, CLEAN, text.as_bytes())
+    write(Marker::StateClean, path, &text)
 }
 
 /// Reads the mark and removes it for good, so that no later crash can find it. The mark is a file of
@@ -219,7 +222,7 @@ pub(super) fn write_clean_mark(path: &Path, mark: &CleanMark) -> Result<(), Stor
 ///
 /// A mark that does not read is no mark, nor is one of other files than those that are there.
 pub(super) fn take_clean_mark(path: &Path) -> Result<Option<CleanMark>, StoreError> {
-    let file = path.join(CLEAN);
+    let file = Marker::StateClean.path(path);
     let bytes = match fs::read(&file) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -291,20 +294,10 @@ fn fingerprint(database: &Path) -> io::Result<u128> {
     Ok(hasher.digest128())
 }
 
-/// The ending of files that are being written.
-const TEMPORARY: &str = ".new";
-
-/// Writes `name` in `directory`: durable when this returns, and never seen half written.
-fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-    let temporary = directory.join(format!("{name}{TEMPORARY}"));
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, directory.join(name))
-    };
-    write().map_err(StoreError::io("writing a mark of the state"))?;
-    sync_directory(directory)
+/// Has a mark say `text`, durably.
+fn write(mark: Marker, directory: &Path, text: &str) -> Result<(), StoreError> {
+    mark.write(directory, text)
+        .map_err(StoreError::io("writing a mark of the state"))
 }
 
 fn remove_if_there(file: &Path) -> Result<(), StoreError> {
@@ -317,9 +310,7 @@ fn remove_if_there(file: &Path) -> Result<(), StoreError> {
 }
 
 fn sync_directory(path: &Path) -> Result<(), StoreError> {
-    File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(StoreError::io("syncing the state's directory"))
+    durable::sync_folder(path).map_err(StoreError::io("syncing the state's directory"))
 }
 
 fn exists(path: &Path) -> Result<bool, StoreError> {

@@ -3,8 +3,8 @@
 use super::{OfflineError, StoppedNode};
 use crate::kv::ContentHash;
 use crate::log::{Recovery, Verdict};
+use crate::server::disk::marker::Marker;
 use crate::server::disk::store::{HashReport, StoreError};
-use crate::server::run::start::tripwire_mark;
 use crate::types::{LogId, LogIndex};
 
 /// One thing that was looked at.
@@ -100,29 +100,30 @@ impl StoppedNode {
 
     /// What earlier runs have left word of.
     fn marks(&self) -> Vec<Finding> {
-        let state = self.data_dir.state_path();
         let marks = [
             (
-                tripwire_mark(self.data_dir.path()),
-                "leader-lease.tripped: an assumption about clocks failed on this node once, so it \
-                 serves no reads under a lease; find out why, then `leasehold leader-lease clear`",
+                Marker::LeaseTripped,
+                "an assumption about clocks failed on this node once, so it serves no reads under a lease; \
+                 find out why, then `leasehold leader-lease clear`",
             ),
             (
-                state.with_extension("damaged"),
-                "state.damaged: the state was found to be damaged while the node ran; it is set aside \
-                 and rebuilt at the next start",
+                Marker::StateDamaged,
+                "the state was found to be damaged while the node ran; it is set aside and rebuilt at the \
+                 next start",
             ),
             (
-                self.data_dir.path().join("unproven"),
-                "unproven: this member has not taken everything from its peers yet, and does not vote \
-                 until it has",
+                Marker::Unproven,
+                "this member has not taken everything from its peers yet, and does not vote until it has",
             ),
         ];
-        let found = marks.into_iter().filter(|(path, _)| path.exists());
+        let path = self.data_dir.path();
+        let found = marks
+            .into_iter()
+            .filter(|(mark, _)| mark.is_set(path).unwrap_or(true));
         found
-            .map(|(path, text)| Finding {
-                text: text.to_owned(),
-                is_damage: path.ends_with("state.damaged"),
+            .map(|(mark, text)| Finding {
+                text: format!("{}: {text}", mark.name()),
+                is_damage: mark == Marker::StateDamaged,
             })
             .collect()
     }

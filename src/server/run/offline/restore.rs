@@ -128,7 +128,7 @@ impl Begun {
             },
         };
         write_log(data_dir, &base)?;
-        let remembered = bootstrap::write_members(member.members.clone(), data_dir.path());
+        let remembered = bootstrap::write(data_dir.path(), member.members.clone());
         remembered.map_err(|error| OfflineError::Io {
             path: data_dir.path().to_owned(),
             error,

@@ -11,17 +11,16 @@ use tokio::sync::watch;
 
 use super::ServerOptions;
 use super::disks::{Replica, Storage};
-use super::error::StartError;
 use super::identity::Identity;
 use super::recovery::configuration_of;
 use crate::api::Member;
 use crate::kv;
 use crate::node::{Node, NodeOptions};
-use crate::raft::{Configuration, Published, Restored, Status};
+use crate::raft::{Configuration, Published, Status};
 use crate::server::config::{ClusterState, Config};
-use crate::server::disk::bootstrap::founds_alone;
 use crate::server::disk::gc_thread::Removed;
 use crate::server::disk::log_compactor::LogUse;
+use crate::server::disk::marker::Marker;
 use crate::server::disk::store::StateReader;
 use crate::server::driver::Mailbox;
 use crate::server::metrics::Metrics;
@@ -92,8 +91,9 @@ impl Core {
         metrics: Arc<Metrics>,
         storage: &Storage,
         replica: Replica,
-    ) -> Result<Self, StartError> {
-        let configuration = members_in_force(config, identity, &replica.restored)?;
+    ) -> Self {
+        let unproven = replica.restored.unproven;
+        let configuration = configuration_of(&replica.restored).clone();
         let names = replica.names;
         // Until the node says more: who may be heard, and who is where.
         // The driver says at once what is committed of it.
@@ -140,17 +140,17 @@ impl Core {
             cluster_version,
         );
         shared.directory.set_members(&described);
-        Ok(Self {
+        Self {
             replica: ReadyReplica {
                 node,
                 names,
                 configuration,
                 roster,
-                unproven: replica.founding.unproven,
-                unproven_mark: replica.founding.mark(),
+                unproven,
+                unproven_mark: Marker::Unproven.path(identity.data_dir.path()),
             },
             shared,
-        })
+        }
     }
 }
 
@@ -193,22 +193,6 @@ impl Shared {
             store,
         }
     }
-}
-
-/// The configuration that the log ends with, unless this node would found another cluster beside it.
-fn members_in_force(
-    config: &Config,
-    identity: &Identity,
-    restored: &Restored,
-) -> Result<Configuration, StartError> {
-    let configuration = configuration_of(restored).clone();
-    let members = configuration.members();
-    if founds_alone(config) && members.iter().any(|id| *id != identity.member_id) {
-        return Err(StartError::WouldFoundAlone {
-            members: members.len(),
-        });
-    }
-    Ok(configuration)
 }
 
 /// Members come and go by `leasehold member`, and not by the configuration file: a file that

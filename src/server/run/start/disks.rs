@@ -1,20 +1,21 @@
 //! What a node has on its disks, opened and whole, before consensus sees any of it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::error::{StartError, io_error};
 use super::identity::Identity;
-use super::recovery::Found;
+use super::recovery::Recovered;
 use crate::kv::HeldLeases;
 use crate::log::Log;
 use crate::raft::Restored;
 use crate::server::config::Config;
-use crate::server::disk::bootstrap::Founding;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::places::Places;
 use crate::server::disk::store::StateStore;
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
 use crate::server::session::auth::Audit;
-use std::sync::Arc;
 
 /// The second stage: log and state are open, and what they hold can be relied on.
 pub(super) struct Disks {
@@ -40,7 +41,6 @@ pub(super) struct Replica {
     pub(super) leases: HeldLeases,
     pub(super) cluster_version: u16,
     pub(super) names: MemberNames,
-    pub(super) founding: Founding,
 }
 
 /// What the status says of the start for as long as the node runs.
@@ -63,49 +63,39 @@ impl Disks {
         let audit = audit
             .transpose()
             .map_err(io_error("opening auth.audit_file"))?;
-        let mut founding = Founding::check(config, &identity.data_dir, identity.founders.clone())?;
-        let names = MemberNames::new(config, identity.cluster_id, &founding);
         let open = {
             let (config, data_dir) = (config.clone(), identity.data_dir.clone());
-            let metrics = metrics.clone();
-            move || {
-                let found = Found::on_disk(&config, &data_dir, &names, &mut founding, &metrics);
-                (found, names, founding)
-            }
+            let (told, metrics) = (identity.founders.clone(), metrics.clone());
+            move || Recovered::on_disk(&config, &data_dir, told, &metrics)
         };
-        let (found, names, founding) = match tokio::task::spawn_blocking(open).await {
-            Ok((found, names, founding)) => (found?, names, founding),
+        let recovered = match tokio::task::spawn_blocking(open).await {
+            Ok(recovered) => recovered?,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
-        if found.forgot_votes {
-            // A vote that it does not remember may still be on its way to a candidate, and what this
-            // node now promised or acknowledged to a leader would be worth nothing against that (A23).
-            // Nobody waits longer for votes than an election timeout; until twice that nothing is said.
-            let wait = config.timing.election_timeout_max * 2;
+        if recovered.silence > Duration::ZERO {
             tracing::info!(
-                ?wait,
+                wait = ?recovered.silence,
                 "waits until votes that it may have forgotten count no more"
             );
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(recovered.silence).await;
         }
         Ok(Self {
             storage: Storage {
-                log: found.log,
-                store: found.store,
-                lacks_state: found.lacks_state,
+                log: recovered.log,
+                store: recovered.store,
+                lacks_state: recovered.lacks_state,
             },
-            places: found.places,
+            places: recovered.places,
             replica: Replica {
-                restored: found.restored,
-                founded: found.founded,
-                leases: found.leases,
-                cluster_version: found.cluster_version,
-                names,
-                founding,
+                restored: recovered.restored,
+                founded: recovered.founded,
+                leases: recovered.leases,
+                cluster_version: recovered.cluster_version,
+                names: recovered.names,
             },
             notes: Notes {
-                quarantine_warning: found.quarantine_warning,
-                warnings: found.warnings,
+                quarantine_warning: recovered.quarantine_warning,
+                warnings: recovered.warnings,
             },
             audit,
         })

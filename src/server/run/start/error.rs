@@ -4,14 +4,14 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::log::LogError;
+use crate::node::recovery::Refusal;
 use crate::server::admin::AdminError;
-use crate::server::disk::bootstrap::FoundingError;
 use crate::server::disk::data_dir::DataDirError;
 use crate::server::disk::log_thread::RestoreError;
 use crate::server::disk::store::StoreError;
 use crate::server::peers::PeersError;
 use crate::transport::{BindError, TlsError};
-use crate::types::{ClusterId, LogIndex, VersionRange};
+use crate::types::ClusterId;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -64,17 +64,9 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// The configuration does not fit what the directory remembers of the founding.
+    /// What lies on the disks does not allow it.
     #[error(transparent)]
-    Founding(#[from] FoundingError),
-    /// The directory is that of a member that was removed.
-    #[error("{why} (says {})", path.display())]
-    Removed {
-        /// What it was told.
-        why: String,
-        /// The file that remembers it.
-        path: PathBuf,
-    },
+    Refused(#[from] Refusal),
     /// The directory is empty, the cluster is said to exist, and nobody can be asked.
     #[error(
         "{} is empty, cluster.state says that the cluster exists, and cluster.initial names nobody who \
@@ -86,58 +78,12 @@ pub enum StartError {
         /// The directory.
         path: PathBuf,
     },
-    /// Emptied, this member of a larger cluster would found it anew.
-    #[error(
-        "this cluster has {members} members, and cluster.initial names this node alone with cluster.state \
-         = \"new\": were its data directory ever emptied it would found the cluster again, beside the \
-         others; set cluster.state = \"existing\""
-    )]
-    WouldFoundAlone {
-        /// How many there are.
-        members: usize,
-    },
     /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
     /// The log holds what this version cannot read.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// The state was lost, the log has been cut, and there are no peers to take it from.
-    #[error(
-        "the state has applied entry {applied}, and the log begins after {base}: the state was lost, \
-         and this node has no peers to take it from; restore a backup of the data directory"
-    )]
-    StateLost {
-        /// How far the state goes.
-        applied: LogIndex,
-        /// Where the log begins.
-        base: LogIndex,
-    },
-    /// The log is damaged, and nobody else has what it held.
-    #[error(
-        "the log of this node is damaged ({damage}), and it is the only member of its cluster, so nobody \
-         else has what is lost; nothing has been changed: look at the disk, then restore a backup (`leasehold offline snapshot \
-         restore`), or make a cluster of what can still be read (`leasehold offline force-new-cluster \
-         --yes-lose-what-is-damaged`)"
-    )]
-    LogDamaged {
-        /// What is damaged, and where.
-        damage: String,
-    },
-    /// The data is of a cluster that has agreed on what this program does not know.
-    #[error(
-        "{} belongs to a cluster of version {found}, and this program knows {known}: start the newer \
-         release that wrote it; there is no way back to an older one",
-        data_dir.display()
-    )]
-    NewerCluster {
-        /// The data directory.
-        data_dir: PathBuf,
-        /// What the cluster is.
-        found: u16,
-        /// What this program knows.
-        known: VersionRange,
-    },
     /// The state cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -2,13 +2,10 @@
 //! empty, by its cluster. From here on the directory is locked, and time is counted.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
-use super::error::{StartError, io_error};
+use super::error::StartError;
 use crate::server::config::{ClusterState, Config, TlsFiles};
-use crate::server::disk::bootstrap::removed_mark;
 use crate::server::disk::data_dir;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::peers::joining;
@@ -42,7 +39,6 @@ impl Identity {
             incarnation: told.incarnation,
         };
         let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity)?;
-        refuse_removed(data_dir.path())?;
         // Only now that the lock is held: an earlier process of this directory can promise nothing
         // after this moment.
         let started = clock.now();
@@ -134,17 +130,4 @@ async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::Told, StartErro
             setting: "listen.peer",
             error,
         })
-}
-
-/// A member that was removed does not come back with what it had: it has promised and voted.
-fn refuse_removed(data_dir: &Path) -> Result<(), StartError> {
-    let path = removed_mark(data_dir);
-    match std::fs::read_to_string(&path) {
-        Ok(why) => Err(StartError::Removed {
-            why: why.trim().to_owned(),
-            path,
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io_error("looking whether this member was removed")(error)),
-    }
 }

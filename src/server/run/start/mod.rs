@@ -42,7 +42,6 @@ use self::core::Core;
 use self::disks::Disks;
 use self::identity::Identity;
 use self::ports::{Ports, sessions};
-pub(crate) use self::recovery::tripwire_mark;
 use self::tasks::Tasks;
 use self::threads::Threads;
 
@@ -130,7 +129,7 @@ impl Server {
             metrics,
             &disks.storage,
             disks.replica,
-        )?;
+        );
         reached(Stage::Core);
         let roster = replica.roster.clone();
         let ports = Ports::new(&config, &identity, &shared, disks.places, roster).await?;

@@ -11,9 +11,9 @@ use super::error::{StartError, io_error};
 use super::identity::Identity;
 use super::recovery::store_options;
 use crate::node::Reader;
+use crate::node::recovery::bootstraps_alone;
 use crate::server::admin::service::Advertised;
 use crate::server::config::Config;
-use crate::server::disk::bootstrap::founds_alone;
 use crate::server::disk::places::Places;
 use crate::server::disk::quota::Room;
 use crate::server::driver::effects::Post;
@@ -207,7 +207,7 @@ pub(super) fn sessions(
         keep_alives: Sessions::keep_alive_slots(),
         exports: Arc::new(Exports::default()),
         origins: Arc::new(origins),
-        founds_alone: founds_alone(config),
+        founds_alone: bootstraps_alone(config.cluster_state, config.initial_members.len()),
         timing: config.timing,
         vitals: shared.vitals.clone(),
         lease_duration: config.timing.lease_duration,

@@ -1,126 +1,322 @@
-//! What a node finds on its disks: the log and the state, whole or not, and whether its votes can
-//! still be trusted.
+//! What a node finds on its disks, and what it does with it: it carries out what [`decide`] says.
+//!
+//! Here is only how a fact is looked up and how a step is carried out. Each step is durable when it
+//! returns; which one is next, and what a node must not do, is decided there.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::error::{StartError, io_error};
 use crate::kv;
 use crate::kv::HeldLeases;
 use crate::log::{Log, Verdict};
+use crate::node::recovery::{
+    Bootstrap, Disk, LogFacts, Member, OpenLog, Opened, Start, StateFacts, Step, Unproven, decide,
+};
 use crate::raft::{Configuration, Payload, Restored};
-use crate::server::config::{ClusterState, Config};
+use crate::server::config::Config;
 use crate::server::disk::attempt::Attempt;
-use crate::server::disk::bootstrap::Founding;
+use crate::server::disk::bootstrap;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::log_thread::restore;
+use crate::server::disk::marker::Marker;
 use crate::server::disk::places::Places;
 use crate::server::disk::store::{StateStore, StoreOptions};
-use crate::server::disk::{attempt, log_thread};
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
-use crate::server::threads::fatal::damage_mark;
-use crate::types::{LogId, LogIndex};
+use crate::types::{Incarnation, LogId};
 
-/// What the disks held.
-pub(super) struct Found {
+/// A node's disks, in order and open.
+pub(super) struct Recovered {
     pub(super) log: Log<RealDisk>,
     pub(super) places: Places,
     pub(super) store: StateStore,
     /// It ends before the log begins.
     pub(super) lacks_state: bool,
     pub(super) restored: Restored,
+    pub(super) names: MemberNames,
+    /// The cluster's bootstrap command is applied.
     pub(super) founded: bool,
     pub(super) leases: HeldLeases,
     pub(super) cluster_version: u16,
     pub(super) quarantine_warning: Option<String>,
     pub(super) warnings: Vec<String>,
-    /// It may have voted before it lost its memory.
-    pub(super) forgot_votes: bool,
+    /// For so long nothing may be said: see [`Start::silence`].
+    pub(super) silence: Duration,
 }
 
-impl Found {
+impl Recovered {
+    /// Puts the disks in order and opens them. `told` names the members of the bootstrap, if peers said
+    /// who they were.
+    ///
+    /// # Errors
+    /// The node must not start on them, or they fail.
     pub(super) fn on_disk(
         config: &Config,
         data_dir: &DataDir,
-        names: &MemberNames,
-        founding: &mut Founding,
+        told: Vec<String>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        // Before the log is opened, which writes to it: what a later release left stays as it is.
-        StateStore::refuse_newer_format(&data_dir.state_path())?;
-        let options = data_dir.log_options(config.storage.segment_bytes);
-        let observed = metrics.clone();
-        let disk = data_dir.log_disk().observed_by(Arc::new(move |took| {
-            observed
-                .storage
-                .wal_fsync_seconds
-                .record(took.as_secs_f64());
-        }));
-        let (mut log, recovery) = Log::open(disk, options)?;
-        let first = names.first_configuration();
-        let configuration = log_thread::configuration(&recovery, &first)?;
-        // One that joins, and knows nothing yet, has somebody who took it in.
-        let has_peers = configuration.members().len() != 1;
-        let mut warnings = Vec::new();
-        let mut quarantine_warning = None;
-        // Whoever begins with nothing beside others is unproven from the start: this one had more.
-        let may_have_peers = has_peers || config.cluster_state == ClusterState::Existing;
-        let lost_everything = recovery.created && !founding.unproven && may_have_peers;
-        if lost_everything {
-            let why = "its log and its votes are gone, and it was a member before";
-            let warning = quarantine_sentence(why, has_peers);
-            tracing::error!("{warning}");
-            quarantine_warning = Some(warning);
-            founding.has_lost_everything()?;
+        let mut recovery = InProgress::look(config, data_dir, told, metrics)?;
+        loop {
+            match decide(&recovery.facts, &recovery.member)? {
+                Step::Start(start) => return recovery.finish(start),
+                step => recovery.carry_out(step)?,
+            }
         }
-        match &recovery.verdict {
-            Verdict::Clean => {}
-            Verdict::TornTailCut { batches, bytes } => tracing::info!(
+    }
+}
+
+/// A recovery, as far as it has come.
+struct InProgress<'a> {
+    config: &'a Config,
+    data_dir: &'a DataDir,
+    metrics: &'a Arc<Metrics>,
+    member: Member,
+    facts: Disk,
+    places: Places,
+    log: Option<InUse>,
+    store: Option<StateStore>,
+    warnings: Vec<String>,
+}
+
+/// The log that is open, and what follows from it.
+struct InUse {
+    log: Log<RealDisk>,
+    restored: Restored,
+    names: MemberNames,
+}
+
+impl<'a> InProgress<'a> {
+    fn look(
+        config: &'a Config,
+        data_dir: &'a DataDir,
+        told: Vec<String>,
+        metrics: &'a Arc<Metrics>,
+    ) -> Result<Self, StartError> {
+        let initial = config.initial_members.iter();
+        let member = Member {
+            id: data_dir.identity().node(),
+            state: config.cluster_state,
+            initial: initial.map(|member| member.name.clone()).collect(),
+            is_founder: data_dir.identity().incarnation == Incarnation(0),
+            told,
+            election_timeout_max: config.timing.election_timeout_max,
+            versions: kv::KNOWN_VERSIONS,
+        };
+        let facts = look(data_dir.path()).map_err(io_error("reading the data directory"))?;
+        Ok(Self {
+            config,
+            data_dir,
+            metrics,
+            member,
+            facts,
+            places: Places::new(data_dir.path()),
+            log: None,
+            store: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn carry_out(&mut self, step: Step) -> Result<(), StartError> {
+        let path = self.data_dir.path();
+        let remembering = || io_error("writing what the data directory remembers");
+        match step {
+            Step::Bootstrap { members, unproven } => {
+                if unproven {
+                    self.mark(Unproven::WasEmpty).map_err(remembering())?;
+                }
+                bootstrap::write(path, members.clone()).map_err(remembering())?;
+                self.facts.bootstrap = Bootstrap::Members(members);
+            }
+            Step::MarkLostLog => self.mark(Unproven::LostLog).map_err(remembering())?,
+            Step::OpenLog => self.open_log()?,
+            Step::RepairLog => {
+                let (log, facts) = self.open();
+                log.repair()?;
+                facts.repaired = facts.damage.take();
+                facts.is_quarantined = true;
+            }
+            Step::SetStateAside { why } => {
+                self.store = None;
+                self.settle()?;
+                self.warnings.push(set_aside(&self.places.state(), &why)?);
+                let removed = Marker::StateDamaged.remove(path);
+                removed.map_err(io_error("removing the mark of damage"))?;
+                self.facts.state = StateFacts {
+                    is_set_aside: true,
+                    ..StateFacts::default()
+                };
+            }
+            Step::OpenState => self.open_state()?,
+            Step::AdoptState => self.adopt_state()?,
+            Step::Quarantine => {
+                let (log, facts) = self.open();
+                log.begin_quarantine()?;
+                facts.is_quarantined = true;
+            }
+            Step::Start(_) => unreachable!("that ends the loop"),
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, why: Unproven) -> io::Result<()> {
+        bootstrap::write_unproven(self.data_dir.path(), why)?;
+        self.facts.unproven = Some(why);
+        Ok(())
+    }
+
+    /// The open log, and what is known of it.
+    fn open(&mut self) -> (&mut Log<RealDisk>, &mut OpenLog) {
+        match (&mut self.log, &mut self.facts.log) {
+            (Some(in_use), LogFacts::Open(facts)) => (&mut in_use.log, facts),
+            _ => unreachable!("a log is repaired and quarantined once it is open"),
+        }
+    }
+
+    fn base(&self) -> LogId {
+        let log = self.log.as_ref();
+        log.map_or(LogId::default(), |in_use| in_use.restored.base)
+    }
+
+    fn open_log(&mut self) -> Result<(), StartError> {
+        // Before the log is opened, which writes to it: what a later release left stays as it is.
+        StateStore::refuse_newer_format(&self.data_dir.state_path())?;
+        let options = self.data_dir.log_options(self.config.storage.segment_bytes);
+        let observed = self.metrics.clone();
+        let disk = self.data_dir.log_disk().observed_by(Arc::new(move |took| {
+            let seconds = &observed.storage.wal_fsync_seconds;
+            seconds.record(took.as_secs_f64());
+        }));
+        let (log, recovery) = Log::open(disk, options)?;
+        if let Verdict::TornTailCut { batches, bytes } = recovery.verdict {
+            tracing::info!(
                 batches,
                 bytes,
                 "the last batch of the log was never synced, and has been cut: nothing that was \
                  acknowledged is lost"
-            ),
-            // What is repaired is cut off, and a copy of it may be all that there is.
-            Verdict::Damaged(damage) if !has_peers => {
-                return Err(StartError::LogDamaged {
-                    damage: format!("{}: {}", damage.place, damage.what),
-                });
-            }
-            Verdict::Damaged(damage) => {
-                let warning = quarantine_sentence(&damage.to_string(), has_peers);
-                tracing::error!("{warning}");
-                quarantine_warning = Some(warning);
-                log.repair()?;
-            }
+            );
         }
-        let places = Places::new(data_dir.path());
-        places
-            .settle()
-            .map_err(io_error("putting the state in its place"))?;
-        // What is lost can be had from the log, or from peers.
-        let can_be_lost = recovery.base.index == LogIndex(0) || has_peers;
-        let store = open_state(
-            &places,
-            recovery.base,
-            &store_options(config.storage.cache_bytes),
-            can_be_lost,
-            &mut warnings,
-        )?;
-        let lacks_state = store.reader().applied() < recovery.base.index;
-        if lacks_state && !has_peers {
-            return Err(StartError::StateLost {
-                applied: store.reader().applied(),
-                base: recovery.base.index,
+        let Bootstrap::Members(founders) = &self.facts.bootstrap else {
+            unreachable!("the directory remembers its bootstrap before it has a log");
+        };
+        let names = MemberNames::new(
+            self.config,
+            self.data_dir.identity().cluster,
+            founders.clone(),
+            self.facts.unproven.is_some(),
+        );
+        let damage = match &recovery.verdict {
+            Verdict::Damaged(damage) => Some(damage.clone()),
+            Verdict::Clean | Verdict::TornTailCut { .. } => None,
+        };
+        let is_quarantined = recovery.quarantined;
+        let restored = restore(recovery, names.first_configuration())?;
+        let versions = restored
+            .entries
+            .iter()
+            .filter_map(|entry| match &entry.payload {
+                Payload::Command(bytes) => kv::raises_version(bytes),
+                Payload::Noop | Payload::Configuration(_) => None,
             });
+        let last = restored.entries.last();
+        self.facts.log = LogFacts::Open(OpenLog {
+            damage,
+            repaired: None,
+            is_quarantined,
+            base: restored.base,
+            last: last.map_or(restored.base, |entry| entry.id),
+            term: restored.hard_state.term,
+            members: configuration_of(&restored).members(),
+            version: versions.max(),
+        });
+        self.log = Some(InUse {
+            log,
+            restored,
+            names,
+        });
+        Ok(())
+    }
+
+    /// Finishes what an earlier process has begun with the places of states.
+    fn settle(&self) -> Result<(), StartError> {
+        let settled = self.places.settle();
+        settled.map_err(io_error("putting the state in its place"))
+    }
+
+    fn open_state(&mut self) -> Result<(), StartError> {
+        self.settle()?;
+        let marking = || io_error("marking the opening of the state");
+        let attempt = Attempt::begin(self.data_dir.path(), self.facts.state.lost_openings);
+        let attempt = attempt.map_err(marking())?;
+        let options = store_options(self.config.storage.cache_bytes);
+        let opened = StateStore::open(&self.places.state(), &options);
+        attempt.end().map_err(marking())?;
+        self.facts.state.lost_openings = 0;
+        let store = match opened {
+            Err(error) if error.is_damage() => {
+                self.facts.state.opened = Some(Opened::Damaged(error.to_string()));
+                return Ok(());
+            }
+            opened => opened?,
+        };
+        let (applied, base) = (store.reader().applied(), self.base());
+        let version = kv::cluster_version(&store.reader().snapshot()?)?;
+        self.facts.state.opened = Some(Opened::Whole { applied, version });
+        if applied < base.index {
+            let received = self.places.accepted(base).map_err(looking())?;
+            self.facts.state.is_received = received.is_some();
         }
-        if lacks_state {
+        self.store = Some(store);
+        Ok(())
+    }
+
+    fn adopt_state(&mut self) -> Result<(), StartError> {
+        self.store = None;
+        let base = self.base();
+        if let Some(received) = self.places.accepted(base).map_err(looking())? {
+            let adopting = io_error("putting a state from a peer in its place");
+            self.places.adopt(&received).map_err(adopting)?;
+            self.settle()?;
+            tracing::info!(base = %base, "a state that came from a peer is in use");
+        }
+        self.facts.state.opened = None;
+        self.facts.state.is_received = false;
+        Ok(())
+    }
+
+    /// All is open, and stands as it is.
+    fn finish(self, start: Start) -> Result<Recovered, StartError> {
+        let (Some(in_use), Some(store)) = (self.log, self.store) else {
+            unreachable!("a node starts once its log and its state are open");
+        };
+        // Nothing comes in before this returns.
+        self.places.clear().map_err(looking())?;
+        let InUse {
+            log,
+            mut restored,
+            names,
+        } = in_use;
+        restored.applied = store.reader().applied();
+        restored.quarantined = start.quarantined;
+        restored.unproven = start.unproven;
+        restored.lease_tripped = start.lease_tripped;
+        let mut warnings = self.warnings;
+        if start.lease_tripped {
+            let mark = Marker::LeaseTripped.path(self.data_dir.path());
+            warnings.push(tripwire_warning(&mark));
+        }
+        let quarantine_warning = start.quarantine_warning();
+        if let Some(warning) = &quarantine_warning {
+            tracing::error!("{warning}");
+        }
+        if start.lacks_state {
             tracing::warn!(
-                applied = %store.reader().applied(),
-                base = %recovery.base,
+                applied = %restored.applied,
+                base = %restored.base,
                 "this node has no state: it serves nothing until a peer has sent its own, which it \
                  asks the leader for"
             );
@@ -130,152 +326,48 @@ impl Found {
         let leases = kv::held_leases(&snapshot)?;
         let cluster_version = kv::cluster_version(&snapshot)?;
         drop(snapshot);
-        let applied = store.reader().applied();
-        let was_quarantined = recovery.quarantined;
-        let mut restored = restore(recovery, first, applied)?;
-        restored.unproven = founding.unproven;
-        refuse_newer_cluster(&restored, cluster_version, &config.node.data_dir)?;
-        // Nobody it helps to elect could be sure of what the cluster has committed.
-        restored.quarantined |= founding.emptied || lost_everything;
-        if quarantine_warning.is_none()
-            && let Some(why) = doubt(&restored, founding, was_quarantined, applied)
-        {
-            let warning = quarantine_sentence(&why, has_peers);
-            tracing::error!("{warning}");
-            quarantine_warning = Some(warning);
-        }
-        if restored.quarantined {
-            // A state ahead of the log proves a loss, too; only this remembers it after a crash.
-            log.begin_quarantine()?;
-        }
-        let mark = tripwire_mark(data_dir.path());
-        restored.lease_tripped = mark.exists();
-        if restored.lease_tripped {
-            warnings.push(tripwire_warning(&mark));
-        }
-        Ok(Self {
+        Ok(Recovered {
             log,
-            places,
+            places: self.places,
             store,
-            lacks_state,
+            lacks_state: start.lacks_state,
             restored,
+            names,
             founded,
             leases,
             cluster_version,
             quarantine_warning,
             warnings,
-            forgot_votes: founding.emptied || lost_everything,
+            silence: start.silence,
         })
     }
 }
 
-/// Opens the state of a node whose log begins after `base`. One that cannot be used is set aside if
-/// it `can_be_lost`, and one that came from a peer is used where the log goes no further back.
-fn open_state(
-    places: &Places,
-    base: LogId,
-    options: &StoreOptions,
-    can_be_lost: bool,
-    warnings: &mut Vec<String>,
-) -> Result<StateStore, StartError> {
-    let state_path = places.state();
-    let mark = damage_mark(&state_path);
-    if can_be_lost && let Ok(why) = std::fs::read_to_string(&mark) {
-        warnings.push(set_aside(&state_path, why.trim())?);
-        std::fs::remove_file(&mark).map_err(io_error("removing the mark of damage"))?;
-    }
-    let marking = || io_error("marking the opening of the state");
-    let (attempt, lost) = Attempt::begin(&state_path).map_err(marking())?;
-    if can_be_lost && lost >= attempt::PROOF {
-        let why = format!("opening it ended this process {lost} times in a row");
-        warnings.push(set_aside(&state_path, &why)?);
-    }
-    let opened = StateStore::open(&state_path, options);
-    attempt.end().map_err(marking())?;
-    let mut store = match opened {
-        Err(error) if error.is_damage() && can_be_lost => {
-            warnings.push(set_aside(&state_path, &error.to_string())?);
-            StateStore::open(&state_path, options)?
-        }
-        opened => opened?,
-    };
-    let looking = || io_error("looking for a state that came from a peer");
-    if store.reader().applied() < base.index
-        && let Some(received) = places.accepted(base).map_err(looking())?
-    {
-        drop(store);
-        places
-            .adopt(&received)
-            .and_then(|()| places.settle())
-            .map_err(io_error("putting a state from a peer in its place"))?;
-        store = StateStore::open(&state_path, options)?;
-        tracing::info!(base = %base, "a state that came from a peer is in use");
-    }
-    places.clear().map_err(looking())?;
-    Ok(store)
+/// What can be seen of a data directory before anything in it is opened.
+fn look(path: &Path) -> io::Result<Disk> {
+    let removed = Marker::Removed.read(path)?;
+    let damage_mark = Marker::StateDamaged.read(path)?;
+    let has_log = path.join("vote").try_exists()? || path.join("log").try_exists()?;
+    Ok(Disk {
+        path: path.to_owned(),
+        removed: removed.map(|why| why.trim().to_owned()),
+        bootstrap: bootstrap::read(path)?,
+        unproven: bootstrap::read_unproven(path)?,
+        lease_tripped: Marker::LeaseTripped.is_set(path)?,
+        log: match has_log {
+            true => LogFacts::Unread,
+            false => LogFacts::Missing,
+        },
+        state: StateFacts {
+            damage_mark: damage_mark.map(|why| why.trim().to_owned()),
+            lost_openings: Attempt::lost(path)?,
+            ..StateFacts::default()
+        },
+    })
 }
 
-/// A cluster does not go back to an older version, and what is only in the log is no exception.
-fn refuse_newer_cluster(
-    restored: &Restored,
-    cluster_version: u16,
-    data_dir: &Path,
-) -> Result<(), StartError> {
-    let logged = restored
-        .entries
-        .iter()
-        .filter_map(|entry| match &entry.payload {
-            Payload::Command(bytes) => kv::raises_version(bytes),
-            Payload::Noop | Payload::Configuration(_) => None,
-        });
-    // What is only in the log may still be cut from it, but not by this program: it would apply
-    // what comes instead, and could not read that either.
-    let newest = logged.max().unwrap_or(cluster_version).max(cluster_version);
-    if newest > kv::KNOWN_VERSIONS.newest {
-        return Err(StartError::NewerCluster {
-            data_dir: data_dir.to_owned(),
-            found: newest,
-            known: kv::KNOWN_VERSIONS,
-        });
-    }
-    Ok(())
-}
-
-/// Why a log that can be read whole may still lack what this node has acknowledged.
-fn doubt(
-    restored: &Restored,
-    founding: &Founding,
-    was_quarantined: bool,
-    applied: LogIndex,
-) -> Option<String> {
-    let last = restored
-        .entries
-        .last()
-        .map_or(restored.base, |entry| entry.id);
-    if founding.emptied {
-        Some("the data directory of this member was empty, and its cluster exists".to_owned())
-    } else if was_quarantined {
-        Some("it was so before the last stop, and was not whole again by then".to_owned())
-    } else if applied > last.index {
-        Some(format!(
-            "it ends with entry {}, and the state holds entry {applied}: its end is lost",
-            last.index
-        ))
-    } else if restored.hard_state.term < last.term {
-        // Consensus draws the same conclusion.
-        Some(format!(
-            "it holds entries of term {}, and the vote file knows of none after {}: that file is \
-             an older one, and votes may be forgotten",
-            last.term, restored.hard_state.term
-        ))
-    } else {
-        None
-    }
-}
-
-/// The file that remembers that an assumption about clocks failed on this node (P37).
-pub(crate) fn tripwire_mark(data_dir: &Path) -> PathBuf {
-    data_dir.join("leader-lease.tripped")
+fn looking() -> impl FnOnce(io::Error) -> StartError {
+    io_error("looking for a state that came from a peer")
 }
 
 fn tripwire_warning(mark: &Path) -> String {
@@ -295,19 +387,6 @@ pub(super) fn store_options(cache_bytes: u64) -> StoreOptions {
         block_cache_bytes: cache_bytes - records,
         ..StoreOptions::default()
     }
-}
-
-/// What is said of a log that cannot be trusted.
-fn quarantine_sentence(why: &str, has_peers: bool) -> String {
-    let then = match has_peers {
-        false => {
-            "it has no peers to take everything anew from: restore its data directory from a copy"
-        }
-        true => "it takes everything anew from its peers",
-    };
-    format!(
-        "the log of this node is damaged ({why}): it is quarantined, neither votes nor serves; {then}"
-    )
 }
 
 /// Puts a state that cannot be used out of the way: the log, if it is whole, or a peer makes up for it.

@@ -11,19 +11,19 @@ use super::disks::Storage;
 use super::error::{StartError, io_error};
 use super::identity::Identity;
 use super::ports::Ports;
-use super::recovery::{store_options, tripwire_mark};
+use super::recovery::store_options;
 use crate::server::config::Config;
 use crate::server::disk::gc_thread::{Pace, SweepThread, SweepWork};
 use crate::server::disk::journal_thread::{JournalThread, StopJournal};
 use crate::server::disk::log_compactor::{LogCutter, StopCutting};
 use crate::server::disk::log_thread::LogThread;
+use crate::server::disk::marker::Marker;
 use crate::server::disk::state_thread::{StateThread, Work};
 use crate::server::disk::store::{Journal, Keeper, StateStore, Sweeper};
 use crate::server::driver::effects::{Hands, LogReports};
 use crate::server::driver::lease_log::LeaseLog;
 use crate::server::driver::{Driver, Mail, Mailbox};
 use crate::server::peers::Peers;
-use crate::server::threads::fatal::damage_mark;
 use crate::server::threads::queue::Gather;
 use crate::server::watch::{WatchThread, Watches};
 use crate::types::LogIndex;
@@ -188,7 +188,7 @@ impl Ground<'_> {
             on_fatal: self
                 .shared
                 .fatal
-                .for_state(self.identity.data_dir.state_path()),
+                .for_state(self.identity.data_dir.path().to_owned()),
             data_dir: self.identity.data_dir.clone(),
             watch: self.shared.fatal.watch("sweep"),
         }
@@ -202,7 +202,7 @@ impl Ground<'_> {
             on_fatal: self
                 .shared
                 .fatal
-                .for_state(self.identity.data_dir.state_path()),
+                .for_state(self.identity.data_dir.path().to_owned()),
             data_dir: self.identity.data_dir.clone(),
             watch: self.shared.fatal.watch("journal"),
         }
@@ -220,7 +220,7 @@ impl Ground<'_> {
             on_fatal: self
                 .shared
                 .fatal
-                .for_state(self.identity.data_dir.state_path()),
+                .for_state(self.identity.data_dir.path().to_owned()),
             data_dir: self.identity.data_dir.clone(),
             watch: self.shared.fatal.watch("cutter"),
         }
@@ -260,7 +260,7 @@ impl Ground<'_> {
             on_fatal: self
                 .shared
                 .fatal
-                .for_state(self.identity.data_dir.state_path()),
+                .for_state(self.identity.data_dir.path().to_owned()),
             data_dir: self.identity.data_dir.clone(),
             watch: self.shared.fatal.watch("state"),
         }
@@ -280,14 +280,14 @@ impl Ground<'_> {
             directory: shared.directory.clone(),
             cluster_version: shared.cluster_version.clone(),
             name: config.node.name.clone(),
-            tripwire_mark: tripwire_mark(data_dir.path()),
+            tripwire_mark: Marker::LeaseTripped.path(data_dir.path()),
             unproven_mark: replica.unproven_mark,
             trusted_lease: config.timing.trusted_lease(),
             vitals: shared.vitals.clone(),
             integrity: shared.integrity.clone(),
             watches: shared.watches.clone(),
             lease_log: LeaseLog::new(),
-            damage_mark: damage_mark(&data_dir.state_path()),
+            damage_mark: Marker::StateDamaged.path(data_dir.path()),
             names: replica.names,
             peer_metrics: BTreeMap::new(),
             told: replica.roster.clone(),
