@@ -11,17 +11,21 @@
 //! make up for that alone; so a store is lost whole only while all others have theirs.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use leasehold::kv;
 use leasehold::kv::MemStore;
-use leasehold::log::{Log, LogOptions, Record, Recovery, Verdict, Vote, sim_disk};
-use leasehold::raft::{Entry, HardState, Payload, Unsaved};
+use leasehold::log::{Damage, Log, LogOptions, Record, Recovery, Verdict, Vote, sim_disk};
+use leasehold::node::recovery;
+use leasehold::node::recovery::{Bootstrap, LogFacts, OpenLog, Opened, StateFacts, Step, Unproven};
+use leasehold::raft::{Configuration, Entry, HardState, Payload, Unsaved};
 use leasehold::types::{Incarnation, LogId, LogIndex, NodeId, Term};
 
 use crate::clock::{MS, Nanos, US};
 use crate::dice::Dice;
 use crate::marks::{Mark, Marks};
+use crate::members::latest;
 use crate::options::Options;
 use crate::world::CLUSTER;
 
@@ -57,9 +61,13 @@ pub(crate) struct SimDisk {
     lied: bool,
     /// Everything was lost, the vote file too, and has not been got back since.
     pub(crate) wiped: bool,
-    /// There is nothing here yet that shows that this member forgot nothing: see
-    /// [`leasehold::raft::Restored::unproven`].
-    pub(crate) unproven: bool,
+    /// The log was damaged and has not been repaired since.
+    damage: Option<Damage>,
+    /// There are a log and a vote file.
+    has_log: bool,
+    /// What the data directory remembers of the bootstrap, and that something may be forgotten.
+    bootstrap: Bootstrap,
+    pub(crate) unproven: Option<Unproven>,
     /// The replica says that it has: written with the next sync.
     pub(crate) recovered: bool,
     /// The store as the system has it: lost with the power.
@@ -107,8 +115,10 @@ impl SimDisk {
             quarantined: false,
             lied: false,
             wiped: false,
-            // Whoever is alone has nobody to ask.
-            unproven: options.founders > 1 || node > 0,
+            damage: None,
+            has_log: false,
+            bootstrap: Bootstrap::Missing,
+            unproven: None,
             recovered: false,
             store: MemStore::new(),
             kept: MemStore::new(),
@@ -240,7 +250,10 @@ impl SimDisk {
             let left = self.dice.between(base, self.entries.len() as u64) as usize;
             self.marks.hit(Mark::LogLostItsEnd);
             self.entries.truncate(left);
-            self.quarantined = true;
+            self.damage = Some(Damage {
+                what: "its end is gone".to_owned(),
+                place: format!("entry {left}"),
+            });
             return Ok(());
         };
         real.log = None;
@@ -254,12 +267,11 @@ impl SimDisk {
         self.marks.hit(mark);
         let (log, recovery) = Log::open(real.disk.clone(), real.options)
             .map_err(|error| format!("{mark:?}: {error}"))?;
-        let log = real.log.insert(log);
+        real.log = Some(log);
         let entries: Vec<Entry> = recovery.records.into_iter().map(entry).collect();
         match recovery.verdict {
-            Verdict::Damaged(_) => {
-                log.repair().map_err(|error| error.to_string())?;
-                self.quarantined = true;
+            Verdict::Damaged(damage) => {
+                self.damage = Some(damage);
                 self.marks.hit(Mark::DamageNoticed);
             }
             _ if entries != self.entries => {
@@ -291,8 +303,18 @@ impl SimDisk {
         self.store = MemStore::new();
         self.kept = MemStore::new();
         self.quarantined = false;
+        self.damage = None;
+        self.has_log = false;
         self.wiped = true;
-        self.unproven = true;
+        self.unproven = None;
+        self.bootstrap = Bootstrap::Missing;
+    }
+
+    /// While no process runs, everything is lost but what the data directory remembers.
+    pub(crate) fn lose_data(&mut self, node: usize) {
+        let (bootstrap, unproven) = (self.bootstrap.clone(), self.unproven);
+        self.wipe(node);
+        (self.bootstrap, self.unproven) = (bootstrap, unproven);
     }
 
     /// While no process runs, the state is set aside: it is built anew from the log.
@@ -311,7 +333,7 @@ impl SimDisk {
 
     /// Whether something that was durable is missing, and the replica knows it.
     pub(crate) fn is_damaged(&self) -> bool {
-        self.quarantined || self.wiped
+        self.quarantined || self.wiped || self.damage.is_some()
     }
 
     /// As the log thread writes a group: the newest hard state first, then all entries.
@@ -451,16 +473,102 @@ impl SimDisk {
         true
     }
 
-    /// A process starts: an installation that was under way is finished, if the log is ready for
-    /// it, and comes to nothing otherwise.
-    pub(crate) fn finish_installation(&mut self, applied: LogIndex) {
-        let Some(id) = self.received.as_ref().map(|received| received.id) else {
-            return;
-        };
-        if id == self.base && applied < id.index {
-            self.install(id);
-            self.marks.hit(Mark::InstallationFinished);
+    /// What the data directory remembers of the bootstrap.
+    pub(crate) fn bootstrap(&self) -> &Bootstrap {
+        &self.bootstrap
+    }
+
+    /// What a process finds that starts.
+    pub(crate) fn facts(&self, lease_tripped: bool) -> recovery::Disk {
+        recovery::Disk {
+            path: PathBuf::from("disk"),
+            removed: None,
+            bootstrap: self.bootstrap.clone(),
+            unproven: self.unproven,
+            lease_tripped,
+            log: match self.has_log {
+                true => LogFacts::Unread,
+                false => LogFacts::Missing,
+            },
+            state: StateFacts::default(),
         }
+    }
+
+    /// Does what was decided; `base_configuration` is in force where the log begins.
+    pub(crate) fn carry_out(
+        &mut self,
+        step: Step,
+        facts: &mut recovery::Disk,
+        base_configuration: &Configuration,
+    ) {
+        match step {
+            Step::Bootstrap { members, unproven } => {
+                if unproven {
+                    self.unproven = Some(Unproven::WasEmpty);
+                }
+                self.bootstrap = Bootstrap::Members(members);
+            }
+            Step::MarkLostLog => self.unproven = Some(Unproven::LostLog),
+            Step::OpenLog => {
+                self.has_log = true;
+                let in_force = latest(self.log()).unwrap_or(base_configuration);
+                facts.log = LogFacts::Open(OpenLog {
+                    damage: self.damage.clone(),
+                    repaired: None,
+                    is_quarantined: self.quarantined,
+                    base: self.base,
+                    last: self.entries.last().map_or(self.base, |entry| entry.id),
+                    term: self.hard.term,
+                    members: in_force.members(),
+                    version: None,
+                });
+            }
+            Step::RepairLog => {
+                if let Some(log) = self.real.as_mut().and_then(|real| real.log.as_mut()) {
+                    log.repair().expect("a damaged log can be repaired");
+                }
+                self.quarantined = true;
+                let repaired = self.damage.take();
+                if let LogFacts::Open(log) = &mut facts.log {
+                    log.is_quarantined = true;
+                    (log.damage, log.repaired) = (None, repaired);
+                }
+            }
+            Step::SetStateAside { .. } => self.lose_state(),
+            Step::OpenState => {
+                let progress = kv::progress(&self.store).expect("memory does not fail");
+                let applied = progress.applied.index;
+                let version = kv::cluster_version(&self.store).expect("memory does not fail");
+                let received = self.received.as_ref();
+                facts.state = StateFacts {
+                    opened: Some(Opened::Whole { applied, version }),
+                    is_received: received.is_some_and(|received| received.id == self.base),
+                    ..StateFacts::default()
+                };
+            }
+            Step::AdoptState => {
+                self.install(self.base);
+                self.marks.hit(Mark::InstallationFinished);
+                facts.state = StateFacts::default();
+            }
+            Step::Quarantine => {
+                if let Some(log) = self.real.as_mut().and_then(|real| real.log.as_mut()) {
+                    log.begin_quarantine()
+                        .expect("the vote file can be written");
+                }
+                self.quarantined = true;
+                if let LogFacts::Open(log) = &mut facts.log {
+                    log.is_quarantined = true;
+                }
+            }
+            Step::Start(_) => unreachable!("that is for the world"),
+        }
+        facts.bootstrap = self.bootstrap.clone();
+        facts.unproven = self.unproven;
+    }
+
+    /// What came in for an earlier process and is not the store now comes to nothing.
+    pub(crate) fn clear_received(&mut self) {
         self.received = None;
     }
 

@@ -100,8 +100,9 @@ impl World {
             return;
         };
         let consensus = process.node.consensus();
-        if machine.disk.unproven && !consensus.is_unproven() && !consensus.is_quarantined() {
-            machine.disk.unproven = false;
+        let is_proven = !consensus.is_unproven() && !consensus.is_quarantined();
+        if machine.disk.unproven.is_some() && is_proven {
+            machine.disk.unproven = None;
             machine.disk.wiped = false;
         }
     }

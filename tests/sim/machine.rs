@@ -47,6 +47,8 @@ pub(crate) struct Machine {
     pub(crate) client_cuts: u32,
     /// The tripwire went off in this or an earlier process (P37).
     pub(crate) tripped: bool,
+    /// Its configuration says that its cluster exists, though it is one of those that it began with.
+    pub(crate) cluster_exists: bool,
     /// The next write that it applies comes out otherwise than elsewhere, and nobody notices at once.
     pub(crate) miscomputes: bool,
 }
@@ -63,6 +65,7 @@ impl Machine {
             apply_slow: (0, 0),
             client_cuts: 0,
             tripped: false,
+            cluster_exists: false,
             miscomputes: false,
         }
     }

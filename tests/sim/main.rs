@@ -71,6 +71,7 @@ mod partitions;
 #[cfg(leasehold_bugs)]
 mod planted;
 mod queue;
+mod recovery;
 mod replay;
 mod run;
 mod scenarios;

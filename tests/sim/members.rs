@@ -24,7 +24,7 @@ impl World {
         let takes_away = !matches!(change, Change::Add { .. } | Change::Promote(_));
         let is_whole = |node: &usize| {
             let disk = &self.machines[*node].disk;
-            !disk.is_damaged() && !disk.unproven && !disk.lacks_state()
+            !disk.is_damaged() && disk.unproven.is_none() && !disk.lacks_state()
         };
         let mut halves = self.judge.voters_known_to(leader).into_iter();
         if takes_away && !halves.all(|half| half.iter().all(is_whole)) {

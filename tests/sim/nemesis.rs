@@ -442,7 +442,7 @@ impl World {
         let whole = |other: &usize| {
             let disk = &self.machines[*other].disk;
             let holds = *other == node || !disk.entries().is_empty();
-            holds && !disk.is_damaged() && !disk.unproven && !disk.lacks_state()
+            holds && !disk.is_damaged() && disk.unproven.is_none() && !disk.lacks_state()
         };
         // Founders that have lost everything could found the cluster again, members or not.
         let founders = (0..self.options.founders).collect();

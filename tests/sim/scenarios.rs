@@ -673,7 +673,7 @@ pub(crate) fn a23_what_only_a_damaged_replica_has_lost_is_not_voted_away() {
     // Of the two, one loses it, and the other is gone for a while.
     stage.world.stop(leader, Ending::Kill);
     stage.world.stop(one, Ending::Kill);
-    while !stage.world.machines[one].disk.quarantined {
+    while !stage.world.machines[one].disk.is_damaged() {
         let noticed = stage.world.machines[one].disk.rot();
         noticed.expect("damage is noticed");
     }

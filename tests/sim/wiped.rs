@@ -76,6 +76,51 @@ fn a23_a_wiped_member_outwaits_the_vote_that_it_forgot() {
     }
 }
 
+/// A member that knows that it forgot its votes: it says nothing until they count no more, is in quarantine
+/// when it speaks, and waits once more when it is whole.
+fn returns_from_silence(stage: &mut Stage, one: usize) {
+    let since = stage.now();
+    stage.wait(1_900);
+    let process = stage.world.machines[one].process.as_ref();
+    let role = process.map(|process| process.status.role);
+    assert_eq!(role, Some(Role::Quarantined), "it has not spoken");
+    stage.until("it is back", 1_000, |stage| is_back(stage, one));
+    assert!(stage.now() - since >= 1_990, "{} ms", stage.now() - since);
+    stage.write();
+}
+
+#[test]
+fn a23_an_emptied_founder_that_knows_that_its_cluster_exists_waits_and_takes_everything_again() {
+    let mut stage = Stage::with(3);
+    let one = stage.other(1);
+    stage.write();
+    stage.world.machines[one].cluster_exists = true;
+    stage.does(1, Fault::Wipe(Node(one)));
+    stage.wait(2);
+    returns_from_silence(&mut stage, one);
+    stage.ends_well();
+}
+
+#[test]
+fn a23_a_member_whose_log_and_votes_are_gone_waits_and_takes_everything_again() {
+    let mut stage = Stage::with(3);
+    let one = stage.other(1);
+    stage.write();
+    // The first process ends before it has spoken, and the mark is all that the second goes by.
+    for _ in 0..2 {
+        stage.world.stop(one, Ending::Kill);
+        stage.world.machines[one].disk.lose_data(one);
+        let disk = &stage.world.machines[one].disk;
+        stage.world.judge.stopped(one, disk);
+        stage.world.start(one);
+        stage.wait(500);
+        stage.world.stop(one, Ending::Kill);
+        stage.world.start(one);
+    }
+    returns_from_silence(&mut stage, one);
+    stage.ends_well();
+}
+
 /// A24: a disk that lies is beyond what a replica can find out by itself. Its leader finds it out,
 /// and as long as it is the only one, nothing is lost.
 #[test]

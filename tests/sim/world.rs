@@ -404,9 +404,11 @@ impl World {
         machine.stalled_until = [0; 5];
         let configuration = self.base_configuration(node);
         let members = members(self.options.founders);
+        let other = self.options.other_timing.filter(|_| seed.is_multiple_of(2));
+        let timing = other.unwrap_or(self.options.timing);
+        let start = self.recover(node, &configuration, &timing);
         let machine = &mut self.machines[node];
-        let applied = kv::progress(&machine.disk.store).expect("memory does not fail");
-        machine.disk.finish_installation(applied.applied.index);
+        machine.disk.clear_received();
         let progress = kv::progress(&machine.disk.store).expect("memory does not fail");
         let founded = kv::cluster_info(&machine.disk.store).expect("memory does not fail");
         let restored = Restored {
@@ -415,12 +417,10 @@ impl World {
             base_configuration: configuration,
             entries: machine.disk.log().to_vec(),
             applied: progress.applied.index,
-            quarantined: machine.disk.quarantined,
-            unproven: machine.disk.unproven,
-            lease_tripped: machine.tripped,
+            quarantined: start.quarantined,
+            unproven: start.unproven,
+            lease_tripped: start.lease_tripped,
         };
-        let other = self.options.other_timing.filter(|_| seed.is_multiple_of(2));
-        let timing = other.unwrap_or(self.options.timing);
         let options = NodeOptions {
             cluster_id: CLUSTER,
             id: NodeId(node as u64 + 1),
@@ -435,12 +435,12 @@ impl World {
             check_interval: self.options.check_interval,
             seed,
         };
-        // A state ahead of the log is proof of damage, too (A11).
-        let ahead = restored.applied.0 > machine.disk.entries().len() as u64;
-        if restored.applied < restored.base.index {
+        if start.lacks_state {
             self.judge.marks.hit(Mark::StateLacking);
         }
-        machine.disk.quarantined |= ahead;
+        if start.silence > Duration::ZERO {
+            machine.paused_until = self.now + start.silence.as_nanos() as Nanos;
+        }
         let now = machine.clock.read(self.now);
         let leases = kv::held_leases(&machine.disk.store).expect("memory does not fail");
         let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);

@@ -166,7 +166,8 @@ impl Outlast {
                 .max(clock.over_at(real, silence));
             // One that lost everything helps to elect nobody who has an entry, until it has got all
             // back and has outwaited what it forgot (A23).
-            let is_lost = machines[other].process.is_none() || machines[other].disk.unproven;
+            let is_lost =
+                machines[other].process.is_none() || machines[other].disk.unproven.is_some();
             other == node || is_lost || free >= over
         };
         for half in &halves {
