@@ -23,6 +23,7 @@ pub(crate) mod requests;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+pub mod turn;
 mod upgrade;
 
 use std::collections::VecDeque;

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use leasehold::time::Instant;
+use leasehold::time::{Clock, Instant};
 
 use crate::dice::Dice;
 
@@ -40,6 +40,15 @@ pub(crate) struct MachineClock {
     steady: Which,
     /// Readings are multiples of this; at most half of the granularity that the timing allows for.
     quantum: u64,
+}
+
+/// What a machine's clock reads at one moment of real time.
+pub(crate) struct Reading(Instant);
+
+impl Clock for Reading {
+    fn now(&self) -> Instant {
+        self.0
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -111,6 +120,11 @@ impl MachineClock {
             boot: quantised(self.boot.after(passed)),
             raw: quantised(self.raw.after(passed)),
         }
+    }
+
+    /// The clock as a thread of the machine sees it at `now`.
+    pub(crate) fn at(&self, now: Nanos) -> Reading {
+        Reading(self.read(now))
     }
 
     /// Both hands run at these rates from `now` on.

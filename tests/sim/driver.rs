@@ -1,18 +1,18 @@
 //! The driver's thread, and the two that serve it: as in the server, with invented delays.
 //!
-//! The law of the batch is kept as `server/driver/mod.rs` keeps it: what has gathered is taken, then
-//! the clock is read once, then everything is handled with that reading, the tick last. Now and
-//! then there is time between these steps, as when the thread is preempted, so that sessions and
-//! other nodes see what is between them.
+//! The driver takes the steps of `leasehold::node::turn`, as the server's thread does. Now and then
+//! there is time between two of them, as when the thread is preempted, so that sessions and other
+//! nodes see what is between. What the node wants done is carried away after each input and not only
+//! at the end of the turn: the law allows both, and each effect can be judged by the input it is of.
 
 use leasehold::kv;
 use leasehold::kv::CompactionBudget;
 use leasehold::node::{Input, Output};
 use leasehold::types::{LogIndex, Role};
 
-use crate::clock::{MS, Nanos, SECOND, US, nanos, until};
+use crate::clock::{MS, Nanos, US, nanos};
 use crate::disk::{Ending, Sync};
-use crate::machine::{Delivery, Mail, Step};
+use crate::machine::{Delivery, Mail, Stage, Step};
 use crate::marks::Mark;
 use crate::network::Copies;
 use crate::tell;
@@ -21,7 +21,6 @@ use crate::world::{Event, Work, World, place};
 
 /// The shortest sleep. The server's is shorter; nothing hangs on it.
 const SLEEP_MIN: Nanos = MS;
-const SLEEP_MAX: Nanos = SECOND;
 /// Most entries applied in one step.
 const APPLY_MAX: usize = 512;
 
@@ -32,7 +31,7 @@ impl World {
         let Some(process) = self.machines[node].process.as_mut() else {
             return;
         };
-        process.driver.mails.push_back(mail);
+        process.driver.mails.push(mail);
         if process.driver.asleep {
             process.driver.asleep = false;
             self.schedule_work(latency, node, Work::DriverWakes);
@@ -42,10 +41,13 @@ impl World {
     /// The driver takes what has gathered.
     pub(crate) fn driver_wakes(&mut self, node: usize) {
         let preempted = self.preempted();
-        let process = self.process(node);
-        process.driver.asleep = false;
-        let driver = &mut process.driver;
-        std::mem::swap(&mut driver.mails, &mut driver.batch);
+        let driver = &mut self.process(node).driver;
+        driver.asleep = false;
+        let Stage::Asleep(asleep) = std::mem::take(&mut driver.turn) else {
+            unreachable!("it is woken once");
+        };
+        let taken = asleep.take(|room, _| std::mem::swap(room, &mut driver.mails));
+        driver.turn = Stage::Taken(taken);
         match preempted {
             Some(delay) => self.schedule_work(delay, node, Work::DriverReads),
             None => {
@@ -57,22 +59,26 @@ impl World {
 
     /// The driver reads the clock.
     pub(crate) fn driver_reads(&mut self, node: usize) {
-        if !planted!(CachedNow) {
-            let now = self.machines[node].clock.read(self.now);
-            self.process(node).driver.now = now;
-        }
-        planted!(TimeFirst => self.handle(node, Input::Tick));
+        let clock = self.machines[node].clock.at(self.now);
+        let driver = &mut self.process(node).driver;
+        let Stage::Taken(taken) = std::mem::take(&mut driver.turn) else {
+            unreachable!("it reads the clock once it has taken its mail");
+        };
+        driver.turn = Stage::Stamped(taken.read(&clock));
     }
 
     /// The driver handles the next of its batch, or the tick; true after the tick.
     pub(crate) fn driver_next(&mut self, node: usize) -> bool {
-        match self.process(node).driver.batch.pop_front() {
+        let driver = &mut self.process(node).driver;
+        let Stage::Stamped(turn) = &mut driver.turn else {
+            unreachable!("it handles mail once it has read the clock");
+        };
+        match turn.next_mail() {
             Some(Mail::Input(input)) => {
                 self.handle(node, input);
                 false
             }
             Some(Mail::Request(call, connection, frame)) => {
-                let driver = &mut self.process(node).driver;
                 let id = leasehold::types::RequestId(driver.next_request);
                 driver.next_request += 1;
                 driver.pending.insert(id, (connection, frame));
@@ -109,12 +115,15 @@ impl World {
 
     fn driver_sleeps(&mut self, node: usize) {
         let real = self.now;
-        let now = self.machines[node].clock.read(real);
+        let clock = self.machines[node].clock.at(real);
         let late = self.scheduling.between(5 * US, 100 * US);
         let process = self.process(node);
-        planted!(CachedNow => process.driver.now = now);
-        let wakes = until(now, process.node.poll_timeout());
-        let patience = nanos(wakes).clamp(SLEEP_MIN, SLEEP_MAX);
+        let Stage::Idle(idle) = std::mem::take(&mut process.driver.turn) else {
+            unreachable!("it sleeps after the tick");
+        };
+        let asleep = idle.sleep(&clock, process.node.poll_timeout());
+        let patience = nanos(asleep.patience()).max(SLEEP_MIN);
+        process.driver.turn = Stage::Asleep(asleep);
         process.driver.asleep = process.driver.mails.is_empty();
         if process.driver.asleep {
             process.driver.due = real + patience + late;
@@ -157,7 +166,10 @@ impl World {
             .process
             .as_mut()
             .expect("only running processes are given work");
-        let now = process.driver.now;
+        let Stage::Stamped(turn) = std::mem::take(&mut process.driver.turn) else {
+            unreachable!("inputs are handled with the reading of the turn");
+        };
+        let now = turn.now();
         if now.went_back_since(process.read) {
             self.judge.marks.hit(Mark::ClockRanBack);
         }
@@ -167,7 +179,13 @@ impl World {
             self.trace
                 .line(real, Some(node), || tell::heard_message(envelope));
         }
-        process.node.handle(now, input);
+        process.driver.turn = match input {
+            Input::Tick => Stage::Idle(turn.tick(&mut process.node)),
+            input => {
+                turn.handle(&mut process.node, input);
+                Stage::Stamped(turn)
+            }
+        };
         let mut outputs = std::mem::take(&mut self.outputs);
         while let Some(output) = process.node.poll_output() {
             outputs.push(output);

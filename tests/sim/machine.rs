@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use leasehold::api::{Call, Consistency, Error, Request, Response, ResponseBody};
 use leasehold::kv::{Change, Reply};
+use leasehold::node::turn::{Asleep, Idle, Stamped, Taken};
 use leasehold::node::{Input, Node, Source};
 use leasehold::raft::{
     Entry, Freshness, LeaseCell, Published, ReadPermit, Status, Ticket, Unsaved,
@@ -104,12 +105,23 @@ pub(crate) enum Mail {
     Request(Call, usize, u64),
 }
 
+/// Where the driver is in its turn, whose steps are those of `leasehold::node::turn`.
+#[derive(Default)]
+pub(crate) enum Stage {
+    Idle(Idle<Mail>),
+    Asleep(Asleep<Mail>),
+    Taken(Taken<Mail>),
+    Stamped(Stamped<Mail>),
+    /// The next step is being taken right now.
+    #[default]
+    Underway,
+}
+
 /// The thread that owns the node.
 pub(crate) struct Driver {
-    pub(crate) mails: VecDeque<Mail>,
-    /// The batch in hand, and the reading it is handled with.
-    pub(crate) batch: VecDeque<Mail>,
-    pub(crate) now: Instant,
+    pub(crate) mails: Vec<Mail>,
+    /// How far it has come in its turn.
+    pub(crate) turn: Stage,
     /// It sleeps until its alarm, or until mail comes.
     pub(crate) asleep: bool,
     /// When it wakes though no mail comes.

@@ -108,7 +108,7 @@ impl World {
     /// `CachedCheckClock`: the driver has read the clock already.
     pub(crate) fn planted_clock(&mut self, node: usize, now: Instant) -> Instant {
         if planted!(CachedCheckClock) {
-            return self.process(node).driver.now;
+            return self.process(node).read;
         }
         now
     }

@@ -4,11 +4,12 @@
 //! of its options. What the world does with a node is what the server's shell does (`driver.rs`,
 //! `session.rs`); what it does to it is in `nemesis.rs`; what must hold is in `checkers/`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::api::{Call, Error, Limits, MemberInfo, Response};
 use leasehold::kv;
+use leasehold::node::turn::Idle;
 use leasehold::node::{Input, LeaseOptions, Node, NodeOptions, Output};
 use leasehold::raft::{Configuration, Envelope, Restored};
 use leasehold::types::{ClusterId, LogIndex, NodeId, Role};
@@ -19,7 +20,7 @@ use crate::dice::Dice;
 use crate::disk::{Ending, Received, SimDisk};
 use crate::holders::Holder;
 use crate::lockers::{Locker, Turn};
-use crate::machine::{Driver, LogThread, Machine, Mail, Process, StateThread, Thread};
+use crate::machine::{Driver, LogThread, Machine, Mail, Process, Stage, StateThread, Thread};
 use crate::marks::Mark;
 use crate::nemesis::Nemesis;
 use crate::network::Network;
@@ -446,6 +447,7 @@ impl World {
         let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
         let node_value = node_value.with_leases(leases);
         self.judge.started(node, now, &machine.disk, &timing);
+        let asleep = Idle::new(now).sleep(&machine.clock.at(self.now), node_value.poll_timeout());
         let published = node_value.published();
         machine.process = Some(Process {
             lease: published.lease(),
@@ -454,9 +456,8 @@ impl World {
             status: node_value.status(),
             node: node_value,
             driver: Driver {
-                mails: VecDeque::new(),
-                batch: VecDeque::new(),
-                now,
+                mails: Vec::new(),
+                turn: Stage::Asleep(asleep),
                 asleep: false,
                 due: 0,
                 alarm: None,

@@ -1,9 +1,7 @@
 //! The driver: one plain thread that gives the node its inputs and carries its outputs away.
 //!
-//! It obeys the law of the batch (lease-protocol, "How the clock enters a pure core"): take what
-//! has gathered, *then* read the clock pair once, handle every input of the batch with that
-//! reading, handle the tick last (A2), and only then look for more. It never waits for a client, a
-//! disk or a peer: everything it hands on goes to a queue.
+//! It takes one turn after the other, whose order is that of [`crate::node::turn`]. It never waits
+//! for a client, a disk or a peer: every effect goes to a queue.
 
 pub(crate) mod effects;
 mod elections;
@@ -20,6 +18,7 @@ use tokio::sync::oneshot;
 use super::metrics::stopwatch;
 use crate::api::Call;
 use crate::kv::access::Author;
+use crate::node::turn::Idle;
 use crate::node::{Consistency, Input, LeaseCounts, Node, Output, Proposals};
 use crate::raft::{Configuration, Entry, Envelope, Message, Status, Ticket, Unsaved};
 use crate::server::driver::elections::Elections;
@@ -29,16 +28,11 @@ use crate::server::threads::queue::Gather;
 use crate::time::{Clock, Instant};
 use crate::types::{LogId, LogIndex, NodeId, RequestId, Role, Term};
 
-/// The shortest sleep: what keeps a deadline that only one of the two clocks has reached from
-/// turning the loop into a busy one.
-const SLEEP_MIN: Duration = Duration::from_micros(200);
 /// Renewals that are closer than this count as one: where reads wait for rounds there may be
 /// thousands a second.
 const RENEWAL_MIN: Duration = Duration::from_millis(10);
 /// How often it is told what the followers lack.
 const LAG_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest sleep; every wake-up is otherwise for a reason.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// What is sent to the driver.
 #[derive(Debug)]
@@ -223,73 +217,77 @@ impl<S: Sinks> Driver<S> {
 
     /// Runs until [`Mail::Stop`].
     pub(crate) fn run(mut self) {
-        let mut mails = Vec::new();
-        let mut ticked = self.clock.now();
-        self.carry_away(ticked);
+        let now = self.clock.now();
+        self.carry_away(now);
         self.tell_members();
-        loop {
-            let due = self.node.poll_timeout();
-            let patience = until(self.clock.now(), due).clamp(SLEEP_MIN, SLEEP_MAX);
-            self.mailbox.take(&mut mails, patience);
-            let now = self.clock.now();
-            // What was overdue at the last tick was handled then, whatever the node still says.
-            if now.certainly_after(due) && !ticked.certainly_after(due) {
-                self.sinks.timer_delayed(now.at_least_since(due));
-            }
-            ticked = now;
-            // One reading for the requests of a batch: they are taken in together.
-            let mut taken = None;
-            for mail in mails.drain(..) {
-                match mail {
-                    Mail::Input(input) => {
-                        self.note_answer(now, &input);
-                        self.node.handle(now, input);
+        let mut idle = Idle::new(now);
+        while let Some(next) = self.turn(idle) {
+            idle = next;
+        }
+    }
+
+    /// Takes one turn ([`crate::node::turn`]). Returns nothing once [`Mail::Stop`] has come.
+    fn turn(&mut self, idle: Idle<Mail>) -> Option<Idle<Mail>> {
+        let asleep = idle.sleep(&*self.clock, self.node.poll_timeout());
+        let taken = asleep.take(|room, patience| self.mailbox.take(room, patience));
+        let mut turn = taken.read(&*self.clock);
+        if let Some(late) = turn.late() {
+            self.sinks.timer_delayed(late);
+        }
+        // One reading for the requests of a batch: they are taken in together.
+        let mut taken_in = None;
+        while let Some(mail) = turn.next_mail() {
+            match mail {
+                Mail::Input(input) => {
+                    self.note_answer(turn.now(), &input);
+                    turn.handle(&mut self.node, input);
+                }
+                Mail::Request {
+                    mut call,
+                    arrived,
+                    author,
+                    outbox,
+                    frame,
+                } => {
+                    let taken = *taken_in.get_or_insert_with(stopwatch);
+                    if spend(&mut call, taken.saturating_duration_since(arrived)) {
+                        self.sinks.request_expired();
                     }
-                    Mail::Request {
-                        mut call,
-                        arrived,
-                        author,
+                    let id = RequestId(self.next_request);
+                    self.next_request += 1;
+                    let input = match author {
+                        None => Input::Request(id, call),
+                        Some(author) => Input::RequestAs(id, call, author),
+                    };
+                    turn.handle(&mut self.node, input);
+                    let pending = Pending {
                         outbox,
                         frame,
-                    } => {
-                        let taken = *taken.get_or_insert_with(stopwatch);
-                        if spend(&mut call, taken.saturating_duration_since(arrived)) {
-                            self.sinks.request_expired();
-                        }
-                        let id = RequestId(self.next_request);
-                        self.next_request += 1;
-                        let input = match author {
-                            None => Input::Request(id, call),
-                            Some(author) => Input::RequestAs(id, call, author),
-                        };
-                        self.node.handle(now, input);
-                        let pending = Pending {
-                            outbox,
-                            frame,
-                            taken,
-                            entry: self.node.entry_of(id),
-                        };
-                        // What was answered at once is carried away with the rest of the batch.
-                        self.pending.insert(id, pending);
-                    }
-                    Mail::ConfigurationAt(index, answer) => {
-                        let found = self.node.consensus().configuration_at(index);
-                        drop(answer.send(found));
-                    }
-                    // Nobody listens any more: then nobody needs to know.
-                    Mail::Pulse(answer) => drop(answer.send(())),
-                    Mail::Stop => return,
+                        taken,
+                        entry: self.node.entry_of(id),
+                    };
+                    // What was answered at once is carried away with the rest of the batch.
+                    self.pending.insert(id, pending);
                 }
+                Mail::ConfigurationAt(index, answer) => {
+                    let found = self.node.consensus().configuration_at(index);
+                    drop(answer.send(found));
+                }
+                // Nobody listens any more: then nobody needs to know.
+                Mail::Pulse(answer) => drop(answer.send(())),
+                Mail::Stop => return None,
             }
-            // Effects are carried away once for the whole batch, so that it costs one write to
-            // the log and one message to each follower.
-            self.node.handle(now, Input::Tick);
-            self.prove();
-            // Before anything is sent to whoever is new.
-            self.tell_members();
-            self.carry_away(now);
-            self.publish_status(now);
         }
+        let now = turn.now();
+        let idle = turn.tick(&mut self.node);
+        // Effects are carried away once for the whole batch, so that it costs one write to the log and
+        // one message to each follower.
+        self.prove();
+        // Before anything is sent to whoever is new.
+        self.tell_members();
+        self.carry_away(now);
+        self.publish_status(now);
+        Some(idle)
     }
 
     /// Has the mark of an unproven member removed. Before anything that shows it to be proven is
@@ -506,13 +504,6 @@ fn spend(call: &mut Call, waited: Duration) -> bool {
     had_time && call.timeout_ms == 0
 }
 
-/// How long to sleep: until the first of the two clocks reaches the deadline.
-fn until(now: Instant, deadline: Instant) -> Duration {
-    let boot = deadline.boot.saturating_sub(now.boot);
-    let raw = deadline.raw.saturating_sub(now.raw);
-    Duration::from_nanos(boot.min(raw))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -533,14 +524,6 @@ mod tests {
         assert!(spend(&mut call, Duration::from_secs(1 << 40)));
         assert_eq!(call.timeout_ms, 0);
         assert!(!spend(&mut call, Duration::ZERO), "it had none");
-    }
-
-    #[test]
-    fn sleep_ends_with_the_first_clock_to_reach_the_deadline() {
-        let now = Instant { boot: 100, raw: 10 };
-        let deadline = Instant { boot: 150, raw: 90 };
-        assert_eq!(until(now, deadline), Duration::from_nanos(50));
-        assert_eq!(until(deadline, now), Duration::ZERO);
     }
 
     /// A clock that runs until it is told to step back, once.

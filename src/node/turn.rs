@@ -1,0 +1,320 @@
+//! One turn of the driver, the loop that owns a [`Node`], as steps that can be taken in one order only.
+//!
+//! The core takes time as an argument, and leases need fresh readings of the clocks. Both hold under
+//! one law: **take the mail that has gathered, read the clock pair once, handle every mail of the batch
+//! with that reading, the tick last, and carry nothing away before the reading.** Then the reading is
+//! not older than anything in the batch, so a promise, a lease check and a TTL may count from it, and
+//! not newer than any message that follows from it, so a round may count from it, too. And what has
+//! arrived is heard before the time is judged (A2): a follower that was paused hears the heartbeats
+//! that wait for it before it asks whether its leader is gone.
+//!
+//! ```text
+//! Idle ──sleep──▶ Asleep ──take──▶ Taken ──read──▶ Stamped ──tick──▶ Idle
+//!                                                   │   ▲
+//!                                                   └───┘ next_mail, handle
+//! ```
+//!
+//! Each type is made only from the one before, so a reading that is older than the mail, or a tick
+//! before the mail, does not compile. The server's thread takes the steps in a loop, and carries the
+//! effects of the whole batch away after the tick, so that they cost one write to the log and one
+//! message to each follower. The simulator takes the same steps with time passing between any two of
+//! them, as when the thread is preempted.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Input, Node};
+use crate::time::{Clock, Instant};
+
+/// The shortest sleep: it keeps a deadline that only one of the two clocks has reached from turning
+/// the loop into a busy one.
+const SLEEP_MIN: Duration = Duration::from_micros(200);
+/// The longest sleep; every wake-up is otherwise for a reason.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// Between two turns.
+#[derive(Debug)]
+pub struct Idle<M> {
+    /// Empty; kept for the next batch.
+    room: Vec<M>,
+    /// The reading of the last turn.
+    last: Instant,
+}
+
+/// The driver waits for mail, for so long.
+#[derive(Debug)]
+pub struct Asleep<M> {
+    idle: Idle<M>,
+    /// When the node has to be given a tick.
+    due: Instant,
+    /// The reading that `patience` was counted from. It is older than the mail, and must not be used
+    /// for any.
+    since: Instant,
+    patience: Duration,
+}
+
+/// The mail that had gathered. The clock has not been read since.
+#[derive(Debug)]
+pub struct Taken<M> {
+    asleep: Asleep<M>,
+    mail: VecDeque<M>,
+}
+
+/// The mail, and the one reading that all of it is handled with.
+#[derive(Debug)]
+pub struct Stamped<M> {
+    mail: VecDeque<M>,
+    now: Instant,
+    late: Option<Duration>,
+}
+
+impl<M> Idle<M> {
+    /// Before the first turn of a node that was made with the reading `now`.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            room: Vec::new(),
+            last: now,
+        }
+    }
+
+    /// Decides for how long to wait for mail: until the first of the two clocks reaches `due`, which
+    /// is [`Node::poll_timeout`].
+    pub fn sleep(self, clock: &(impl Clock + ?Sized), due: Instant) -> Asleep<M> {
+        let since = clock.now();
+        Asleep {
+            idle: self,
+            due,
+            since,
+            patience: until(since, due).clamp(SLEEP_MIN, SLEEP_MAX),
+        }
+    }
+}
+
+impl<M> Asleep<M> {
+    /// How long to wait at most.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Takes all that has gathered. `mailbox` puts it into the empty vector that it is given, and
+    /// waits for so long if there is nothing yet.
+    pub fn take(mut self, mailbox: impl FnOnce(&mut Vec<M>, Duration)) -> Taken<M> {
+        mailbox(&mut self.idle.room, self.patience);
+        let mail = std::mem::take(&mut self.idle.room).into();
+        Taken { asleep: self, mail }
+    }
+}
+
+impl<M> Taken<M> {
+    /// Reads the clock: the only reading that this batch is handled with.
+    pub fn read(self, clock: &(impl Clock + ?Sized)) -> Stamped<M> {
+        let Asleep {
+            idle, due, since, ..
+        } = self.asleep;
+        let now = match planted!(CachedNow) {
+            true => since,
+            false => clock.now(),
+        };
+        // What was overdue at the last tick was handled then, whatever the node still says.
+        let is_late = now.certainly_after(due) && !idle.last.certainly_after(due);
+        Stamped {
+            mail: self.mail,
+            now,
+            late: is_late.then(|| now.at_least_since(due)),
+        }
+    }
+}
+
+impl<M> Stamped<M> {
+    /// The reading of this turn.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// How much later than it was due the node is given its tick, if it is late.
+    pub fn late(&self) -> Option<Duration> {
+        self.late
+    }
+
+    /// The next mail of the batch, in the order in which it arrived.
+    pub fn next_mail(&mut self) -> Option<M> {
+        self.mail.pop_front()
+    }
+
+    /// Gives the node what the last mail turned out to be.
+    pub fn handle(&self, node: &mut Node, input: Input) {
+        planted!(TimeFirst => node.handle(self.now, Input::Tick));
+        node.handle(self.now, input);
+    }
+
+    /// Gives the node its tick, which ends the turn.
+    ///
+    /// # Panics
+    /// If there is mail left, which the node would hear only after it had looked at the time.
+    pub fn tick(self, node: &mut Node) -> Idle<M> {
+        assert!(self.mail.is_empty(), "A2: the tick comes after all mail");
+        node.handle(self.now, Input::Tick);
+        Idle {
+            // Empty, so this only keeps the memory.
+            room: self.mail.into(),
+            last: self.now,
+        }
+    }
+}
+
+/// How long to sleep: until the first of the two clocks reaches the deadline.
+fn until(now: Instant, deadline: Instant) -> Duration {
+    let boot = deadline.boot.saturating_sub(now.boot);
+    let raw = deadline.raw.saturating_sub(now.raw);
+    Duration::from_nanos(boot.min(raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::api::Limits;
+    use crate::node::{AutoCompaction, LeaseOptions, NodeOptions, Output};
+    use crate::raft::{Configuration, Envelope, Heartbeat, Message, Restored, RoundId, Timing};
+    use crate::types::{ClusterId, LogIndex, NodeId, Role, Term};
+
+    /// Milliseconds that a test lets pass.
+    #[derive(Default)]
+    struct Hands(AtomicU64);
+
+    impl Hands {
+        fn pass(&self, millis: u64) {
+            self.0.fetch_add(millis, Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for Hands {
+        fn now(&self) -> Instant {
+            Instant::from_nanos(self.0.load(Ordering::Relaxed) * 1_000_000)
+        }
+    }
+
+    /// One voter of three, which has kept its silence after the start.
+    fn follower(clock: &Hands) -> Node {
+        let restored = Restored {
+            base_configuration: Configuration {
+                voters: [1, 2, 3].map(NodeId).into(),
+                ..Configuration::default()
+            },
+            ..Restored::default()
+        };
+        clock.pass(10_000);
+        let node = Node::new(options(), restored, true, 1, clock.now());
+        clock.pass(600);
+        node
+    }
+
+    fn options() -> NodeOptions {
+        NodeOptions {
+            cluster_id: ClusterId(1),
+            id: NodeId(1),
+            members: Vec::new(),
+            timing: Timing::default(),
+            limits: Limits::DEFAULT,
+            waiting_max: 16,
+            sessions_max: 16,
+            session_idle_max: Duration::from_secs(3600),
+            leases: LeaseOptions::DEFAULT,
+            auto_compaction: AutoCompaction::Off,
+            check_interval: None,
+            seed: 1,
+        }
+    }
+
+    fn heartbeat(round: u64) -> Input {
+        Input::Message(Envelope {
+            from: NodeId(2),
+            to: NodeId(1),
+            term: Term(1),
+            message: Message::Heartbeat(Heartbeat {
+                round: RoundId(round),
+                promise: Duration::from_millis(500),
+                commit: LogIndex(0),
+                fresh: None,
+            }),
+        })
+    }
+
+    /// A turn in which `mail` arrives after `waited` milliseconds.
+    fn turn(
+        idle: Idle<Input>,
+        clock: &Hands,
+        node: &mut Node,
+        waited: u64,
+        mail: Vec<Input>,
+    ) -> Idle<Input> {
+        let asleep = idle.sleep(clock, node.poll_timeout());
+        let taken = asleep.take(|room, _| {
+            clock.pass(waited);
+            *room = mail;
+        });
+        let mut stamped = taken.read(clock);
+        while let Some(input) = stamped.next_mail() {
+            stamped.handle(node, input);
+        }
+        stamped.tick(node)
+    }
+
+    /// Were it older, the promise to the leader would be over too early: the follower would stand
+    /// while the lease that its promise is for still holds.
+    #[test]
+    fn a_promise_counts_from_a_reading_that_is_not_older_than_the_message() {
+        let clock = Hands::default();
+        let mut node = follower(&clock);
+        let idle = Idle::new(clock.now());
+        let idle = turn(idle, &clock, &mut node, 900, vec![heartbeat(1)]);
+        assert_eq!(node.status().leader, Some(NodeId(2)));
+        let _ = turn(idle, &clock, &mut node, 499, vec![]);
+        assert_eq!(node.status().role, Role::Follower);
+        let due = node.poll_timeout();
+        assert!(!clock.now().certainly_after(due), "due at {due}");
+    }
+
+    /// Who was paused for longer than an election timeout has heartbeats waiting.
+    #[test]
+    fn what_has_arrived_is_heard_before_the_time_is_looked_at() {
+        let clock = Hands::default();
+        let mut node = follower(&clock);
+        let idle = Idle::new(clock.now());
+        let idle = turn(idle, &clock, &mut node, 1, vec![heartbeat(1)]);
+        while node.poll_output().is_some() {}
+        let _ = turn(idle, &clock, &mut node, 5_000, vec![heartbeat(2)]);
+        assert_eq!(node.status().role, Role::Follower);
+        let asks = std::iter::from_fn(|| node.poll_output()).any(|output| {
+            matches!(output, Output::Send(envelope)
+                if matches!(envelope.message, Message::PreVote(_)))
+        });
+        assert!(
+            !asks,
+            "it asks for votes against a leader that it has heard"
+        );
+    }
+
+    #[test]
+    fn a_tick_is_late_once() {
+        let clock = Hands::default();
+        let due = Instant::from_nanos(5_000_000);
+        let late = |last: u64, millis: u64| {
+            let idle: Idle<()> = Idle::new(Instant::from_nanos(last * 1_000_000));
+            clock.0.store(millis, Ordering::Relaxed);
+            idle.sleep(&clock, due).take(|_, _| ()).read(&clock).late()
+        };
+        assert_eq!(late(0, 4), None);
+        assert_eq!(late(0, 7), Some(Duration::from_millis(2)));
+        assert_eq!(late(6, 7), None, "it was handled at 6");
+    }
+
+    #[test]
+    fn sleep_ends_with_the_first_clock_to_reach_the_deadline() {
+        let now = Instant { boot: 100, raw: 10 };
+        let deadline = Instant { boot: 150, raw: 90 };
+        assert_eq!(until(now, deadline), Duration::from_nanos(50));
+        assert_eq!(until(deadline, now), Duration::ZERO);
+    }
+}
