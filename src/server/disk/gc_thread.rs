@@ -15,7 +15,7 @@ use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::store::{StoreError, Sweeper};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::threads::fatal::Watch;
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 
 /// Bytes of removed records from which on a step ends.
 const STEP_BYTES_MAX: usize = 1 << 20;
@@ -59,7 +59,7 @@ impl Removed {
 /// What the thread starts from.
 pub(crate) struct SweepThread {
     pub(crate) sweeper: Sweeper,
-    pub(crate) work: Arc<Gather<SweepWork>>,
+    pub(crate) work: Arc<BatchQueue<SweepWork>>,
     pub(crate) pace: Pace,
     pub(crate) removed: Arc<Removed>,
     pub(crate) metrics: Arc<Metrics>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::store::{Journal, StoreError};
 use crate::server::threads::fatal::Watch;
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 
 /// Between two syncs: what has gathered until then is synced in a few milliseconds.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ pub(crate) struct StopJournal;
 /// What the thread starts from.
 pub(crate) struct JournalThread {
     pub(crate) journal: Journal,
-    pub(crate) work: Arc<Gather<StopJournal>>,
+    pub(crate) work: Arc<BatchQueue<StopJournal>>,
     /// Called once if a sync fails; the process must end.
     pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
     /// Nobody else may use the directory while this thread lives.

@@ -20,7 +20,7 @@ use crate::server::disk::store::{Keeper, StoreError};
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::threads::fatal::Watch;
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 use crate::types::LogIndex;
 
 /// How often it is looked whether the log is too long. Not oftener is the state made durable.
@@ -164,7 +164,7 @@ pub(crate) struct LogCutter {
     pub(crate) options: SnapshotConfig,
     pub(crate) log_use: Arc<LogUse>,
     pub(crate) keeper: Keeper,
-    pub(crate) work: Arc<Gather<StopCutting>>,
+    pub(crate) work: Arc<BatchQueue<StopCutting>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
     /// Called once if the store fails; the process must end.

@@ -27,7 +27,7 @@ use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::peers::transfer::Incoming;
 use crate::server::threads::fatal::Watch;
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 use crate::server::watch::Watches;
 use crate::types::{LogId, LogIndex};
 
@@ -68,9 +68,9 @@ pub(crate) enum Work {
 /// What the state thread starts from.
 pub(crate) struct StateThread {
     pub(crate) store: StateStore,
-    pub(crate) work: Arc<Gather<Work>>,
+    pub(crate) work: Arc<BatchQueue<Work>>,
     /// Told when there is history to remove.
-    pub(crate) sweep: Arc<Gather<SweepWork>>,
+    pub(crate) sweep: Arc<BatchQueue<SweepWork>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
     /// Who watches what is applied.
@@ -126,8 +126,8 @@ impl StateThread {
 /// The thread's own.
 struct Hands {
     store: StateStore,
-    work: Arc<Gather<Work>>,
-    sweep: Arc<Gather<SweepWork>>,
+    work: Arc<BatchQueue<Work>>,
+    sweep: Arc<BatchQueue<SweepWork>>,
     mailbox: Arc<Mailbox>,
     metrics: Arc<Metrics>,
     watches: Arc<Watches>,

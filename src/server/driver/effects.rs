@@ -24,7 +24,7 @@ use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
 use crate::server::status::lease_stats::Vitals;
 use crate::server::threads::fatal::{Exit, Watch};
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 use crate::server::watch::Watches;
 use crate::transport::FrameStream;
 use crate::types::{Incarnation, LogId, LogIndex, NodeId, Role};
@@ -32,7 +32,7 @@ use crate::types::{Incarnation, LogId, LogIndex, NodeId, Role};
 /// Carries the driver's outputs to the threads that do them.
 pub(crate) struct Hands {
     pub(crate) log: Arc<LogThread>,
-    pub(crate) state: Arc<Gather<Work>>,
+    pub(crate) state: Arc<BatchQueue<Work>>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) outgoing: Arc<Outgoing>,
     pub(crate) incoming: Arc<Incoming>,

@@ -24,7 +24,7 @@ use crate::raft::{Configuration, Entry, Envelope, Message, Status, Ticket, Unsav
 use crate::server::driver::elections::Elections;
 use crate::server::driver::heartbeats::Heartbeats;
 use crate::server::session::outbox::{Delivery, Outbox, Stages};
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 use crate::time::{Clock, Instant};
 use crate::types::{LogId, LogIndex, NodeId, RequestId, Role, Term};
 
@@ -59,7 +59,7 @@ pub(crate) enum Mail {
 }
 
 /// The driver's only way in. Never blocks the sender.
-pub(crate) type Mailbox = Gather<Mail>;
+pub(crate) type Mailbox = BatchQueue<Mail>;
 
 /// Where the driver's outputs go. None of these may block.
 pub(crate) trait Sinks: Send {

@@ -10,12 +10,12 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The queue.
 #[derive(Debug)]
-pub(crate) struct Gather<T> {
+pub(crate) struct BatchQueue<T> {
     gathered: Mutex<Vec<T>>,
     arrived: Condvar,
 }
 
-impl<T> Default for Gather<T> {
+impl<T> Default for BatchQueue<T> {
     fn default() -> Self {
         Self {
             gathered: Mutex::new(Vec::new()),
@@ -24,7 +24,7 @@ impl<T> Default for Gather<T> {
     }
 }
 
-impl<T> Gather<T> {
+impl<T> BatchQueue<T> {
     /// Adds one item.
     pub(crate) fn send(&self, item: T) {
         self.send_all(std::iter::once(item));
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn what_gathered_comes_in_order_and_a_later_item_wakes_the_taker() {
-        let queue = Arc::new(Gather::default());
+        let queue = Arc::new(BatchQueue::default());
         queue.send(1);
         queue.send_all([2, 3].into_iter());
         let mut taken = Vec::new();
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn an_empty_queue_gives_nothing_when_patience_ends() {
-        let queue: Gather<u8> = Gather::default();
+        let queue: BatchQueue<u8> = BatchQueue::default();
         let mut taken = Vec::new();
         queue.take(&mut taken, Duration::from_millis(1));
         assert!(taken.is_empty());

@@ -28,7 +28,7 @@ use crate::api::{Error, WatchRequest};
 use crate::kv::Change;
 use crate::kv::access::Identity;
 use crate::server::session::outbox::Outbox;
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 use crate::watch::{WatcherId, WatcherView};
 
 pub(crate) use sender::Courier;
@@ -67,7 +67,7 @@ const BACKLOG_BYTES_MAX: usize = 32 << 20;
 /// The way to the watch thread.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    orders: Gather<Order>,
+    orders: BatchQueue<Order>,
     /// Somebody watches: changes are worth telling.
     listening: AtomicBool,
     backlog_changes: AtomicUsize,

@@ -11,11 +11,11 @@ use loom::thread;
 
 use crate::server::session::budget::{ByteBudget, InFlight};
 use crate::server::session::outbox::{Delivery, Outbox};
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 
 /// Two threads send to the driver, one of them twice.
 pub(crate) fn what_gathers_arrives_in_order_and_wakes_the_taker() {
-    let queue = Arc::new(Gather::default());
+    let queue = Arc::new(BatchQueue::default());
     let one = thread::spawn({
         let queue = Arc::clone(&queue);
         move || {

@@ -24,7 +24,7 @@ use crate::server::driver::effects::{Hands, LogReports};
 use crate::server::driver::lease_log::LeaseLog;
 use crate::server::driver::{Driver, Mail, Mailbox};
 use crate::server::peers::Peers;
-use crate::server::threads::queue::Gather;
+use crate::server::threads::queue::BatchQueue;
 use crate::server::watch::{WatchThread, Watches};
 use crate::types::LogIndex;
 
@@ -45,10 +45,10 @@ pub(super) struct Threads {
 /// thread that writes there is gone.
 struct Queues {
     mailbox: Arc<Mailbox>,
-    state: Arc<Gather<Work>>,
-    gc: Arc<Gather<SweepWork>>,
-    journal: Arc<Gather<StopJournal>>,
-    log_compactor: Arc<Gather<StopCutting>>,
+    state: Arc<BatchQueue<Work>>,
+    gc: Arc<BatchQueue<SweepWork>>,
+    journal: Arc<BatchQueue<StopJournal>>,
+    log_compactor: Arc<BatchQueue<StopCutting>>,
     watches: Arc<Watches>,
 }
 

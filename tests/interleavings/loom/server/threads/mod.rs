@@ -1,0 +1,4 @@
+//! Between threads.
+
+#[path = "../../../../../src/server/threads/queue.rs"]
+pub(crate) mod queue;
