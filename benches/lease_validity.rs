@@ -1,7 +1,7 @@
 //! Whether this machine bears the leader lease: a short `leasehold verify lease`, with every fault.
 //!
 //! `cargo bench --bench lease_validity`, or `-- 60s` for a longer look. Prints the verb's own report,
-//! and ends as it does. What the lines mean stands in `src/bench/verify/judge.rs`.
+//! and ends as it does. What the lines mean stands in `src/bench/verify/judge/mod.rs`.
 
 #![expect(clippy::print_stderr, reason = "a bench says why it is over")]
 

@@ -2,7 +2,7 @@
 //!
 //! Reads `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC_RAW` together (see `time.rs` for why both). A
 //! reading is passed on as it is: if the machine's clock steps back, so does ours, because a
-//! corrected clock would hide from the lease exactly what ends it (lease-protocol A4).
+//! corrected clock would hide from the lease exactly what ends it (A4).
 //!
 //! The pair exists on Linux, where servers run. Elsewhere only the SDK is built, which holds no
 //! leader lease; there both readings come from the platform's own monotonic clock, which may stop

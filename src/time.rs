@@ -131,7 +131,7 @@ impl fmt::Debug for Instant {
 /// Where readings come from. One read gives both clocks.
 ///
 /// A clock never corrects itself: if the machine's clock steps back, so does the reading, and it
-/// is for the lease to notice (lease-protocol A4).
+/// is for the lease to notice (A4).
 pub trait Clock: Send + Sync {
     /// The pair, read now.
     fn now(&self) -> Instant;

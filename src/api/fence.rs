@@ -1,7 +1,7 @@
 //! Fences: writes that are let through only as long as a lock has not moved on.
 //!
 //! No lease makes a lock safe by itself: whoever holds one may be suspended, and wake long after the
-//! lease has ended and somebody else holds it (lease-protocol T13). So a holder has a token, the
+//! lease has ended and somebody else holds it (T13). So a holder has a token, the
 //! revision that created its key of the lock, and a write may name both. The store compares them
 //! when it applies the write, in the order of the log and under no clock, and refuses it with
 //! [`ErrorKind::Fenced`] if the key is gone or is a later one.

@@ -2,7 +2,7 @@
 //!
 //! A lease is a promise of the cluster that the keys attached to it stay for its time to live (TTL)
 //! after it was last renewed, and are deleted some time after that. It is granted, changed and ended
-//! by log entries; renewals never enter the log (lease-protocol section 3).
+//! by log entries; renewals never enter the log (S13).
 
 use serde::{Deserialize, Serialize};
 

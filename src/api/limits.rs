@@ -6,7 +6,7 @@ use super::{
 };
 
 /// What a request may cost, checked by the SDK before it is sent and by the server before it is
-/// taken in (decisions: figures of api.md section 4).
+/// taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest key, in bytes. Keys are never empty.

@@ -4,7 +4,7 @@
 //! be lost before it is in danger. Renewals of one client that are due together are one request. A
 //! renewal counts from when it was *sent*, by this machine's own pair of clocks, and less what clocks
 //! may differ by is taken off: so the holder stops before the cluster ends the lease, whatever the
-//! answer took (lease-protocol T12). Failures are retried, at whichever node leads, until that moment.
+//! answer took (T12). Failures are retried, at whichever node leads, until that moment.
 //!
 //! The program is told everything: [`KeepAliveEvent`]. It may fall behind with renewals, which are
 //! then left out; that the lease is lost is never left out, and always the last.
@@ -587,7 +587,7 @@ mod tests {
         for ttl_ms in [500, 2_000, 60_000, 3_600_000] {
             let ttl = Duration::from_millis(ttl_ms);
             let held = usable(ttl).as_secs_f64();
-            // The holder's clock may be slow, and the leader's fast (5.1).
+            // The holder's clock may be slow, and the leader's fast (Theorem 3).
             let at_most = (held + 0.001) / 0.98;
             let leader = (ttl.as_secs_f64() - 0.001) / 1.02;
             assert!(at_most <= leader, "{ttl:?}: {at_most} > {leader}");

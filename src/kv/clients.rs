@@ -3,7 +3,7 @@
 //! A client opens a session and numbers its writes. The first time a number is applied its reply is
 //! kept, and a retry gets that reply instead of a second effect. The client also says up to which
 //! number it has seen replies; those are dropped, and a number at or below the mark is refused
-//! (lease-protocol A17): whether it was ever applied can no longer be told, so the outcome is
+//! (A17): whether it was ever applied can no longer be told, so the outcome is
 //! *unknown*. Numbers may be applied in any order: each is remembered by itself.
 //!
 //! Everything is bounded. Numbers too far above the mark are refused until the client acknowledges

@@ -9,7 +9,7 @@
 //! know (`node/upgrade.rs`); if it happened, the content hash (`hash.rs`) would show it.
 //!
 //! Everything a replica could decide differently from its peers is decided by the proposer and
-//! written into the command (lease-protocol T8): apply knows no clock, no configuration and no
+//! written into the command (T8): apply knows no clock, no configuration and no
 //! role.
 
 use bytes::Bytes;

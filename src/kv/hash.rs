@@ -1,4 +1,4 @@
-//! A hash of everything stored, kept up to date by every change (decisions.md 8).
+//! A hash of everything stored, kept up to date by every change (D1).
 //!
 //! It is the sum, modulo 2^128, of a 128-bit hash of each keyspace, key and record, so a change
 //! costs the hash of the record that goes and of the one that comes, whatever the store holds.

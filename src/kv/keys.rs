@@ -3,7 +3,7 @@
 //! `current` uses a client's key as it is. `history` holds several records per key, so the key is
 //! escaped and terminated (no key's records lie between another's) and followed by the complement
 //! of the revision: newest first, so that "the latest at or below a revision" is the first record
-//! at or after one seek (decisions.md 28). `events` is ordered by revision.
+//! at or after one seek. `events` is ordered by revision.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 

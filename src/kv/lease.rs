@@ -1,8 +1,8 @@
 //! Client leases as the state machine knows them: who they are, and which keys hang on them.
 //!
 //! There is no time in here. When a lease is due is known to the leader alone
-//! (`node/lease_tracker.rs`); what it decides becomes an entry of the log, and only applying that
-//! entry ends the lease (lease-protocol T3, T8). Endings are told in `lease_end.rs`.
+//! (`node/lease_tracker/mod.rs`); what it decides becomes an entry of the log, and only applying that
+//! entry ends the lease (T3, T8). Endings are told in `lease_end.rs`.
 //!
 //! | Keyspace | Key | Record |
 //! |---|---|---|

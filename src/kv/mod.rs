@@ -9,7 +9,7 @@
 //!
 //! [`apply`] is the only door by which the state changes. It is total and deterministic: it sees
 //! the entry's index and term, the command, and the store, and nothing else, least of all a clock
-//! (lease-protocol T8). Writes that carry a session are applied exactly once (`clients.rs`), and
+//! (T8). Writes that carry a session are applied exactly once (`clients.rs`), and
 //! every change keeps a hash of the whole state up to date, by which replicas and restarts check
 //! themselves (`hash.rs`).
 //!

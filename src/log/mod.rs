@@ -4,7 +4,7 @@
 //! A voter that acknowledged an entry and forgets it can elect a leader that overwrites committed
 //! data. After a crash the end of a log may be torn, and must be cut; but a log whose synced end
 //! rotted away looks much the same, and must never be cut. So the format leaves a witness of each
-//! sync (lease-protocol A19 to A24):
+//! sync (A19 to A24):
 //!
 //! - what is synced together is a *batch*, on 4 KiB blocks of its own, in 512-byte sectors that
 //!   each say which batch they belong to (`segment.rs`);

@@ -1,4 +1,4 @@
-//! Whether this replica's state is the others' (decisions.md 8).
+//! Whether this replica's state is the others' (D1).
 //!
 //! Now and then the leader has an entry logged at which every replica notes the content hash of its
 //! state and tells it to the others. All of them have applied the same entries then, so the hashes

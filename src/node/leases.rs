@@ -1,6 +1,6 @@
 //! Client leases on a replica: renewals are answered, what is due is proposed.
 //!
-//! The rules are those of lease-protocol section 3. A renewal is acknowledged only by a leader that
+//! The rules are T and A12 to A16 of docs/protocol.md. A renewal is acknowledged only by a leader that
 //! has been promoted (T1), and whose own lease holds at a reading from after the renewal arrived, or
 //! that a quorum has confirmed since (T2). An expiry is proposed in the leader's term and nowhere
 //! else (T3), in batches, and only while a quorum answers: a leader that is cut off would count its
@@ -102,7 +102,7 @@ impl Leases {
         })
     }
 
-    /// The time to live to propose where `asked` is asked for (decisions.md 17).
+    /// The time to live to propose where `asked` is asked for (T20).
     pub(super) fn ttl_ms(&self, asked: i64) -> Result<u64, Error> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let (least, most) = (millis(self.options.ttl_min), millis(self.options.ttl_max));

@@ -1,6 +1,6 @@
 //! Answers reads, and only against a proof.
 //!
-//! The order of a linearizable read is fixed (lease-protocol 5.5, P20, A7): the request arrived,
+//! The order of a linearizable read is fixed (P20, A7): the request arrived,
 //! the commit index was captured, the store was looked at, the clock and the lease were checked,
 //! the reply leaves. [`Reader::answer`] is the last step: it takes what was read and the
 //! [`Authority`] it is read on, and gives nothing out unless what was read contains the index that

@@ -3,7 +3,7 @@
 //! Each [`Bug`] takes one rule away (of the lease protocol, of Raft, or of what stands around
 //! them), at the one place that keeps it: `if planted!(AckTime)`. In a normal build that macro is
 //! the word `false`, and this module is not there. The tests insist that every bug is noticed:
-//! `tests/sim/bugs.rs` by seeds and by schedules told by name, `planted/tests.rs` by the
+//! `tests/sim/bugs/mod.rs` by seeds and by schedules told by name, `planted/tests.rs` by the
 //! conversations and tests of the library that a rule has to itself.
 //!
 //! Bugs are switched per thread, so that runs side by side can each have their own. A whole test
@@ -164,9 +164,9 @@ bugs! {
     // Measuring the interval.
     AckTime "P1" "the lease counts from the acknowledgement of its round"
         ["p01_lease_counts_from_the_creation_of_its_round"]
-    RoundStampedLate "P28, 5.2 R1" "a round's time is that of the next heartbeat, after its name is out"
+    RoundStampedLate "P28, N1" "a round's time is that of the next heartbeat, after its name is out"
         ["p18_lease_ends_first_at_the_worst_drift"]
-    NoBlackout "P2, 5.2 R4" "votes at once after a start"
+    NoBlackout "P2, N4" "votes at once after a start"
         ["p02_restarted_voter_keeps_silent"]
     HalfBlackout "P2" "keeps silent for half as long after a start"
         ["p03_silence_is_as_long_as_the_longest_promise"]
@@ -180,14 +180,14 @@ bugs! {
         ["p04_own_timer_keeps_the_own_promise"]
     PreVoteUngated "P4" "grants pre-votes whatever it has promised"
         ["p06_promise_outlives_a_change_of_term"]
-    CachedNow "P5, 5.2 R2" "the driver's reading is from before it took the batch"
+    CachedNow "P5, N2" "the driver's reading is from before it took the batch"
         ["node::turn::tests::a_promise_counts_from_a_reading_that_is_not_older_than_the_message"]
-    CachedCheckClock "P5, 5.2 R5" "a session checks the lease with the driver's last reading"
+    CachedCheckClock "P5, N5" "a session checks the lease with the driver's last reading"
 
     // Keeping the promise.
     PromiseDropped "P6" "a new term ends the promise"
         ["p06_promise_outlives_a_change_of_term"]
-    PreVoteOnly "P7, 5.2 R3" "the gate is asked for pre-votes only"
+    PreVoteOnly "P7, N3" "the gate is asked for pre-votes only"
         ["p07_real_vote_is_refused_while_promised"]
     CandidacyGoesOn "P8" "a pre-candidate promises a leader and goes on asking"
     UncheckedCampaign "P8" "the gate is not asked again before the campaign"
@@ -198,19 +198,19 @@ bugs! {
     StickyTransferFlag "P10" "the authority of a transfer is kept, and good for any term"
         ["p10_transfer_authorises_only_the_next_term"]
     LateTransferWord "P10" "the word of an earlier term to campaign is obeyed"
-    TransferUnequal "4.3" "whoever is told to campaign does not look whether it has everything"
+    TransferUnequal "H1" "whoever is told to campaign does not look whether it has everything"
         ["transfer_asks_only_an_equal_to_stand"]
-    TransferHurried "4.3" "the word is given before the target has everything"
+    TransferHurried "H1" "the word is given before the target has everything"
         ["transfer_waits_until_the_target_has_everything"]
     TransferPostponesStepDown "P11" "every transfer counts as a quorum heard"
         ["p11_transfers_do_not_keep_a_lonely_leader_in_office"]
-    NoStepDown "P12, 5.2 R6" "a leader without a quorum stays, and goes on beating"
+    NoStepDown "P12, N6" "a leader without a quorum stays, and goes on beating"
         ["p12_leader_that_hears_nobody_steps_down_and_falls_silent"]
-    VotePromiseNotMade "4.3" "an authorised vote says that it promises, and does not"
-    VoteFloorNotRaised "4.3, P34" "an authorised vote does not write down that it promises longer"
-    VotesArePromises "4.3" "every vote counts as a promise to the new leader"
+    VotePromiseNotMade "H1" "an authorised vote says that it promises, and does not"
+    VoteFloorNotRaised "H1, P34" "an authorised vote does not write down that it promises longer"
+    VotesArePromises "H1" "every vote counts as a promise to the new leader"
         ["p26_answers_of_an_earlier_term_count_for_nothing"]
-    PromiseShortened "5.4" "a shorter promise replaces a longer one"
+    PromiseShortened "P39" "a shorter promise replaces a longer one"
         ["raft::leader_lease::tests::a_promise_is_never_shortened_except_by_whom_it_was_made_to"]
     PromiseOwnLength "P34" "promises its own length instead of the one asked for"
         ["p34_promise_is_as_long_as_the_leader_asks"]
@@ -226,17 +226,17 @@ bugs! {
         ["p15_new_member_has_promised_nothing"]
     LeaseHalf "P13" "the lease counts the new majority of a joint configuration alone"
         ["membership_lease_needs_both_majorities"]
-    ConfigurationAtCommit "P13, 4.1" "a configuration is in force once it is committed, not before"
+    ConfigurationAtCommit "P13, M1" "a configuration is in force once it is committed, not before"
         ["membership_change_is_in_force_from_its_append"]
-    NoJoint "P13, 4.3" "voters change in one step, however many"
+    NoJoint "P13, M2" "voters change in one step, however many"
         ["membership_voters_change_by_a_joint_configuration"]
-    ChangesOverlap "4.3" "a change begins before the one before it is complete"
+    ChangesOverlap "M2" "a change begins before the one before it is complete"
         ["membership_one_change_at_a_time"]
-    ChangeBeforeOwnCommit "4.1, 5.1" "a new leader changes members before it has committed anything"
+    ChangeBeforeOwnCommit "M1" "a new leader changes members before it has committed anything"
         ["membership_change_waits_for_an_entry_of_the_own_term"]
     DeposedKeepsLease "P13, P36" "a leader that was removed goes on serving by its lease"
         ["membership_removed_leader_gives_its_lease_up_and_hands_over"]
-    PromotedUnready "4.2.1" "a learner becomes a voter whatever it lacks"
+    PromotedUnready "M3" "a learner becomes a voter whatever it lacks"
         ["membership_learner_is_promoted_once_it_has_caught_up"]
     LoneLeaseForever "P16" "a lone voter's lease never ends"
         ["p16_lone_voter_has_a_lease_that_ends"]
@@ -256,7 +256,7 @@ bugs! {
         ["a04_step_back_of_a_clock_voids_the_lease"]
     SilenceCutByStepBack "A4, A23" "a clock that ran backwards cuts a silence to the longest promise"
         ["raft::leader_lease::tests::a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise"]
-    CampaignOverStepBack "A4, 4.3" "a lease counts from a campaign that a clock ran back over"
+    CampaignOverStepBack "A4, H1" "a lease counts from a campaign that a clock ran back over"
         ["a04_lease_of_a_transfer_does_not_count_from_before_a_step_back"]
 
     // The read.
@@ -282,31 +282,31 @@ bugs! {
         ["a07_permit_reaches_the_floor"]
     QuorumReadUnready "A7, A8" "quorum reads are permitted before the leader is ready"
         ["a07_permit_reaches_the_floor"]
-    QuorumReadOldRound "5.5" "a quorum read rests on a round from before it arrived"
+    QuorumReadOldRound "Q1" "a quorum read rests on a round from before it arrived"
         ["round_from_before_a_read_does_not_permit_it"]
     AnswerOfApplied "A11" "a leader tells followers what it has applied instead of what is committed"
-    AnswerUnconfirmed "4.4" "a leader answers followers whether its lease holds or not"
+    AnswerUnconfirmed "F1" "a leader answers followers whether its lease holds or not"
         ["follower_read_without_a_lease_takes_a_round"]
-    AnswerServesLater "4.4" "the answer to a question serves reads that came after it was put"
+    AnswerServesLater "F1" "the answer to a question serves reads that came after it was put"
         ["follower_read_needs_a_question_put_after_it_came"]
     AnswerToEarlierLife "P25" "the answer to an earlier process's question serves reads of this one"
         ["follower_read_is_not_answered_by_a_word_to_an_earlier_life"]
     AgeOfTheAnswer "L8" "a state's age is counted from the answer that proves it"
         ["age_of_a_follower_is_that_of_its_question"]
-    FreshUnconfirmed "4.4" "a leader says how fresh it is whether its lease holds or not"
+    FreshUnconfirmed "F1" "a leader says how fresh it is whether its lease holds or not"
         ["age_is_not_told_without_a_lease"]
-    NamesRepeat "4.4" "names of a follower's questions repeat after a restart"
+    NamesRepeat "F1" "names of a follower's questions repeat after a restart"
         ["age_is_not_told_by_a_name_that_two_lives_share"]
-    AgeOfNewestName "4.4" "a state is as young as the last question, answered or not"
+    AgeOfNewestName "F1" "a state is as young as the last question, answered or not"
         ["raft::freshness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
-    AgeUnapplied "4.4" "what is committed counts for the age of a state that has not applied it"
+    AgeUnapplied "F1" "what is committed counts for the age of a state that has not applied it"
         ["age_counts_only_what_is_applied"]
     AgeBySlowerClock "A5" "an age is told by the slower clock, as if no clock were too slow"
         ["raft::freshness::tests::an_age_is_that_of_the_faster_clock_stretched_by_the_drift"]
     AgeOverStepBack "A4" "ages are told on after a clock ran backwards"
         ["age_is_forgotten_when_a_clock_runs_back"]
-    LeaderAgeIsNow "5.5" "a leader's state is as old as its last look, not as its last quorum"
-    MinRevisionIgnored "5.8" "a read that says what was seen is shown less"
+    LeaderAgeIsNow "Q1" "a leader's state is as old as its last look, not as its last quorum"
+    MinRevisionIgnored "C9" "a read that says what was seen is shown less"
     NoOwnSuccession "P9" "a leader that failed to hand over goes on without a lease"
         ["p09_failed_transfer_is_followed_by_a_term_with_a_lease"]
     StepDownKeepsLease "P23" "the shared cell is not voided by stepping down"
@@ -409,7 +409,7 @@ bugs! {
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"
     WaitersKept "A18" "writes go on waiting when leadership is lost"
         ["node::tests::a_write_in_doubt_is_unknown_when_time_runs_out_and_when_leadership_is_lost"]
-    UnknownSaidRefused "A18, X2" "a write in doubt is reported as not applied"
+    UnknownSaidRefused "A18, E2" "a write in doubt is reported as not applied"
         ["node::tests::a_write_in_doubt_is_unknown_when_time_runs_out_and_when_leadership_is_lost"]
     UnknownForgotten "A18" "a client settles a write by its last attempt alone"
     RetryApplied "A17" "a number that was applied is applied again"
@@ -420,7 +420,7 @@ bugs! {
         ["kv::tests::an_acknowledged_number_is_refused_and_never_applied"]
     ForgottenInUse "A18" "sessions are forgotten though they were used since"
         ["kv::tests::an_unknown_or_forgotten_session_is_refused_with_outcome_unknown"]
-    SweepTakesNewest "history" "the removal of history takes the value that a compaction keeps"
+    SweepTakesNewest "K6" "the removal of history takes the value that a compaction keeps"
         ["kv::tests::compaction::the_latest_value_of_each_live_key_survives_however_old"]
     FullTableEvicts "A18" "a full table of sessions evicts one for the next"
         ["kv::tests::a_full_table_refuses_new_sessions_and_evicts_none"]
@@ -432,7 +432,7 @@ bugs! {
         ["log::tests::after_a_crash_at_any_call_all_that_was_acknowledged_is_there_and_no_more"]
     SlotsAlternate "A19" "a vote is written into one slot, by turns"
         ["log::tests::a_saved_vote_stands_in_both_slots_and_one_rotten_bit_never_takes_it_back"]
-    SyncErrorForgiven "fsync" "a log whose sync failed goes on"
+    SyncErrorForgiven "D2" "a log whose sync failed goes on"
         ["log::tests::each_failing_call_ends_in_a_typed_error_and_loses_nothing_acknowledged"]
     DamageIsTorn "A21" "a damaged sector of the last batch is taken for a torn one"
         ["log::tests::every_flipped_bit_is_detected_or_harmless"]
@@ -446,13 +446,13 @@ bugs! {
         ["log::tests::a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine"]
 
     // Logs without a beginning, and whole states.
-    CompactsUnapplied "decision 8" "the log is cut before the state machine holds what is cut"
+    CompactsUnapplied "D1" "the log is cut before the state machine holds what is cut"
         ["log_is_cut_no_further_than_what_is_applied"]
     SnapshotGoesBack "P30" "a state older than what is applied is installed"
     SnapshotDropsLog "P30" "an installed state takes the log with it that goes on after it"
     SnapshotBaseUnsynced "A23" "what follows a new base is acknowledged before the base is durable"
         ["a23_received_state_is_acknowledged_once_its_base_is_durable"]
-    LackOfStateUnnoticed "decision 8" "a state machine that ends before the log begins goes on with the log"
+    LackOfStateUnnoticed "D1" "a state machine that ends before the log begins goes on with the log"
 
     // Client leases.
     ExpiredBeforeCommit "T3, S10" "the leader forgets a lease when its expiry is proposed, not when it is applied"

@@ -20,7 +20,7 @@ fn every_witness_notices_its_bug_and_nothing_else() {
 }
 
 /// Bugs of one rule may hide each other: whoever notices one of the two must notice both together.
-/// (Of those that have no witness, `tests/sim/bugs.rs` plants the pairs.)
+/// (Of those that have no witness, `tests/sim/bugs/mod.rs` plants the pairs.)
 #[test]
 fn witnesses_notice_pairs_of_one_rule() {
     let share_a_rule = |one: Bug, other: Bug| {

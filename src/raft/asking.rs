@@ -2,7 +2,7 @@
 //!
 //! They are asked for together: one question to the leader serves every read that had arrived when
 //! it was put, because the leader captures its commit index, and has itself confirmed, only after
-//! the question arrived (section 4.4). So the answer to a question serves the reads of all earlier
+//! the question arrived (F1). So the answer to a question serves the reads of all earlier
 //! ones as well, and whatever got lost is made good by the next. No clock of ours takes part.
 //!
 //! Reads outlive a change of leader: they have not been confirmed, so the next leader may confirm

@@ -2,8 +2,8 @@
 //!
 //! A lease is safe because a voter's promise outlasts it under the worst drift of both clocks, and
 //! useful because it outlasts a few lost heartbeats. Both are relations between settings, so a
-//! [`Timing`] cannot be built from settings that break one (section 5.1 and amendment A6 of the
-//! lease protocol); the error names the two settings, their values, and what would be valid.
+//! [`Timing`] cannot be built from settings that break one (A6, P18 of
+//! docs/protocol.md); the error names the two settings, their values, and what would be valid.
 
 use std::ops::Deref;
 use std::time::Duration;

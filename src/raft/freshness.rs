@@ -11,7 +11,7 @@
 //!
 //! Every heartbeat and every question of a follower carries a name, so in quiet times a follower's
 //! state is known to be no older than two heartbeats. A leader needs no name: the round that a
-//! quorum has answered was created when its own clock said (R1), and whoever leads at that moment
+//! quorum has answered was created when its own clock said (N1), and whoever leads at that moment
 //! has committed, or was elected with, everything acknowledged before.
 //!
 //! Elapsed time is judged by the faster of the two clocks, and then stretched by what a clock may

@@ -131,7 +131,7 @@ impl ReadPermit {
         }
     }
 
-    /// The leader, confirmed after it was asked, permits a read of a follower (section 4.4).
+    /// The leader, confirmed after it was asked, permits a read of a follower (F1).
     pub(super) fn by_leader(confirmed: Confirmed) -> Self {
         Self {
             index: confirmed.index,
@@ -157,7 +157,7 @@ impl ReadPermit {
     }
 }
 
-/// What one leadership publishes of its lease: one object per leadership (section 5.3, P23, A7).
+/// What one leadership publishes of its lease: one object per leadership (P23, A7).
 ///
 /// Readers hold it across batches at no risk: once void for good it stays void. The two clocks'
 /// bounds are written one after the other, so a reader may see one of a newer round; each alone
@@ -541,7 +541,7 @@ impl LeaderLease {
         self.quorum_at = now;
     }
 
-    /// A round was created at `now`, before anybody could see its name (R1).
+    /// A round was created at `now`, before anybody could see its name (N1).
     pub(crate) fn begin(&mut self, round: RoundId, created: Instant) {
         self.rounds.push(round, created);
     }

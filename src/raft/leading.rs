@@ -37,7 +37,7 @@ impl Consensus {
         let mut lease = LeaderLease::new(cell, self.timing.trusted_lease(), self.now);
         let mut peers = unknown_peers(self.log.configuration().members(), self.id, last, self);
         if campaign.transfer_from.is_some() || planted!(VotesArePromises) {
-            // Voters who knew of the hand-over promised with their vote (section 4.3).
+            // Voters who knew of the hand-over promised with their vote (H1).
             lease.begin(campaign.round, campaign.created);
             for peer in campaign.promised {
                 if let Some(progress) = peers.get_mut(&peer) {
@@ -106,7 +106,7 @@ impl Consensus {
         }
     }
 
-    /// Creates a round: its time is read before its name can be seen (R1).
+    /// Creates a round: its time is read before its name can be seen (N1).
     fn begin_round(&mut self) -> RoundId {
         let round = self.fresh_round();
         if let RoleState::Leader(leader) = &mut self.role {
@@ -199,7 +199,7 @@ impl Consensus {
     }
 
     /// A follower asks what its reads must see. The commit index is captured, and the lease judged,
-    /// now: after the question arrived (section 4.4, A11). A void lease is made good by a quorum
+    /// now: after the question arrived (F1, A11). A void lease is made good by a quorum
     /// round that is created after this.
     pub(super) fn handle_read_index(&mut self, from: NodeId, question: ReadIndex) {
         let RoleState::Leader(leader) = &mut self.role else {
@@ -323,7 +323,7 @@ impl Consensus {
         planted!(ConfigurationAtCommit => self.log.committed = held);
     }
 
-    /// Publishes what the promises of the configuration in force are worth now (section 5.5).
+    /// Publishes what the promises of the configuration in force are worth now (P13).
     pub(super) fn recompute_lease(&mut self) {
         if self.log.configuration().is_sole_voter(self.id) {
             self.begin_round_alone();
@@ -520,12 +520,12 @@ impl Consensus {
     /// the next term as whoever it handed over to would.
     ///
     /// That is safe because a vote for term T + 1 may pass over promises exactly when the leader of
-    /// T has no lease any more and will have none (P10, Theorem 1 (d)), and this leader burned its
+    /// T has no lease any more and will have none (P10, Theorem 1, step 5), and this leader burned its
     /// own before the first word of the transfer left, which is before this vote exists. Earlier
     /// leaders' leases ended before T was won. Should the late word still reach its target, both
     /// stand for the same term and a quorum elects one; or the target is in T + 1 already, and the
     /// word is for T. The voters promise with their votes, so the lease of T + 1 begins with its
-    /// election, and no read waits longer than that takes (section 4.3).
+    /// election, and no read waits longer than that takes (H1).
     ///
     /// An acknowledged cancellation by the target would do as well, but not where it matters most:
     /// when the target is gone.

@@ -17,7 +17,7 @@
 //! - a change while another is not committed, or while the configuration is joint: then majorities
 //!   of the two need not meet;
 //! - a change before this leader has committed an entry of its own term: until then it cannot know
-//!   whether an earlier leader's change is committed (lease-protocol 5.1);
+//!   whether an earlier leader's change is committed (M1);
 //! - a change after which fewer voters answer than are needed to decide anything.
 //!
 //! A leader that removes itself leads until that is committed, counting others alone. Then it gives

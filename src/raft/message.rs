@@ -67,7 +67,7 @@ pub enum Message {
     Rejoin(Rejoin),
     /// The answer to a [`Rejoin`].
     RejoinReply(RejoinReply),
-    /// A follower asks what its reads must see (section 4.4).
+    /// A follower asks what its reads must see (F1).
     ReadIndex(ReadIndex),
     /// The answer to a [`ReadIndex`].
     ReadIndexReply(ReadIndexReply),

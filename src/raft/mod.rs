@@ -7,7 +7,7 @@
 //! conversations in `testdata/` are named by what they claim.
 //!
 //! The rules are those of Raft (Ongaro's thesis, with pre-vote, joint configurations and leadership
-//! transfer), and those of the lease protocol, whose names (P1 to P38, A1 to A24, R1 to R9) stand
+//! transfer), and those of docs/protocol.md, whose names (P1 to P39, A1 to A24, N1 to N9) stand
 //! beside the code that keeps them:
 //!
 //! - A voter that hears its leader promises to help nobody else to be elected for a while. The

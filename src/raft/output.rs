@@ -50,7 +50,7 @@ pub struct Entry {
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
-    /// Nothing: a new leader's first entry, which lets it commit what came before (section 5.4.2).
+    /// Nothing: a new leader's first entry, which lets it commit what came before (Raft, section 5.4.2).
     Noop,
     /// A command of the state machine; opaque here.
     Command(Bytes),

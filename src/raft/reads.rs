@@ -22,7 +22,7 @@ const ROUNDS_UNDER_WAY_MAX: usize = 4;
 pub(super) enum Reader {
     /// A read of this node.
     Local(ReadId, ReadMode),
-    /// A follower's question (section 4.4).
+    /// A follower's question (F1).
     Follower {
         /// Who asks.
         peer: NodeId,

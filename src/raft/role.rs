@@ -57,7 +57,7 @@ pub(super) struct Campaign {
     pub(super) created: Instant,
     /// Who said yes. Our own vote enters once it is durable.
     pub(super) granted: BTreeSet<NodeId>,
-    /// Who promised, too (section 4.3).
+    /// Who promised, too (H1).
     pub(super) promised: BTreeSet<NodeId>,
     /// The term whose leader handed over to us, while the promises that come with its voters' votes
     /// bear a lease.

@@ -43,7 +43,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// The figures of security.md 2.
+    /// What a server of this size admits; `limits` in the configuration changes it.
     pub const DEFAULT: Self = Self {
         connections_max: 4096,
         per_identity_max: 64,

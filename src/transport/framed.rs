@@ -2,7 +2,7 @@
 //!
 //! Reading takes everything that has arrived at once, and writing takes any number of encoded
 //! frames as one buffer: that many small requests share a packet, a wake-up and a write is worth
-//! a factor of three to five (performance.md).
+//! a factor of three to five.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

@@ -2,7 +2,7 @@
 //! the libraries below.
 //!
 //! quinn's and rustls' defaults suit the open internet, not a closed cluster, so everything is
-//! configured by hand here (security.md 1 and 2): TLS 1.3 only, a client certificate is
+//! configured by hand here: TLS 1.3 only, a client certificate is
 //! mandatory, no resumption, no tickets, no early data, no datagrams, bounded windows, address
 //! validation under load. Who the other side is comes from the URI name in its certificate
 //! (`identity.rs`) and is checked on both sides before a [`Connection`] exists at all, so that no

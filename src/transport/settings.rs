@@ -29,7 +29,7 @@ pub(super) fn server_config(tls: &Tls, port: Port) -> Result<quinn::ServerConfig
     config
         .transport_config(Arc::new(transport_config(Side::Listening, port)))
         // A client may change networks; a node that changes addresses is called anew, by
-        // certificate (lease-protocol P31).
+        // certificate (P31).
         .migration(port == Port::Client)
         .retry_token_lifetime(RETRY_TOKEN_LIFETIME)
         .validation_token_config(tokens)

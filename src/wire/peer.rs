@@ -2,7 +2,7 @@
 //!
 //! The dialling side opens a bidirectional stream and sends [`PeerHello`], the other side answers
 //! with its own, or with what it knows of the caller's [`Standing`] and closes; then each opens one-way streams and fills them with [`Raft`] frames. Streams
-//! have no order between them, and consensus asks for none (lease-protocol P31).
+//! have no order between them, and consensus asks for none (P31).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

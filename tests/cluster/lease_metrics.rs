@@ -11,7 +11,7 @@ use crate::harness::{Cluster, Node, PATIENCE, eventually};
 const TTL: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(500);
 
-/// Every series of client leases that api.md names, histograms by their count.
+/// Every series of client leases, histograms by their count.
 const SERIES: [&str; 20] = [
     "leasehold_leases",
     "leasehold_lease_keys",

@@ -2,7 +2,7 @@
 //! by a clock of its own that drifts like any other.
 //!
 //! A holder counts from when it *sent* what was acknowledged, and takes off what clocks may differ by
-//! (lease-protocol T12). How long it believes in its lease is told to the judge; nothing may end the
+//! (T12). How long it believes in its lease is told to the judge; nothing may end the
 //! lease before that (`checkers/client_leases.rs`). Holders stop without a word, sleep too long,
 //! revoke, and begin anew with the same key, so that it moves from one lease to the next.
 

@@ -28,7 +28,7 @@
     reason = "a test binary speaks to whoever runs it, and may panic"
 )]
 
-/// A deliberate bug, as in the library (`src/planted.rs`): never and nothing in a normal build.
+/// A deliberate bug, as in the library (`src/planted/mod.rs`): never and nothing in a normal build.
 #[cfg(not(leasehold_bugs))]
 macro_rules! planted {
     ($bug:ident) => {

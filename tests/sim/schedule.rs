@@ -1,6 +1,6 @@
 //! Schedules: which faults a run gets, drawn from its seed before it begins.
 //!
-//! Evenly random faults find little (lease-protocol section 6): a stale lease is masked by fresher
+//! Evenly random faults find little: a stale lease is masked by fresher
 //! logs, a forgotten promise by the others'. So most schedules are made of *plays*, small scripts
 //! of two or three faults that coincide where the protocol could break, with quiet before them.
 

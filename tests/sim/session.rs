@@ -1,4 +1,4 @@
-//! A node's sessions with its clients: the leased read, step by step as in `server/session.rs`.
+//! A node's sessions with its clients: the leased read, step by step as in `session/point_read.rs`.
 //!
 //! The batch is closed; the commit index is captured and the lease loaded; the store is read; only
 //! then the clock, and the lease is asked, or how old the state can be; `Reader::answer` has the

@@ -1,5 +1,5 @@
-//! Client leases in the state machine, rule by rule: the rows of operations.md that are decided at
-//! apply, and lease-protocol T3, T6, T7, T8, T10 and T14.
+//! Client leases in the state machine, rule by rule: the rows of S and X that are decided at
+//! apply, and T3, T6, T7, T8, T10 and T14.
 
 use super::*;
 use crate::kv::lease::Lease;

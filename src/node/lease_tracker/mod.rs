@@ -1,4 +1,4 @@
-//! When leases are due: the leader's own table of deadlines (lease-protocol 3.2).
+//! When leases are due: the leader's own table of deadlines (docs/protocol.md, T).
 //!
 //! Every replica keeps the list of leases, as applied entries make it. Deadlines exist on a leader
 //! that has been *promoted*: one that has applied everything it was elected with (T1). Promotion

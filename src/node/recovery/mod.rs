@@ -98,7 +98,7 @@ pub enum Bootstrap {
     Members(Vec<String>),
 }
 
-/// Why a member may have forgotten what it acknowledged (lease-protocol A23).
+/// Why a member may have forgotten what it acknowledged (A23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unproven {
     /// Its directory was empty when it was made: it is new, or it was emptied.

@@ -1,5 +1,5 @@
-//! Client leases on replicas: who may renew and end them, and when. Named by the rows of
-//! operations.md, the rules of lease-protocol section 3 (T) and its amendments (A).
+//! Client leases on replicas: who may renew and end them, and when. Named by the rows
+//! S and X and the rules T and A of docs/protocol.md.
 
 use super::*;
 use crate::api::LeaseKept::{Expired, NotFound, Renewed, Revoked, Undecided};

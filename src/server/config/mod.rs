@@ -985,7 +985,7 @@ fn leases(values: &Values) -> Result<LeaseOptions, ConfigError> {
     })
 }
 
-/// What clients count on for the clocks of a leader and their own (lease-protocol T12): nobody tells them
+/// What clients count on for the clocks of a leader and their own (T12): nobody tells them
 /// of another bound, and with a larger one a lease could end before its holder knows.
 const DRIFT_PPM_MAX: u64 = 20_000;
 

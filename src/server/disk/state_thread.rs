@@ -2,7 +2,7 @@
 //!
 //! It takes everything that has been committed meanwhile as one batch of the store (bounded, so
 //! that no batch grows with the backlog), publishes it to readers, and reports the replies to the
-//! driver. The store is not synced here: it replays the log (design.md section 9).
+//! driver. The store is not synced here: it replays the log (D1).
 //!
 //! It also puts a state that a peer has sent in the place of its own, between two batches: readers are
 //! on the one or the other, never on both.

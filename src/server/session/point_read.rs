@@ -1,8 +1,7 @@
 //! Reads of one key: under the lease, on what this node can prove of its state's age, on a permit
 //! of the driver, or on nobody's word.
 //!
-//! A leased read takes these steps, and their order makes it linearizable (lease-protocol 5.5,
-//! P20, A1, A7):
+//! A leased read takes these steps, and their order makes it linearizable (P20, A1, A7):
 //!
 //! 1. The batch is closed: every read in it has arrived and been read from its frame.
 //! 2. The commit index is captured: what the reads must see. The lease of the leadership that is

@@ -543,7 +543,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// W1 to W11 of the test plan, all at once: ordered, once, no gap, a revision whole, resumable
+    /// W1 to W11, all at once: ordered, once, no gap, a revision whole, resumable
     /// on any node, progress true, filters, previous values, creation told from change, starts in
     /// the future and below the compact revision, and who lags is told.
     #[test]

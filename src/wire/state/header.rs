@@ -32,7 +32,7 @@ pub struct StateHeader {
     pub sessions: u64,
     /// How many client leases there are.
     pub leases: u64,
-    /// The hash of everything stored (decisions.md 8): what every change has kept.
+    /// The hash of everything stored (D1): what every change has kept.
     pub hash: ContentHash,
 }
 

@@ -192,7 +192,7 @@ fn answer(message: &Message) -> Option<Message> {
     })
 }
 
-/// A session's steps, in their order (lease-protocol 5.5, P20, A7). Says what state it answered
+/// A session's steps, in their order (P20, A7). Says what state it answered
 /// from, if it did.
 fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
     let commit = match planted!(CommitNotCaptured) {

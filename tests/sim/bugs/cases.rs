@@ -257,7 +257,7 @@ pub(super) const CASES: &[Case] = &[
     witness(&[AppliedUnheld]),
     seeds(&[CutStaysDurable], Aim::Drawn, 100, &["R9"]),
     // Damage.
-    seeds(&[QuarantineIgnored], Aim::Play(15), 1_300, &["R3", "S2"]),
+    seeds(&[QuarantineIgnored], Aim::Play(15), 1_300, &["R3", "R11"]),
     witness(&[RejoinUnconfirmed]),
     witness(&[EarlierLifeCounts]),
     witness(&[DamageKeepsCommit]),
@@ -269,11 +269,11 @@ pub(super) const CASES: &[Case] = &[
         &[WaitersByIndex],
         "whoever loses leadership answers all its waiters first",
     ),
-    seeds(&[WaitersByIndex, WaitersKept], Aim::Drawn, 200, &["X1"]),
+    seeds(&[WaitersByIndex, WaitersKept], Aim::Drawn, 200, &["E1"]),
     witness(&[WaitersKept]),
-    seeds(&[UnknownSaidRefused], Aim::Drawn, 100, &["X2"]),
-    seeds(&[UnknownForgotten], Aim::Drawn, 100, &["X2"]),
-    seeds(&[RetryApplied], Aim::Drawn, 40, &["X1", "K5"]),
+    seeds(&[UnknownSaidRefused], Aim::Drawn, 100, &["E2"]),
+    seeds(&[UnknownForgotten], Aim::Drawn, 100, &["E2"]),
+    seeds(&[RetryApplied], Aim::Drawn, 40, &["E1", "K5"]),
     seeds(&[SweepTakesNewest], Aim::Drawn, 100, &["K5"]),
     witness(&[DedupByLast]),
     witness(&[MarkIgnored]),
@@ -420,7 +420,7 @@ pub(super) const WITHOUT: &[(&str, &str)] = &[
     ),
     ("A24", "a residue that nothing keeps"),
     (
-        "5.2 R7, 5.2 R8, 5.2 R9",
+        "N7, N8, N9",
         "unit tests hold them so far: `tests/leases.md` names those of T1, T21 and T12",
     ),
     (

@@ -22,7 +22,7 @@ pub(crate) fn hard_state_goes_on(
     Ok(())
 }
 
-/// S2: a damaged replica neither votes, nor asks for votes, nor acknowledges; one that has lost its
+/// R11: a damaged replica neither votes, nor asks for votes, nor acknowledges; one that has lost its
 /// vote file as well does not even promise.
 pub(crate) fn says_nothing_that_counts(
     node: usize,
@@ -41,7 +41,7 @@ pub(crate) fn says_nothing_that_counts(
     };
     if counts {
         let what = format!("{} says {envelope:?}", id(node));
-        return violation("S2 a damaged replica has no say", what);
+        return violation("R11 a damaged replica has no say", what);
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! What must hold: each rule by its name in `testing.md`, a few rules to a file.
+//! What must hold: each rule by its name in docs/protocol.md, a few rules to a file.
 //!
 //! The [`Judge`] sees what every node is told, keeps, sends and applies, in real time, and objects
 //! once; the world stops there. It mirrors what it is told and asks a node nothing that a peer or
 //! a client would not see too, except for its role, term and commit index. Checkers of histories
-//! (`linear.rs`, `search.rs`, `once.rs`) work on what clients saw, after the run.
+//! (`linear.rs`, `search.rs`) work on what clients saw, after the run.
 
 mod client_leases;
 mod durable;

@@ -1,6 +1,6 @@
 //! The boundary around code that may panic on damaged files.
 //!
-//! A panic ends the process (decisions.md 10), but fjall panics on some damaged tables where it
+//! A panic ends the process, but fjall panics on some damaged tables where it
 //! should return an error, and a node with a damaged state must come up far enough to be rebuilt.
 //! So opening and verifying catch the panic and report damage. The process's panic hook asks
 //! [`contains_panic`] before it ends anything.

@@ -1,4 +1,4 @@
-//! Current records in memory, in front of fjall (decisions.md 32).
+//! Current records in memory, in front of fjall.
 //!
 //! Two hands write here, and one of them must never undo the other. The thread that applies
 //! changes a key's record after every look finds its batch and before the applied index is shown.

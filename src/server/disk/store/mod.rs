@@ -5,14 +5,14 @@
 //! which is synced, replays the rest. [`StateStore::persist`] makes it durable where that matters:
 //! before the log is cut, and at a graceful stop.
 //!
-//! What the disk gives back is not trusted blindly (decisions.md 8). After anything but a clean stop
+//! What the disk gives back is not trusted blindly (D1). After anything but a clean stop
 //! [`StateStore::needs_verification`] is set, and [`StateReader::verify`] reads everything and
 //! compares it with the content hash; a state that fails is rebuilt, never served. fjall may panic
 //! on damaged tables, so opening and verifying run inside a boundary ([`contains_panic`]).
 //!
 //! One thread owns the [`StateStore`] and applies, one [`Sweeper`] beside it removes compacted history,
 //! and any number read through [`StateReader`]s. Point
-//! reads come from a bounded cache of current records where they can (decisions.md 32); whatever
+//! reads come from a bounded cache of current records where they can; whatever
 //! needs more than one record takes a [`Snapshot`].
 //!
 //! A batch is published before the database has it: its changes lie ahead of the database, where
@@ -21,7 +21,7 @@
 //! state, which the log replays.
 //!
 //! The order in which a batch is published is what makes this linearizable; it stands in
-//! `front.rs`. The applied index lives beside the database handle it belongs to (lease-protocol A9).
+//! `front.rs`. The applied index lives beside the database handle it belongs to (A9).
 //!
 //! A whole state goes out as chunks by an [`Export`], and comes in by an [`Import`] into a directory of
 //! its own. From there it takes the place of this one while all of these go on (`replace.rs`).
@@ -432,7 +432,7 @@ pub struct Point {
     /// The key and what it holds; `None` if there is no such key.
     pub record: Option<Record>,
     /// A revision at which this was so, not older than what was applied when the read began: what
-    /// belongs into the reply's header (lease-protocol A10).
+    /// belongs into the reply's header (A10).
     pub revision: i64,
     /// What was read contains at least this index (A7).
     pub applied: LogIndex,

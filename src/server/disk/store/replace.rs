@@ -3,7 +3,7 @@
 //! A state that a peer has sent lies in a directory of its own and is opened there. All handles of the
 //! state look for the database they work on at the beginning of each call ([`Current`]), so from one
 //! moment on they find the new one, with its cache, its revision and its applied index in one piece: an
-//! old database is never taken for one that has applied more (lease-protocol A9). Who has begun on the
+//! old database is never taken for one that has applied more (A9). Who has begun on the
 //! old one finishes there: it stays until nobody looks at it any more ([`Retired`]).
 
 use std::path::{Path, PathBuf};

@@ -553,7 +553,7 @@ fn what_no_transaction_may_be_is_refused_on_the_spot() {
     }
 }
 
-/// Decisions.md 8: after an unclean stop the state is compared with its hash before it serves
+/// D1: after an unclean stop the state is compared with its hash before it serves
 /// anything, whatever the lease says.
 #[tokio::test]
 async fn an_unverified_state_is_never_served() {

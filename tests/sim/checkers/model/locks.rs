@@ -209,7 +209,7 @@ impl Model {
                     let written = found.filter(|found| found.mod_revision == revision);
                     if written.is_none_or(|found| found.value != value) {
                         let what = format!("{claim:?}; the log says {found:?}");
-                        return violation("X1 acknowledged writes are there", what);
+                        return violation("E1 acknowledged writes are there", what);
                     }
                     marks.hit(Mark::FencedWriteCheckedAgainstLog);
                 }
@@ -219,7 +219,7 @@ impl Model {
                     let mut written = written.filter(|(_, written)| *written == Some(value));
                     if let Some((revision, _)) = written.next() {
                         let what = format!("{claim:?}; the log has it at {revision}");
-                        return violation("X2 refused means not applied", what);
+                        return violation("E2 refused means not applied", what);
                     }
                     marks.hit(Mark::RefusedByFenceCheckedAgainstLog);
                 }

@@ -1,4 +1,4 @@
-//! X1 to X3, K1 to K3, C7 against the committed log: what the store should be, by a model of its own.
+//! E1 to E3, K1 to K3, C7 against the committed log: what the store should be, by a model of its own.
 //!
 //! The model is a map and a set of numbers, and knows nothing of `kv` but the form of its commands.
 //! It runs through everything that was committed; then every answer that a client got must be what
@@ -390,7 +390,7 @@ impl Model {
                 violation(rule, what)
             };
             if wrote.len() > 1 {
-                return object("X1 exactly once", format!("written at {wrote:?}"));
+                return object("E1 exactly once", format!("written at {wrote:?}"));
             }
             match (&operation.fate, operation.action) {
                 (Fate::Written { .. }, _) if wrote.len() == 1 => {
@@ -403,10 +403,10 @@ impl Model {
             }
             match (&operation.fate, operation.action) {
                 (Fate::Written { revision }, _) if wrote != [*revision] => {
-                    return object("X1 acknowledged writes are there", format!("{wrote:?}"));
+                    return object("E1 acknowledged writes are there", format!("{wrote:?}"));
                 }
                 (Fate::NotApplied | Fate::Unequal { .. }, _) if !wrote.is_empty() => {
-                    return object("X2 refused means not applied", format!("{wrote:?}"));
+                    return object("E2 refused means not applied", format!("{wrote:?}"));
                 }
                 (Fate::Written { revision }, Action::Swap(key, expected)) => {
                     let before = self.at(key, *revision - 1);
