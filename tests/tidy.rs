@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -355,6 +356,199 @@ fn rules_without_code_or_tests(
         }
     }
     (rules, missing)
+}
+
+/// Rules and documents that comments cite can be looked up: each rule has its anchor in
+/// docs/protocol.md, and each file that is named is in the repository.
+#[test]
+fn what_comments_cite_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let protocol = fs::read_to_string(root.join("docs/protocol.md")).unwrap();
+    let anchors = anchors(&protocol);
+    assert!(anchors.len() > 150, "{}", anchors.len());
+    let files = files_of_repository(root);
+
+    let (mut cited, mut missing) = (BTreeSet::new(), Vec::new());
+    for folder in ["src", "tests", "benches", "examples"] {
+        for file in rust_files(&root.join(folder)) {
+            let text = fs::read_to_string(&file).unwrap();
+            let name = file.strip_prefix(root).unwrap().display().to_string();
+            for (number, comment) in comments(&text) {
+                for rule in rules_in(comment) {
+                    if !anchors.contains(&rule.to_lowercase()) {
+                        missing.push(format!("{name}:{number}: {rule} has no anchor"));
+                    }
+                    cited.insert(rule.to_owned());
+                }
+                for cited in documents_in(comment) {
+                    if !is_file_of(&files, cited) {
+                        missing.push(format!("{name}:{number}: there is no {cited}"));
+                    }
+                }
+            }
+        }
+    }
+    for page in [
+        "leases.md",
+        "data_model.md",
+        "sim/README.md",
+        "models/README.md",
+    ] {
+        let text = fs::read_to_string(root.join("tests").join(page)).unwrap();
+        for rule in rules_in(&text) {
+            if !anchors.contains(&rule.to_lowercase()) {
+                missing.push(format!("tests/{page}: {rule} has no anchor"));
+            }
+        }
+    }
+    for rule in rules_of_planted_bugs(root) {
+        let anchor = rule.to_lowercase().replace([' ', '.'], "-");
+        if !anchors.contains(&anchor) {
+            missing.push(format!("src/planted/mod.rs: {rule} has no anchor"));
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+    assert!(cited.len() > 80, "{}", cited.len());
+
+    // The scan sees what is planted, and nothing else.
+    let planted = "let p = \"P77\"; ?? A18, and (P78) or p99: see gone.md 5 and `raft/mod.rs`.\n\
+                   ??/ lease-protocol 5.5, docs/protocol.md, the P99.\n";
+    let planted = planted.replace("??", "//");
+    let seen: Vec<&str> = comments(&planted).map(|(_, comment)| comment).collect();
+    let rules: Vec<&str> = seen.iter().flat_map(|it| rules_in(it)).collect();
+    let documents: Vec<&str> = seen.iter().flat_map(|it| documents_in(it)).collect();
+    assert_eq!(rules, ["A18", "P78"]);
+    let there = ["lease-protocol", "docs/protocol.md"];
+    assert_eq!(
+        documents,
+        [&["gone.md", "raft/mod.rs"], &there[..]].concat()
+    );
+    documents
+        .iter()
+        .zip([false, true, false, true])
+        .for_each(|(cited, is_there)| assert_eq!(is_file_of(&files, cited), is_there, "{cited}"));
+}
+
+/// The protocol names tests, conversations and planted bugs that exist.
+#[test]
+fn the_protocol_names_tests_and_bugs_that_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = sources(root);
+    let text = fs::read_to_string(root.join("docs/protocol.md")).unwrap();
+    let (mut named, mut missing) = (0, Vec::new());
+    for name in text.split('`').skip(1).step_by(2) {
+        let is_test =
+            name.matches('_').count() > 2 && !name.contains('.') && !name.starts_with("leasehold_");
+        let is_type = name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.contains(|c: char| c.is_ascii_lowercase())
+            && name.chars().all(char::is_alphanumeric);
+        let is_there = match (is_test, is_type) {
+            (true, _) => {
+                let conversation = root.join(format!("src/raft/testdata/{name}.txt"));
+                sources.contains(&format!("fn {name}(")) || conversation.exists()
+            }
+            (_, true) => {
+                let bug = format!("\n    {name} \"");
+                sources.contains(&bug) || sources.contains(&format!("struct {name} "))
+            }
+            _ => continue,
+        };
+        named += 1;
+        if !is_there {
+            missing.push(name);
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+    assert!(named > 150, "{named}");
+}
+
+/// What is named by `<a id="..."></a>` in a page.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let ids = page.split("<a id=\"").skip(1);
+    ids.map(|rest| rest.split('"').next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// The comments of `code`, with the numbers of their lines.
+fn comments(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = code.lines().enumerate();
+    lines.filter_map(|(index, line)| {
+        let at = match line.trim_start().starts_with("//") {
+            true => line.find("//")?,
+            false => line.find(" // ")?,
+        };
+        Some((index + 1, &line[at..]))
+    })
+}
+
+/// Rules of the protocol by name: a letter of one of its families, and a number.
+fn rules_in(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.filter(|word| {
+        let (family, number) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+        // Percentiles are no rules.
+        let is_percentile = matches!(*word, "P50" | "P90" | "P95" | "P99");
+        "NPAQFHMTSXDRLCEKWO".contains(family)
+            && (1..=2).contains(&number.len())
+            && number.chars().all(|c| c.is_ascii_digit())
+            && !is_percentile
+    })
+}
+
+/// Documents and source files that a comment names.
+fn documents_in(comment: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_alphanumeric() || "_-./*".contains(c);
+    let words = comment.split(move |c: char| !is_part(c));
+    words
+        .map(|word| word.trim_matches(['.', '/']))
+        .filter(|word| {
+            let is_pattern = word.contains('*') || word.starts_with('-');
+            let is_document = word.ends_with(".md") || word.ends_with(".rs");
+            !is_pattern && (*word == "lease-protocol" || is_document && word.len() > 3)
+        })
+}
+
+/// Every file of the repository that may be named, with `/` between folders.
+fn files_of_repository(root: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".md") || name.ends_with(".rs") {
+                let path = path.strip_prefix(root).unwrap();
+                files.push(path.display().to_string());
+            }
+        }
+    }
+    files
+}
+
+/// Whether `cited` is one of `files`, or the end of its path.
+fn is_file_of(files: &[String], cited: &str) -> bool {
+    files.iter().any(|file| {
+        let rest = file.strip_suffix(cited);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+    })
+}
+
+/// The rules that planted bugs take away.
+fn rules_of_planted_bugs(root: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(root.join("src/planted/mod.rs")).unwrap();
+    let (_, list) = text.rsplit_once("\nbugs! {\n").expect("the list is there");
+    let rules = list.lines().filter_map(|line| {
+        let (bug, rest) = line.strip_prefix("    ")?.split_once(" \"")?;
+        let is_bug = bug.chars().all(char::is_alphanumeric);
+        is_bug.then(|| rest.split('"').next().unwrap_or_default())
+    });
+    let rules: BTreeSet<String> = rules
+        .flat_map(|rules| rules.split(", ").map(str::to_owned))
+        .collect();
+    assert!(rules.len() > 60, "{}", rules.len());
+    rules
 }
 
 /// Whoever reads of an operation of the SDK finds it used, on the operation itself or on the type
