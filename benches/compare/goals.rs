@@ -112,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// All of them, as the README shows them.
+/// All of them, as docs/performance.md shows them.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
     let heading = "| Goal | Aim | Measured | | Command |\n|---|---|---|---|---|\n";
     let lines = outcomes.iter().map(|outcome| outcome.line() + "\n");
