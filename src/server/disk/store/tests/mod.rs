@@ -176,7 +176,7 @@ fn shorten(path: &Path) {
 /// A file's length without the zeros at its end, where fjall has made room ahead.
 /// Whether fjall keeps a list of tables in `file`. One byte of it, wrong, makes fjall panic with a
 /// lock held that it wants again while it unwinds: the process is gone, and nothing in it can
-/// report the damage. ARCHITECTURE.md names that among what is open.
+/// report the damage. docs/decisions/state.md says what is done about it.
 fn is_manifest(file: &Path) -> bool {
     let name = file.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.strip_prefix('v'))
