@@ -1,0 +1,75 @@
+# Three circles of tests, `fast`, `full` and `soak`; CONTRIBUTING.md says what each proves, and has the table of variables.
+# Each name is also a profile of nextest (.config/nextest.toml). Nothing here is needed to test: `cargo test` runs what `full` does.
+
+# What can be run.
+default:
+    @just --list --unsorted
+
+# The pure core, its log and state machine, and the checks of the tree: about a minute once it is built.
+fast *ARGS:
+    cargo nextest run --profile fast --locked --no-default-features --lib --test tidy --test dependencies {{ ARGS }}
+
+# Everything: simulator, models, processes, damage, chaos, monitoring, and the examples of the documentation.
+full *ARGS:
+    cargo nextest run --profile full --locked {{ ARGS }}
+    cargo test --locked --doc
+
+# What decides about a change: full, lints, features, planted bugs, interleavings, fuzzing.
+gate:
+    .ci/run
+
+# Hours of everything, one after the other. Each variable can be set in the environment.
+soak: sim models planted storm strangers rotations damage chaos installs
+
+sim_seeds := env("SIM_SEEDS", "20000")
+sim_first_seed := env("SIM_FIRST_SEED", "1")
+models_depth := env("MODELS_DEPTH", "0")
+lease_storm_seconds := env("LEASE_STORM_SECONDS", "600")
+lease_storm_leases := env("LEASE_STORM_LEASES", "10000")
+hostile_connections := env("HOSTILE_CONNECTIONS", "10000")
+certificate_rotations := env("CERTIFICATE_ROTATIONS", "50")
+damage_directories := env("DAMAGE_DIRECTORIES", "10000")
+damage_workers := env("DAMAGE_WORKERS", "8")
+chaos_seconds := env("CHAOS_SECONDS", "3600")
+chaos_seed := env("CHAOS_SEED", "1")
+install_kills := env("INSTALL_KILLS", "40")
+
+# Whole replicas by the thousand seeds, with faults of every kind.
+sim:
+    SIM_SEEDS={{ sim_seeds }} SIM_FIRST_SEED={{ sim_first_seed }} cargo test --locked --profile dist --no-default-features --test sim seeds -- --nocapture
+
+# One seed: a trace to read. `just replay 0x1f3a`
+replay SEED:
+    SIM_SEED={{ SEED }} cargo sim replay --nocapture
+
+# The small models, each to its end; gigabytes of memory.
+models:
+    MODELS_DEPTH={{ models_depth }} cargo test --locked --release --no-default-features --test models -- --nocapture
+
+# Every planted bug is found.
+planted:
+    RUSTFLAGS='--cfg leasehold_bugs' cargo test --locked --release --target-dir target/bugs --no-default-features --lib --test sim -- planted bugs --nocapture
+
+# Leases that are kept while one leader after the other is killed.
+storm:
+    LEASE_STORM_SECONDS={{ lease_storm_seconds }} LEASE_STORM_LEASES={{ lease_storm_leases }} cargo test --locked --release --test cluster storm -- --nocapture
+
+# Honest clients beside thousands of hostile connections.
+strangers:
+    HOSTILE_CONNECTIONS={{ hostile_connections }} cargo test --locked --release --test cluster strangers -- --nocapture
+
+# Certificates and authorities replaced under load.
+rotations:
+    CERTIFICATE_ROTATIONS={{ certificate_rotations }} cargo test --locked --release --test cluster certificates_and -- --nocapture
+
+# Nodes on damaged data directories.
+damage:
+    DAMAGE_DIRECTORIES={{ damage_directories }} DAMAGE_WORKERS={{ damage_workers }} cargo test --locked --release --test damage -- --nocapture
+
+# Real processes that are killed, paused, cut off and starved; as root, with strace and libfaketime.
+chaos:
+    CHAOS_SECONDS={{ chaos_seconds }} CHAOS_SEED={{ chaos_seed }} cargo test --locked --release --test chaos -- --nocapture --skip any_step
+
+# A kill at each step of a state that is sent; as root, with strace.
+installs:
+    INSTALL_KILLS={{ install_kills }} cargo test --locked --test chaos any_step -- --nocapture
