@@ -551,6 +551,91 @@ fn rules_of_planted_bugs(root: &Path) -> BTreeSet<String> {
     rules
 }
 
+/// Links in documents lead to files and headings that are there, and the two pages that everybody
+/// opens first stay short. ARCHITECTURE names source files that exist.
+#[test]
+fn documents_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut links, mut missing) = (0, Vec::new());
+    for page in files_of_repository(root) {
+        let is_document = page.ends_with(".md") && !page.contains("/seeds/");
+        if !is_document {
+            continue;
+        }
+        let text = fs::read_to_string(root.join(&page)).unwrap();
+        for target in links_in(&text) {
+            links += 1;
+            if let Err(what) = follow(&root.join(&page), &text, target) {
+                missing.push(format!("{page}: {target}: {what}"));
+            }
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+    assert!(links > 200, "{links}");
+
+    for page in ["README.md", "ARCHITECTURE.md"] {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        let lines = text.lines().count();
+        assert!(lines <= 150, "{page} has {lines} lines");
+    }
+    let files = files_of_repository(root);
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let gone: Vec<&str> = text
+        .lines()
+        .flat_map(documents_in)
+        .filter(|cited| !is_file_of(&files, cited))
+        .collect();
+    assert_eq!(gone, [""; 0], "ARCHITECTURE.md");
+
+    let page = "# A b, c\n[x](#a-b-c) [y](#gone) [z](gone.md) [w](https://example.org)\n";
+    let here = root.join("README.md");
+    let seen: Vec<bool> = links_in(page)
+        .map(|target| follow(&here, page, target).is_ok())
+        .collect();
+    assert_eq!(seen, [true, false, false]);
+}
+
+/// Where a page's links lead within the repository.
+fn links_in(page: &str) -> impl Iterator<Item = &str> {
+    let targets = page.split("](").skip(1);
+    let targets = targets.filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains("://") && !target.contains([' ', '`']))
+}
+
+/// Whether `target` of a link in `page`, whose text is `text`, is there.
+fn follow(page: &Path, text: &str, target: &str) -> Result<(), &'static str> {
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = match file {
+        "" => page.to_path_buf(),
+        _ => page.parent().unwrap().join(file),
+    };
+    if !path.exists() {
+        return Err("there is no such file");
+    }
+    if anchor.is_empty() || path.extension().is_none_or(|end| end != "md") {
+        return Ok(());
+    }
+    let text = match file {
+        "" => text.to_owned(),
+        _ => fs::read_to_string(&path).unwrap(),
+    };
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let is_heading = headings.map(slug).any(|slug| slug == anchor);
+    match is_heading || anchors(&text).contains(anchor) {
+        true => Ok(()),
+        false => Err("there is no such heading"),
+    }
+}
+
+/// The anchor of a heading, as forges make it.
+fn slug(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = heading
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
 /// Whoever reads of an operation of the SDK finds it used, on the operation itself or on the type
 /// that it belongs to. The examples are compiled with the tests, and run by `tests/cluster`.
 #[test]
