@@ -74,6 +74,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("etcd", &["api", "cli", "bench"]),
+    // A test of what follows from a request, in the library because it asks private functions.
+    ("pins", &["api", "kv", "node", "client", "server"]),
 ];
 
 fn source_root() -> PathBuf {
