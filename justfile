@@ -19,7 +19,7 @@ gate:
     .ci/run
 
 # Hours of everything, one after the other. Each variable can be set in the environment.
-soak: sim models planted storm strangers rotations damage chaos installs
+soak: sim models planted storm strangers rotations damage power chaos installs
 
 sim_seeds := env("SIM_SEEDS", "20000")
 sim_first_seed := env("SIM_FIRST_SEED", "1")
@@ -30,6 +30,7 @@ hostile_connections := env("HOSTILE_CONNECTIONS", "10000")
 certificate_rotations := env("CERTIFICATE_ROTATIONS", "50")
 damage_directories := env("DAMAGE_DIRECTORIES", "10000")
 damage_workers := env("DAMAGE_WORKERS", "8")
+power_cuts := env("POWER_CUTS", "200")
 chaos_seconds := env("CHAOS_SECONDS", "3600")
 chaos_seed := env("CHAOS_SEED", "1")
 install_kills := env("INSTALL_KILLS", "40")
@@ -61,6 +62,10 @@ strangers:
 # Certificates and authorities replaced under load.
 rotations:
     CERTIFICATE_ROTATIONS={{ certificate_rotations }} cargo test --locked --release --test cluster certificates_and -- --nocapture
+
+# Nodes that lose their power at any change of their files.
+power:
+    POWER_CUTS={{ power_cuts }} cargo test --locked --release --test damage power -- --nocapture
 
 # Nodes on damaged data directories.
 damage:

@@ -210,6 +210,8 @@ pub(crate) struct Node {
     pub(crate) config: PathBuf,
     pub(crate) log: PathBuf,
     pub(crate) process: Option<Child>,
+    /// Environment variables of the process.
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 impl Node {
@@ -224,6 +226,7 @@ impl Node {
         let mut command = Command::new(binary());
         without_settings(&mut command);
         let child = command
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .args(["serve", "--config", self.config.to_str().unwrap()])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -394,6 +397,7 @@ impl Cluster {
                 log: folder.path().join(format!("{name}.log")),
                 name,
                 process: None,
+                environment: Vec::new(),
             });
         }
         let cluster = Self { nodes, pki, folder };
@@ -479,6 +483,7 @@ impl Cluster {
             log: self.folder.path().join(format!("{name}.log")),
             name,
             process: None,
+            environment: Vec::new(),
         });
         let place = self.nodes.len() - 1;
         self.write_config(place, &self.initial(), "");

@@ -31,6 +31,7 @@ mod harm;
 )]
 mod harness;
 mod manifests;
+mod power;
 mod report;
 
 use std::collections::BTreeMap;
