@@ -321,7 +321,8 @@ async fn every_document_of_the_admin_port_is_as_it_was() {
     let mut cluster = Cluster::prepare(3);
     cluster.write_configs(CALM);
     let leader = cluster.start_and_settle();
-    let client = cluster.client().await;
+    // All of it is asked of one node.
+    let client = cluster.client_at(&[leader]).await;
     let options = LeaseGrantOptions::new().with_name("job").with_owner("host");
     let ttl = Duration::from_secs(600);
     let lease = client.lease().grant(ttl, Some(options)).await.unwrap();
@@ -337,6 +338,10 @@ async fn every_document_of_the_admin_port_is_as_it_was() {
             .iter()
             .map(|it| it["is_connected"] == true && it["part"] != "none");
         (members.len() == 3 && known.all(|it| it)).then_some(())
+    });
+    eventually("the watch", || {
+        let (_, watches) = node.manage("GET", "/admin/v1/watches", "");
+        (watches["open"] == 1).then_some(())
     });
     let id = format!("/admin/v1/leases/{:016x}", lease.id);
     let mut out = String::new();
