@@ -20,10 +20,11 @@
 //! or said that ends leadership.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::raft;
 use crate::raft::{Invalidation, LeaseCell, LeaseCounters, RoundId, Timing};
+use crate::sync::{Mutex, MutexGuard};
 use crate::time::{Clock, Instant};
 use crate::types::{LogIndex, Term};
 
@@ -237,7 +238,7 @@ impl<C: Clock> LeaderLease<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

@@ -26,15 +26,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("watch", &["types", "time", "api", "kv"]),
     ("wire", &["types", "time", "api", "raft", "kv"]),
     ("node", &["types", "time", "api", "raft", "log", "kv"]),
-    ("leader_lease", &["types", "time", "raft"]),
+    ("leader_lease", &["types", "time", "sync", "raft"]),
     ("clock", &["time", "raft", "leader_lease"]),
     (
         "transport",
-        &["types", "time", "api", "raft", "wire", "node", "clock"],
+        &[
+            "types", "time", "sync", "api", "raft", "wire", "node", "clock",
+        ],
     ),
     (
         "client",
-        &["types", "time", "api", "wire", "transport", "clock"],
+        &["types", "time", "sync", "api", "wire", "transport", "clock"],
     ),
     (
         "server",
@@ -70,10 +72,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "types", "time", "version", "api", "raft", "clock", "client", "cli",
+            "types", "time", "version", "sync", "api", "raft", "clock", "client", "cli",
         ],
     ),
-    ("etcd", &["api", "cli", "bench"]),
+    ("etcd", &["sync", "api", "cli", "bench"]),
     // A test of what follows from a request, in the library because it asks private functions.
     ("pins", &["api", "kv", "node", "client", "server"]),
 ];

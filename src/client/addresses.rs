@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::api::{Member, MembersResponse};
 use crate::client::pool::Pool;
 use crate::client::route::in_time;
+use crate::sync::{Mutex, MutexGuard};
 
 /// An address that failed is called in the background as seldom.
 const CALL_AGAIN: Duration = Duration::from_secs(1);
@@ -177,7 +178,7 @@ impl Addresses {
 
     fn tries(&self) -> MutexGuard<'_, Tries> {
         // Nothing in it can be half done.
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tried.lock()
     }
 }
 

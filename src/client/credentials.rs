@@ -1,8 +1,7 @@
 //! The certificates of a client, which may be replaced while it runs.
 
-use std::sync::{Mutex, PoisonError};
-
 use crate::client::options::TlsOptions;
+use crate::sync::Mutex;
 use crate::transport::{Endpoint, TlsStamps};
 
 /// Where they come from, and which are in use.
@@ -26,7 +25,7 @@ impl Credentials {
         let Some(found) = self.tls.paths().and_then(|paths| paths.stamps()) else {
             return;
         };
-        let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stamps = self.stamps.lock();
         if *stamps == Some(found) {
             return;
         }

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -21,6 +21,7 @@ use super::route::in_time;
 use super::{Client, Inner};
 use crate::api::{Error, KEEP_ALIVE_LEASES_MAX, LeaseKept, LeaseRef};
 use crate::clock::SystemClock;
+use crate::sync::{Mutex, MutexGuard};
 use crate::time::{Clock, Instant};
 
 /// Clocks of holder and leader differ by no more than this each, in parts of a million.
@@ -172,7 +173,7 @@ struct Deadline {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Deadline> {
-        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deadline.lock()
     }
 
     fn remaining(&self) -> Duration {

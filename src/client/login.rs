@@ -5,8 +5,6 @@
 //! request that finds out has a new one fetched and is made again. Where access is not controlled,
 //! nobody asks, and nothing is shown.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use tokio::time::Instant;
 
 use crate::api::{
@@ -14,6 +12,7 @@ use crate::api::{
 };
 use crate::client::link::Link;
 use crate::client::request::senseless;
+use crate::sync::{Mutex, MutexGuard};
 
 /// As whom to log in.
 #[derive(Clone, Debug)]
@@ -87,7 +86,7 @@ impl Login {
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Secret>> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+        self.token.lock()
     }
 }
 

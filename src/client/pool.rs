@@ -1,8 +1,8 @@
 //! The links to all nodes that matter, made when they are needed and shared by everyone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -15,6 +15,7 @@ use crate::client::link::Link;
 use crate::client::login;
 use crate::client::login::Login;
 use crate::client::route::in_time;
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{
     CloseCode, ConnectError, Endpoint, FrameStream, IdentityError, Lost, StreamError, resolve,
 };
@@ -306,7 +307,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

@@ -10,7 +10,7 @@
 //! the last error does not lie about the attempts before it, a write that may have been applied
 //! by any attempt fails with outcome *unknown*, whatever its last attempt was told (A18).
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -26,6 +26,7 @@ use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
 use crate::client::session::Ticket;
 use crate::client::throttle::Throttle;
+use crate::sync::Mutex;
 use crate::transport::Lost;
 use crate::types::NodeId;
 use crate::wire::client::ClientFrame;
@@ -400,7 +401,7 @@ impl Router {
             return Ok(());
         }
         let drawn = {
-            let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut random = self.random.lock();
             random.f64()
         };
         throttle.admit(in_time(Duration::ZERO), drawn)
@@ -656,10 +657,7 @@ impl Router {
     fn refresh(&self, leader: Option<NodeId>, link: &Arc<Link>) {
         let now = in_time(Duration::ZERO);
         {
-            let mut refreshed = self
-                .refreshed
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut refreshed = self.refreshed.lock();
             let is_due = match (*refreshed, leader) {
                 (None, _) => true,
                 (Some((known, at)), Some(leader)) => {
@@ -755,13 +753,13 @@ impl Router {
     }
 
     pub(super) fn jittered(&self, wait: Duration) -> Duration {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.random.lock();
         wait.mul_f64(0.8 + 0.4 * random.f64())
     }
 
     /// A number that other clients are unlikely to draw.
     pub(super) fn random(&self) -> u64 {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.random.lock();
         random.u64(..)
     }
 }

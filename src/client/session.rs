@@ -6,9 +6,10 @@
 //! that the client will not send it again, be it answered, given up or dropped.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::api::SessionCall;
+use crate::sync::{Mutex, MutexGuard};
 use crate::types::SessionId;
 
 /// An open session.
@@ -53,7 +54,7 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.numbers.lock()
     }
 }
 

@@ -11,13 +11,13 @@
 //! The method is the adaptive throttling of Beyer et al., Site Reliability Engineering, chapter 21.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::api::{Error, ErrorKind, Request};
 use crate::client::route::in_time;
+use crate::sync::Mutex;
 
 /// How much more is sent than was taken in. One would never learn that a node can do more again; two, the
 /// book's, leaves as many refusals as answers.
@@ -137,7 +137,7 @@ impl Throttle {
 
     fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
         // Nothing in it can be half done.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::api::{
 use crate::client::Client;
 use crate::client::link::{Link, WatchStream};
 use crate::client::route::in_time;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes of events that wait for their reader.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -245,7 +246,7 @@ struct PlaceState {
 
 impl Place {
     fn lock(&self) -> MutexGuard<'_, PlaceState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -21,6 +21,7 @@ use crate::api::Consistency;
 use crate::bench::renewals::{GRANTS, TTL};
 use crate::bench::store::{Answer, Connector, Store, Trouble};
 use crate::cli::failure::Failure;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Connects, and has leases granted.
 #[derive(Clone, Debug)]
@@ -249,7 +250,7 @@ impl Renewer {
 }
 
 fn held(questions: &Mutex<Questions>) -> MutexGuard<'_, Questions> {
-    questions.lock().unwrap_or_else(PoisonError::into_inner)
+    questions.lock()
 }
 
 fn ended() -> Trouble {

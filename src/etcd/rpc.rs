@@ -1,6 +1,5 @@
 //! Requests and streams in gRPC over HTTP/2, without TLS.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -12,6 +11,7 @@ use prost::Message;
 use tokio::net::TcpStream;
 
 use crate::bench::store::Trouble;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What a receiver takes before it must be told to go on, of a stream and of all together. Large,
 /// so that a client never waits for leave.
@@ -165,7 +165,7 @@ impl Channel {
     }
 
     fn held(&self) -> MutexGuard<'_, Option<SendRequest<Bytes>>> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sender.lock()
     }
 
     fn request(&self, rpc: Rpc) -> Request<()> {

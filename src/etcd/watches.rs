@@ -4,7 +4,7 @@
 //! handed to each by its number.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -15,6 +15,7 @@ use super::store::{EtcdConnection, EtcdConnector};
 use crate::bench::store::{Connector, Store, Trouble};
 use crate::bench::watched::{Change, Heard, Listener, Watched, WatchedConnection};
 use crate::cli::failure::Failure;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What waits for one watcher. One that does not read holds up the stream, as it does to etcd's own
 /// client once its memory is gone.
@@ -57,7 +58,7 @@ fn failure(trouble: Trouble) -> Failure {
 }
 
 fn held<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 impl Watched for EtcdConnector {

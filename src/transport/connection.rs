@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 
+use crate::sync::Mutex;
 use crate::transport::{
     FrameReceiver, FrameSender, FrameStream, HandshakeFailure, IdentityError, PeerIdentity, Port,
     Tls, Traffic, TransportStats,
@@ -322,7 +323,7 @@ impl Inner {
     /// Brings the counts of the port up to date. Each connection adds what has come since it last did,
     /// so that they never fall, however many end.
     fn count(&self) {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock();
         let now = traffic_of(&self.quic);
         self.stats
             .count_traffic(self.port, now.since(counted.traffic));
@@ -706,7 +707,7 @@ impl<K: Ord> Default for Seats<K> {
 impl<K: Ord + Clone + Send + Sync + 'static> Seats<K> {
     /// Takes a seat for `key` if fewer than `seats_max` are taken.
     pub(crate) fn take(&self, key: K, seats_max: usize) -> Option<Seat> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         if taken.get(&key).is_some_and(|count| *count >= seats_max) {
             return None;
         }
@@ -714,7 +715,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> Seats<K> {
         let all = Arc::clone(&self.taken);
         Some(Seat {
             give_back: Some(Box::new(move || {
-                let mut taken = all.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut taken = all.lock();
                 if let Some(count) = taken.get_mut(&key) {
                     *count -= 1;
                     if *count == 0 {
@@ -767,7 +768,7 @@ mod tests {
     fn an_emptied_row_of_seats_is_forgotten() {
         let seats = Seats::default();
         drop(seats.take(1, 1));
-        assert!(seats.taken.lock().unwrap().is_empty());
+        assert!(seats.taken.lock().is_empty());
     }
 
     #[test]

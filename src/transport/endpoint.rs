@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -13,6 +13,7 @@ use rustls_pki_types::UnixTime;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::task::JoinSet;
 
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::connection::{AddressSeats, Established, Seat, Seats, WeakConnection};
 use crate::transport::settings::{client_config, endpoint_config, server_config, server_crypto};
 use crate::transport::stats::is_worth_saying;
@@ -431,7 +432,7 @@ impl Endpoint {
             )));
         }
         let call = client_config(tls, shared.port).map_err(BindError::Tls)?;
-        let mut answer = shared.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answer = shared.answer.lock();
         if let Some(config) = &mut *answer {
             // Nothing but the certificates: the key of the tokens, for one, stays good.
             config.crypto = server_crypto(tls, shared.port).map_err(BindError::Tls)?;
@@ -510,11 +511,7 @@ impl Endpoint {
             reason = "a rate of strangers is no lease: plain elapsed time is enough"
         )]
         let now = std::time::Instant::now();
-        let mut rates = self
-            .shared
-            .rates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut rates = self.shared.rates.lock();
         rates.count(now, network_of(address)) > self.shared.admission.per_network_per_second_max
     }
 }
@@ -536,7 +533,7 @@ impl Shared {
     }
 
     fn live(&self) -> MutexGuard<'_, Vec<WeakConnection>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 
     /// The connections that somebody still holds.

@@ -11,8 +11,8 @@
 mod find;
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,6 +31,7 @@ use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::fields;
+use crate::sync::Mutex;
 
 /// Bytes of a value that say when it was sent.
 const STAMP_BYTES: usize = 8;
@@ -120,7 +121,7 @@ impl Shared {
     fn take_delays(&self) -> Latencies {
         let mut all = Latencies::default();
         for delays in &self.delays {
-            let mut delays = delays.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut delays = delays.lock();
             all.add(&std::mem::take(&mut delays));
         }
         all
@@ -471,7 +472,7 @@ async fn hear<L: Listener>(
                         .elapsed()
                         .saturating_sub(Duration::from_nanos(stamp));
                     let shard = &shared.delays[number % SHARDS];
-                    let mut delays = shard.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut delays = shard.lock();
                     delays.record(delay);
                 }
                 _ => {}

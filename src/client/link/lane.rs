@@ -12,8 +12,8 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::{Broken, BrokenCause};
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{FrameReceiver, FrameSender};
 use crate::wire::point::answered_request;
 use crate::wire::{Frame, FrameLimits, Kind, WireError};
@@ -251,7 +252,7 @@ impl Lane {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::api::WatchMessage;
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Connection, FrameReceiver, StreamError};
 use crate::wire::Frame;
 
@@ -68,7 +69,7 @@ impl Expected {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

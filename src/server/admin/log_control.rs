@@ -1,7 +1,9 @@
 //! Which log lines are written, changed while the process runs.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use crate::sync::Mutex;
 
 type Change = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
@@ -26,7 +28,7 @@ impl LogControl {
 
     /// What is in force.
     pub fn filter(&self) -> String {
-        let filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let filter = self.filter.lock();
         filter.clone()
     }
 
@@ -35,7 +37,7 @@ impl LogControl {
     /// # Errors
     /// What is wrong with it; then nothing changes.
     pub fn set(&self, filter: &str) -> Result<(), String> {
-        let mut current = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.filter.lock();
         (self.change)(filter)?;
         filter.clone_into(&mut current);
         Ok(())

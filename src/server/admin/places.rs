@@ -8,10 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Of all places, one address of another machine may have this part.
 const ADDRESS_PART: usize = 4;
@@ -122,7 +124,7 @@ impl Places {
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
         // A panic elsewhere cannot leave the map half changed.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

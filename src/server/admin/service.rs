@@ -1,6 +1,6 @@
 //! The node as its admin port shows and changes it: one document for each question.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use crate::server::run::certificates::Told;
 use crate::server::run::drain::Drain;
 use crate::server::session::Sessions;
 use crate::server::status::startup::Beginning;
+use crate::sync::Mutex;
 use crate::transport::{ConnectionFacts, Endpoint};
 use crate::types::NodeId;
 
@@ -232,7 +233,7 @@ impl Managed {
     }
 
     fn baseline(&self) -> std::sync::MutexGuard<'_, [u64; 3]> {
-        self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
+        self.baseline.lock()
     }
 
     /// A page of the client leases.

@@ -9,7 +9,7 @@
 //! the one that applies ([`Keeper`]), and only then tells consensus.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
+use crate::sync::{Mutex, MutexGuard};
 use crate::types::LogIndex;
 
 /// How often it is looked whether the log is too long. Not oftener is the state made durable.
@@ -151,7 +152,7 @@ impl LogUse {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Each change of it is whole before the lock is let go.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -14,7 +14,7 @@
 //! The first error ends the thread: a failed sync is never tried again.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -24,6 +24,7 @@ use thiserror::Error;
 
 use crate::log::{Base, Disk, Item, Log, LogError, Preparation, Record, Recovery, Vote};
 use crate::raft::{Configuration, Entry, HardState, LogBase, Payload, Restored, Ticket, Unsaved};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::types::LogIndex;
 
 /// How long nothing must come before the last batch is marked as synced.
@@ -169,7 +170,7 @@ impl Drop for LogThread {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // The queue is whole between any two statements that hold it.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 
@@ -277,15 +278,9 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
             |queue: &mut Queue| queue.waiting.is_empty() && !queue.closing && !queue.end_quarantine;
         let mut queue = self.shared.lock();
         queue = match rest {
-            Rest::Recent => {
-                let waited = self.shared.wake.wait_timeout_while(queue, MARK_AFTER, idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
+            Rest::Recent => self.shared.wake.wait_timeout_while(queue, MARK_AFTER, idle),
             Rest::Preparing => queue,
-            Rest::Asleep => {
-                let waited = self.shared.wake.wait_while(queue, idle);
-                waited.unwrap_or_else(PoisonError::into_inner)
-            }
+            Rest::Asleep => self.shared.wake.wait_while(queue, idle),
         };
         let end_quarantine = std::mem::take(&mut queue.end_quarantine);
         if queue.waiting.is_empty() && !end_quarantine {

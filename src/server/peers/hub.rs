@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
@@ -21,6 +21,7 @@ use crate::raft::Envelope;
 use crate::server::peers::lane::{Lane, Overflow};
 use crate::server::peers::roster::{Admitted, Roster};
 use crate::server::peers::{PeerHandler, PeerInfo, PeerStats, PeersConfig};
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{CloseCode, Connection, FrameStream};
 use crate::types::{Incarnation, NodeId, VersionRange};
 use crate::wire::peer::{PeerHello, Standing};
@@ -580,7 +581,7 @@ impl Hub {
     }
 
     fn lock(&self) -> MutexGuard<'_, Links> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.lock()
     }
 }
 

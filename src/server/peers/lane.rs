@@ -1,7 +1,6 @@
 //! A bounded queue between a thread that must not wait and a task that may.
 
 use std::collections::VecDeque;
-use std::sync::PoisonError;
 
 use tokio::sync::Notify;
 
@@ -93,6 +92,6 @@ impl Lane {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Envelope>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }

@@ -12,11 +12,12 @@
 //! [`SOJOURN_MAX`], by Little's law, and rises again while the node keeps up. Of each window the fastest
 //! write counts: that one is slow only if all were, and a queue stands.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::api::Request;
+use crate::sync::Mutex;
 
 /// Writes should not wait longer.
 const SOJOURN_MAX: Duration = Duration::from_millis(250);
@@ -218,7 +219,7 @@ impl Backlog {
 
     fn window(&self) -> std::sync::MutexGuard<'_, Window> {
         // Nothing in it can be half done.
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+        self.window.lock()
     }
 
     fn served(&self, now: Instant, served: Served) {

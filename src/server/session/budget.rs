@@ -1,7 +1,7 @@
 //! Bounds on what clients can make a node hold: requests of a connection, bytes of all of them,
 //! scans whose results nobody reads.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -39,7 +39,7 @@ impl InFlight {
         // Only if there was no room can anybody wait for it. Whoever is about to looks again after
         // it has taken the lock, and then sees what has just left.
         if before >= self.count_max {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting.lock();
             waiting.drain(..).for_each(Waker::wake);
         }
     }
@@ -49,7 +49,7 @@ impl InFlight {
         if self.has_room() {
             return true;
         }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             waiting.push(cx.waker().clone());
         }

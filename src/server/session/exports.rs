@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use super::origins::Origins;
 use crate::api::{Error, ErrorKind, SnapshotCall, SnapshotReply};
 use crate::server::disk::store::{Export, Snapshot, StoreError};
 use crate::server::metrics::stopwatch;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Snapshots that a node keeps for clients at the same time.
 const SNAPSHOTS_MAX: usize = 2;
@@ -117,10 +118,7 @@ impl Exports {
             )));
         };
         let chunk = {
-            let mut at = fetched
-                .export
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut at = fetched.export.lock();
             if at.next != number {
                 at.export.seek(number)?;
                 at.next = number;
@@ -129,21 +127,21 @@ impl Exports {
             at.next += u64::from(chunk.is_some());
             chunk
         };
-        *fetched.used.lock().unwrap_or_else(PoisonError::into_inner) = stopwatch();
+        *fetched.used.lock() = stopwatch();
         Ok(Ok(reply(id, chunk.unwrap_or_default())))
     }
 
     /// Lets go of snapshots of which nothing was asked for long.
     pub(crate) fn let_go_of_idle(&self) {
         self.lock().by_id.retain(|_, fetched| {
-            let used = *fetched.used.lock().unwrap_or_else(PoisonError::into_inner);
+            let used = *fetched.used.lock();
             used.elapsed() < IDLE_MAX
         });
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
         // Each change of it is one step.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 
@@ -221,7 +219,7 @@ mod tests {
             .checked_sub(IDLE_MAX)
             .expect("the machine runs for longer");
         for fetched in exports.lock().by_id.values() {
-            *fetched.used.lock().unwrap() = long_ago;
+            *fetched.used.lock() = long_ago;
         }
         exports.let_go_of_idle();
         assert!(exports.lock().by_id.is_empty());

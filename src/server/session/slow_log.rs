@@ -4,12 +4,12 @@
 //! disk that has become slow makes every request slow: so a few have lines, and the next line after
 //! that says how many had none. All of them are counted.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::api::{Error, ReadPath, Response};
 use crate::server::metrics::Phase;
 use crate::server::session::traces::Account;
+use crate::sync::Mutex;
 
 use super::Sessions;
 use super::phases::Phases;
@@ -116,7 +116,7 @@ impl SlowLog {
     }
 
     fn pace(&self, now: Instant) -> Option<u64> {
-        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pace = self.pace.lock();
         pace.take(now)
     }
 }

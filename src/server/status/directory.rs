@@ -2,9 +2,9 @@
 //! the members themselves.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
 
 use crate::api::{Member, MemberInfo};
+use crate::sync::RwLock;
 use crate::types::NodeId;
 
 /// The members a node knows.
@@ -29,7 +29,7 @@ struct Said {
 impl Directory {
     /// The members are these from here on.
     pub(crate) fn set_members(&self, members: &[Member]) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.members = members
             .iter()
             .map(|member| (member.info.id, member.info.clone()))
@@ -39,7 +39,7 @@ impl Directory {
     /// A member said where it is reached. Of a stranger nothing is shown, but it may be a member soon:
     /// who speaks here has the certificate of a node.
     pub(crate) fn learn(&self, id: NodeId, peer_address: &str, client_address: &str) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         let said = known.said.entry(id).or_default();
         for (place, address) in [
             (&mut said.peer_address, peer_address),
@@ -53,13 +53,13 @@ impl Directory {
 
     /// What is known of one member.
     pub(crate) fn member(&self, id: NodeId) -> Option<MemberInfo> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         known.members.get(&id).map(|member| known.complete(member))
     }
 
     /// Every member, by name.
     pub(crate) fn members(&self) -> Vec<MemberInfo> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let members = known.members.values();
         let mut all: Vec<MemberInfo> = members.map(|member| known.complete(member)).collect();
         all.sort_by(|a, b| (&a.name, a.id.0).cmp(&(&b.name, b.id.0)));
@@ -68,7 +68,7 @@ impl Directory {
 
     /// Fills in what is known here and not in the list.
     pub(crate) fn complete(&self, members: &mut [Member]) {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         for member in members {
             let info = known.members.get(&member.info.id);
             if member.info.name.is_empty()

@@ -3,7 +3,6 @@
 //! Senders never block. What bounds it is the sender's side: client requests by their sessions'
 //! limits, peer messages by the peers' queues, entries by the window of uncommitted proposals.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -49,16 +48,13 @@ impl<T> BatchQueue<T> {
         if gathered.is_empty() && !patience.is_zero() {
             gathered = self
                 .arrived
-                .wait_timeout_while(gathered, patience, |gathered| gathered.is_empty())
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+                .wait_timeout_while(gathered, patience, |gathered| gathered.is_empty());
         }
         std::mem::swap(&mut *gathered, into);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<T>> {
-        // A panic elsewhere cannot leave a Vec half pushed.
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gathered.lock()
     }
 }
 

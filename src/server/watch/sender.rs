@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tokio::time::{Instant, Sleep};
 use super::{Order, Watches, frames};
 use crate::api::WatchMessage;
 use crate::server::metrics::Metrics;
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Connection, FrameSender, Lost};
 use crate::watch::{Counted, Notice, WatcherId};
 
@@ -178,7 +179,7 @@ impl Courier {
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         // A panic elsewhere cannot leave a Vec half pushed.
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inbox.lock()
     }
 }
 

@@ -2,11 +2,11 @@
 //! than they are: a model that does not notice has not looked.
 
 use std::ops::Deref;
-use std::sync::{Arc, LockResult};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use loom::sync::atomic::Ordering;
-pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use super::notify::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -72,6 +72,48 @@ atomics! {
     AtomicUsize of usize
 }
 
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap()
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap()
+    }
+}
+
+impl<T: Default> Default for RwLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 /// Nobody's patience ends: a notice that is lost is a deadlock, which loom tells.
 #[derive(Debug)]
 pub(crate) struct Condvar(loom::sync::Condvar);
@@ -92,11 +134,11 @@ impl Condvar {
         mut guard: MutexGuard<'a, T>,
         _: Duration,
         mut is_waiting: impl FnMut(&mut T) -> bool,
-    ) -> LockResult<(MutexGuard<'a, T>, ())> {
+    ) -> MutexGuard<'a, T> {
         while is_waiting(&mut guard) {
             guard = self.0.wait(guard).unwrap();
         }
-        Ok((guard, ()))
+        guard
     }
 }
 
@@ -124,11 +166,11 @@ impl<T> Slot<T> {
     }
 
     pub(crate) fn store(&self, value: Option<Arc<T>>) {
-        *self.value.lock().unwrap() = value;
+        *self.value.lock() = value;
     }
 
     pub(crate) fn load_full(&self) -> Option<Arc<T>> {
-        self.value.lock().unwrap().clone()
+        self.value.lock().clone()
     }
 
     /// A loan of the value, which here is as good as the value.

@@ -17,7 +17,6 @@
 //! keys with the same hash share one place.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sync::{Hashing, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -95,15 +94,11 @@ impl RecordCache {
     // A poisoned lock would mean that a thread died inside of a shard, which ends the process.
 
     fn read(&self, hash: u64) -> RwLockReadGuard<'_, Shard> {
-        self.shards[shard_of(hash)]
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard_of(hash)].read()
     }
 
     fn write(&self, hash: u64) -> RwLockWriteGuard<'_, Shard> {
-        self.shards[shard_of(hash)]
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard_of(hash)].write()
     }
 }
 
@@ -304,7 +299,7 @@ mod tests {
     }
 
     fn bytes(cache: &RecordCache) -> usize {
-        let bytes = |shard: &RwLock<Shard>| shard.read().expect("no writer has panicked").bytes;
+        let bytes = |shard: &RwLock<Shard>| shard.read().bytes;
         cache.shards.iter().map(bytes).sum()
     }
 
@@ -371,7 +366,7 @@ mod tests {
         assert!(bytes(&cache) <= bytes_max);
         assert!(bytes(&cache) > bytes_max / 2, "and it is used");
         for shard in &cache.shards {
-            let shard = shard.read().unwrap();
+            let shard = shard.read();
             assert_eq!(shard.slots.len(), shard.ring.len());
             for (place, hash) in shard.ring.iter().enumerate() {
                 assert_eq!(shard.slots[hash].place, place);

@@ -49,7 +49,7 @@ mod tests;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use bytes::Bytes;
@@ -59,6 +59,7 @@ use crate::api::KeyValue;
 use crate::kv;
 use crate::kv::access::Policy;
 use crate::kv::{Change, Changes, ContentHash, Overlay, Pair, Progress, Reply, Space, Span, View};
+use crate::sync::{Mutex, MutexGuard};
 use crate::types::{LogId, LogIndex};
 use crate::wire::point::Record;
 
@@ -748,7 +749,7 @@ struct Farewell {
 impl Farewell {
     fn mark(&self) -> MutexGuard<'_, Option<marks::CleanMark>> {
         // It is set or taken away in one step.
-        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mark.lock()
     }
 }
 
@@ -777,7 +778,7 @@ impl Shared {
 
     fn ahead(&self) -> MutexGuard<'_, Option<Arc<Ahead>>> {
         // It is set or taken away in one step.
-        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ahead.lock()
     }
 
     /// Gives the database `changes`, all or none. `what` is being done, for the error.

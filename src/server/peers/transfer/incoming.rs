@@ -2,7 +2,7 @@
 //! said what is to become of it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -17,6 +17,7 @@ use crate::server::disk::places::Places;
 use crate::server::disk::store::{Import, ImportError, StoreError, StoreOptions};
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, TransferEnd, stopwatch};
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{FrameReceiver, FrameStream};
 use crate::types::{ClusterId, LogId, NodeId};
 use crate::wire::FrameLimits;
@@ -318,7 +319,7 @@ impl Incoming {
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
         // Each change of it is one step.
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slot.lock()
     }
 }
 

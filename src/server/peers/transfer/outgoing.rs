@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +17,7 @@ use crate::server::disk::store::{Export, Origin, Snapshot, StateReader, StoreErr
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, TransferEnd, stopwatch};
 use crate::server::peers::Peers;
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Connection, FrameStream};
 use crate::types::{ClusterId, LogId, LogIndex, NodeId};
 use crate::wire::peer::{StateChunk, Transfer};
@@ -243,7 +244,7 @@ impl Outgoing {
 
     fn broken(&self) -> MutexGuard<'_, BTreeMap<NodeId, Kept>> {
         // Each change of it is one step.
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.broken.lock()
     }
 }
 

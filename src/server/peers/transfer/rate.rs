@@ -1,9 +1,10 @@
 //! How fast states are sent: one rate for all receivers together.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::sync::Mutex;
 
 /// Shares a rate out.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl SendRate {
     /// When `bytes` may be sent that somebody wants to send at `now`. What was not used is not saved
     /// up.
     fn at(&self, bytes: usize, now: Instant) -> Instant {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         let at = next.map_or(now, |next| next.max(now));
         let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
         *next = Some(at + takes);

@@ -132,7 +132,7 @@ impl World {
             mailbox: Arc::new(Mailbox::default()),
             metrics: Metrics::new(),
             limits: LIMITS,
-            slot: Mutex::default(),
+            slot: crate::sync::Mutex::default(),
         });
         let authority = Authority::new();
         let receiver = Receiver {
@@ -255,7 +255,7 @@ fn a_state_arrives_whole_and_is_reported_once_it_is_durable() {
         metrics: Metrics::new(),
         limits: LIMITS,
         rate: SendRate::new(1 << 30),
-        broken: Mutex::default(),
+        broken: crate::sync::Mutex::default(),
         exports: AtomicU64::new(0),
     });
     outgoing.send(id_of("b"));

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::core::Shared;
 use super::disks::Notes;
@@ -27,6 +27,7 @@ use crate::server::session::exports::Exports;
 use crate::server::session::origins::Origins;
 use crate::server::session::traces::Exporting;
 use crate::server::session::{Sessions, SlowLog, StorageSize, traces};
+use crate::sync::Mutex;
 use crate::transport::{Admission, ClientListener, ListenerConfig};
 use crate::wire::FrameLimits;
 

@@ -1,7 +1,7 @@
 //! The tasks of a node: they accept clients, and look after what ages while it runs.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
@@ -20,6 +20,7 @@ use crate::server::run::backups::Backups;
 use crate::server::run::certificates::{Certificates, Shown, Told};
 use crate::server::run::drain::Drain;
 use crate::server::session::{Sessions, exports};
+use crate::sync::Mutex;
 use crate::transport::{ClientListener, CloseCode};
 
 /// The sixth stage. Dropped, it closes the port for clients and ends its tasks.

@@ -15,7 +15,6 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -24,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Who, millis_since_1970};
 use crate::api::{Error, ErrorKind, Request, Response, TxnOp, TxnRequest};
 use crate::server::metrics::stopwatch;
+use crate::sync::Mutex;
 
 /// Lines a second of each kind.
 const LINES_MAX: u32 = 1_000;
@@ -160,7 +160,7 @@ impl Audit {
         }
         let is_write = note.kind == Kind::Write && !is_about_who(result);
         let left_out = {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pace = self.pace.lock();
             match pace.take(stopwatch(), is_write) {
                 Some(left_out) => left_out,
                 None => return,
@@ -181,7 +181,7 @@ impl Audit {
             .try_send(format!("{line}\n").into_bytes())
             .is_err()
         {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pace = self.pace.lock();
             pace.left_out += left_out + 1;
         }
     }

@@ -21,8 +21,9 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// So many wrong passwords cost nothing: people mistype.
 const FREE: u32 = 5;
@@ -132,7 +133,7 @@ impl Lockout {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 
