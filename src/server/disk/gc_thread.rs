@@ -7,14 +7,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::kv::CompactionBudget;
-use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::store::{StoreError, Sweeper};
 use crate::server::metrics::{Metrics, stopwatch};
-use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
 
 /// Bytes of removed records from which on a step ends.
@@ -24,7 +21,7 @@ const UNTIL_TOLD: Duration = Duration::from_secs(3600);
 
 /// What the thread is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SweepWork {
+pub(crate) enum GcWork {
     /// There may be something to remove: the state may be read now, or a compaction was applied.
     Look,
     /// A compaction was applied that wants the space given back, however little it is.
@@ -57,33 +54,17 @@ impl Removed {
 }
 
 /// What the thread starts from.
-pub(crate) struct SweepThread {
+pub(crate) struct GcThread {
     pub(crate) sweeper: Sweeper,
-    pub(crate) work: Arc<BatchQueue<SweepWork>>,
+    pub(crate) work: Arc<BatchQueue<GcWork>>,
     pub(crate) pace: Pace,
     pub(crate) removed: Arc<Removed>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Called once if the store fails; the process must end.
-    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
-    /// Nobody else may use the directory while this thread lives.
-    pub(crate) data_dir: Arc<DataDir>,
-    pub(crate) watch: Watch,
 }
 
-impl SweepThread {
-    /// Starts it. It does nothing before the first [`SweepWork::Look`].
-    pub(crate) fn spawn(mut self, name: &str) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new()
-            .name(format!("{name}-sweep"))
-            .spawn(move || {
-                if let Err(error) = self.run() {
-                    (self.on_fatal)(error);
-                }
-                drop((self.data_dir, self.watch));
-            })
-    }
-
-    fn run(&mut self) -> Result<(), StoreError> {
+impl GcThread {
+    /// Removes what it may until it is stopped. It does nothing before the first [`GcWork::Look`].
+    pub(crate) fn run(&mut self) -> Result<(), StoreError> {
         let mut taken = Vec::new();
         let mut rest = UNTIL_TOLD;
         let mut reclaim = false;
@@ -93,10 +74,10 @@ impl SweepThread {
         };
         loop {
             self.work.take(&mut taken, rest);
-            if taken.contains(&SweepWork::Stop) {
+            if taken.contains(&GcWork::Stop) {
                 return Ok(());
             }
-            reclaim |= taken.contains(&SweepWork::Reclaim);
+            reclaim |= taken.contains(&GcWork::Reclaim);
             taken.clear();
             if self.removed.through() == 0 {
                 let through = self.sweeper.through()?;

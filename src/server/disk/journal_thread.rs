@@ -4,12 +4,9 @@
 //! nothing costs nothing.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::store::{Journal, StoreError};
-use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
 
 /// Between two syncs: what has gathered until then is synced in a few milliseconds.
@@ -25,26 +22,11 @@ pub(crate) struct StopJournal;
 pub(crate) struct JournalThread {
     pub(crate) journal: Journal,
     pub(crate) work: Arc<BatchQueue<StopJournal>>,
-    /// Called once if a sync fails; the process must end.
-    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
-    /// Nobody else may use the directory while this thread lives.
-    pub(crate) data_dir: Arc<DataDir>,
-    pub(crate) watch: Watch,
 }
 
 impl JournalThread {
-    pub(crate) fn spawn(mut self, name: &str) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new()
-            .name(format!("{name}-journal"))
-            .spawn(move || {
-                if let Err(error) = self.run() {
-                    (self.on_fatal)(error);
-                }
-                drop((self.data_dir, self.watch));
-            })
-    }
-
-    fn run(&mut self) -> Result<(), StoreError> {
+    /// Syncs until it is stopped.
+    pub(crate) fn run(&mut self) -> Result<(), StoreError> {
         let mut told = Vec::new();
         let mut interval = INTERVAL_MAX;
         loop {

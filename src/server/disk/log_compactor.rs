@@ -10,16 +10,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::node::Input;
 use crate::server::config::SnapshotConfig;
-use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::store::{Keeper, StoreError};
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, stopwatch};
-use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
 use crate::sync::{Mutex, MutexGuard};
 use crate::types::LogIndex;
@@ -158,36 +155,21 @@ impl LogUse {
 
 /// The thread is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StopCutting;
+pub(crate) struct StopCompactor;
 
 /// What the thread starts from.
-pub(crate) struct LogCutter {
+pub(crate) struct LogCompactor {
     pub(crate) options: SnapshotConfig,
     pub(crate) log_use: Arc<LogUse>,
     pub(crate) keeper: Keeper,
-    pub(crate) work: Arc<BatchQueue<StopCutting>>,
+    pub(crate) work: Arc<BatchQueue<StopCompactor>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Called once if the store fails; the process must end.
-    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
-    /// Nobody else may use the directory while this thread lives.
-    pub(crate) data_dir: Arc<DataDir>,
-    pub(crate) watch: Watch,
 }
 
-impl LogCutter {
-    pub(crate) fn spawn(mut self, name: &str) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new()
-            .name(format!("{name}-cutter"))
-            .spawn(move || {
-                if let Err(error) = self.run() {
-                    (self.on_fatal)(error);
-                }
-                drop((self.data_dir, self.watch));
-            })
-    }
-
-    fn run(&mut self) -> Result<(), StoreError> {
+impl LogCompactor {
+    /// Truncates the log whenever it is too long, until it is stopped.
+    pub(crate) fn run(&mut self) -> Result<(), StoreError> {
         let mut told = Vec::new();
         loop {
             self.work.take(&mut told, LOOK_INTERVAL);

@@ -14,16 +14,17 @@
 //! The first error ends the thread: a failed sync is never tried again.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use bytes::Bytes;
 use thiserror::Error;
 
 use crate::log::{Base, Disk, Item, Log, LogError, Preparation, Record, Recovery, Vote};
 use crate::raft::{Configuration, Entry, HardState, LogBase, Payload, Restored, Ticket, Unsaved};
+use crate::server::threads::spawn;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::types::LogIndex;
 
@@ -100,8 +101,13 @@ struct Queue {
 }
 
 impl LogThread {
-    /// Starts it.
-    pub fn spawn<D>(log: Log<D>, events: impl LogEvents) -> io::Result<Self>
+    /// Starts it. It keeps `guard` for as long as it lives.
+    pub fn spawn<D>(
+        name: &str,
+        guard: impl Send + 'static,
+        log: Log<D>,
+        events: impl LogEvents,
+    ) -> io::Result<Self>
     where
         D: Disk + Send + 'static,
         D::File: Send,
@@ -115,9 +121,7 @@ impl LogThread {
             items: Vec::new(),
             size: LogSize::default(),
         };
-        let thread = thread::Builder::new()
-            .name("log".to_owned())
-            .spawn(move || owner.run())?;
+        let thread = spawn(name, guard, move || owner.run())?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -441,6 +445,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::mpsc;
     use std::sync::mpsc::{Receiver, Sender};
+    use std::thread;
 
     use super::*;
     use crate::log::sim_disk::{Fault, SimDisk};
@@ -494,7 +499,7 @@ mod tests {
     fn start(disk: &SimDisk, leave: Option<Receiver<()>>) -> (LogThread, Receiver<Event>) {
         let (log, _) = Log::open(disk.clone(), options()).unwrap();
         let (events, seen) = mpsc::channel();
-        let thread = LogThread::spawn(log, Watcher { events, leave }).unwrap();
+        let thread = LogThread::spawn("log", (), log, Watcher { events, leave }).unwrap();
         (thread, seen)
     }
 

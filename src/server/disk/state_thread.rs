@@ -18,7 +18,7 @@ use crate::kv::{Command, KNOWN_VERSIONS, Operation};
 use crate::node::{Input, Installed};
 use crate::raft::{Entry, Payload};
 use crate::server::disk::data_dir::DataDir;
-use crate::server::disk::gc_thread::SweepWork;
+use crate::server::disk::gc_thread::GcWork;
 use crate::server::disk::log_compactor::LogUse;
 use crate::server::disk::store::{
     Applied, Retired, StateStore, StoreError, StoreOptions, Uncounted,
@@ -26,7 +26,6 @@ use crate::server::disk::store::{
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::peers::transfer::Incoming;
-use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
 use crate::server::watch::Watches;
 use crate::types::{LogId, LogIndex};
@@ -44,7 +43,7 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const RETIRED_LOOK: Duration = Duration::from_millis(100);
 
 /// Keys of a state that are being counted by a thread of its own.
-struct Counting {
+pub(crate) struct Counting {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,7 +69,7 @@ pub(crate) struct StateThread {
     pub(crate) store: StateStore,
     pub(crate) work: Arc<BatchQueue<Work>>,
     /// Told when there is history to remove.
-    pub(crate) sweep: Arc<BatchQueue<SweepWork>>,
+    pub(crate) gc: Arc<BatchQueue<GcWork>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
     /// Who watches what is applied.
@@ -86,62 +85,15 @@ pub(crate) struct StateThread {
     pub(crate) options: StoreOptions,
     /// Told what is applied, for when the log is to be cut.
     pub(crate) log_use: Arc<LogUse>,
-    /// Called once if the store fails; the process must end.
-    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send>,
-    /// Nobody else may use the directory while this thread lives.
+    /// Nobody else may use the directory while a thread that this one has started lives.
     pub(crate) data_dir: Arc<DataDir>,
-    pub(crate) watch: Watch,
+    /// None at first.
+    pub(crate) counting: Option<Counting>,
 }
 
 impl StateThread {
-    /// Starts it.
-    pub(crate) fn spawn(self, name: &str) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new()
-            .name(format!("{name}-state"))
-            .spawn(move || {
-                let mut hands = Hands {
-                    store: self.store,
-                    work: self.work,
-                    sweep: self.sweep,
-                    mailbox: self.mailbox,
-                    metrics: self.metrics,
-                    watches: self.watches,
-                    readable: self.readable,
-                    lacks_state: self.lacks_state,
-                    incoming: self.incoming,
-                    options: self.options,
-                    log_use: self.log_use,
-                    counting: None,
-                    data_dir: Arc::clone(&self.data_dir),
-                };
-                if let Err(error) = hands.run() {
-                    (self.on_fatal)(error);
-                }
-                drop(hands);
-                drop((self.data_dir, self.watch));
-            })
-    }
-}
-
-/// The thread's own.
-struct Hands {
-    store: StateStore,
-    work: Arc<BatchQueue<Work>>,
-    sweep: Arc<BatchQueue<SweepWork>>,
-    mailbox: Arc<Mailbox>,
-    metrics: Arc<Metrics>,
-    watches: Arc<Watches>,
-    readable: Arc<AtomicBool>,
-    lacks_state: bool,
-    incoming: Arc<Incoming>,
-    options: StoreOptions,
-    log_use: Arc<LogUse>,
-    counting: Option<Counting>,
-    data_dir: Arc<DataDir>,
-}
-
-impl Hands {
-    fn run(&mut self) -> Result<(), StoreError> {
+    /// Applies what comes until it is stopped.
+    pub(crate) fn run(&mut self) -> Result<(), StoreError> {
         let without = if self.lacks_state { 1.0 } else { 0.0 };
         self.metrics.raft.without_state.set(without);
         if !self.lacks_state {
@@ -199,7 +151,7 @@ impl Hands {
         let uncounted = self.store.uncounted()?;
         self.counting = Some(Counting::start(uncounted, self.data_dir.clone()));
         // A removal that an earlier process has begun goes on.
-        self.sweep.send(SweepWork::Look);
+        self.gc.send(GcWork::Look);
         Ok(())
     }
 
@@ -211,7 +163,7 @@ impl Hands {
             let before = reader.compact_revision();
             self.apply(batch)?;
             if reader.compact_revision() > before {
-                self.sweep.send(sweep_work(batch));
+                self.gc.send(gc_work(batch));
             }
             rest = later;
         }
@@ -379,7 +331,7 @@ fn retire(retired: Retired, data_dir: Arc<DataDir>) {
 }
 
 /// What a batch with a compaction in it wants done.
-fn sweep_work(batch: &[Entry]) -> SweepWork {
+fn gc_work(batch: &[Entry]) -> GcWork {
     let is_physical = batch.iter().filter_map(command).any(|command| {
         let (Ok(Command::Write { operation, .. }) | Ok(Command::WriteAs { operation, .. })) =
             Command::decode(&command)
@@ -389,8 +341,8 @@ fn sweep_work(batch: &[Entry]) -> SweepWork {
         matches!(operation, Operation::Compact(request) if request.physical)
     });
     match is_physical {
-        true => SweepWork::Reclaim,
-        false => SweepWork::Look,
+        true => GcWork::Reclaim,
+        false => GcWork::Look,
     }
 }
 
@@ -443,11 +395,8 @@ mod tests {
                 payload: Payload::Command(Command::Write { session, operation }.encode()),
             }
         };
-        assert_eq!(sweep_work(&[compaction(false)]), SweepWork::Look);
-        assert_eq!(
-            sweep_work(&[entry(1, 9), compaction(true)]),
-            SweepWork::Reclaim
-        );
+        assert_eq!(gc_work(&[compaction(false)]), GcWork::Look);
+        assert_eq!(gc_work(&[entry(1, 9), compaction(true)]), GcWork::Reclaim);
     }
 
     #[test]

@@ -11,7 +11,6 @@ use crate::api::{Member, MemberInfo};
 use crate::log::LogError;
 use crate::node::{Consistency, Input, LeaseCounts, Proposals};
 use crate::raft::{Configuration, Entry, Envelope, Message, Status, Ticket, Unsaved};
-use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::durable;
 use crate::server::disk::log_thread::{GroupCommit, LogEvents, LogSize, LogThread};
 use crate::server::disk::state_thread::Work;
@@ -23,7 +22,7 @@ use crate::server::peers::{PeerHandler, PeerInfo, Peers, Roster};
 use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
 use crate::server::status::lease_stats::Vitals;
-use crate::server::threads::fatal::{Exit, Watch};
+use crate::server::threads::fatal::Exit;
 use crate::server::threads::queue::BatchQueue;
 use crate::server::watch::Watches;
 use crate::transport::FrameStream;
@@ -423,9 +422,6 @@ pub(crate) struct LogReports {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) on_fatal: Box<dyn Fn(LogError) + Send>,
-    /// Nobody else may use the directory while the log thread lives.
-    pub(crate) _data_dir: Arc<DataDir>,
-    pub(crate) _watch: Watch,
 }
 
 impl LogEvents for LogReports {

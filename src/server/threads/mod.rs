@@ -2,3 +2,6 @@
 
 pub(crate) mod fatal;
 pub(crate) mod queue;
+mod spawn;
+
+pub(crate) use self::spawn::spawn;

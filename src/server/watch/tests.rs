@@ -56,8 +56,6 @@ impl World {
             clock: clock.clone(),
             metrics: Metrics::new(),
             seed: 1,
-            on_fatal: Box::new(|error| panic!("{error}")),
-            watch: None,
         });
         Self {
             store,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{LISTED_MAX, Listed, Order, Reply, WatchOptions, Watches};
@@ -15,7 +14,6 @@ use crate::raft::Published;
 use crate::server::disk::store::{Snapshot, StateReader, StoreError};
 use crate::server::metrics::Metrics;
 use crate::server::session::outbox::Delivery;
-use crate::server::threads::fatal::Watch;
 use crate::server::watch::sender::{Courier, Parcel};
 use crate::time::{Clock, Instant};
 use crate::types::{ClusterId, NodeId};
@@ -66,31 +64,20 @@ pub(crate) struct WatchThread {
     pub(crate) metrics: Arc<Metrics>,
     /// Keeps the shape of the hub's index out of the hands of those who choose the keys.
     pub(crate) seed: u64,
-    /// Called once if the store fails; the process must end.
-    pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send + Sync>,
-    pub(crate) watch: Option<Watch>,
 }
 
 impl WatchThread {
-    /// Starts it. It ends with [`Watches::stop`].
-    pub(crate) fn spawn(self, name: &str) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new()
-            .name(format!("{name}-watch"))
-            .spawn(move || self.run())
-    }
-
-    fn run(mut self) {
-        let _watch = self.watch.take();
+    /// Serves watches until [`Watches::stop`].
+    pub(crate) fn run(self) -> Result<(), StoreError> {
         let mut desk = Desk::new(self);
         let mut orders = Vec::new();
         let mut patience = IDLE;
         loop {
             let watches = Arc::clone(&desk.place.watches);
             watches.orders.take(&mut orders, patience);
-            match desk.turn(&mut orders) {
-                Ok(Some(next)) => patience = next,
-                Ok(None) => return,
-                Err(error) => return (desk.place.on_fatal)(error),
+            match desk.turn(&mut orders)? {
+                Some(next) => patience = next,
+                None => return Ok(()),
             }
         }
     }

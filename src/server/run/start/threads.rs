@@ -2,7 +2,6 @@
 //! block.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -12,19 +11,24 @@ use super::error::{StartError, io_error};
 use super::identity::Identity;
 use super::ports::Ports;
 use super::recovery::store_options;
+use crate::log::Log;
 use crate::server::config::Config;
-use crate::server::disk::gc_thread::{Pace, SweepThread, SweepWork};
+use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::file::RealDisk;
+use crate::server::disk::gc_thread::{GcThread, GcWork, Pace};
 use crate::server::disk::journal_thread::{JournalThread, StopJournal};
-use crate::server::disk::log_compactor::{LogCutter, StopCutting};
+use crate::server::disk::log_compactor::{LogCompactor, StopCompactor};
 use crate::server::disk::log_thread::LogThread;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::state_thread::{StateThread, Work};
-use crate::server::disk::store::{Journal, Keeper, StateStore, Sweeper};
+use crate::server::disk::store::{Journal, Keeper, StateStore, StoreError, Sweeper};
 use crate::server::driver::effects::{Hands, LogReports};
 use crate::server::driver::lease_log::LeaseLog;
 use crate::server::driver::{Driver, Mail, Mailbox};
 use crate::server::peers::Peers;
+use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
+use crate::server::threads::spawn;
 use crate::server::watch::{WatchThread, Watches};
 use crate::types::LogIndex;
 
@@ -46,9 +50,9 @@ pub(super) struct Threads {
 struct Queues {
     mailbox: Arc<Mailbox>,
     state: Arc<BatchQueue<Work>>,
-    gc: Arc<BatchQueue<SweepWork>>,
+    gc: Arc<BatchQueue<GcWork>>,
     journal: Arc<BatchQueue<StopJournal>>,
-    log_compactor: Arc<BatchQueue<StopCutting>>,
+    log_compactor: Arc<BatchQueue<StopCompactor>>,
     watches: Arc<Watches>,
 }
 
@@ -75,12 +79,14 @@ impl Queues {
     /// Ends the threads that work for the driver.
     fn stop_disk(&self) {
         // It may be in the middle of merging tables: what cannot wait is done meanwhile.
-        self.gc.send(SweepWork::Stop);
+        self.gc.send(GcWork::Stop);
         self.journal.send(StopJournal);
-        self.log_compactor.send(StopCutting);
+        self.log_compactor.send(StopCompactor);
         self.state.send(Work::Stop);
     }
 }
+
+type Started = Result<JoinHandle<()>, StartError>;
 
 /// What all of these are made from.
 struct Ground<'a> {
@@ -114,36 +120,15 @@ impl Threads {
             store,
             lacks_state,
         } = storage;
-        let reports = LogReports {
-            mailbox: shared.mailbox.clone(),
-            metrics: shared.metrics.clone(),
-            on_fatal: shared.fatal.for_log(),
-            _data_dir: identity.data_dir.clone(),
-            _watch: shared.fatal.watch("log"),
-        };
-        let log = LogThread::spawn(log, reports).map_err(io_error("starting the log thread"))?;
-        let log = Arc::new(log);
-        let gc = ground.gc(store.sweeper());
-        let gc = gc.map_err(io_error("starting the sweep thread"))?;
-        let journal = ground.journal(store.journal());
-        let journal = journal.map_err(io_error("starting the journal thread"))?;
-        let log_compactor = ground.log_compactor(store.keeper());
-        let log_compactor =
-            log_compactor.map_err(io_error("starting the thread that cuts the log"))?;
-        let watch = ground.watch();
-        let watch = watch.map_err(io_error("starting the watch thread"))?;
-        let state = ground.state(store, lacks_state);
-        let state = state.map_err(io_error("starting the state thread"))?;
-        let driver = ground.driver(replica, log.clone());
-        let driver = driver.map_err(io_error("starting the driver thread"))?;
+        let log = Arc::new(ground.log(log)?);
         Ok(Self {
-            driver,
+            gc: ground.gc(store.sweeper())?,
+            journal: ground.journal(store.journal())?,
+            log_compactor: ground.log_compactor(store.keeper())?,
+            watch: ground.watch()?,
+            state: ground.state(store, lacks_state)?,
+            driver: ground.driver(replica, log.clone())?,
             log,
-            state,
-            gc,
-            journal,
-            log_compactor,
-            watch,
             queues,
         })
     }
@@ -174,9 +159,19 @@ impl Threads {
 }
 
 impl Ground<'_> {
-    fn gc(&self, sweeper: Sweeper) -> io::Result<JoinHandle<()>> {
+    fn log(&self, log: Log<RealDisk>) -> Result<LogThread, StartError> {
+        let reports = LogReports {
+            mailbox: self.shared.mailbox.clone(),
+            metrics: self.shared.metrics.clone(),
+            on_fatal: self.shared.fatal.for_log(),
+        };
+        LogThread::spawn(&self.name_of("log"), self.guard("log"), log, reports)
+            .map_err(io_error("starting the log thread"))
+    }
+
+    fn gc(&self, sweeper: Sweeper) -> Started {
         let compaction = self.config.compaction;
-        SweepThread {
+        let mut thread = GcThread {
             sweeper,
             work: self.queues.gc.clone(),
             pace: Pace {
@@ -185,50 +180,47 @@ impl Ground<'_> {
             },
             removed: self.shared.removed.clone(),
             metrics: self.shared.metrics.clone(),
-            on_fatal: self
-                .shared
-                .fatal
-                .for_state(self.identity.data_dir.path().to_owned()),
-            data_dir: self.identity.data_dir.clone(),
-            watch: self.shared.fatal.watch("sweep"),
-        }
-        .spawn(&self.config.node.name)
+        };
+        let on_fatal = self.on_fatal();
+        self.spawn("gc", move || {
+            if let Err(error) = thread.run() {
+                on_fatal(error);
+            }
+        })
     }
 
-    fn journal(&self, journal: Journal) -> io::Result<JoinHandle<()>> {
-        JournalThread {
+    fn journal(&self, journal: Journal) -> Started {
+        let mut thread = JournalThread {
             journal,
             work: self.queues.journal.clone(),
-            on_fatal: self
-                .shared
-                .fatal
-                .for_state(self.identity.data_dir.path().to_owned()),
-            data_dir: self.identity.data_dir.clone(),
-            watch: self.shared.fatal.watch("journal"),
-        }
-        .spawn(&self.config.node.name)
+        };
+        let on_fatal = self.on_fatal();
+        self.spawn("journal", move || {
+            if let Err(error) = thread.run() {
+                on_fatal(error);
+            }
+        })
     }
 
-    fn log_compactor(&self, keeper: Keeper) -> io::Result<JoinHandle<()>> {
-        LogCutter {
+    fn log_compactor(&self, keeper: Keeper) -> Started {
+        let mut thread = LogCompactor {
             options: self.config.snapshots,
             log_use: self.shared.log_use.clone(),
             keeper,
             work: self.queues.log_compactor.clone(),
             mailbox: self.shared.mailbox.clone(),
             metrics: self.shared.metrics.clone(),
-            on_fatal: self
-                .shared
-                .fatal
-                .for_state(self.identity.data_dir.path().to_owned()),
-            data_dir: self.identity.data_dir.clone(),
-            watch: self.shared.fatal.watch("cutter"),
-        }
-        .spawn(&self.config.node.name)
+        };
+        let on_fatal = self.on_fatal();
+        self.spawn("compactor", move || {
+            if let Err(error) = thread.run() {
+                on_fatal(error);
+            }
+        })
     }
 
-    fn watch(&self) -> io::Result<JoinHandle<()>> {
-        WatchThread {
+    fn watch(&self) -> Started {
+        let thread = WatchThread {
             options: self.config.watch,
             cluster_id: self.identity.cluster_id,
             member_id: self.identity.member_id,
@@ -238,17 +230,20 @@ impl Ground<'_> {
             clock: self.identity.clock.clone(),
             metrics: self.shared.metrics.clone(),
             seed: self.identity.seed(),
-            on_fatal: self.shared.fatal.for_store(),
-            watch: Some(self.shared.fatal.watch("watch")),
-        }
-        .spawn(&self.config.node.name)
+        };
+        let on_fatal = self.shared.fatal.for_store();
+        self.spawn("watch", move || {
+            if let Err(error) = thread.run() {
+                on_fatal(error);
+            }
+        })
     }
 
-    fn state(&self, store: StateStore, lacks_state: bool) -> io::Result<JoinHandle<()>> {
-        StateThread {
+    fn state(&self, store: StateStore, lacks_state: bool) -> Started {
+        let mut thread = StateThread {
             store,
             work: self.queues.state.clone(),
-            sweep: self.queues.gc.clone(),
+            gc: self.queues.gc.clone(),
             mailbox: self.shared.mailbox.clone(),
             metrics: self.shared.metrics.clone(),
             watches: self.shared.watches.clone(),
@@ -257,17 +252,18 @@ impl Ground<'_> {
             incoming: self.ports.incoming.clone(),
             options: store_options(self.config.storage.cache_bytes),
             log_use: self.shared.log_use.clone(),
-            on_fatal: self
-                .shared
-                .fatal
-                .for_state(self.identity.data_dir.path().to_owned()),
             data_dir: self.identity.data_dir.clone(),
-            watch: self.shared.fatal.watch("state"),
-        }
-        .spawn(&self.config.node.name)
+            counting: None,
+        };
+        let on_fatal = self.on_fatal();
+        self.spawn("state", move || {
+            if let Err(error) = thread.run() {
+                on_fatal(error);
+            }
+        })
     }
 
-    fn driver(&self, replica: ReadyReplica, log: Arc<LogThread>) -> io::Result<JoinHandle<()>> {
+    fn driver(&self, replica: ReadyReplica, log: Arc<LogThread>) -> Started {
         let (config, shared) = (self.config, self.shared);
         let data_dir = &self.identity.data_dir;
         let hands = Hands {
@@ -306,12 +302,28 @@ impl Ground<'_> {
             shared.status.clone(),
             replica.unproven,
         );
-        let watch = shared.fatal.watch("driver");
-        std::thread::Builder::new()
-            .name(format!("{}-driver", config.node.name))
-            .spawn(move || {
-                let _watch = watch;
-                driver.run();
-            })
+        self.spawn("driver", move || driver.run())
+    }
+
+    /// Starts a thread that the node cannot do without. While it lives nobody else may use the data
+    /// directory.
+    fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> Started {
+        spawn(&self.name_of(name), self.guard(name), body).map_err(io_error("starting a thread"))
+    }
+
+    fn name_of(&self, thread: &str) -> String {
+        format!("{}-{thread}", self.config.node.name)
+    }
+
+    fn guard(&self, thread: &'static str) -> (Arc<DataDir>, Watch) {
+        let watch = self.shared.fatal.watch(thread);
+        (self.identity.data_dir.clone(), watch)
+    }
+
+    /// What a thread does whose store fails: the node is over, and a state that proved to be damaged
+    /// is marked.
+    fn on_fatal(&self) -> Box<dyn Fn(StoreError) + Send> {
+        let data_dir = self.identity.data_dir.path().to_owned();
+        self.shared.fatal.for_state(data_dir)
     }
 }
