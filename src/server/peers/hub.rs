@@ -18,9 +18,10 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use crate::raft::Envelope;
+use crate::server::peers::handler::{PeerHandler, PeerInfo, PeersConfig};
 use crate::server::peers::lane::{Lane, Overflow};
 use crate::server::peers::roster::{Admitted, Roster};
-use crate::server::peers::{PeerHandler, PeerInfo, PeerStats, PeersConfig};
+use crate::server::peers::stats::PeerStats;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{CloseCode, Connection, FrameStream};
 use crate::types::{Incarnation, NodeId, VersionRange};

@@ -18,12 +18,14 @@
 //! meant for this one.
 
 mod drift;
+mod handler;
 mod hub;
 pub(crate) mod joining;
 mod lane;
 mod link;
 pub(crate) mod members;
 mod roster;
+mod stats;
 pub(crate) mod transfer;
 
 #[cfg(test)]
@@ -31,7 +33,6 @@ pub(crate) mod transfer;
 mod tests;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{io, thread};
@@ -39,97 +40,19 @@ use std::{io, thread};
 use tokio::sync::watch;
 
 use crate::raft::Envelope;
-use crate::transport::{
-    Admission, BindError, CloseCode, Connection, Endpoint, FrameStream, Port, Tls, TransportStats,
-};
-use crate::types::{Incarnation, LogIndex, NodeId, VersionRange};
-use crate::wire::FrameLimits;
+use crate::transport::{BindError, CloseCode, Connection, Endpoint, Port, TransportStats};
+use crate::types::{Incarnation, NodeId};
 
+pub use self::handler::{PeerHandler, PeerInfo, PeersConfig};
 use self::hub::Hub;
 pub(crate) use self::link::ask_standing;
 pub use self::roster::{Committed, Roster, RosterPeer};
+pub use self::stats::PeerStats;
 
 /// How long the last messages and the farewell may take when the process stops.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// How long what is written last may take to leave.
 const LAST_WORDS: Duration = Duration::from_millis(50);
-
-/// Who this node is to its peers, and where they are.
-#[derive(Clone, Debug)]
-pub struct PeersConfig {
-    /// Where to listen.
-    pub bind: SocketAddr,
-    /// The certificate of this node's peer port.
-    pub tls: Tls,
-    /// This node's member id.
-    pub node_id: NodeId,
-    /// Which life of this node's data this is.
-    pub incarnation: Incarnation,
-    /// Where peers reach this node, as `host:port`; empty means the address bound, or, if that
-    /// is every address of the machine, that only the peers' configuration knows.
-    pub peer_address: String,
-    /// Where clients reach this node, as `host:port`.
-    pub client_address: String,
-    /// The other members, as far as they are known at first. Whoever is not among them is refused.
-    pub roster: Roster,
-    /// How long frames may be.
-    pub limits: FrameLimits,
-    /// How many callers are put up with.
-    pub admission: Admission,
-    /// Drawn at random when the process starts: names this process, and jitters its back-off.
-    pub seed: u64,
-}
-
-/// What becomes of what arrives. Called on the thread of the peers, which must not be held up.
-pub trait PeerHandler: Send + Sync + 'static {
-    /// A message came from the member that it says it is from.
-    fn on_message(&self, envelope: Envelope);
-
-    /// A connection to this member is at work. Comes again, without a disconnect between, when a
-    /// newer connection takes the older one's place.
-    fn on_connected(&self, peer: &PeerInfo) {
-        let _ = peer;
-    }
-
-    /// The clocks of this member run faster than ours by `ratio`: 1e-6 is a microsecond a second.
-    fn on_drift(&self, peer: &PeerInfo, ratio: f64) {
-        let _ = (peer, ratio);
-    }
-
-    /// This member has opened a two-way stream, on which it wants to send something large. Called
-    /// inside the runtime of the peers, where tasks may be spawned for it.
-    fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {
-        let _ = (peer, stream);
-    }
-
-    /// The member `by` refuses this node's hello, and has said what it knows: of the newest
-    /// configuration that is committed, where it stands, and which life of this node is in it, if any.
-    fn on_standing(&self, by: &str, index: LogIndex, incarnation: Option<Incarnation>) {
-        let _ = (by, index, incarnation);
-    }
-
-    /// There is no connection to this member any more.
-    fn on_disconnected(&self, peer: NodeId) {
-        let _ = peer;
-    }
-}
-
-/// What a peer has said of itself, checked against its certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerInfo {
-    /// Its member id.
-    pub id: NodeId,
-    /// Its name.
-    pub name: String,
-    /// Which life of its data this is.
-    pub incarnation: Incarnation,
-    /// Where peers reach it.
-    pub peer_address: String,
-    /// Where clients reach it.
-    pub client_address: String,
-    /// The versions of the cluster that it knows.
-    pub versions: VersionRange,
-}
 
 /// Why the connections to peers could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -156,45 +79,6 @@ pub enum PeersError {
     /// The thread could not be started.
     #[error("the thread of the peer connections cannot be started: {0}")]
     Thread(#[from] io::Error),
-}
-
-/// What the peer connections count. Everything only rises.
-#[derive(Debug, Default)]
-pub struct PeerStats {
-    sent: AtomicU64,
-    received: AtomicU64,
-    dropped_control: AtomicU64,
-    dropped_bulk: AtomicU64,
-    dropped_unconnected: AtomicU64,
-    misaddressed: AtomicU64,
-}
-
-impl PeerStats {
-    /// Messages handed to a connection.
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
-    /// Messages that arrived and were handed on.
-    pub fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
-    }
-    /// Control messages dropped because too many waited: the oldest go first.
-    pub fn dropped_control(&self) -> u64 {
-        self.dropped_control.load(Ordering::Relaxed)
-    }
-    /// Log entries dropped because too many waited: the newest go first.
-    pub fn dropped_bulk(&self) -> u64 {
-        self.dropped_bulk.load(Ordering::Relaxed)
-    }
-    /// Messages dropped because there was no connection to their receiver.
-    pub fn dropped_unconnected(&self) -> u64 {
-        self.dropped_unconnected.load(Ordering::Relaxed)
-    }
-    /// Messages that came from another member than their sender, or were not meant for this one.
-    /// Each cost its sender the connection.
-    pub fn misaddressed(&self) -> u64 {
-        self.misaddressed.load(Ordering::Relaxed)
-    }
 }
 
 /// The connections to the other members. Dropping it closes them.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::api::{Consistency, Error, ErrorKind, Request};
+use crate::api::{Consistency, Request};
 use crate::node::Input;
 use crate::server::driver::Mail;
-use crate::server::session::Sessions;
+use crate::server::session::{Sessions, stopping};
 use crate::types::{NodeId, Role};
 
 /// How long a leader tries to hand leadership over.
@@ -97,12 +97,4 @@ impl Drain {
             }
         })
     }
-}
-
-/// What is said to whoever asks a node that is out of service.
-pub(crate) fn stopping() -> Error {
-    Error::not_applied(
-        ErrorKind::Unavailable,
-        "this node is stopping: ask another one",
-    )
 }

@@ -59,6 +59,7 @@ use crate::server::session::traces::Traces;
 use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
 use crate::server::status::lease_stats::Vitals;
+use crate::server::watch;
 use crate::server::watch::{Courier, Watches};
 use crate::time::Clock;
 use crate::transport::{ClientConnection, ClientListener};
@@ -215,7 +216,8 @@ impl Sessions {
         let courier = shares.courier.clone();
         // Ends with this task, as the streams do.
         let mut sending = JoinSet::new();
-        sending.spawn(courier.clone().run(
+        sending.spawn(watch::send(
+            courier.clone(),
             connection.connection().clone(),
             self.watches.clone(),
             self.metrics.clone(),
@@ -329,6 +331,14 @@ fn lease_invalid() -> Error {
     Error::not_applied(
         ErrorKind::LeaseInvalid,
         "the leader's lease is void at the moment: ask again shortly, or allow a quorum read",
+    )
+}
+
+/// The answer to any request while the node is out of service.
+pub(crate) fn stopping() -> Error {
+    Error::not_applied(
+        ErrorKind::Unavailable,
+        "this node is stopping: ask another one",
     )
 }
 

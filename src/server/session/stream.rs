@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use super::phases::Phases;
-use super::{Sessions, Shares, founds_alone, lease_invalid, not_readable};
+use super::{Sessions, Shares, founds_alone, lease_invalid, not_readable, stopping};
 use crate::api;
 use crate::api::{
     AuthRequest, Call, Consistency, Error, ErrorKind, Outcome, ReadPath, Request, Response,
@@ -25,7 +25,6 @@ use crate::raft::ReadPermit;
 use crate::server::disk::store::Point;
 use crate::server::driver::Mail;
 use crate::server::metrics::{Phase, Rejection, stopwatch};
-use crate::server::run::drain;
 use crate::server::session::admission::{Class, Place};
 use crate::server::session::auth::{Judged, Note, Who};
 use crate::server::session::blocking_task::Errand;
@@ -264,15 +263,15 @@ impl Session {
         reads: &mut Vec<Asked>,
     ) -> Result<(), WireError> {
         reads.clear();
-        let stopping = self.shared.stopping.load(Ordering::Relaxed);
-        let is_served = !stopping && self.shared.integrity.is_sound();
+        let is_stopping = self.shared.stopping.load(Ordering::Relaxed);
+        let is_served = !is_stopping && self.shared.integrity.is_sound();
         for (number, frame) in frames.iter().enumerate() {
             match PointRead::of(frame).filter(|read| is_served && self.takes(read, frame)) {
                 Some(read) => reads.push(Asked {
                     frame: number,
                     read,
                 }),
-                None => self.take_in_other(frame, stopping)?,
+                None => self.take_in_other(frame, is_stopping)?,
             }
         }
         Ok(())
@@ -294,7 +293,7 @@ impl Session {
             && key_bytes <= self.shared.limits.key_bytes_max
     }
 
-    fn take_in_other(&mut self, frame: &Frame, stopping: bool) -> Result<(), WireError> {
+    fn take_in_other(&mut self, frame: &Frame, is_stopping: bool) -> Result<(), WireError> {
         let ClientFrame {
             request_id,
             mut call,
@@ -309,8 +308,8 @@ impl Session {
         }
         // How it stands can be asked of a node that is out of service, too.
         let is_about_node = matches!(call.request, Request::Status | Request::LeaderLeaseReport);
-        if stopping && !is_about_node {
-            self.reply(request_id, method, Err(drain::stopping()));
+        if is_stopping && !is_about_node {
+            self.reply(request_id, method, Err(stopping()));
             return Ok(());
         }
         if let Err(error) = api::validate(&call.request, &self.shared.limits) {

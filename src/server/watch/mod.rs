@@ -5,12 +5,13 @@
 //! next. Nothing waits for it: the state thread leaves its changes and goes on (and leaves out what
 //! would pile up, which the hub then fetches from the store), sessions leave their requests.
 //!
-//! Each connection has one task that sends for all of its watches ([`courier`]). A watcher has at most
+//! Each connection has one task that sends for all of its watches ([`sender`]). A watcher has at most
 //! one parcel in the courier's hands; what arises meanwhile waits in the hub, whose queues are
 //! bounded. A stream whose client does not read holds up no other stream.
 //!
 //! What is sent is encoded once for all watchers that want the same ([`frames`]).
 
+mod courier;
 mod frames;
 mod sender;
 #[cfg(test)]
@@ -27,11 +28,13 @@ use tokio::sync::oneshot;
 use crate::api::{Error, WatchRequest};
 use crate::kv::Change;
 use crate::kv::access::Identity;
+use crate::server::metrics::stopwatch;
 use crate::server::session::outbox::Outbox;
 use crate::server::threads::queue::BatchQueue;
 use crate::watch::{WatcherId, WatcherView};
 
-pub(crate) use sender::Courier;
+pub(crate) use courier::Courier;
+pub(crate) use sender::send;
 pub(crate) use thread::WatchThread;
 
 /// What watches may cost a node.
@@ -199,7 +202,7 @@ impl Watches {
             revision,
             changes,
             bytes,
-            at: super::metrics::stopwatch(),
+            at: stopwatch(),
         });
     }
 

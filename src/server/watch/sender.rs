@@ -10,20 +10,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep};
 
+use super::courier::{Courier, Parcel};
 use super::{Order, Watches, frames};
 use crate::api::WatchMessage;
 use crate::server::metrics::Metrics;
-use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Connection, FrameSender, Lost};
 use crate::watch::{Counted, Notice, WatcherId};
 
@@ -38,149 +36,28 @@ const PRIORITY: i32 = -1;
 /// Of so many parcels the delay of one is recorded.
 const SAMPLED: usize = 16;
 
-/// The way to a connection's task.
-pub(crate) struct Courier {
-    id: u64,
-    /// Whose connection it is, and where that was when it was made.
-    client: Arc<str>,
-    address: Option<SocketAddr>,
-    /// Watches that the connection has. Changed by the watch thread alone.
-    pub(super) watches: AtomicUsize,
-    /// The connection is over, and nothing will be sent.
-    is_over: AtomicBool,
-    inbox: Mutex<Inbox>,
-}
-
-#[derive(Default)]
-struct Inbox {
-    parcels: Vec<Parcel>,
-    /// Streams that may take something again.
-    woken: Vec<WatcherId>,
-    taker: Option<Waker>,
-}
-
-/// What the courier is handed.
-pub(super) enum Parcel {
-    /// A new watch.
-    Open {
-        id: WatcherId,
-        watch_id: u64,
-        revision: i64,
-    },
-    /// What a watcher is told. Once it has been sent, the watch thread is told so.
-    Carry {
-        id: WatcherId,
-        notices: Vec<Notice>,
-        /// When it was applied, if it has just been.
-        since: Option<std::time::Instant>,
-    },
-    /// The client has had enough.
-    Close { id: WatcherId },
-}
-
-impl std::fmt::Debug for Courier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Courier({})", self.id)
-    }
-}
-
-impl Courier {
-    /// The courier of a new connection; [`Courier::run`] is its task.
-    pub(crate) fn of(connection: &Connection) -> Arc<Self> {
-        Self::with(
-            connection.identity().name(),
-            Some(connection.remote_address()),
-        )
-    }
-
-    /// One of a connection that is not there, for tests.
-    #[cfg(test)]
-    pub(crate) fn new() -> Arc<Self> {
-        Self::with("tester", None)
-    }
-
-    fn with(client: &str, address: Option<SocketAddr>) -> Arc<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Arc::new(Self {
-            client: client.into(),
-            address,
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            watches: AtomicUsize::new(0),
-            is_over: AtomicBool::new(false),
-            inbox: Mutex::default(),
-        })
-    }
-
-    /// Whose connection it is.
-    pub(super) fn client(&self) -> &Arc<str> {
-        &self.client
-    }
-
-    /// Where that client was when it connected.
-    pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.address
-    }
-
-    /// Which connection of the process it serves.
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The connection is over. Before the watch thread is told so: what a stream of the connection
-    /// asks for after that is refused.
-    pub(super) fn end(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
-    }
-
-    /// Hands it parcels, in one step.
-    pub(super) fn hand(&self, parcels: &mut Vec<Parcel>) {
-        let mut inbox = self.lock();
-        inbox.parcels.append(parcels);
-        let taker = inbox.taker.take();
-        drop(inbox);
-        if let Some(taker) = taker {
-            taker.wake();
-        }
-    }
-
-    /// What has been handed to it, for tests that play its part.
-    #[cfg(test)]
-    pub(super) fn handed(&self) -> Vec<Parcel> {
-        std::mem::take(&mut self.lock().parcels)
-    }
-
-    /// Sends until the connection is over.
-    pub(crate) async fn run(
-        self: Arc<Self>,
-        connection: Connection,
-        watches: Arc<Watches>,
-        metrics: Arc<Metrics>,
-    ) {
-        let mut round = Round {
-            courier: self,
-            connection,
-            watches,
-            metrics,
-            lines: BTreeMap::new(),
-            waiting: VecDeque::new(),
-            opening: None,
-            due: VecDeque::new(),
-            sent: Vec::new(),
-            gone: Vec::new(),
-            stalled: None,
-            samples: 0,
-        };
-        poll_fn(|cx| round.poll(cx)).await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
-        // A panic elsewhere cannot leave a Vec half pushed.
-        self.inbox.lock()
-    }
+/// Sends what `courier` is handed until the connection is over.
+pub(crate) async fn send(
+    courier: Arc<Courier>,
+    connection: Connection,
+    watches: Arc<Watches>,
+    metrics: Arc<Metrics>,
+) {
+    let mut round = Round {
+        courier,
+        connection,
+        watches,
+        metrics,
+        lines: BTreeMap::new(),
+        waiting: VecDeque::new(),
+        opening: None,
+        due: VecDeque::new(),
+        sent: Vec::new(),
+        gone: Vec::new(),
+        stalled: None,
+        samples: 0,
+    };
+    poll_fn(|cx| round.poll(cx)).await;
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<FrameSender, Lost>> + Send>>;

@@ -14,7 +14,7 @@ use crate::raft::Published;
 use crate::server::disk::store::{Snapshot, StateReader, StoreError};
 use crate::server::metrics::Metrics;
 use crate::server::session::outbox::Delivery;
-use crate::server::watch::sender::{Courier, Parcel};
+use crate::server::watch::courier::{Courier, Parcel};
 use crate::time::{Clock, Instant};
 use crate::types::{ClusterId, NodeId};
 use crate::watch::{Applied, CatchUpBudget, Hub, HubOptions, Notice, WatcherId};

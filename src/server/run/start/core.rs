@@ -9,7 +9,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::ServerOptions;
 use super::disks::{Replica, Storage};
 use super::identity::Identity;
 use super::recovery::configuration_of;
@@ -86,7 +85,7 @@ impl Core {
     /// Makes the replica out of what the disks held.
     pub(super) fn new(
         config: &Config,
-        options: &ServerOptions,
+        exit_on_fatal: bool,
         identity: &Identity,
         metrics: Arc<Metrics>,
         storage: &Storage,
@@ -132,7 +131,7 @@ impl Core {
         .with_versions(kv::KNOWN_VERSIONS, cluster_version);
         let shared = Shared::new(
             config,
-            options,
+            exit_on_fatal,
             identity,
             metrics,
             storage,
@@ -157,7 +156,7 @@ impl Core {
 impl Shared {
     fn new(
         config: &Config,
-        options: &ServerOptions,
+        exit_on_fatal: bool,
         identity: &Identity,
         metrics: Arc<Metrics>,
         storage: &Storage,
@@ -166,7 +165,7 @@ impl Shared {
     ) -> Self {
         let store = storage.store.reader();
         let incarnation = identity.data_dir.identity().incarnation;
-        let (fatal, failed) = Fatal::new(&config.node.name, options.exit_on_fatal);
+        let (fatal, failed) = Fatal::new(&config.node.name, exit_on_fatal);
         Self {
             metrics,
             mailbox: Arc::default(),

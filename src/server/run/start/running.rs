@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::Server;
+use super::server::Server;
 use crate::raft::Status;
 use crate::server::driver::{Mail, Mailbox};
 use crate::transport::CloseCode;
@@ -139,15 +139,6 @@ impl CertificateReload {
     /// at once: the node's log and metrics tell what came of it.
     pub fn ask(&self) {
         self.asked.notify_one();
-    }
-}
-
-/// A task that ends with whoever started it.
-pub(super) struct AbortOnDrop(pub(super) tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -9,7 +9,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::core::Shared;
 use super::identity::Identity;
 use super::ports::Ports;
-use super::running::AbortOnDrop;
 use crate::server::admin::log_control::LogControl;
 use crate::server::admin::probes::Instruments;
 use crate::server::admin::service::Managed;
@@ -40,6 +39,15 @@ impl Drop for Tasks {
     fn drop(&mut self) {
         self.listener.close(CloseCode::Stopping);
         self.backups_end.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A task that ends with this value.
+pub(super) struct AbortOnDrop(pub(super) JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

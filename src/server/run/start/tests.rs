@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::{Server, ServerOptions, Stage};
+use super::server::{Server, ServerOptions, Stage};
 use crate::clock::SystemClock;
 use crate::server::config::{Config, ConfigSources};
 use crate::server::disk::data_dir::{DataDir, DataDirError, Identity};

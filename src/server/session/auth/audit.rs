@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Who, millis_since_1970};
+use super::Who;
+use super::token::millis_since_1970;
 use crate::api::{Error, ErrorKind, Request, Response, TxnOp, TxnRequest};
 use crate::server::metrics::stopwatch;
 use crate::sync::Mutex;

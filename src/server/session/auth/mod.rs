@@ -31,7 +31,7 @@ use crate::types::ClusterId;
 
 pub(crate) use audit::{Audit, Note};
 use login_rate_limit::Lockout;
-use token::Signer;
+use token::{Signer, token_expired};
 
 /// Passwords that are hashed at the same time: it is meant to be work, and others have work, too.
 const HASHING_MAX: usize = 1;
@@ -348,24 +348,6 @@ pub(crate) fn prepare(request: &mut AuthRequest) -> Result<(), Error> {
         Some(Password::Hashed(hash)) => password::check_form(hash),
         Some(Password::None) | None => Ok(()),
     }
-}
-
-fn token_expired() -> Error {
-    Error::not_applied(
-        ErrorKind::TokenExpired,
-        "the token has had its time: log in again",
-    )
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "shown in the audit file, and tokens end by the wall clock, as certificates do; no lease hangs on it"
-)]
-fn millis_since_1970() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

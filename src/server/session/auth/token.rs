@@ -17,7 +17,6 @@ use crate::kv::access::{Identity, Policy};
 use crate::types::ClusterId;
 
 use super::password::fill;
-use super::{millis_since_1970, token_expired};
 
 const FORMAT: u8 = 1;
 const KEY_BYTES: usize = 32;
@@ -128,6 +127,24 @@ impl Signer {
         bytes.extend_from_slice(token);
         bytes
     }
+}
+
+pub(super) fn token_expired() -> Error {
+    Error::not_applied(
+        ErrorKind::TokenExpired,
+        "the token has had its time: log in again",
+    )
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "shown in the audit file, and tokens end by the wall clock, as certificates do; no lease hangs on it"
+)]
+pub(super) fn millis_since_1970() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::otlp;
 use super::otlp::Resource;
-use super::{Queue, Trace, otlp};
+use super::trace::{Queue, Trace};
 use crate::server::config::Collector;
 use crate::server::metrics::{Metrics, TraceResult};
 use crate::types::ClusterId;

@@ -14,8 +14,8 @@
 
 mod exporter;
 mod otlp;
+mod trace;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,13 +23,14 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use crate::server::metrics::{Metrics, Phase, TraceResult, stopwatch};
-
 use crate::server::config::TracingConfig;
+use crate::server::metrics::{Metrics, TraceResult, stopwatch};
 use crate::types::ClusterId;
 
 use exporter::Exporter;
 pub(crate) use exporter::Exporting;
+pub(crate) use trace::{Account, Stretch, TraceId};
+use trace::{Queue, Trace};
 
 /// So many traces may wait for the exporter: what a second of sampling may bring.
 const QUEUE_MAX: usize = 2_048;
@@ -42,46 +43,6 @@ pub(crate) struct Traces {
     drawn: AtomicU64,
     queue: mpsc::Sender<Trace>,
     metrics: Arc<Metrics>,
-}
-
-/// What a collector knows a trace by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TraceId(u128);
-
-/// The trace of one request.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Trace {
-    id: TraceId,
-    /// Of the request's own span; those below it follow.
-    span_id: u64,
-    /// When the request was taken in, since 1970.
-    began: Duration,
-    told: Account,
-}
-
-/// What is told of a request.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Account {
-    pub(crate) method: &'static str,
-    /// `OK`, or the code of the error.
-    pub(crate) code: &'static str,
-    pub(crate) read_path: Option<&'static str>,
-    pub(crate) revision: Option<i64>,
-    pub(crate) request_bytes: usize,
-    pub(crate) reply_bytes: usize,
-    /// How many other reads were looked up with it.
-    pub(crate) beside: usize,
-    /// It took `log.slow_request` or longer.
-    pub(crate) is_slow: bool,
-    /// All of its way, in order.
-    pub(crate) stretches: Vec<Stretch>,
-}
-
-/// A stretch of the way of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
-    pub(crate) phase: Phase,
-    pub(crate) spent: Duration,
 }
 
 /// What a node needs to be traced, if somebody is to be told. Needs a tokio runtime then. `seed` must
@@ -143,16 +104,6 @@ impl Traces {
         xxh3_128_with_seed(&number.to_le_bytes(), self.seed)
     }
 }
-
-impl fmt::Display for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-/// Traces that wait for the exporter.
-#[derive(Debug)]
-struct Queue(mpsc::Receiver<Trace>);
 
 /// Time since 1970.
 #[expect(

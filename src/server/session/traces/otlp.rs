@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::Trace;
+use super::trace::Trace;
 
 /// What is the same in all traces of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,7 +196,7 @@ fn nanos(since_1970: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Account, Stretch, TraceId};
+    use super::super::trace::{Account, Stretch, TraceId};
     use super::*;
     use crate::server::metrics::Phase;
 

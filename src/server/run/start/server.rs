@@ -1,0 +1,151 @@
+//! A node, made stage by stage.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::admin_ports::AdminPorts;
+use super::core::Core;
+use super::disks::Disks;
+use super::error::StartError;
+use super::identity::Identity;
+use super::ports::{Ports, sessions};
+use super::tasks::Tasks;
+use super::threads::Threads;
+use crate::clock::SystemClock;
+use crate::raft::Status;
+use crate::server::admin::AdminServer;
+use crate::server::admin::log_control::LogControl;
+use crate::server::config::Config;
+use crate::server::peers::Peers;
+use crate::server::session::Sessions;
+use crate::server::session::traces::Exporting;
+use crate::server::threads::fatal::Exit;
+use crate::time::Clock;
+use crate::types::{ClusterId, NodeId};
+
+/// What a server needs besides its configuration.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// End the process when the node cannot go on (a failed sync, a damaged store). Without it the
+    /// node alone ends, as `dev` wants it.
+    pub exit_on_fatal: bool,
+    /// The log of this process, if this node may change what is in it.
+    pub log: Option<LogControl>,
+}
+
+/// How far a start has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The node knows who it is, and its data directory is locked.
+    Identity,
+    /// Operators are answered.
+    AdminPorts,
+    /// Log and state are open and whole.
+    Disks,
+    /// The replica is made of them.
+    Core,
+    /// Peers and clients can reach the node.
+    Ports,
+    /// The replica runs.
+    Threads,
+    /// Clients are served.
+    Tasks,
+}
+
+/// A running node. Dropped, it ends as if it had crashed.
+pub struct Server {
+    pub(super) name: String,
+    pub(super) member_id: NodeId,
+    pub(super) cluster_id: ClusterId,
+    pub(super) client_address: SocketAddr,
+    pub(super) peer_address: SocketAddr,
+    pub(super) status: Arc<ArcSwap<Status>>,
+    pub(super) failed: watch::Receiver<Option<String>>,
+    pub(super) exit: Exit,
+    pub(super) admin: Vec<AdminServer>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) exporting: Option<Exporting>,
+    pub(super) peers: Arc<Peers>,
+    pub(super) tasks: Tasks,
+    pub(super) threads: Threads,
+}
+
+impl Server {
+    /// Starts a node and returns once it listens; whether it leads or follows shows later.
+    ///
+    /// # Errors
+    /// Every [`StartError`] says what to do. Nothing is left running.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: let it finish, then shut the server down.
+    pub async fn start(config: Config, options: ServerOptions) -> Result<Self, StartError> {
+        Self::start_in_stages(config, options, Arc::new(SystemClock), |_| {}).await
+    }
+
+    /// [`Server::start`] by this clock. Calls `reached` at the end of each stage.
+    pub(super) async fn start_in_stages(
+        config: Config,
+        options: ServerOptions,
+        clock: Arc<dyn Clock>,
+        mut reached: impl FnMut(Stage),
+    ) -> Result<Self, StartError> {
+        let identity = Identity::new(&config, clock).await?;
+        reached(Stage::Identity);
+        let admin = AdminPorts::new(&config, &identity).await?;
+        reached(Stage::AdminPorts);
+        let disks = Disks::new(&config, &identity, &admin.metrics).await?;
+        reached(Stage::Disks);
+        let metrics = admin.metrics.clone();
+        let Core { shared, replica } = Core::new(
+            &config,
+            options.exit_on_fatal,
+            &identity,
+            metrics,
+            &disks.storage,
+            disks.replica,
+        );
+        reached(Stage::Core);
+        let roster = replica.roster.clone();
+        let ports = Ports::new(&config, &identity, &shared, disks.places, roster).await?;
+        let (sessions, exporting) = sessions(&config, &identity, &shared, disks.notes, disks.audit);
+        reached(Stage::Ports);
+        let threads = Threads::new(&config, &identity, &shared, &ports, disks.storage, replica)?;
+        reached(Stage::Threads);
+        let tasks = Tasks::new(&config, &identity, &shared, &ports, &sessions);
+        let instruments = tasks.instruments(&shared, &ports, &sessions);
+        let managed = tasks.managed(&config, &shared, &ports, &sessions, options.log);
+        let admin = admin.attach(instruments, managed);
+        reached(Stage::Tasks);
+        tracing::info!(
+            node = %config.node.name,
+            member = %identity.member_id,
+            cluster = %identity.cluster_id,
+            version = crate::version::VERSION,
+            client = %ports.client_address,
+            peer = %ports.peer_address,
+            admin = %admin[0].address(),
+            data_dir = %config.node.data_dir.display(),
+            "started; leased reads are safe while clocks drift by less than {} ppm",
+            config.timing.max_drift_ppm,
+        );
+        Ok(Self {
+            name: config.node.name,
+            member_id: identity.member_id,
+            cluster_id: identity.cluster_id,
+            client_address: ports.client_address,
+            peer_address: ports.peer_address,
+            status: shared.status,
+            failed: shared.failed,
+            exit: shared.exit,
+            admin,
+            sessions,
+            exporting,
+            peers: ports.peers,
+            tasks,
+            threads,
+        })
+    }
+}
