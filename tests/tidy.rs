@@ -7,6 +7,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod tidy {
+    mod circles;
+    mod code;
+    mod sizes;
+}
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
