@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::{Progress, text};
 use crate::api::{Error, ErrorKind, Outcome};
-use crate::server::admin::service::{LeaseFilter, Managed};
+use crate::server::admin::service::{AdminService, LeaseFilter};
 
 /// The paths, as an unknown one is told.
 pub(crate) const PATHS: &[&str] = &[
@@ -42,7 +42,7 @@ pub(crate) const PATHS: &[&str] = &[
 ];
 
 /// The node, once it has started.
-pub(crate) type Place = Arc<OnceLock<Arc<Managed>>>;
+pub(crate) type Place = Arc<OnceLock<Arc<AdminService>>>;
 
 type Node = State<Place>;
 
@@ -156,7 +156,7 @@ impl IntoResponse for Refused {
 type Answered = Result<axum::Json<Value>, Refused>;
 
 /// The node; an answer of its own while it starts.
-fn node(place: &Place) -> Result<&Arc<Managed>, Refused> {
+fn node(place: &Place) -> Result<&Arc<AdminService>, Refused> {
     place.get().ok_or_else(|| {
         Refused::with(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -11,16 +11,16 @@ use crate::server::admin::{AdminSource, Answer, Check};
 use crate::server::metrics::{Metrics, PortMetrics};
 use crate::server::session::Sessions;
 use crate::server::session::admission::Class;
-use crate::server::status::startup::{Beginning, Startup};
+use crate::server::status::startup::{Startup, StartupProgress};
 use crate::transport::{Endpoint, HandshakeFailure, Port, TransportStats};
 use crate::types::Role;
 
 /// The node, as its admin port sees it.
-pub(crate) struct Instruments {
+pub(crate) struct NodeProbes {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) transport: Arc<TransportStats>,
     pub(crate) failed: tokio::sync::watch::Receiver<Option<String>>,
-    pub(crate) beginning: Arc<Beginning>,
+    pub(crate) startup: Arc<StartupProgress>,
     /// Both ports, that of clients first, with the settings that name their certificates.
     pub(crate) ports: [(&'static str, Endpoint); 2],
 }
@@ -29,7 +29,7 @@ pub(crate) struct Instruments {
 pub(crate) struct Probes {
     pub(crate) metrics: Arc<Metrics>,
     /// The node, once it has been put together.
-    pub(crate) node: OnceLock<Arc<Instruments>>,
+    pub(crate) node: OnceLock<Arc<NodeProbes>>,
 }
 
 impl AdminSource for Probes {
@@ -63,7 +63,7 @@ impl AdminSource for Probes {
     fn startup(&self) -> Startup {
         match self.node.get() {
             None => Startup::Opening,
-            Some(node) => node.beginning.stands(&node.sessions),
+            Some(node) => node.startup.stands(&node.sessions),
         }
     }
 
@@ -83,7 +83,7 @@ const READ_PATIENCE: Duration = Duration::from_secs(1);
 /// A state that may be older than this, or than three elections take, has not caught up.
 const CAUGHT_UP_MAX: Duration = Duration::from_secs(5);
 
-impl Instruments {
+impl NodeProbes {
     fn threads(&self) -> Check {
         match &*self.failed.borrow() {
             None => Check::ok("threads"),

@@ -18,7 +18,7 @@ use crate::server::config::Settings;
 use crate::server::run::certificates::Told;
 use crate::server::run::drain::Drain;
 use crate::server::session::Sessions;
-use crate::server::status::startup::Beginning;
+use crate::server::status::startup::StartupProgress;
 use crate::sync::Mutex;
 use crate::transport::{ConnectionFacts, Endpoint};
 use crate::types::NodeId;
@@ -27,9 +27,9 @@ use crate::types::NodeId;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running node, for those who look after it.
-pub(crate) struct Managed {
+pub(crate) struct AdminService {
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) beginning: Arc<Beginning>,
+    pub(crate) startup: Arc<StartupProgress>,
     pub(crate) drain: Arc<Drain>,
     pub(crate) reload: Arc<Notify>,
     pub(crate) reloaded: Arc<Told>,
@@ -61,7 +61,7 @@ pub(crate) struct LeaseFilter {
     pub(crate) after: i64,
 }
 
-impl Managed {
+impl AdminService {
     /// The bytes of a backup of all that was acknowledged before this.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Managed {
                 "follower": reads.follower,
                 "serializable": reads.serializable,
             },
-            "startup": self.beginning.stands(sessions).document(),
+            "startup": self.startup.stands(sessions).document(),
             "is_stopping": sessions.stopping.load(std::sync::atomic::Ordering::Relaxed),
             "leader_lease": lease_document(&leader_lease),
             "warnings": warnings,

@@ -48,9 +48,9 @@ impl Startup {
     }
 }
 
-/// What the start began with.
+/// What a start began with, and whether it is over.
 #[derive(Debug)]
-pub(crate) struct Beginning {
+pub(crate) struct StartupProgress {
     /// How far the state was.
     pub(crate) applied: LogIndex,
     /// The state ended before the log began.
@@ -59,7 +59,7 @@ pub(crate) struct Beginning {
     pub(crate) has_caught_up: AtomicBool,
 }
 
-impl Beginning {
+impl StartupProgress {
     /// How far the start is.
     pub(crate) fn stands(&self, sessions: &Sessions) -> Startup {
         if self.has_caught_up.load(Ordering::Relaxed) {

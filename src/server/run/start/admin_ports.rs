@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use super::error::StartError;
 use super::identity::Identity;
 use crate::server::admin::manage::Place;
-use crate::server::admin::probes::{Instruments, Probes};
-use crate::server::admin::service::Managed;
+use crate::server::admin::probes::{NodeProbes, Probes};
+use crate::server::admin::service::AdminService;
 use crate::server::admin::{AdminServer, Pages, manage};
 use crate::server::config::Config;
 use crate::server::metrics::Metrics;
@@ -52,10 +52,10 @@ impl AdminPorts {
     }
 
     /// From here on they show the node itself.
-    pub(super) fn attach(self, instruments: Instruments, managed: Managed) -> Vec<AdminServer> {
+    pub(super) fn attach(self, probes: NodeProbes, service: AdminService) -> Vec<AdminServer> {
         // Each is set here, and nowhere else.
-        let _ = self.probes.node.set(Arc::new(instruments));
-        let _ = self.place.set(Arc::new(managed));
+        let _ = self.probes.node.set(Arc::new(probes));
+        let _ = self.place.set(Arc::new(service));
         self.servers
     }
 }

@@ -28,7 +28,7 @@ use crate::server::peers::members::{MemberNames, OwnStanding};
 use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
 use crate::server::status::lease_stats::Vitals;
-use crate::server::status::startup::Beginning;
+use crate::server::status::startup::StartupProgress;
 use crate::server::threads::fatal::{Exit, Fatal};
 use crate::server::watch::Watches;
 use crate::transport::TransportStats;
@@ -69,7 +69,7 @@ pub(super) struct Shared {
     pub(super) cluster_version: Arc<AtomicU16>,
     pub(super) directory: Arc<Directory>,
     pub(super) standing: Arc<OwnStanding>,
-    pub(super) beginning: Arc<Beginning>,
+    pub(super) startup: Arc<StartupProgress>,
     pub(super) integrity: Arc<Integrity>,
     pub(super) vitals: Arc<Vitals>,
     pub(super) watches: Arc<Watches>,
@@ -175,7 +175,7 @@ impl Shared {
             cluster_version: Arc::new(AtomicU16::new(cluster_version)),
             directory: Arc::default(),
             standing: Arc::new(OwnStanding::new(incarnation)),
-            beginning: Arc::new(Beginning {
+            startup: Arc::new(StartupProgress {
                 applied: store.applied(),
                 lacks_state: storage.lacks_state,
                 has_caught_up: AtomicBool::new(false),

@@ -115,9 +115,9 @@ impl Server {
         let threads = Threads::new(&config, &identity, &shared, &ports, disks.storage, replica)?;
         reached(Stage::Threads);
         let tasks = Tasks::new(&config, &identity, &shared, &ports, &sessions);
-        let instruments = tasks.instruments(&shared, &ports, &sessions);
-        let managed = tasks.managed(&config, &shared, &ports, &sessions, options.log);
-        let admin = admin.attach(instruments, managed);
+        let probes = tasks.node_probes(&shared, &ports, &sessions);
+        let service = tasks.admin_service(&config, &shared, &ports, &sessions, options.log);
+        let admin = admin.attach(probes, service);
         reached(Stage::Tasks);
         tracing::info!(
             node = %config.node.name,

@@ -10,8 +10,8 @@ use super::core::Shared;
 use super::identity::Identity;
 use super::ports::Ports;
 use crate::server::admin::log_control::LogControl;
-use crate::server::admin::probes::Instruments;
-use crate::server::admin::service::Managed;
+use crate::server::admin::probes::NodeProbes;
+use crate::server::admin::service::AdminService;
 use crate::server::config::Config;
 use crate::server::disk::quota::QuotaWatch;
 use crate::server::metrics::UPKEEP_INTERVAL;
@@ -118,17 +118,17 @@ impl Tasks {
     }
 
     /// What probes and scrapes see from here on.
-    pub(super) fn instruments(
+    pub(super) fn node_probes(
         &self,
         shared: &Shared,
         ports: &Ports,
         sessions: &Arc<Sessions>,
-    ) -> Instruments {
-        Instruments {
+    ) -> NodeProbes {
+        NodeProbes {
             sessions: sessions.clone(),
             transport: shared.transport.clone(),
             failed: shared.failed.clone(),
-            beginning: shared.beginning.clone(),
+            startup: shared.startup.clone(),
             ports: [
                 ("client", ports.listener.endpoint().clone()),
                 ("peer", ports.peers.endpoint().clone()),
@@ -137,17 +137,17 @@ impl Tasks {
     }
 
     /// What the admin port shows and changes from here on.
-    pub(super) fn managed(
+    pub(super) fn admin_service(
         &self,
         config: &Config,
         shared: &Shared,
         ports: &Ports,
         sessions: &Arc<Sessions>,
         log: Option<LogControl>,
-    ) -> Managed {
-        Managed {
+    ) -> AdminService {
+        AdminService {
             sessions: sessions.clone(),
-            beginning: shared.beginning.clone(),
+            startup: shared.startup.clone(),
             drain: self.drain.clone(),
             reload: self.reload.clone(),
             reloaded: self.reloaded.clone(),
