@@ -1,9 +1,10 @@
-//! Where members may be asked, and whose turn it is.
+//! The known addresses of members, and the choice of the next one to try.
 //!
-//! The endpoints that a client was given may all be gone one day. So it keeps what members say of
-//! where clients reach them, too, and of every address when it was last tried in vain: whoever was
-//! not tried for longest is next, for all requests and watches of the client together. So no request,
-//! however little time it has, begins anew with those that are known to be dead.
+//! All endpoints that a client was configured with may disappear over time. So the client also
+//! keeps the client addresses that members report, and for every address the time of its last
+//! failed attempt: the address that has not failed for longest is next, for all requests and
+//! watches of the client together. So no request, however short its deadline, starts again with
+//! addresses that are known to be unreachable.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,21 +19,21 @@ use crate::client::pool::Pool;
 use crate::client::route::in_time;
 use crate::sync::{Mutex, MutexGuard};
 
-/// An address that failed is called in the background as seldom.
+/// Shortest interval between background connection attempts to an address that failed.
 const CALL_AGAIN: Duration = Duration::from_secs(1);
-/// Addresses that are remembered: members, and whoever hints at nodes, name them.
+/// Maximum number of remembered addresses: members and hints from nodes supply them.
 const ADDRESSES_MAX: usize = 64;
 
-/// The addresses.
+/// The known addresses.
 #[derive(Debug)]
 pub(super) struct Addresses {
     given: Vec<String>,
-    /// Where clients reach the members that `given` does not name, as members said.
+    /// Client addresses of members that are not in `given`, as members reported them.
     learned: ArcSwap<Vec<String>>,
     tried: Mutex<Tries>,
 }
 
-/// Which addresses were tried in vain, or called in the background.
+/// Failed attempts and background connection attempts, by address.
 #[derive(Debug, Default)]
 struct Tries {
     count: u64,
@@ -58,7 +59,7 @@ impl Tries {
         }
     }
 
-    /// Whoever has the least was not tried for longest.
+    /// The address with the lowest number has not been tried for longest.
     fn number(&self, address: &str) -> u64 {
         self.last.get(address).map_or(0, |tried| tried.number)
     }
@@ -70,7 +71,7 @@ impl Tries {
 }
 
 impl Addresses {
-    /// `given` holds at least one.
+    /// `given` must hold at least one address.
     pub(super) fn new(given: Vec<String>) -> Self {
         Self {
             given,
@@ -87,17 +88,18 @@ impl Addresses {
         self.learned.load_full()
     }
 
-    /// How many there are to choose from.
+    /// The number of addresses to choose from.
     pub(super) fn count(&self) -> usize {
         self.given.len() + self.learned.load().len()
     }
 
-    /// These are the members, by the word of the one that leads.
+    /// Replaces the learned addresses by the leader's member list.
     pub(super) fn learn(&self, list: &MembersResponse) {
         self.learned.store(Arc::new(beside(&self.given, list)));
     }
 
-    /// These are members, by the word of one that may know less than was known before.
+    /// Adds addresses from the member list of a node that may know less than the client already
+    /// does.
     pub(super) fn learn_more(&self, list: &MembersResponse) {
         let known = self.learned.load();
         let mut found = beside(&self.given, list);
@@ -108,20 +110,21 @@ impl Addresses {
         self.learned.store(Arc::new(found));
     }
 
-    /// A node could not be reached, or did not serve.
+    /// Records that a node could not be reached, or did not serve.
     pub(super) fn failed(&self, address: &str) {
         self.tries().note(address);
     }
 
-    /// Whether that was within the last `time`.
+    /// Whether the last failure was within the last `time`.
     pub(super) fn failed_within(&self, address: &str, time: Duration) -> bool {
         self.tries().within(address, time)
     }
 
-    /// The node to ask next where any may do, or nobody knows better: of those that are connected the
-    /// one that was not tried in vain for longest. While there is one, nobody waits for another; those
-    /// whose turn it would have been are called in the background. Of those that were never tried,
-    /// whoever was given comes before whoever was learned of and may be out of reach from here.
+    /// The next node for a request that any node may serve, or whose leader is unknown: the
+    /// connected node that has not failed for longest. While one is connected, requests do not wait
+    /// for another; nodes whose turn it would have been are connected in the background. Among
+    /// addresses that were never tried, configured ones come before learned ones, which may be
+    /// unreachable from here.
     pub(super) fn next(&self, pool: &Arc<Pool>) -> String {
         let learned = self.learned.load();
         let all = || self.given.iter().chain(learned.iter());
@@ -132,7 +135,7 @@ impl Addresses {
             .min_by_key(|address| tries.number(address));
         let Some(next) = connected else {
             let next = all().min_by_key(|address| tries.number(address));
-            // There is at least one.
+            // There is at least one address.
             return next.cloned().unwrap_or_default();
         };
         let number = tries.number(next);
@@ -146,7 +149,7 @@ impl Addresses {
         next.clone()
     }
 
-    /// Calls an address in the background, unless that was just done in vain.
+    /// Connects to an address in the background, unless that failed a moment ago.
     pub(super) fn call_ahead(&self, address: &str, pool: &Arc<Pool>) {
         let mut tries = self.tries();
         if !tries.within(address, CALL_AGAIN) {
@@ -155,8 +158,8 @@ impl Addresses {
         }
     }
 
-    /// Calls the one in the background that is not connected and was not tried for longest, unless any
-    /// was within the last `time`.
+    /// Connects in the background to the unconnected address that has not been tried for longest,
+    /// unless any was tried within the last `time`.
     pub(super) fn call_another(&self, pool: &Arc<Pool>, time: Duration) {
         let learned = self.learned.load();
         let mut tries = self.tries();
@@ -177,20 +180,20 @@ impl Addresses {
     }
 
     fn tries(&self) -> MutexGuard<'_, Tries> {
-        // Nothing in it can be half done.
+        // No update under this lock can be left half done.
         self.tried.lock()
     }
 }
 
-/// Where clients reach the members that `given` does not name. Those that vote come first: one of them
-/// leads.
+/// Client addresses of the members that `given` does not name. Voters come first: one of them is
+/// the leader.
 fn beside(given: &[String], list: &MembersResponse) -> Vec<String> {
     let mut members: Vec<&Member> = list.members.iter().collect();
     members.sort_by_key(|member| !member.membership.votes());
     let mut found: Vec<String> = Vec::new();
     for member in members {
         let address = &member.info.client_address;
-        // "Any address" is where a node listens, and nowhere that anybody could call.
+        // The unspecified address is one to listen on; clients cannot connect to it.
         let can_be_called = match address.parse::<SocketAddr>() {
             Ok(address) => !address.ip().is_unspecified() && address.port() > 0,
             Err(_) => !address.is_empty(),

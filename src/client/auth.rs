@@ -11,8 +11,8 @@ use crate::api::{
     Permission, Request, ResponseBody, RoleInfo, Secret, UserInfo,
 };
 
-/// Says who may do what: [`Client::auth`]. Once it is turned on, all of it takes the role
-/// [`ROOT`](crate::api::ROOT), but for what says otherwise.
+/// Administers users, roles and permissions: [`Client::auth`]. Once access control is on, every
+/// method requires the role [`ROOT`](crate::api::ROOT), except where stated otherwise.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -49,17 +49,17 @@ pub struct AuthClient {
     client: Client,
 }
 
-/// A token, and how long it is good for.
+/// A token and its lifetime.
 #[derive(Clone, Debug)]
 pub struct AuthToken {
-    /// To be given to [`ConnectOptions::with_token`](super::ConnectOptions::with_token).
+    /// Pass it to [`ConnectOptions::with_token`](super::ConnectOptions::with_token).
     pub token: Secret,
-    /// How long it is good for from when it was given.
+    /// Lifetime, counted from when the token was issued.
     pub ttl: Duration,
 }
 
 impl Client {
-    /// Users, roles and what they may do.
+    /// The operations on users, roles and permissions.
     pub fn auth(&self) -> AuthClient {
         AuthClient {
             client: self.clone(),
@@ -67,10 +67,10 @@ impl Client {
     }
 }
 
-/// Every method fails as [`Client::put`](super::Client::put) does where it changes something, and as
-/// [`Client::get`](super::Client::get) where it does not; what else may go wrong stands with it.
+/// Methods that change something fail as [`Client::put`](super::Client::put) does, the others as
+/// [`Client::get`](super::Client::get); further errors are listed with each method.
 impl AuthClient {
-    /// From here on nothing is allowed that no role allows.
+    /// Turns access control on: from here on, a request is allowed only if a role permits it.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::client::Client) -> Result<(), leasehold::api::Error> {
@@ -84,8 +84,8 @@ impl AuthClient {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::api::ErrorKind::InvalidArgument) unless there is a user `root` with
-    /// the role `root` who can get in.
+    /// [`InvalidArgument`](crate::api::ErrorKind::InvalidArgument) unless there is a user `root`
+    /// with the role `root` that can authenticate.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -94,7 +94,7 @@ impl AuthClient {
         self.change(AuthRequest::Enable { token_key }).await
     }
 
-    /// From here on everything is allowed to every client.
+    /// Turns access control off: from here on, every client is allowed everything.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -112,7 +112,7 @@ impl AuthClient {
         self.change(AuthRequest::Disable).await
     }
 
-    /// Whether access is controlled. Whoever may do anything may ask.
+    /// Whether access control is on. Available to every user with at least one permission.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -133,8 +133,9 @@ impl AuthClient {
         }
     }
 
-    /// A token for a password; `None` where access is not controlled. Anybody may ask. A client that
-    /// was given a user to connect with does this by itself.
+    /// Returns a token for a user name and a password; `None` where access control is off. Requires
+    /// no role. A client that connects with [`with_user`](super::ConnectOptions::with_user) does
+    /// this by itself.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -152,7 +153,7 @@ impl AuthClient {
     /// ```
     ///
     /// # Errors
-    /// [`Unauthenticated`](crate::api::ErrorKind::Unauthenticated): they are not those of a user.
+    /// [`Unauthenticated`](crate::api::ErrorKind::Unauthenticated): unknown user or wrong password.
     ///
     /// # Cancel safety
     /// Safe.
@@ -175,7 +176,8 @@ impl AuthClient {
         }
     }
 
-    /// Makes a user without a role. Without a password he is known by a certificate of his name alone.
+    /// Creates a user without roles. Without a password, the user can authenticate only by a
+    /// certificate with this name.
     ///
     /// # Errors
     /// [`UserExists`](crate::api::ErrorKind::UserExists).
@@ -191,7 +193,7 @@ impl AuthClient {
         self.change(AuthRequest::UserAdd { name, password }).await
     }
 
-    /// Who a user is. He may ask himself.
+    /// Returns a user and its roles. A user may query itself.
     ///
     /// # Errors
     /// [`UserNotFound`](crate::api::ErrorKind::UserNotFound).
@@ -206,7 +208,7 @@ impl AuthClient {
         }
     }
 
-    /// Which users there are, in order.
+    /// Lists the names of all users, in order.
     ///
     /// # Errors
     /// As above.
@@ -220,7 +222,7 @@ impl AuthClient {
         }
     }
 
-    /// Takes a user away.
+    /// Deletes a user.
     ///
     /// # Errors
     /// [`UserNotFound`](crate::api::ErrorKind::UserNotFound).
@@ -232,7 +234,7 @@ impl AuthClient {
         self.change(AuthRequest::UserDelete { name }).await
     }
 
-    /// Gives a user another password, or none. The tokens that he was given are void with that.
+    /// Replaces a user's password, or removes it. The user's existing tokens become invalid.
     ///
     /// # Errors
     /// [`UserNotFound`](crate::api::ErrorKind::UserNotFound).
@@ -249,7 +251,7 @@ impl AuthClient {
             .await
     }
 
-    /// Gives a user a role.
+    /// Grants a role to a user.
     ///
     /// # Errors
     /// [`UserNotFound`](crate::api::ErrorKind::UserNotFound),
@@ -266,11 +268,11 @@ impl AuthClient {
         self.change(AuthRequest::UserGrantRole { name, role }).await
     }
 
-    /// Takes a role from a user.
+    /// Revokes a role from a user.
     ///
     /// # Errors
     /// [`UserNotFound`](crate::api::ErrorKind::UserNotFound), or
-    /// [`RoleNotFound`](crate::api::ErrorKind::RoleNotFound) if he does not have it.
+    /// [`RoleNotFound`](crate::api::ErrorKind::RoleNotFound) if the user does not have the role.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -284,7 +286,7 @@ impl AuthClient {
             .await
     }
 
-    /// Makes a role that allows nothing.
+    /// Creates a role without permissions.
     ///
     /// # Errors
     /// [`RoleExists`](crate::api::ErrorKind::RoleExists).
@@ -296,7 +298,7 @@ impl AuthClient {
         self.change(AuthRequest::RoleAdd { name }).await
     }
 
-    /// What a role allows. Whoever has it may ask.
+    /// Returns the permissions of a role. A user that has the role may query it.
     ///
     /// # Errors
     /// [`RoleNotFound`](crate::api::ErrorKind::RoleNotFound).
@@ -311,7 +313,7 @@ impl AuthClient {
         }
     }
 
-    /// Which roles there are, in order.
+    /// Lists the names of all roles, in order.
     ///
     /// # Errors
     /// As above.
@@ -325,7 +327,7 @@ impl AuthClient {
         }
     }
 
-    /// Takes a role away, from everybody who has it.
+    /// Deletes a role and revokes it from every user that has it.
     ///
     /// # Errors
     /// [`RoleNotFound`](crate::api::ErrorKind::RoleNotFound).
@@ -337,7 +339,7 @@ impl AuthClient {
         self.change(AuthRequest::RoleDelete { name }).await
     }
 
-    /// Has a role allow something. What it allows with exactly these keys, it allows no more.
+    /// Grants a permission to a role. It replaces the role's permission on exactly the same keys.
     ///
     /// # Errors
     /// [`RoleNotFound`](crate::api::ErrorKind::RoleNotFound).
@@ -354,7 +356,7 @@ impl AuthClient {
             .await
     }
 
-    /// Takes from a role what it allows with exactly these keys.
+    /// Revokes a role's permission on exactly these keys.
     ///
     /// # Errors
     /// [`RoleNotFound`](crate::api::ErrorKind::RoleNotFound);

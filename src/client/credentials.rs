@@ -4,7 +4,7 @@ use crate::client::options::TlsOptions;
 use crate::sync::Mutex;
 use crate::transport::{Endpoint, TlsStamps};
 
-/// Where they come from, and which are in use.
+/// The source of the certificates, and those in use.
 #[derive(Debug)]
 pub(super) struct Credentials {
     tls: TlsOptions,
@@ -12,15 +12,16 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Those that `tls` was just loaded from.
+    /// The certificates that were just loaded from `tls`.
     pub(super) fn new(tls: TlsOptions) -> Self {
         let stamps = Mutex::new(tls.paths().and_then(|paths| paths.stamps()));
         Self { tls, stamps }
     }
 
-    /// Has `endpoint` use what is in the files now, if they have changed. To be called before a
-    /// connection is made. What cannot be used is left alone, for it may be in the middle of being
-    /// written: the certificates before stay in use, and the files are looked at again the next time.
+    /// Makes `endpoint` use the current contents of the files, if they have changed. Call it before
+    /// a connection is made. Files that cannot be used are ignored, since they may be in the middle
+    /// of being written: the previous certificates stay in use, and the files are read again the
+    /// next time.
     pub(super) fn renew(&self, endpoint: &Endpoint) {
         let Some(found) = self.tls.paths().and_then(|paths| paths.stamps()) else {
             return;

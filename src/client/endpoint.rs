@@ -1,9 +1,9 @@
-//! Where a client is told to find nodes.
+//! Parsing of the endpoints that a client is configured with.
 
 use super::invalid;
 use crate::api::Error;
 
-/// What is given as an endpoint, with a port: the usual one if it names none.
+/// Returns the endpoint with a port: the default one if it names none.
 pub(super) fn with_port(endpoint: &str) -> Result<String, Error> {
     let endpoint = endpoint.trim();
     let valid = !endpoint.is_empty()
@@ -32,7 +32,7 @@ pub(super) fn with_port(endpoint: &str) -> Result<String, Error> {
     }
 }
 
-/// Where clients are listened to unless an endpoint says otherwise.
+/// The default client port.
 const DEFAULT_PORT: u16 = 7400;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Keys: read, written and deleted.
+//! Reading, writing and deleting keys.
 
 use bytes::Bytes;
 
@@ -35,9 +35,10 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// Outcome always *not applied*. [`ErrorKind::Compacted`] or [`ErrorKind::FutureRevision`] if
-    /// the revision asked for cannot be read; [`ErrorKind::DeadlineExceeded`] and the kinds that
-    /// [`Error::is_retryable`] knows, once the deadline leaves no time for a retry.
+    /// The outcome is always *not applied*. [`ErrorKind::Compacted`] or
+    /// [`ErrorKind::FutureRevision`] if the requested revision cannot be read;
+    /// [`ErrorKind::DeadlineExceeded`] and the kinds for which [`Error::is_retryable`] is true,
+    /// once the deadline leaves no time for a retry.
     ///
     /// [`ErrorKind::Compacted`]: crate::api::ErrorKind::Compacted
     /// [`ErrorKind::FutureRevision`]: crate::api::ErrorKind::FutureRevision
@@ -98,7 +99,7 @@ impl Client {
             timeout,
             only: None,
         };
-        // In a box, so that the future of the shortest way is a small one.
+        // Boxed, so that the future of the fast path stays small.
         let rest = Box::pin(self.inner.router.run_after(errand, deadline, first));
         let (header, body) = rest.await.map(parts).map_err(|failed| failed.error)?;
         match body {
@@ -125,12 +126,12 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::get`], and the outcome says whether the write may have taken effect all the
-    /// same. [`ErrorKind::Fenced`](crate::api::ErrorKind::Fenced) if a fence of the options does not
-    /// stand any more.
+    /// As [`Client::get`]; the outcome gives whether the write may have taken effect.
+    /// [`ErrorKind::Fenced`](crate::api::ErrorKind::Fenced) if a fence of the options no longer
+    /// holds.
     ///
     /// # Cancel safety
-    /// Nothing breaks, but the write may take effect after the future was dropped.
+    /// The client stays usable, but the write may take effect after the future was dropped.
     pub async fn put(
         &self,
         key: impl AsRef<[u8]>,
@@ -159,7 +160,8 @@ impl Client {
         })
     }
 
-    /// Deletes a key, or a range of keys. Deleting what is not there succeeds, with a count of 0.
+    /// Deletes a key, or a range of keys. Deleting a key that does not exist succeeds, with a count
+    /// of 0.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {

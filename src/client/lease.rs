@@ -1,6 +1,6 @@
-//! Client leases: granted, asked for, and ended.
+//! Client leases: grant, query, renew and revoke.
 //!
-//! What keeps a lease alive is a [`LeaseKeeper`] (`lease_keeper.rs`).
+//! A [`LeaseKeeper`] (`lease_keeper.rs`) keeps a lease alive.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::api::{
     validate,
 };
 
-/// A renewal that could not be decided is asked again after this.
+/// Wait before a renewal that could not be decided is retried.
 const UNDECIDED_WAIT: Duration = Duration::from_millis(25);
 
 /// How a lease is granted.
@@ -32,19 +32,20 @@ impl LeaseGrantOptions {
     pub fn new() -> Self {
         Self::default()
     }
-    /// With this id, positive; refused with [`ErrorKind::LeaseExists`] if a lease has it.
+    /// Requests this id, which must be positive; fails with [`ErrorKind::LeaseExists`] if it is in
+    /// use.
     #[must_use]
     pub fn with_id(mut self, id: i64) -> Self {
         self.id = id;
         self
     }
-    /// With this name; refused with [`ErrorKind::LeaseExists`] if a lease has it.
+    /// Requests this name; fails with [`ErrorKind::LeaseExists`] if it is in use.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
-    /// Owned by whom: for lists and people.
+    /// The owner: a label for lists and operators.
     #[must_use]
     pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = owner.into();
@@ -62,7 +63,7 @@ impl LeaseGrantOptions {
     }
 }
 
-/// How a lease is asked for.
+/// How a lease is queried.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimeToLiveOptions {
     keys: bool,
@@ -80,7 +81,7 @@ impl TimeToLiveOptions {
         self.keys = true;
         self
     }
-    /// How fresh the answer must be. A serializable one does not know what is left of the lease.
+    /// Consistency of the answer. A serializable answer does not contain the remaining time.
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);
@@ -97,23 +98,23 @@ pub struct LeaseListOptions {
 }
 
 impl LeaseListOptions {
-    /// All of them.
+    /// All leases.
     pub fn new() -> Self {
         Self::default()
     }
-    /// Only those of this owner.
+    /// Only leases of this owner.
     #[must_use]
     pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = owner.into();
         self
     }
-    /// Only those whose name begins so.
+    /// Only leases whose name starts with this prefix.
     #[must_use]
     pub fn with_name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.name_prefix = prefix.into();
         self
     }
-    /// How fresh the answer must be. A serializable one does not know what is left of the leases.
+    /// Consistency of the answer. A serializable answer does not contain the remaining times.
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);
@@ -121,22 +122,22 @@ impl LeaseListOptions {
     }
 }
 
-/// The part of a [`Client`] that deals with leases. Cheap to clone, as the client is.
+/// The lease operations of a [`Client`]. Cheap to clone, as the client is.
 #[derive(Clone, Debug)]
 pub struct LeaseClient {
     pub(super) client: Client,
 }
 
 impl Client {
-    /// What can be done with leases.
+    /// The lease operations.
     pub fn lease(&self) -> LeaseClient {
         LeaseClient {
             client: self.clone(),
         }
     }
 
-    /// Grants a lease of `ttl` and writes `key` with it, in one step; and keeps the lease alive until
-    /// the keeper is dropped.
+    /// Grants a lease of `ttl` and writes `key` attached to it, in one step, and keeps the lease
+    /// alive until the keeper is dropped.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -153,7 +154,7 @@ impl Client {
     /// As [`Client::put`] and [`LeaseClient::grant`].
     ///
     /// # Cancel safety
-    /// As [`Client::put`]; a lease that was granted all the same ends by itself.
+    /// As [`Client::put`]; a lease that was granted nevertheless expires by itself.
     pub async fn put_with_new_lease(
         &self,
         key: impl AsRef<[u8]>,
@@ -194,7 +195,7 @@ impl Client {
 }
 
 impl LeaseGrantResponse {
-    /// The lease that was granted, and no later one of its id.
+    /// This very grant, and no later lease with the same id.
     pub fn lease(&self) -> LeaseRef {
         LeaseRef {
             id: self.id,
@@ -202,15 +203,16 @@ impl LeaseGrantResponse {
         }
     }
 
-    /// How long it lasts without a renewal.
+    /// Time to live without a renewal.
     pub fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms)
     }
 }
 
 impl LeaseClient {
-    /// Grants a lease that lasts `ttl` without a renewal, or a little longer if the cluster grants
-    /// none so short: the reply says how long. Nobody renews it yet: see [`LeaseClient::keep_alive`].
+    /// Grants a lease that lasts `ttl` without a renewal, or longer if `ttl` is below the cluster's
+    /// minimum: the reply holds the granted time. The lease is not renewed automatically: see
+    /// [`LeaseClient::keep_alive`].
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -226,11 +228,11 @@ impl LeaseClient {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::put`]. [`ErrorKind::LeaseExists`] if a lease has the id or the name asked for;
-    /// [`ErrorKind::TtlOutOfRange`]; [`ErrorKind::LeaseLimit`] if there are too many.
+    /// As [`Client::put`]. [`ErrorKind::LeaseExists`] if the requested id or name is in use;
+    /// [`ErrorKind::TtlOutOfRange`]; [`ErrorKind::LeaseLimit`] if there are too many leases.
     ///
     /// # Cancel safety
-    /// As [`Client::put`]; a lease that was granted all the same ends by itself.
+    /// As [`Client::put`]; a lease that was granted nevertheless expires by itself.
     pub async fn grant(
         &self,
         ttl: Duration,
@@ -274,7 +276,7 @@ impl LeaseClient {
         options: Option<LeaseGrantOptions>,
     ) -> Result<(LeaseGrantResponse, Sent), Error> {
         let request = Request::LeaseGrant(options.unwrap_or_default().request(ttl));
-        // Before anything leaves: what is granted counts from here at the latest (T12).
+        // Read before the request is sent: the granted time counts from here at the latest (T12).
         let sent = Sent::now();
         match self.client.write(request, None).await?.1 {
             ResponseBody::LeaseGrant(granted) => Ok((granted, sent)),
@@ -282,8 +284,8 @@ impl LeaseClient {
         }
     }
 
-    /// Ends a lease, and deletes what is attached to it. `lease` is an id, or, of a lease that was
-    /// granted here, [`LeaseGrantResponse::lease`].
+    /// Revokes a lease and deletes the keys attached to it. `lease` is an id, or
+    /// [`LeaseGrantResponse::lease`] for a lease that was granted here.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -296,8 +298,8 @@ impl LeaseClient {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::put`]. [`ErrorKind::LeaseNotFound`] if there is none such, perhaps because an
-    /// attempt before this one ended it.
+    /// As [`Client::put`]. [`ErrorKind::LeaseNotFound`] if there is no such lease, perhaps because
+    /// an earlier attempt revoked it.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -309,8 +311,8 @@ impl LeaseClient {
         }
     }
 
-    /// Gives a lease another time to live, from its next renewal on; returns what it has. No time that
-    /// was promised already is taken back.
+    /// Changes the time to live of a lease, from its next renewal on, and returns the new one. Time
+    /// that was already promised is not taken back.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -343,7 +345,7 @@ impl LeaseClient {
         }
     }
 
-    /// Renews a lease once; returns its time to live, which counts from before this was called.
+    /// Renews a lease once. Returns its time to live, which counts from before this call.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -357,7 +359,7 @@ impl LeaseClient {
     /// ```
     ///
     /// # Errors
-    /// Outcome *not applied*, where nothing was renewed. [`ErrorKind::LeaseNotFound`],
+    /// Outcome *not applied* if nothing was renewed. [`ErrorKind::LeaseNotFound`],
     /// [`ErrorKind::LeaseExpired`]; those of [`Client::get`].
     ///
     /// # Cancel safety
@@ -389,7 +391,7 @@ impl LeaseClient {
         }
     }
 
-    /// Keeps a lease alive until the keeper is dropped. Renews it once, to know how long it lasts.
+    /// Keeps a lease alive until the keeper is dropped. Renews it once, to learn its time to live.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -415,7 +417,7 @@ impl LeaseClient {
         Ok(LeaseKeeper::begin(&self.client, lease, ttl, sent))
     }
 
-    /// How a lease is, and how long it has.
+    /// The state of a lease and its remaining time.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -451,8 +453,8 @@ impl LeaseClient {
         }
     }
 
-    /// All leases that there are, in the order of their ids; they are asked for a page at a time, so
-    /// they are not all of one moment.
+    /// All leases, in the order of their ids. They are read one page at a time, so the list is not
+    /// a snapshot of one moment.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -499,7 +501,7 @@ impl LeaseClient {
 }
 
 impl Client {
-    /// Renews leases, in one request; says what became of each.
+    /// Renews leases in one request; returns the result for each.
     pub(super) async fn renew(
         &self,
         leases: Vec<LeaseRef>,
@@ -524,7 +526,7 @@ impl Client {
 }
 
 impl From<i64> for LeaseRef {
-    /// Whichever lease has this id now.
+    /// The lease that has this id now.
     fn from(id: i64) -> Self {
         Self::id(id)
     }

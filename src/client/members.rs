@@ -1,4 +1,4 @@
-//! Who the members of the cluster are, and how they are changed.
+//! The member list and membership changes.
 
 use super::Client;
 use super::request::{parts, senseless};
@@ -10,8 +10,9 @@ use crate::api::{
 use crate::types::NodeId;
 
 impl Client {
-    /// Who the members are. A read like any other: with [`Consistency::Serializable`] it is what the
-    /// asked node knows, otherwise it holds every change that was complete before.
+    /// The members of the cluster. A read like any other: with [`Consistency::Serializable`] it
+    /// returns what the node that answers knows, otherwise it includes every change that was
+    /// complete before.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -35,7 +36,7 @@ impl Client {
         let list = members(listed, Outcome::NotApplied)?;
         let router = &self.inner.router;
         match consistency {
-            // What a node knows by itself may be less than what is known here.
+            // A node's local list may be older than the one this client already has.
             Consistency::Serializable | Consistency::MaxStaleness(_) if !is_leaders => {
                 router.learn_more_members(&list);
             }
@@ -44,8 +45,8 @@ impl Client {
         Ok(list)
     }
 
-    /// Takes a node in, perhaps in the place of another. Returns once that is committed: it has to be
-    /// started and to catch up before it votes.
+    /// Adds a node, optionally replacing another. Returns once the change is committed: the node
+    /// must then be started, and must catch up before it votes.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::client::Client) -> Result<(), leasehold::api::Error> {
@@ -64,19 +65,19 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::MemberExists`], or [`ErrorKind::UnsafeReconfiguration`] with the reason: then
-    /// nothing has changed. Outcome *unknown* if the answer got lost: see the list for what became of
-    /// it.
+    /// nothing has changed. Outcome *unknown* if the reply was lost: the member list shows whether
+    /// the change was made.
     ///
     /// [`ErrorKind::MemberExists`]: crate::api::ErrorKind::MemberExists
     /// [`ErrorKind::UnsafeReconfiguration`]: crate::api::ErrorKind::UnsafeReconfiguration
     ///
     /// # Cancel safety
-    /// Nothing breaks, but the change may be made after the future was dropped.
+    /// The client stays usable, but the change may be made after the future was dropped.
     pub async fn member_add(&self, add: MemberAddRequest) -> Result<MembersResponse, Error> {
         self.change_members(Request::MemberAdd(add)).await
     }
 
-    /// Lets a member go. It stops once it hears of it.
+    /// Removes a member. Its process stops once it learns of its removal.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::client::Client) -> Result<(), leasehold::api::Error> {
@@ -98,7 +99,7 @@ impl Client {
         self.change_members(Request::MemberRemove { id }).await
     }
 
-    /// Makes a voter of a learner that has caught up.
+    /// Promotes a learner that has caught up to a voter.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::client::Client) -> Result<(), leasehold::api::Error> {
@@ -121,7 +122,7 @@ impl Client {
         self.change_members(Request::MemberPromote { id }).await
     }
 
-    /// Notes down where a member is.
+    /// Updates the recorded addresses of a member.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::client::Client) -> Result<(), leasehold::api::Error> {
@@ -151,10 +152,10 @@ impl Client {
         self.change_members(Request::MemberUpdate(update)).await
     }
 
-    /// Learns where the members are now, and from here on knows them beside the endpoints that it was
-    /// given. A client does so by itself when leadership moves, a node cannot be reached, or
-    /// [some time](crate::client::ConnectOptions::with_auto_sync_interval) has passed; whoever wants to be
-    /// sure calls this after members were changed. [`Client::member_list`] does the same.
+    /// Updates the member addresses that this client uses in addition to its configured endpoints.
+    /// A client does so by itself when leadership moves, when a node cannot be reached, or after
+    /// [an interval](crate::client::ConnectOptions::with_auto_sync_interval); call this after a
+    /// membership change to be sure. [`Client::member_list`] has the same effect.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -173,7 +174,7 @@ impl Client {
         self.member_list(Consistency::Linearizable).await.map(drop)
     }
 
-    /// The endpoints of members that this client has learned of by itself.
+    /// The endpoints of members that this client has discovered.
     pub fn learned_endpoints(&self) -> Vec<String> {
         self.inner.router.learned().to_vec()
     }

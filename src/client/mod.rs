@@ -20,20 +20,19 @@
 //! # }
 //! ```
 //!
-//! One [`Client`] serves any number of tasks: it is cheap to clone, every method takes `&self`,
-//! and all requests to a node share one connection, on which they are gathered into few packets.
-//! It needs a tokio runtime with its I/O and time enabled.
+//! One [`Client`] serves any number of tasks: it is cheap to clone, every method takes `&self`, and
+//! all requests to a node share one connection, which batches them into few packets. It needs a
+//! tokio runtime with its I/O and time enabled.
 //!
-//! Every request has a deadline, two seconds unless told otherwise, and it covers everything:
-//! finding the leader, retries, waits. When a request fails, its error says what became of it
-//! ([`Error::outcome`]): *not applied*, *applied* or *unknown*. `Ok` of a write means that it is
-//! committed.
+//! Every request has a deadline, two seconds by default, that covers everything: finding the
+//! leader, retries, waits. When a request fails, its error gives the outcome ([`Error::outcome`]):
+//! *not applied*, *applied* or *unknown*. `Ok` of a write means that it is committed.
 //!
 //! # Dropped futures
 //!
-//! Any future of this module may be dropped at any time; nothing breaks. But a request that was
-//! sent stays sent: a write whose future was dropped may take effect, as one with outcome
-//! *unknown* may.
+//! Any future of this module may be dropped at any time without harm to the client. But a request
+//! that was sent stays sent: a write whose future was dropped may still take effect, like one with
+//! outcome *unknown*.
 
 mod addresses;
 mod auth;
@@ -100,9 +99,9 @@ use self::pool::Pool;
 use self::route::{Router, in_time};
 use self::session::Session;
 
-/// As often as members may be asked who the members are.
+/// Shortest interval between requests for the member list.
 const AUTO_SYNC_MIN: Duration = Duration::from_millis(100);
-/// Between the first calls to several endpoints.
+/// Delay between the first connection attempts to successive endpoints.
 const CONNECT_STAGGER: Duration = Duration::from_millis(100);
 
 /// A connection to a cluster. Cheap to clone: all clones are one client.
@@ -115,13 +114,14 @@ pub struct Client {
 struct Inner {
     options: ConnectOptions,
     router: Router,
-    /// The open session; the lock is held while one is being opened, so that all wait for it.
+    /// The open session. The lock is held while one is being opened, so that all callers wait for
+    /// it.
     session: tokio::sync::Mutex<Option<Arc<Session>>>,
-    /// The same, for everyone who need not wait.
+    /// The same session, for callers that need not wait.
     opened: arc_swap::ArcSwapOption<Session>,
-    /// The way to the task that renews leases, once there is one.
+    /// The channel to the task that renews leases, once that task runs.
     keeping: OnceLock<mpsc::UnboundedSender<lease_keeper::Order>>,
-    /// How many keepers of leases there have been.
+    /// Number of lease keepers created so far.
     keepers: AtomicU64,
 }
 
@@ -132,9 +132,9 @@ impl Drop for Inner {
 }
 
 impl Client {
-    /// Connects to the cluster behind `endpoints` (`host:port`; port 7400 if left out). All are
-    /// tried, shortly after one another, until one answers: one is enough, the others are found
-    /// when they are needed.
+    /// Connects to the cluster behind `endpoints` (`host:port`; the default port is 7400). All are
+    /// tried, shortly after one another, until one answers: one is enough, connections to the
+    /// others are made when they are needed.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), leasehold::api::Error> {
@@ -152,13 +152,13 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if no endpoint or no usable certificate is given, or there
+    /// [`ErrorKind::InvalidArgument`] if no endpoint or no usable certificate is given, or if there
     /// is no tokio runtime;
-    /// [`ErrorKind::ConnectFailed`], [`ErrorKind::TlsHandshake`] or
-    /// [`ErrorKind::ClusterMismatch`] if none can be reached, with the reason of each.
+    /// [`ErrorKind::ConnectFailed`], [`ErrorKind::TlsHandshake`] or [`ErrorKind::ClusterMismatch`]
+    /// if no endpoint can be reached, with the reason for each.
     ///
     /// # Cancel safety
-    /// Safe: the attempt is given up.
+    /// Safe: the attempt is abandoned.
     pub async fn connect(
         endpoints: impl IntoIterator<Item = impl Into<String>>,
         options: Option<ConnectOptions>,
@@ -216,12 +216,12 @@ impl Client {
         Ok(client)
     }
 
-    /// The endpoints this client was given, ports filled in.
+    /// The endpoints passed to [`Client::connect`], with ports filled in.
     pub fn endpoints(&self) -> &[String] {
         self.inner.router.endpoints()
     }
 
-    /// How the connection to one of its endpoints is doing, if there is one.
+    /// Statistics of the connection to one of the endpoints, if there is one.
     #[allow(dead_code, reason = "the command line alone asks")]
     pub(crate) fn path(&self, endpoint: &str) -> Option<ConnectionFacts> {
         let endpoint = with_port(endpoint).ok()?;
@@ -229,13 +229,13 @@ impl Client {
         Some(link.facts())
     }
 
-    /// Who led the cluster when this client last heard of it.
+    /// The leader of the cluster, as far as this client knows.
     pub fn leader(&self) -> Option<NodeId> {
         self.inner.router.leader().and_then(|leader| leader.id)
     }
 
-    /// Closes all connections, of all clones, and tells the servers so. Requests under way fail,
-    /// later ones too. Dropping the last clone does the same without waiting.
+    /// Closes the connections of all clones and notifies the servers. Pending requests fail, and so
+    /// do later ones. Dropping the last clone does the same without waiting.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -247,11 +247,11 @@ impl Client {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe: everything is closed at once, only the wait is given up.
+    /// Safe: everything is closed at once, only the wait is abandoned.
     pub async fn close(&self) {
         let pool = self.inner.router.pool();
         pool.close();
-        // Bounded by the protocol: three round trips to the slowest of the servers.
+        // Bounded by the protocol: three round trips to the slowest server.
         let _ = tokio::time::timeout(Duration::from_secs(1), pool.wait_idle()).await;
     }
 
@@ -280,14 +280,14 @@ impl Client {
             match tokio::time::timeout(patience, calls.join_next()).await {
                 Ok(Some(Ok(Ok(_)))) => return Ok(()),
                 Ok(Some(Ok(Err(error)))) => failures.push(error),
-                // A call that was cut off with its runtime, or one that takes its time.
+                // A call that was cancelled with its runtime, or one that is still running.
                 Ok(Some(Err(_)) | None) | Err(_) => {}
             }
         }
     }
 }
 
-/// Asks who the members are now and then, for as long as there is a client.
+/// Requests the member list at each interval, for as long as the client exists.
 async fn keep_in_sync(client: Weak<Inner>, interval: Duration) {
     let mut wait = interval;
     loop {
@@ -308,7 +308,7 @@ fn invalid(detail: &str) -> Error {
     Error::not_applied(ErrorKind::InvalidArgument, detail)
 }
 
-/// The worst news first: what a person can do something about.
+/// The most serious failure first: the one that an operator can act on.
 fn unreachable_cluster(mut failures: Vec<Error>) -> Error {
     failures.sort_by_key(|error| match error.kind {
         ErrorKind::ClusterMismatch => 0,
@@ -326,7 +326,7 @@ fn unreachable_cluster(mut failures: Vec<Error>) -> Error {
     )
 }
 
-/// Differs from client to client, so that they do not retry in step.
+/// A seed that differs between clients, so that they do not retry in step.
 fn seed() -> u64 {
     #[expect(
         clippy::disallowed_methods,

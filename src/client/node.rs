@@ -1,4 +1,4 @@
-//! What is asked of single nodes, and which of them is to lead.
+//! Requests to single nodes, and the transfer of leadership.
 
 use super::endpoint::with_port;
 use super::request::{parts, senseless};
@@ -11,7 +11,8 @@ use crate::api::{
 use crate::types::NodeId;
 
 impl Client {
-    /// Asks one node how it is: the one at `endpoint`, whether or not this client was given it.
+    /// Returns the status of the node at `endpoint`, which need not be one of the configured
+    /// endpoints.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -39,8 +40,8 @@ impl Client {
         }
     }
 
-    /// Asks one node what the leader lease depends on, as that node measures it: the one at
-    /// `endpoint`, whether or not this client was given it.
+    /// Returns what the leader lease depends on, as measured by the node at `endpoint`, which need
+    /// not be one of the configured endpoints.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -68,9 +69,9 @@ impl Client {
         }
     }
 
-    /// Sends a request to the node at `endpoint` and to no other, whoever leads, whether or not
-    /// this client was given it: for measuring single nodes. A write carries no number, so it is
-    /// not repeated where it might be applied twice.
+    /// Sends a request to the node at `endpoint` and to no other, whichever node is the leader. The
+    /// endpoint need not be one of the configured ones. Intended for measurements of single nodes.
+    /// A write carries no sequence number, so it is not retried where it might be applied twice.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -85,8 +86,9 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::call`]; of a node that does not lead,
-    /// [`ErrorKind::NotLeader`](crate::api::ErrorKind::NotLeader) for all that only a leader may do.
+    /// As [`Client::call`]; from a node that is not the leader,
+    /// [`ErrorKind::NotLeader`](crate::api::ErrorKind::NotLeader) for every request that only the
+    /// leader serves.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -110,7 +112,7 @@ impl Client {
         response.map_err(|failed| failed.error)
     }
 
-    /// Has the leader hand leadership over: to `target`, or to the most up to date voter.
+    /// Transfers leadership to `target`, or to the most up-to-date voter.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -121,10 +123,10 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// Outcome *unknown* if the answer got lost: ask a node for its status.
+    /// Outcome *unknown* if the reply was lost: query a node's status.
     ///
     /// # Cancel safety
-    /// Nothing breaks, but leadership may move after the future was dropped.
+    /// The client stays usable, but leadership may move after the future was dropped.
     pub async fn move_leader(&self, target: Option<NodeId>) -> Result<ResponseHeader, Error> {
         let errand = Errand {
             request: Request::MoveLeader { target },

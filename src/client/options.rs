@@ -1,4 +1,4 @@
-//! What a caller may choose: how to connect, and how each request is made.
+//! Options: how a client connects, and how each request is made.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use crate::api::{
 use crate::client::login::Means;
 use crate::transport::{Tls, TlsError, TlsPaths};
 
-/// How a [`Client`](crate::client::Client) connects, and what its requests are like unless they
-/// say otherwise.
+/// How a [`Client`](crate::client::Client) connects, and the defaults of its requests.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     pub(super) tls: Option<TlsOptions>,
@@ -46,20 +45,20 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The defaults. Certificates must be added: there is no connection without.
+    /// The defaults. Certificates must be added: a connection cannot be made without them.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The certificates to connect with.
+    /// Sets the certificates to connect with.
     #[must_use]
     pub fn with_tls(mut self, tls: TlsOptions) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Who the client is, where that is not whom its certificate names. Where access is not controlled
-    /// nobody asks.
+    /// Authenticates as this user, with a password, instead of by the name in the certificate.
+    /// Ignored where access control is off.
     #[must_use]
     pub fn with_user(mut self, name: impl Into<String>, password: impl Into<Vec<u8>>) -> Self {
         self.login = Some(Means::Password {
@@ -69,55 +68,54 @@ impl ConnectOptions {
         self
     }
 
-    /// The same by a token, as [`AuthClient::authenticate`](super::AuthClient::authenticate) gives
-    /// one. When it has had its time, requests fail with [`ErrorKind::TokenExpired`].
+    /// Authenticates by a token that [`AuthClient::authenticate`](super::AuthClient::authenticate)
+    /// returned. Once the token has expired, requests fail with [`ErrorKind::TokenExpired`].
     #[must_use]
     pub fn with_token(mut self, token: Secret) -> Self {
         self.login = Some(Means::Token(token));
         self
     }
 
-    /// How long a request may take in all, retries included, unless it says otherwise. Travels to
-    /// the server with the request. Default: 2 s.
+    /// Default timeout of a request, retries included. The server receives it with the request.
+    /// Default: 2 s.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long one attempt to connect to one endpoint may take. Default: 5 s, which is also the
-    /// most.
+    /// Timeout of one attempt to connect to one endpoint. Default: 5 s, which is also the maximum.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How fresh reads are unless they say otherwise. Default: linearizable.
+    /// Default consistency of reads. Default: linearizable.
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = consistency;
         self
     }
 
-    /// How failed attempts are repeated.
+    /// Sets how failed attempts are retried.
     #[must_use]
     pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
         self
     }
 
-    /// How often a member is asked who the members are, so that the client finds the cluster even
-    /// when none of the endpoints that it was given is left. It is asked too when another member
-    /// leads; [`Client::sync_endpoints`](super::Client::sync_endpoints) asks at once. Default: 30 s;
-    /// a tenth of a second at least; [`Duration::ZERO`] for never.
+    /// Interval between updates of the member list, which let the client find the cluster even when
+    /// none of its original endpoints is left. The list is also updated when the leader changes,
+    /// and at once by [`Client::sync_endpoints`](super::Client::sync_endpoints). Default: 30 s; the
+    /// minimum is 100 ms; [`Duration::ZERO`] turns periodic updates off.
     #[must_use]
     pub fn with_auto_sync_interval(mut self, interval: Duration) -> Self {
         self.auto_sync_interval = interval;
         self
     }
 
-    /// What this client calls itself in the servers' logs. Not an identity: that is in the
+    /// The name of this client in the servers' logs. It is not an identity: that is in the
     /// certificate.
     #[must_use]
     pub fn with_client_name(mut self, name: impl Into<String>) -> Self {
@@ -125,16 +123,16 @@ impl ConnectOptions {
         self
     }
 
-    /// Whether writes carry a number by which the cluster recognises a retry, so that each is
-    /// applied at most once however often it is sent. Default: true. Without it, a write whose
-    /// reply got lost is not repeated but fails with outcome *unknown*.
+    /// Whether writes carry a sequence number by which the cluster recognises a retry, so that each
+    /// write is applied at most once however often it is sent. Default: true. Without it, a write
+    /// whose reply was lost is not retried but fails with outcome *unknown*.
     #[must_use]
     pub fn with_exactly_once(mut self, exactly_once: bool) -> Self {
         self.exactly_once = exactly_once;
         self
     }
 
-    /// The sizes that are checked before a request is sent; for servers whose limits were raised.
+    /// Size limits that are checked before a request is sent; for servers whose limits were raised.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -142,7 +140,7 @@ impl ConnectOptions {
     }
 }
 
-/// The certificates of a client: whom it trusts, and who it is.
+/// The certificates of a client: its certificate authority and its own identity.
 #[derive(Clone, Default)]
 pub struct TlsOptions {
     ca: Option<Source>,
@@ -156,7 +154,7 @@ enum Source {
 }
 
 impl std::fmt::Debug for TlsOptions {
-    /// Shows where things come from, never what they are.
+    /// Prints where the certificates come from, never their contents.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let of = |source: &Source| match source {
             Source::File(path) => path.display().to_string(),
@@ -170,27 +168,27 @@ impl std::fmt::Debug for TlsOptions {
 }
 
 impl TlsOptions {
-    /// Nothing chosen yet.
+    /// No certificates yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The file with the certificate of the authority that signs the servers.
+    /// The file with the certificate of the authority that signs the servers' certificates.
     #[must_use]
     pub fn ca_pem_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(Source::File(path.into()));
         self
     }
 
-    /// The same, from memory.
+    /// The certificate of that authority, from memory.
     #[must_use]
     pub fn ca_pem(mut self, pem: impl Into<Bytes>) -> Self {
         self.ca = Some(Source::Pem(pem.into()));
         self
     }
 
-    /// The files with this client's certificate and its private key. Only the owner may be able
-    /// to read the key.
+    /// The files with this client's certificate and its private key. The key file may be readable
+    /// only by its owner.
     #[must_use]
     pub fn identity_pem_files(
         mut self,
@@ -201,14 +199,14 @@ impl TlsOptions {
         self
     }
 
-    /// The same, from memory.
+    /// This client's certificate and private key, from memory.
     #[must_use]
     pub fn identity_pem(mut self, certificate: impl Into<Bytes>, key: impl Into<Bytes>) -> Self {
         self.identity = Some((Source::Pem(certificate.into()), Source::Pem(key.into())));
         self
     }
 
-    /// The files, if all of it comes from files, which may change.
+    /// The files, if everything comes from files. Files may change while the client runs.
     pub(super) fn paths(&self) -> Option<TlsPaths> {
         match (&self.ca, &self.identity) {
             (Some(Source::File(ca)), Some((Source::File(certificate), Source::File(key)))) => {
@@ -233,7 +231,8 @@ impl TlsOptions {
         };
         let loaded = match self.paths() {
             Some(paths) => Tls::load(&paths),
-            // A mixture: the bytes are the same, only the names in messages are less telling.
+            // A mixture of files and bytes: the contents are the same, but messages cannot name the
+            // files.
             None => ca
                 .bytes()
                 .and_then(|ca| Tls::from_pem(&ca, &certificate.bytes()?, &key.bytes()?)),
@@ -258,7 +257,8 @@ impl Source {
     }
 }
 
-/// How long to wait between attempts. Attempts end with the request's deadline, never before.
+/// The wait between attempts. Without a limit on their number, attempts end at the request's
+/// deadline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {
     pub(super) back_off_min: Duration,
@@ -277,12 +277,12 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The default: 25 ms, doubled each time up to 1 s, a fifth more or less at random.
+    /// The default: 25 ms, doubled after each attempt up to 1 s, with a jitter of a fifth.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No second attempt, not even at another node.
+    /// No retry, not even at another node.
     pub fn never() -> Self {
         Self {
             attempts_max: 1,
@@ -298,7 +298,7 @@ impl RetryPolicy {
         self
     }
 
-    /// At most this many attempts; at least one is made.
+    /// The maximum number of attempts; at least one is made.
     #[must_use]
     pub fn with_attempts_max(mut self, attempts_max: u32) -> Self {
         self.attempts_max = attempts_max.max(1);
@@ -317,7 +317,7 @@ impl RetryPolicy {
 /// How a read is made.
 #[derive(Clone, Debug, Default)]
 pub struct GetOptions {
-    /// What is asked for, its key aside.
+    /// The range and its filters, without the key.
     pub(super) request: RangeRequest,
     pub(super) all_keys: bool,
     pub(super) consistency: Option<Consistency>,
@@ -330,57 +330,58 @@ impl GetOptions {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Every key that starts with the given one; an empty one means every key.
+    /// Every key that starts with the given prefix; an empty prefix means every key.
     #[must_use]
     pub fn with_prefix(mut self) -> Self {
         self.request.range = KeyRange::Prefix;
         self
     }
-    /// Every key from the given one up to, and without, `end`.
+    /// Every key from the given one up to, but excluding, `end`.
     #[must_use]
     pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
         self.request.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
         self
     }
-    /// The given key and everything after it.
+    /// The given key and every key after it.
     #[must_use]
     pub fn with_from_key(mut self) -> Self {
         self.request.range = KeyRange::From;
         self
     }
-    /// Every key, whichever is given.
+    /// Every key; the given key is ignored.
     #[must_use]
     pub fn with_all_keys(mut self) -> Self {
         self.all_keys = true;
         self.with_prefix()
     }
-    /// At most this many keys, the first ones as they are sorted; 0 for no limit.
+    /// At most this many keys, the first ones in sort order; 0 means no limit.
     #[must_use]
     pub fn with_limit(mut self, limit: u64) -> Self {
         self.request.limit = limit;
         self
     }
-    /// Without values.
+    /// Returns keys without values.
     #[must_use]
     pub fn with_keys_only(mut self) -> Self {
         self.request.keys_only = true;
         self
     }
-    /// Without keys and values: only their number.
+    /// Returns only the number of keys.
     #[must_use]
     pub fn with_count_only(mut self) -> Self {
         self.request.count_only = true;
         self
     }
-    /// The store as it was at this revision; 0 for now. Refused with [`ErrorKind::Compacted`] if
-    /// that history has been given up, and with [`ErrorKind::FutureRevision`] if there is no such
-    /// revision yet; [`Self::with_min_revision`] waits for one.
+    /// Reads the store as it was at this revision; 0 means the current one. Fails with
+    /// [`ErrorKind::Compacted`] if that revision was compacted, and with
+    /// [`ErrorKind::FutureRevision`] if it does not exist yet; [`Self::with_min_revision`] waits
+    /// for one.
     #[must_use]
     pub fn with_revision(mut self, revision: i64) -> Self {
         self.request.revision = revision;
         self
     }
-    /// Sorted by this, in this direction. Default: by key, ascending.
+    /// Sort key and direction. Default: by key, ascending.
     #[must_use]
     pub fn with_sort(mut self, target: SortTarget, order: SortOrder) -> Self {
         self.request.sort_target = target;
@@ -411,24 +412,23 @@ impl GetOptions {
         self.request.max_create_revision = revision;
         self
     }
-    /// Not before the asked node has reached this revision: with the newest one that a caller has
-    /// seen (in the header of a reply) it is never shown less than that, whichever node answers and
-    /// whatever clocks do. If the revision does not come in time, the read fails with
-    /// [`ErrorKind::FutureRevision`]. Default: 0, any.
+    /// Waits until the node that serves the read has applied this revision. A caller that passes
+    /// the newest revision it has seen (in the header of a reply) never reads older state,
+    /// whichever node answers and regardless of clocks. If the node does not reach the revision in
+    /// time, the read fails with [`ErrorKind::FutureRevision`]. Default: 0, no minimum.
     #[must_use]
     pub fn with_min_revision(mut self, revision: i64) -> Self {
         self.min_revision = revision;
         self
     }
-    /// How fresh this read must be. [`Consistency::Serializable`] and
-    /// [`Consistency::MaxStaleness`] are asked of any node that is connected, all others of the
-    /// leader where it is known.
+    /// Consistency of this read. [`Consistency::Serializable`] and [`Consistency::MaxStaleness`]
+    /// are served by any connected node, all others go to the leader where it is known.
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);
         self
     }
-    /// How long this read may take, retries included.
+    /// Timeout of this read, retries included.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -452,49 +452,49 @@ impl PutOptions {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Return what the key held before.
+    /// Returns the previous key-value pair.
     #[must_use]
     pub fn with_prev_kv(mut self) -> Self {
         self.prev_kv = true;
         self
     }
-    /// Keep the value that the key has, and write it anew. The value given must be empty; a key that
-    /// is not there is refused with [`ErrorKind::KeyNotFound`].
+    /// Keeps the key's current value and writes it again. The given value must be empty; fails with
+    /// [`ErrorKind::KeyNotFound`] if the key does not exist.
     #[must_use]
     pub fn with_ignore_value(mut self) -> Self {
         self.ignore_value = true;
         self
     }
-    /// Keep the client lease that the key is attached to, where a put detaches it otherwise. A key
-    /// that is not there is refused with [`ErrorKind::KeyNotFound`].
+    /// Keeps the client lease that the key is attached to; without this, a put detaches it. Fails
+    /// with [`ErrorKind::KeyNotFound`] if the key does not exist.
     #[must_use]
     pub fn with_ignore_lease(mut self) -> Self {
         self.ignore_lease = true;
         self
     }
-    /// Attach the key to this client lease: it is deleted when the lease ends. Refused with
-    /// [`ErrorKind::LeaseNotFound`] if there is none such.
+    /// Attaches the key to this client lease: the key is deleted when the lease ends. Fails with
+    /// [`ErrorKind::LeaseNotFound`] if there is no such lease.
     #[must_use]
     pub fn with_lease(mut self, lease: impl Into<LeaseRef>) -> Self {
         self.lease = LeaseTarget::Lease(lease.into());
         self
     }
-    /// Attach the key to the client lease of this name.
+    /// Attaches the key to the client lease with this name.
     #[must_use]
     pub fn with_lease_name(mut self, name: impl Into<String>) -> Self {
         self.lease = LeaseTarget::Name(name.into());
         self
     }
-    /// Only as long as `key` is what the holder of `token` created: refused by the store with
-    /// [`ErrorKind::Fenced`] once the lock has moved on. See
-    /// [`Guard::fencing_token`](crate::client::recipes::Guard::fencing_token). Given more than once,
-    /// all must hold.
+    /// Writes only while `key` is the one that the holder of `token` created: the store rejects the
+    /// write with [`ErrorKind::Fenced`] once the lock has another holder. See
+    /// [`Guard::fencing_token`](crate::client::recipes::Guard::fencing_token). If given more than
+    /// once, all fences must hold.
     #[must_use]
     pub fn with_fence(mut self, key: impl Into<Bytes>, token: i64) -> Self {
         self.fences.push(Fence::new(key, token));
         self
     }
-    /// How long this write may take, retries included.
+    /// Timeout of this write, retries included.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -516,37 +516,37 @@ impl DeleteOptions {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Every key that starts with the given one; an empty one means every key.
+    /// Every key that starts with the given prefix; an empty prefix means every key.
     #[must_use]
     pub fn with_prefix(mut self) -> Self {
         self.range = KeyRange::Prefix;
         self
     }
-    /// Every key from the given one up to, and without, `end`.
+    /// Every key from the given one up to, but excluding, `end`.
     #[must_use]
     pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
         self.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
         self
     }
-    /// The given key and everything after it.
+    /// The given key and every key after it.
     #[must_use]
     pub fn with_from_key(mut self) -> Self {
         self.range = KeyRange::From;
         self
     }
-    /// Return what the keys held before.
+    /// Returns the deleted key-value pairs.
     #[must_use]
     pub fn with_prev_kv(mut self) -> Self {
         self.prev_kv = true;
         self
     }
-    /// Only as long as a lock has not moved on; as [`PutOptions::with_fence`].
+    /// Deletes only while a lock is held; see [`PutOptions::with_fence`].
     #[must_use]
     pub fn with_fence(mut self, key: impl Into<Bytes>, token: i64) -> Self {
         self.fences.push(Fence::new(key, token));
         self
     }
-    /// How long this may take, retries included.
+    /// Timeout of this deletion, retries included.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -564,32 +564,32 @@ pub struct TxnOptions {
 }
 
 impl TxnOptions {
-    /// As the client does by default.
+    /// The client's defaults.
     pub fn new() -> Self {
         Self::default()
     }
-    /// How fresh a transaction must be that only reads. Ignored by others: all writes see what was
-    /// written before.
+    /// Consistency of a read-only transaction. Ignored by others: a transaction that writes always
+    /// sees all earlier writes.
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);
         self
     }
-    /// Of a transaction that only reads: not before the asked node has reached this revision; as
+    /// For a read-only transaction: waits until the node has applied this revision; see
     /// [`GetOptions::with_min_revision`].
     #[must_use]
     pub fn with_min_revision(mut self, revision: i64) -> Self {
         self.min_revision = revision;
         self
     }
-    /// Only as long as a lock has not moved on; as [`PutOptions::with_fence`]. It takes one of the
-    /// levels that transactions may be nested.
+    /// Runs only while a lock is held; see [`PutOptions::with_fence`]. The fence uses one of the
+    /// nesting levels that a transaction may have.
     #[must_use]
     pub fn with_fence(mut self, key: impl Into<Bytes>, token: i64) -> Self {
         self.fences.push(Fence::new(key, token));
         self
     }
-    /// How long this may take, retries included.
+    /// Timeout of this transaction, retries included.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -597,7 +597,7 @@ impl TxnOptions {
     }
 }
 
-/// How history is given up.
+/// How history is compacted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompactionOptions {
     pub(super) timeout: Option<Duration>,
@@ -605,20 +605,20 @@ pub struct CompactionOptions {
 }
 
 impl CompactionOptions {
-    /// As the client does by default.
+    /// The client's defaults.
     pub fn new() -> Self {
         Self::default()
     }
-    /// Has every node give the space back to its disk at once, and waits until those of this
-    /// client's endpoints have that answer. Takes time by the history that is kept, and a timeout
-    /// that allows for it.
+    /// Makes every node free the disk space at once, and waits until those of this client's
+    /// endpoints that answer have done so. The time it takes depends on the history that is kept;
+    /// choose a timeout that allows for it.
     #[must_use]
     pub fn with_physical(mut self) -> Self {
         self.physical = true;
         self
     }
 
-    /// How long this may take, retries included.
+    /// Timeout of this compaction, retries included.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

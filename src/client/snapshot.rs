@@ -13,12 +13,12 @@ use crate::api::{
 };
 use crate::wire::state::{StateDecoder, StateFault, StateHeader, StateSummary};
 
-/// How long a chunk is waited for unless told otherwise: longer than a connection takes to be made
-/// anew, and shorter than the node keeps a snapshot of which nothing is asked.
+/// Default timeout of a chunk: longer than a reconnect takes, and shorter than a node keeps an idle
+/// snapshot.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a node is asked for a snapshot while there is another one to ask.
+/// Timeout of one node for the start of a snapshot while there is another node to try.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a node is told that its snapshot is done with.
+/// Timeout for notifying a node that its snapshot is complete.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a snapshot is taken.
@@ -30,28 +30,28 @@ pub struct SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// From any node that takes one, holding every write that was acknowledged before it was asked
-    /// for.
+    /// From any node that serves one, with every write that was acknowledged before the request.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From the node at `endpoint` (`host:port`), whether or not the client was given it.
+    /// From the node at `endpoint` (`host:port`), which need not be one of the configured
+    /// endpoints.
     #[must_use]
     pub fn with_endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoint = Some(endpoint.into());
         self
     }
 
-    /// How fresh it must be. [`Consistency::Serializable`] takes whatever the node has applied, and
-    /// needs no leader.
+    /// Consistency of the snapshot. [`Consistency::Serializable`] returns the node's applied state,
+    /// and needs no leader.
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = consistency;
         self
     }
 
-    /// How long each chunk may take, broken connections included; 30 seconds unless told otherwise.
+    /// Timeout of each chunk, reconnects included. Default: 30 s.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -59,11 +59,11 @@ impl SnapshotOptions {
     }
 }
 
-/// A snapshot on its way: the bytes of a backup, chunk by chunk, checked as they come.
+/// A snapshot being received: the bytes of a backup, chunk by chunk, verified as they arrive.
 ///
-/// One chunk of at most 256 KiB is held at a time and the next one asked for when it is wanted, so
-/// whoever writes them down sets the pace. A connection that breaks is made anew and the chunk asked
-/// for again, of the same node: another one's snapshot is of another moment.
+/// One chunk of at most 256 KiB is held at a time and the next one is requested when the caller
+/// wants it, so the caller sets the pace. When a connection breaks, the stream reconnects and
+/// requests the chunk again from the same node: another node's snapshot is of another moment.
 #[derive(Debug)]
 pub struct SnapshotStream {
     client: Client,
@@ -71,14 +71,14 @@ pub struct SnapshotStream {
     timeout: Duration,
     id: u64,
     decoder: StateDecoder,
-    /// The last chunk, before it is handed out.
+    /// The last chunk, before it is returned.
     last: Option<Bytes>,
     is_over: bool,
 }
 
 impl Client {
-    /// Takes a snapshot of everything that the cluster stores, as of one revision, for a backup. Its
-    /// bytes, put together, are what `leasehold snapshot` and `leasehold offline snapshot` read.
+    /// Takes a snapshot of everything that the cluster stores, at one revision, for a backup. Its
+    /// concatenated bytes are what `leasehold snapshot` and `leasehold offline snapshot` read.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -94,10 +94,10 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// No node takes one. [`ErrorKind::SlowDown`]: the node is giving out two already.
+    /// No node serves one. [`ErrorKind::SlowDown`]: the node is already serving two snapshots.
     ///
     /// # Cancel safety
-    /// Safe: a node lets a snapshot go when nothing is asked of it for a minute.
+    /// Safe: a node drops a snapshot that has been idle for a minute.
     pub async fn snapshot(
         &self,
         options: Option<SnapshotOptions>,
@@ -167,16 +167,16 @@ impl Client {
 }
 
 impl SnapshotStream {
-    /// The next chunk; `None` after the last one, and after an error. All of them, one after the
-    /// other, are a backup; without the last one they are worth nothing.
+    /// The next chunk; `None` after the last one, and after an error. The concatenation of all
+    /// chunks is a backup; without the last chunk it is unusable.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`]: what came is not what the node stored, or what it stored is damaged.
-    /// [`ErrorKind::SnapshotGone`]: the node was started anew. Or the node cannot be reached within
-    /// the time for a chunk. The stream is over then.
+    /// [`ErrorKind::Corrupt`]: the received bytes differ from what the node stored, or its storage
+    /// is damaged. [`ErrorKind::SnapshotGone`]: the node was restarted. Or the node cannot be
+    /// reached within the timeout of a chunk. The stream ends then.
     ///
     /// # Cancel safety
-    /// Safe: no chunk is lost or comes twice.
+    /// Safe: no chunk is lost or returned twice.
     pub async fn next(&mut self) -> Option<Result<Bytes, Error>> {
         if let Some(last) = self.last.take() {
             return Some(Ok(last));
@@ -190,8 +190,8 @@ impl SnapshotStream {
             return Some(chunk);
         };
         if self.is_over {
-            // Kept while the node is told, which it would notice by itself: so there is room for others
-            // at once.
+            // The chunk is kept here while the node is notified. The node would drop the snapshot
+            // by itself in time; the notification frees its permit at once.
             self.last = Some(chunk);
             let call = SnapshotCall::End { id: self.id };
             let _ = self.ask(call, END_PATIENCE).await;
@@ -200,17 +200,18 @@ impl SnapshotStream {
         Some(Ok(chunk))
     }
 
-    /// Which node it comes from.
+    /// The node that serves the snapshot.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Whose state it is, and as of when; `None` before the first chunk has come.
+    /// The header of the snapshot, with its node and revision; `None` before the first chunk has
+    /// arrived.
     pub fn header(&self) -> Option<&StateHeader> {
         self.decoder.header()
     }
 
-    /// What all of it is; `None` before the last chunk has come.
+    /// The summary of the whole snapshot; `None` before the last chunk has arrived.
     pub fn summary(&self) -> Option<&StateSummary> {
         self.decoder.summary()
     }

@@ -1,4 +1,4 @@
-//! Transactions, what is made of them by one call, and the end of history.
+//! Transactions, the helpers built on them, and compaction.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::api::{
     TxnRequest,
 };
 
-/// How often a node is asked whether it has removed what it should.
+/// Interval between queries whether a node has finished its compaction.
 const REMOVAL_POLL: Duration = Duration::from_millis(100);
 
 impl Client {
-    /// Compares, and does one thing or another, in one step: nobody sees half of it, and all its
-    /// changes have one revision.
+    /// Compares, and runs one branch or the other, atomically: no reader sees a part of it, and all
+    /// its changes have one revision.
     ///
     /// ```no_run
     /// use leasehold::api::{Compare, CompareOp, TxnOp, TxnRequest};
@@ -34,15 +34,15 @@ impl Client {
     /// # }
     /// ```
     ///
-    /// One that only reads, in either branch, is a read: under the leader's lease it costs no
-    /// message to other nodes. All that it finds is of one revision.
+    /// A transaction with only reads, in both branches, is a read: under the leader's lease it
+    /// costs no message to other nodes. All its results are of one revision.
     ///
     /// # Errors
     /// As [`Client::put`]; as [`Client::get`] if it only reads. [`ErrorKind::DuplicateKey`] if it
-    /// writes a key twice, in branches that are not taken as well; [`ErrorKind::TxnTooLarge`] if it
-    /// has too many parts or is nested too deep; [`ErrorKind::RequestTooLarge`] if it would go
-    /// through too many keys or bytes, or answer too many; [`ErrorKind::Fenced`] if a fence of the
-    /// options does not stand any more. It changes all that it says or nothing.
+    /// writes a key twice, including in branches that are not taken; [`ErrorKind::TxnTooLarge`] if
+    /// it has too many operations or is nested too deep; [`ErrorKind::RequestTooLarge`] if it would
+    /// scan or return too many keys or bytes; [`ErrorKind::Fenced`] if a fence of the options no
+    /// longer holds. A transaction makes all of its changes or none.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Writes `key` if it does not exist; else tells what it holds.
+    /// Writes `key` if it does not exist; otherwise returns its current value.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -118,8 +118,8 @@ impl Client {
         self.cas(TxnRequest::create(key, value)).await
     }
 
-    /// Writes `key` if it was last written at `mod_revision`, 0 meaning that it does not exist; else
-    /// tells what it holds.
+    /// Writes `key` if it was last written at `mod_revision`, where 0 means that it does not exist;
+    /// otherwise returns its current value.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -155,7 +155,7 @@ impl Client {
         self.cas(txn).await
     }
 
-    /// Deletes `key` if it was last written at `mod_revision`; else tells what it holds.
+    /// Deletes `key` if it was last written at `mod_revision`; otherwise returns its current value.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -196,8 +196,7 @@ impl Client {
         }
     }
 
-    /// Gives up history: what was before `revision` cannot be read any more afterwards, on any
-    /// node.
+    /// Compacts history: revisions before `revision` can no longer be read afterwards, on any node.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -211,10 +210,10 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::put`]. [`ErrorKind::Compacted`] if that has been given up already, and
-    /// [`ErrorKind::FutureRevision`] if there is no such revision yet. With
+    /// As [`Client::put`]. [`ErrorKind::Compacted`] if that history was compacted before, and
+    /// [`ErrorKind::FutureRevision`] if the revision does not exist yet. With
     /// [`CompactionOptions::with_physical`], [`ErrorKind::DeadlineExceeded`] with outcome *applied*
-    /// if a node was not through in time; it goes on by itself.
+    /// if a node did not finish in time; it finishes by itself.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -249,10 +248,11 @@ impl Client {
         Ok(CompactionResponse { header })
     }
 
-    /// Waits until the endpoints that answer have removed what a compaction at `revision` gave up.
+    /// Waits until the endpoints that answer have removed what a compaction at `revision` made
+    /// obsolete.
     async fn wait_for_removal(&self, revision: i64) {
         for endpoint in self.endpoints() {
-            // One that cannot be reached does it when it is back.
+            // A node that cannot be reached compacts when it is back.
             while let Ok(answer) = self.status(endpoint).await {
                 if answer.status.history.removed_through >= revision {
                     break;

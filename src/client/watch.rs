@@ -1,4 +1,4 @@
-//! Watches that go on whatever happens to connections and leaders.
+//! Watches that survive lost connections and changes of leader.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,12 +18,12 @@ use crate::client::link::{Link, WatchStream};
 use crate::client::route::in_time;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Bytes of events that wait for their reader.
+/// Capacity of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
-/// How long a full buffer may stand still before the stream is given up: until then what it has not
-/// read takes room on the connection that others share.
+/// How long a buffer may stay full before its stream is closed: until then its unread data takes up
+/// flow-control window on the connection that others share.
 const FULL_PATIENCE: Duration = Duration::from_secs(1);
-/// Between attempts to open the watch again.
+/// Shortest wait between attempts to reopen the watch.
 const BACK_OFF_MIN: Duration = Duration::from_millis(25);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 
@@ -50,94 +50,95 @@ impl Default for WatchOptions {
 }
 
 impl WatchOptions {
-    /// One key, from now on.
+    /// One key, from the current revision on.
     pub fn new() -> Self {
         Self::default()
     }
-    /// Every key that starts with the given one; an empty one means every key.
+    /// Every key that starts with the given prefix; an empty prefix means every key.
     #[must_use]
     pub fn with_prefix(mut self) -> Self {
         self.request.range = KeyRange::Prefix;
         self
     }
-    /// Every key from the given one up to, and without, `end`.
+    /// Every key from the given one up to, but excluding, `end`.
     #[must_use]
     pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
         self.request.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
         self
     }
-    /// The given key and everything after it.
+    /// The given key and every key after it.
     #[must_use]
     pub fn with_from_key(mut self) -> Self {
         self.request.range = KeyRange::From;
         self
     }
-    /// Every key, whichever is given.
+    /// Every key; the given key is ignored.
     #[must_use]
     pub fn with_all_keys(mut self) -> Self {
         self.all_keys = true;
         self.with_prefix()
     }
-    /// Begin with the changes of this revision; 0 begins after the current one. It may be in the
-    /// future. One that is compacted is refused ([`ErrorKind::Compacted`] says what is left).
+    /// Starts with the changes of this revision; 0 starts after the current one. It may be in the
+    /// future. A compacted revision fails with [`ErrorKind::Compacted`], which holds the oldest one
+    /// available.
     #[must_use]
     pub fn with_start_revision(mut self, revision: i64) -> Self {
         self.request.start_revision = revision;
         self
     }
-    /// Also tell what a key held before each change, where that is not compacted.
+    /// Also returns the key-value pair before each change, where that is not compacted.
     #[must_use]
     pub fn with_prev_kv(mut self) -> Self {
         self.request.prev_kv = true;
         self
     }
-    /// Leave out puts.
+    /// Omits puts.
     #[must_use]
     pub fn with_no_put(mut self) -> Self {
         self.request.no_put = true;
         self
     }
-    /// Leave out deletes.
+    /// Omits deletes.
     #[must_use]
     pub fn with_no_delete(mut self) -> Self {
         self.request.no_delete = true;
         self
     }
-    /// Say every so often how far the watch is, if there is nothing else to say.
+    /// Sends progress notifications periodically while there are no changes.
     #[must_use]
     pub fn with_progress_notify(mut self) -> Self {
         self.request.progress_notify = true;
         self
     }
-    /// Begin with what the keys hold now, then [`WatchEvent::Synced`], then changes. The state is
-    /// that of the node that serves the watch, which may be a little old; nothing is missed between
-    /// it and the changes.
+    /// Starts with the current contents of the keys, followed by [`WatchEvent::Synced`], followed
+    /// by changes. The state is that of the node that serves the watch, which may lag behind the
+    /// leader; no change between the state and the first event is missed.
     #[must_use]
     pub fn with_initial_state(mut self) -> Self {
         self.request.initial_state = true;
         self
     }
-    /// Watch at this node and no other.
+    /// Watches at this node and no other.
     #[must_use]
     pub fn with_endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoint = Some(endpoint.into());
         self
     }
-    /// How many bytes of events may wait for their reader; 4 MiB unless told otherwise. A watch whose
-    /// buffer stays full is given up, and goes on from where it was once there is room.
+    /// Capacity of the event buffer, in bytes. Default: 4 MiB. If the buffer stays full, the stream
+    /// is closed, and the watch resumes where it was once there is space.
     #[must_use]
     pub fn with_buffer(mut self, bytes: usize) -> Self {
         self.buffer_bytes = bytes;
         self
     }
-    /// How long to try to open the watch. Once it is open, it is opened again without end.
+    /// Timeout for opening the watch. Once it has been opened, it is reopened without a time limit.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// What is asked of a node, for tests of those who choose it.
+    /// The request that the options amount to, for tests of their callers.
     #[cfg(test)]
     #[allow(dead_code, reason = "the command line alone is tested by it")]
     pub(crate) fn request(&self) -> &WatchRequest {
@@ -145,47 +146,48 @@ impl WatchOptions {
     }
 }
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent {
-    /// It is open. Always the first.
+    /// The watch is open. Always the first event.
     Created {
-        /// The revision that the node had; a watch from now on is told everything above it.
+        /// The node's revision when the watch was opened; a watch without a start revision receives
+        /// every change above it.
         revision: i64,
     },
     /// A part of the initial state.
     State {
-        /// Keys and what they hold, in key order.
+        /// Key-value pairs, in key order.
         kvs: Vec<KeyValue>,
     },
     /// The initial state is complete.
     Synced {
-        /// The revision that it is of.
+        /// The revision of that state.
         revision: i64,
     },
-    /// All changes of one revision, in the order they were made: never a part of them.
+    /// All changes of one revision, in the order they were made: a revision is never split.
     Events {
         /// The revision.
         revision: i64,
         /// The changes.
         events: Vec<Event>,
     },
-    /// Everything up to this revision has been told.
+    /// Every change up to this revision has been delivered.
     Progress {
         /// The revision.
         revision: i64,
     },
-    /// The watch was interrupted and goes on: nothing is left out, nothing comes twice.
+    /// The watch was interrupted and continues without gaps or duplicates.
     Resumed {
         /// The first revision whose changes may follow.
         from: i64,
-        /// What had interrupted it.
+        /// The cause of the interruption.
         cause: Error,
     },
-    /// The watch was interrupted before the initial state was complete, which begins anew: forget
-    /// what was told of it.
+    /// The watch was interrupted before the initial state was complete, and starts over: discard
+    /// the state received so far.
     Restarted {
-        /// What had interrupted it.
+        /// The cause of the interruption.
         cause: Error,
     },
 }
@@ -216,8 +218,8 @@ impl WatchEvent {
     }
 }
 
-/// A watch. It survives lost connections, nodes that stop and new leaders: it opens itself again where
-/// it was, and says so ([`WatchEvent::Resumed`]). Dropping it ends it.
+/// A watch. It survives lost connections, stopped nodes and changes of leader: it reopens itself
+/// where it was, and reports that ([`WatchEvent::Resumed`]). Dropping it ends it.
 pub struct Watcher {
     events: mpsc::UnboundedReceiver<Waiting>,
     place: Arc<Place>,
@@ -226,13 +228,13 @@ pub struct Watcher {
 
 type Item = Result<WatchEvent, Error>;
 
-/// An event that waits for its reader, and the room it takes.
+/// An event in the buffer, and the space it takes.
 struct Waiting {
     item: Item,
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// Where the watch is open at the moment.
+/// The node and stream where the watch is open at the moment.
 #[derive(Default)]
 struct Place {
     state: Mutex<PlaceState>,
@@ -260,19 +262,19 @@ impl fmt::Debug for Watcher {
 }
 
 impl Watcher {
-    /// What comes next. After an error, which is the last word, there is nothing more (`None`).
+    /// The next event. An error is the last item; after it, the watch returns `None`.
     ///
     /// # Errors
-    /// [`ErrorKind::Compacted`] if history that was not told yet is gone; or the client was closed.
-    /// Everything else the watch survives.
+    /// [`ErrorKind::Compacted`] if history that was not yet delivered was compacted; or the client
+    /// was closed. The watch survives every other failure.
     ///
     /// # Cancel safety
-    /// Safe: nothing is lost.
+    /// Safe: no event is lost.
     pub async fn next(&mut self) -> Option<Item> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`Watcher::next`], for a task that waits for other things as well.
+    /// Like [`Watcher::next`], for a task that also polls other futures.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.is_over {
             return Poll::Ready(None);
@@ -293,16 +295,16 @@ impl Watcher {
         })
     }
 
-    /// The revision up to which everything has been given out; 0 at first.
+    /// The revision up to which everything has been returned; 0 at first.
     pub fn revision(&self) -> i64 {
         self.place.lock().told
     }
 
-    /// Asks how far the watch is: [`WatchEvent::Progress`] follows, once everything up to there has
-    /// been told.
+    /// Requests a progress notification: [`WatchEvent::Progress`] follows, once everything up to
+    /// that revision has been delivered.
     ///
     /// # Errors
-    /// The watch is not open at the moment, or its node did not answer; ask again.
+    /// The watch is not open at the moment, or its node did not answer; try again.
     ///
     /// # Cancel safety
     /// Safe.
@@ -319,10 +321,10 @@ impl Watcher {
         answered.map(|_| ())
     }
 
-    /// Ends the watch. What was told before and not given out is dropped.
+    /// Ends the watch. Buffered events are dropped.
     pub fn cancel(self) {}
 
-    /// One that tells this and then ends, for tests of those who listen.
+    /// A watch that returns these items and then ends, for tests of its callers.
     #[cfg(test)]
     #[allow(dead_code, reason = "the command line alone is tested by it")]
     pub(crate) fn telling(items: impl IntoIterator<Item = Item>) -> Self {
@@ -358,24 +360,25 @@ struct Open {
     revision: i64,
 }
 
-/// Why a stream is read no further.
+/// Why reading of a stream ended.
 enum End {
-    /// Go on with another one.
+    /// Continue with another stream.
     Broken(Error),
-    /// The reader is too slow: this is for it, once it has room, and then go on with another one.
+    /// The reader is too slow: deliver this event once there is space, then continue with another
+    /// stream.
     Full(WatchEvent),
-    /// For good.
+    /// The watch is over.
     Over(Error),
-    /// Nobody listens.
+    /// The watcher was dropped.
     Dropped,
 }
 
 impl Client {
-    /// Watches a key, or a range of keys: every change, once, in order, all changes of a revision
-    /// together. Any node serves watches; a follower tells a change when it has applied it. One that
-    /// knows no leader for longer than elections take (three seconds unless they are set to take
-    /// longer) ends its watches, and they go on at another node; so do those of a node that falls
-    /// silent.
+    /// Watches a key, or a range of keys. Every change is delivered once, in order, and all changes
+    /// of a revision together. Any node serves watches; a follower delivers a change when it has
+    /// applied it. A node that knows no leader for longer than elections take (three seconds,
+    /// unless elections are configured to take longer) ends its watches, and they continue at
+    /// another node; so do those of a node that stops responding.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -404,12 +407,12 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`]; [`ErrorKind::Compacted`] if the start is not left, with the
-    /// revision that is; [`ErrorKind::SlowDown`] if there are too many watches; and what keeps the
-    /// nodes from being reached.
+    /// [`ErrorKind::InvalidArgument`]; [`ErrorKind::Compacted`] if the start revision was
+    /// compacted, with the oldest one available; [`ErrorKind::SlowDown`] if there are too many
+    /// watches; and connection errors if no node can be reached.
     ///
     /// # Cancel safety
-    /// Safe: the watch is ended.
+    /// Safe: the watch is cancelled.
     pub async fn watch(
         &self,
         key: impl AsRef<[u8]>,
@@ -472,7 +475,7 @@ impl Client {
     }
 }
 
-/// Whom an attempt to open a watch came to.
+/// The result of an attempt to open a watch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Met {
     Node,
@@ -493,7 +496,7 @@ impl Task {
                 ..
             } = open;
             drop(stream);
-            // Where it has ended already, that is an error of no interest.
+            // If the stream has already ended, the error is of no interest.
             tokio::spawn(async move {
                 let request = Request::WatchCancel { watch_id };
                 let _ = link.control(request, in_time(BACK_OFF_MAX)).await;
@@ -534,7 +537,7 @@ impl Task {
         }
     }
 
-    /// Opens the watch where it was, at whatever node serves it, for as long as there is hope.
+    /// Opens the watch where it was, at any node that serves it, until a failure is final.
     async fn open(&self, timeout: Option<Duration>) -> Result<Open, Error> {
         let router = &self.client.inner.router;
         let mut back_off = BACK_OFF_MIN;
@@ -547,7 +550,7 @@ impl Task {
             };
             let mut wait = router.jittered(back_off);
             match &error.kind {
-                // One that speaks another version, while others may not.
+                // This node speaks another protocol version; others may not.
                 ErrorKind::Unsupported if met == Met::Nobody && self.endpoint.is_none() => {}
                 ErrorKind::Compacted { .. }
                 | ErrorKind::InvalidArgument
@@ -564,7 +567,7 @@ impl Task {
             if router.pool().is_closed() {
                 return Err(super::pool::closed());
             }
-            // The last word is that of a node, where one said something.
+            // A node's error takes precedence over one of the connection.
             let error = match last.take() {
                 Some(before) if error.kind == ErrorKind::ConnectFailed => before,
                 _ => error,
@@ -603,7 +606,7 @@ impl Task {
             && self.endpoint.is_none()
         {
             match error.kind {
-                // Another may have room; who leads, leads all the same.
+                // Another node may have capacity; the leader is the same.
                 ErrorKind::SlowDown { .. } => client.router.pass_over(&address),
                 _ => client.router.avoid(&address),
             }
@@ -640,7 +643,7 @@ impl Task {
         self.place.lock().open = Some((Arc::clone(&open.link), open.watch_id));
     }
 
-    /// Gives out what a stream tells, until it ends.
+    /// Delivers the events of a stream until it ends.
     async fn read(&mut self, open: &mut Open) -> End {
         loop {
             let message = tokio::select! {
@@ -670,7 +673,7 @@ impl Task {
         }
     }
 
-    /// Hands an event to the reader, if there is room within a moment.
+    /// Delivers an event to the reader, if there is space within a moment.
     async fn offer(&mut self, event: WatchEvent) -> Result<(), End> {
         let permits = self.permits(&event);
         let room = match Arc::clone(&self.room).try_acquire_many_owned(permits) {
@@ -694,7 +697,7 @@ impl Task {
         self.events.send(waiting).map_err(|_| End::Dropped)
     }
 
-    /// Hands an event to the reader, whenever there is room. False if nobody reads.
+    /// Delivers an event to the reader, once there is space. False if the watcher was dropped.
     async fn offer_patiently(&self, event: WatchEvent) -> bool {
         let permits = self.permits(&event);
         let acquiring = Arc::clone(&self.room).acquire_many_owned(permits);
@@ -709,14 +712,14 @@ impl Task {
         self.events.send(waiting).is_ok()
     }
 
-    /// One larger than the buffer takes all of it.
+    /// An event larger than the buffer takes all of it.
     fn permits(&self, event: &WatchEvent) -> u32 {
         u32::try_from(event.bytes().min(self.buffer_bytes)).unwrap_or(u32::MAX)
     }
 
-    /// Says what takes no room to speak of.
+    /// Delivers an item that takes no buffer space.
     fn tell(&self, item: Item) {
-        // Nobody may be reading any more.
+        // The watcher may have been dropped.
         let _ = self.events.send(Waiting { item, _room: None });
     }
 }
