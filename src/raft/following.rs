@@ -302,7 +302,10 @@ impl Consensus {
         }
         while let Some(read) = self.asking.pop_answered(mode, name) {
             self.outputs.push_back(match reply.confirmed {
-                Some(confirmed) => Output::Permit(read, ReadPermit::by_leader(confirmed)),
+                Some(confirmed) => {
+                    let permit = ReadPermit::by_leader(confirmed, from, self.hard.term);
+                    Output::Permit(read, permit)
+                }
                 None => Output::RefuseRead(read, ReadRefusal::LeaseVoid),
             });
         }

@@ -116,27 +116,30 @@ impl VotePromise {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReadPermit {
     index: LogIndex,
+    term: Term,
     lease_remaining: Option<Duration>,
-    /// Another node, which leads, gave it.
-    from_leader: bool,
+    /// The leader that gave it, if that is another node.
+    from: Option<NodeId>,
 }
 
 impl ReadPermit {
-    /// A finished quorum round permits a read at `index`.
-    pub(super) fn by_quorum(index: LogIndex) -> Self {
+    /// A finished quorum round of the leadership of `term` permits a read at `index`.
+    pub(super) fn by_quorum(index: LogIndex, term: Term) -> Self {
         Self {
             index,
+            term,
             lease_remaining: None,
-            from_leader: false,
+            from: None,
         }
     }
 
-    /// The leader, confirmed after it was asked, permits a read of a follower (F1).
-    pub(super) fn by_leader(confirmed: Confirmed) -> Self {
+    /// `leader` of `term`, confirmed after it was asked, permits a read of a follower (F1).
+    pub(super) fn by_leader(confirmed: Confirmed, leader: NodeId, term: Term) -> Self {
         Self {
             index: confirmed.index,
+            term,
             lease_remaining: confirmed.lease_remaining,
-            from_leader: true,
+            from: Some(leader),
         }
     }
 
@@ -151,9 +154,19 @@ impl ReadPermit {
         self.lease_remaining
     }
 
+    /// The term of the leadership that permits the read.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// The leader that this node got it from; `None` if this node led itself.
+    pub fn from_leader(&self) -> Option<NodeId> {
+        self.from
+    }
+
     /// Whether this node got it from its leader.
     pub fn is_from_leader(&self) -> bool {
-        self.from_leader
+        self.from.is_some()
     }
 }
 
@@ -244,8 +257,9 @@ impl LeaseCell {
             } else {
                 captured.max(self.floor)
             },
+            term: self.term,
             lease_remaining: Some(remaining),
-            from_leader: false,
+            from: None,
         })
     }
 

@@ -390,7 +390,10 @@ impl Consensus {
             } else {
                 index.max(floor)
             };
-            permitted.push((reader, ReadPermit::by_quorum(index)));
+            permitted.push((
+                reader,
+                ReadPermit::by_quorum(index, leader.lease.cell().term),
+            ));
         }
         if leader.reads.has_leasable()
             && let Some(permit) = leader.lease.cell().check(self.now, self.commit)
