@@ -69,6 +69,11 @@ impl Freshness {
             staleness: Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)),
         }
     }
+
+    /// How old the state can be at `now`, for people to see. No read is answered on it.
+    pub fn age(&self, now: Instant) -> Duration {
+        self.bound(now).staleness
+    }
 }
 
 impl StaleBound {

@@ -129,7 +129,7 @@ impl NodeProbes {
         let Some(fresh) = sessions.published.freshness() else {
             return Check::failed("caught_up", "what the leader has is not applied yet");
         };
-        let age = fresh.bound(sessions.clock.now()).staleness();
+        let age = fresh.age(sessions.clock.now());
         match age <= most {
             true => Check::ok("caught_up"),
             false => Check::failed(

@@ -98,7 +98,7 @@ impl AdminService {
         let leader = sessions.published.leader();
         let known = leader.and_then(|leader| sessions.directory.member(leader));
         let fresh = sessions.published.freshness();
-        let staleness = fresh.map(|fresh| fresh.bound(sessions.clock.now()).staleness());
+        let staleness = fresh.map(|fresh| fresh.age(sessions.clock.now()));
         json!({
             "name": name,
             "id": sessions.member_id.to_string(),
