@@ -10,18 +10,24 @@
 mod figures;
 
 use std::hint::black_box;
+use std::mem::take;
+use std::ops::ControlFlow;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Stopwatch};
 
 use bytes::Bytes;
-use leasehold::api::{Limits, PutRequest};
+use leasehold::api::{Consistency, Limits, PutRequest};
 use leasehold::clock::SystemClock;
 use leasehold::kv::{Command, Operation};
-use leasehold::node::{Authority, Input, Node, NodeOptions, Output, Reader, Source};
+use leasehold::node::{
+    Captured, Demand, Input, Node, NodeOptions, Output, ReadBuffer, ReadResult, Reader,
+};
 use leasehold::raft::{Configuration, Payload, Published, Restored, Timing};
-use leasehold::server::disk::store::{StateReader, StateStore, StoreOptions};
+use leasehold::server::disk::store::{StateReader, StateStore, StoreError, StoreOptions};
 use leasehold::time::Clock;
 use leasehold::types::{ClusterId, LogId, LogIndex, NodeId};
+use leasehold::wire::point::Record;
 
 const ROUNDS: usize = 7;
 const READS: usize = 400_000;
@@ -129,22 +135,32 @@ fn key(number: usize) -> Bytes {
     format!("key{number:08}").into()
 }
 
-fn leased_get(published: &Published, store: &StateReader, clock: &SystemClock, key: &[u8]) -> bool {
-    let commit = published.commit();
-    let lease = published.lease();
-    let point = store.get(key).unwrap();
-    let found = Source {
-        found: point.record,
-        applied: point.applied,
-        revision: point.revision,
+fn leased_get(
+    published: &Published,
+    store: &StateReader,
+    clock: &SystemClock,
+    key: &[u8],
+    buffer: &mut ReadBuffer<Option<Record>>,
+) -> bool {
+    let get = Demand {
+        consistency: Consistency::Linearizable,
+        min_revision: 0,
     };
+    let captured = Captured::of(slice::from_ref(&get), published, take(buffer));
+    let looked = captured.look(|_| {
+        let point = store.get(key)?;
+        Ok::<_, StoreError>(ControlFlow::Continue(point.into()))
+    });
     let reader = Reader {
         lease_margin: Duration::from_millis(50),
     };
-    lease
-        .and_then(|lease| lease.permit(clock.now(), commit))
-        .and_then(|permit| reader.answer(Authority::Permit(permit), 0, found))
-        .is_some_and(|answer| black_box(answer).found.is_some())
+    let mut judged = looked.unwrap().judge(clock);
+    let result = judged.next(&reader).map(|(_, result)| result);
+    *buffer = judged.finish().1;
+    match result {
+        Some(ReadResult::Answer(answer)) => black_box(answer).found().is_some(),
+        _ => false,
+    }
 }
 
 /// Nanoseconds a call of `work` in each of several rounds, the shortest first; `alone` is ticked in
@@ -187,8 +203,9 @@ fn run(keys: usize, record_cache_bytes: usize, label: &str) -> Vec<f64> {
     let read = nanos(&mut alone, |number| {
         store.get(pick(number)).unwrap().record.is_some()
     });
+    let mut buffer = ReadBuffer::default();
     let whole = nanos(&mut alone, |number| {
-        leased_get(&published, &store, &clock, pick(number))
+        leased_get(&published, &store, &clock, pick(number), &mut buffer)
     });
     println!(
         "{keys:>8} keys, {label:<28} lease check {:>5.0} ns, store read {:>5.0} ns, leased get \

@@ -5,19 +5,20 @@
 //! [`Output::Apply`] and their replies come back as [`Input::Applied`], and a read goes out as a
 //! [`ReadPermit`](crate::raft::ReadPermit), the right to look, for the shell to use.
 //!
-//! What is missing on purpose: the leased read. It never comes here. The session that received it
-//! asks the published [`LeaseCell`](crate::raft::LeaseCell) and reads the store itself; only reads
-//! that the lease does not cover, or whose index is not applied yet, arrive as requests.
+//! What is missing in [`Node`] on purpose: the leased read. The session that received it takes the
+//! steps of `leased_read` itself, over the published [`LeaseCell`](crate::raft::LeaseCell) and the
+//! store; only reads that the lease does not cover, or whose index is not applied yet, arrive here
+//! as requests.
 
 mod compaction;
 mod consistency;
 mod io;
 mod lease_tracker;
+mod leased_read;
 mod leases;
 mod members;
 mod proposals;
 mod quota;
-mod reader;
 pub mod recovery;
 pub(crate) mod requests;
 mod snapshots;
@@ -44,11 +45,14 @@ pub use io::{Input, Installed, Output};
 pub use lease_tracker::{
     LEASE_BATCH_MAX, Lapse, LeaseCounts, LeaseOptions, LeaseTracker, RENEWALS_SAMPLED,
 };
+pub use leased_read::{
+    Answer, Captured, Demand, Judged, Looked, Read, ReadBuffer, ReadResult, Reader, Source,
+    path_of, wants_lease,
+};
 pub use leases::{AskedLease, AskedLeases};
 pub use members::{known, members_of};
 pub use proposals::Proposals;
 pub use quota::SpaceReport;
-pub use reader::{Answer, Authority, Reader, Source, path_of};
 
 use compaction::Compactor;
 use consistency::Referee;

@@ -182,7 +182,7 @@ bugs! {
         ["p06_promise_outlives_a_change_of_term"]
     CachedNow "P5, N2" "the driver's reading is from before it took the batch"
         ["node::turn::tests::a_promise_counts_from_a_reading_that_is_not_older_than_the_message"]
-    CachedCheckClock "P5, N5" "a session checks the lease with the driver's last reading"
+    CachedCheckClock "P5, N5" "a batch of reads checks the lease with the reading of the batch before"
 
     // Keeping the promise.
     PromiseDropped "P6" "a new term ends the promise"
@@ -261,11 +261,7 @@ bugs! {
 
     // The read.
     MemoizedCheck "P20" "a permit is used again for 100 ms"
-    OlderSnapshot "P20" "a read is answered from the state that the one before it saw"
     OlderCommit "P20, P21" "the commit index is from before the requests arrived"
-    LateArrivals "A1" "what arrives after the batch was closed is answered with it"
-    AppliedReadLater "A9" "the applied index is read after the snapshot, not in it"
-    RevisionReadLater "A10" "the revision in the header is newer than what was read"
     PermitIndexIgnored "P21, A7" "the reader does not look whether its state has the permit's index"
     CommitNotCaptured "P21" "a leased read asks for nothing but the floor"
     ReadUnapplied "P21" "a permitted read does not wait until its index is applied"

@@ -59,6 +59,15 @@ struct Hand {
     stopped: bool,
 }
 
+/// A machine's clocks at a moment, as the library reads them.
+pub(crate) struct ReadAt<'a>(pub(crate) &'a MachineClock, pub(crate) Nanos);
+
+impl Clock for ReadAt<'_> {
+    fn now(&self) -> Instant {
+        self.0.read(self.1)
+    }
+}
+
 impl MachineClock {
     /// Clocks whose better hand is wrong by at most `drift_ppm`, extremes favoured; the other one
     /// is as good, or, once in a while or if `slewed`, wrong by far more.

@@ -10,12 +10,10 @@ use std::sync::Arc;
 use leasehold::api::{Call, Consistency, Error, Request, Response, ResponseBody};
 use leasehold::kv::{Change, Reply};
 use leasehold::node::turn::{Asleep, Idle, Stamped, Taken};
-use leasehold::node::{Input, Node, Source};
-use leasehold::raft::{
-    Entry, Freshness, LeaseCell, Published, ReadPermit, Status, Ticket, Unsaved,
-};
+use leasehold::node::{Captured, Input, Looked, Node, Read, ReadBuffer};
+use leasehold::raft::{Entry, LeaseCell, Published, ReadPermit, Status, Ticket, Unsaved};
 use leasehold::time::Instant;
-use leasehold::types::{LogId, LogIndex, RequestId};
+use leasehold::types::{LogId, RequestId};
 
 use crate::clock::{MachineClock, Nanos};
 use crate::disk::SimDisk;
@@ -164,11 +162,10 @@ pub(crate) struct Session {
     pub(crate) outbox: Vec<(u64, Delivery)>,
     pub(crate) waiting: BTreeMap<u64, Handed>,
     pub(crate) batch: Option<Batch>,
-    /// Room for the next batch.
-    pub(crate) spare: Vec<Candidate>,
+    /// Kept for the next batch: its reads, and what they find.
+    pub(crate) spare: Vec<Arrival>,
+    pub(crate) buffer: ReadBuffer<Found>,
     pub(crate) busy: bool,
-    #[cfg(leasehold_bugs)]
-    pub(crate) kept: crate::planted::Kept,
 }
 
 /// A request that reached the node.
@@ -192,6 +189,16 @@ pub(crate) enum Handed {
     Other,
 }
 
+impl Read for Asked {
+    fn consistency(&self) -> Consistency {
+        self.consistency
+    }
+
+    fn min_revision(&self) -> i64 {
+        self.min_revision
+    }
+}
+
 /// What a read asked for, and what was known when it arrived.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
@@ -201,6 +208,16 @@ pub(crate) struct Asked {
     pub(crate) at: i64,
     /// The newest revision that anybody had been shown.
     pub(crate) exposed: i64,
+}
+
+impl Read for Arrival {
+    fn consistency(&self) -> Consistency {
+        self.call.consistency
+    }
+
+    fn min_revision(&self) -> i64 {
+        self.call.min_revision
+    }
 }
 
 impl Arrival {
@@ -217,16 +234,11 @@ impl Arrival {
     }
 }
 
-/// A closed batch of reads on its way through the session.
-pub(crate) struct Batch {
-    pub(crate) candidates: Vec<Candidate>,
-    pub(crate) commit: LogIndex,
-    pub(crate) lease: Option<Arc<LeaseCell>>,
-    pub(crate) freshness: Option<Arc<Freshness>>,
-}
+/// What a read finds.
+pub(crate) type Found = Result<ResponseBody, Error>;
 
-/// One of them.
-pub(crate) struct Candidate {
-    pub(crate) arrival: Arrival,
-    pub(crate) source: Option<Source<Result<ResponseBody, Error>>>,
+/// A closed batch of reads on its way through the session.
+pub(crate) enum Batch {
+    Captured(Captured<Vec<Arrival>, Found>),
+    Looked(Looked<Vec<Arrival>, Found>),
 }

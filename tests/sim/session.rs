@@ -1,10 +1,9 @@
-//! A node's sessions with its clients: the leased read, step by step as in `session/point_read.rs`.
-//!
-//! The batch is closed; the commit index is captured and the lease loaded; the store is read; only
-//! then the clock, and the lease is asked, or how old the state can be; `Reader::answer` has the
-//! last word. Between any two of these steps a thread may lose the processor for as long as it
-//! likes (P20).
+//! A node's sessions with its clients: when each step of a leased read is taken. The steps are the
+//! library's (`node/leased_read.rs`); between any two of them a thread may lose the processor for as
+//! long as it likes (P20).
 
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use leasehold::api::{
@@ -12,12 +11,20 @@ use leasehold::api::{
 };
 use leasehold::kv;
 use leasehold::kv::MemStore;
-use leasehold::node::{Authority, Reader, Source};
+use leasehold::node::{Answer, Captured, ReadBuffer, ReadResult, Reader, Source};
+use leasehold::raft::ReadPermit;
 
-use crate::clock::US;
-use crate::machine::{Arrival, Asked, Batch, Candidate, Delivery, Handed, Mail};
+use crate::clock::{ReadAt, US};
+use crate::machine::{Arrival, Asked, Batch, Delivery, Found, Handed, Mail};
 use crate::marks::Mark;
 use crate::world::{Work, World};
+
+/// A step of a look at the store, which does not fail.
+type Look = Result<ControlFlow<Source<Found>, Source<Found>>, Infallible>;
+
+const READER: Reader = Reader {
+    lease_margin: Duration::ZERO,
+};
 
 impl World {
     /// A request has reached the node.
@@ -49,16 +56,11 @@ impl World {
 
     /// The session closes its batch, and captures what the reads in it must see.
     pub(crate) fn session_takes(&mut self, node: usize, connection: usize) {
-        let process = self.process(node);
-        let published = process.published.clone();
-        let (commit, lease) = (published.commit(), published.lease());
-        #[cfg(leasehold_bugs)]
-        let commit = self.planted_in_capture(node, connection, commit);
         let batch_max = self.options.batch_max;
         let marks = &mut self.judge.marks;
         let process = self.machines[node].process.as_mut().expect("it runs");
         let session = process.sessions.get_mut(&connection).expect("it was rung");
-        let mut candidates = std::mem::take(&mut session.spare);
+        let mut reads = std::mem::take(&mut session.spare);
         let mut handed = Vec::new();
         let some = session.arrived.len().min(batch_max);
         if some < session.arrived.len() {
@@ -70,98 +72,73 @@ impl World {
                 // The driver says why nothing is served.
                 _ if !process.is_sound => handed.push(arrival),
                 (true, Consistency::LinearizableQuorum) => handed.push(arrival),
-                (true, _) => candidates.push(Candidate {
-                    arrival,
-                    source: None,
-                }),
+                (true, _) => reads.push(arrival),
                 _ => handed.push(arrival),
             }
         }
-        if candidates.len() > 1 {
+        if reads.len() > 1 {
             marks.hit(Mark::BatchOfSeveral);
         }
-        session.batch = Some(Batch {
-            candidates,
-            commit,
-            lease,
-            freshness: published.freshness(),
-        });
+        let buffer = std::mem::take(&mut session.buffer);
+        let captured = Captured::of(reads, &process.published, buffer);
+        session.batch = Some(Batch::Captured(captured));
         self.hand_on(node, connection, handed);
         self.then(node, Work::SessionReads(connection));
     }
 
     /// The session reads the store.
     pub(crate) fn session_reads(&mut self, node: usize, connection: usize) {
-        let Some(mut batch) = self.take_batch(node, connection) else {
+        let Some(Batch::Captured(captured)) = self.take_batch(node, connection) else {
             return;
         };
-        for candidate in &mut batch.candidates {
-            let may_be_old = matches!(
-                candidate.arrival.call.consistency,
-                Consistency::Serializable | Consistency::MaxStaleness(_)
-            );
-            let reads = batch.lease.is_some() || may_be_old || planted!(MemoizedCheck);
-            if reads {
-                let request = &candidate.arrival.call.request;
-                let source = self.read_store(node, request);
-                #[cfg(leasehold_bugs)]
-                let source = self.planted_in_reading(node, connection, request, source);
-                candidate.source = Some(source);
-            }
-        }
-        #[cfg(leasehold_bugs)]
-        self.planted_after_reading(node, connection);
+        let store = &self.machines[node].disk.store;
+        let looked = captured.look(|read| read_from(store, &read.call.request));
+        let Ok(looked) = looked;
         let session = self.process(node).sessions.get_mut(&connection);
-        session.expect("it is busy").batch = Some(batch);
+        session.expect("it is busy").batch = Some(Batch::Looked(looked));
         self.then(node, Work::SessionChecks(connection));
     }
 
     /// The session reads the clock, asks the lease, and answers what it, or the state's age, covers.
     pub(crate) fn session_checks(&mut self, node: usize, connection: usize) {
-        let Some(mut batch) = self.take_batch(node, connection) else {
+        let Some(Batch::Looked(looked)) = self.take_batch(node, connection) else {
             return;
         };
-        #[cfg(leasehold_bugs)]
-        {
-            batch = self.planted_before_the_check(node, connection, batch);
+        let mut judged = looked.judge(&ReadAt(&self.machines[node].clock, self.now));
+        if let Some(term) = judged.permitted_in() {
+            self.judge.permitted(self.now, node, term);
         }
-        let now = self.machines[node].clock.read(self.now);
-        #[cfg(leasehold_bugs)]
-        let now = self.planted_clock(node, now);
-        let lease = batch.lease.as_deref();
-        let permit = lease
-            .filter(|_| !batch.candidates.is_empty())
-            .and_then(|lease| lease.permit(now, batch.commit));
-        #[cfg(leasehold_bugs)]
-        let permit = self.planted_permit(node, connection, now, permit);
-        match (permit, lease) {
-            (Some(_), Some(lease)) => self.judge.permitted(self.now, node, lease),
-            (None, Some(_)) => self.judge.marks.hit(Mark::PermitRefused),
-            _ => {}
+        if judged.has_lapsed() {
+            self.judge.marks.hit(Mark::PermitRefused);
         }
-        let bound = batch.freshness.as_deref().map(|fresh| fresh.bound(now));
-        let mut handed = Vec::new();
-        for Candidate { arrival, source } in batch.candidates.drain(..) {
-            let asked = arrival.asked();
-            let authority = Authority::for_read(asked.consistency, permit, bound);
-            let insists = asked.consistency == Consistency::LeaseOnly;
-            match (authority, source) {
-                (Some(authority), Some(source)) => {
-                    // Else the state machine is not there yet: wait for it at the driver.
-                    if !self.answer_read(node, arrival.frame, authority, source, asked) {
-                        self.judge.marks.hit(Mark::PermitBeyondApplied);
-                        handed.push(arrival);
-                    }
+        let mut to_driver = Vec::new();
+        while let Some((read, result)) = judged.next(&READER) {
+            let goes_on = match result {
+                ReadResult::Answer(answer) => {
+                    self.answer_read(node, read.frame, answer, read.asked());
+                    false
                 }
-                (None, _) if insists && batch.lease.is_some() => {
+                ReadResult::Lapsed if read.call.consistency == Consistency::LeaseOnly => {
                     self.judge.marks.hit(Mark::LeaseInsistedInVain);
-                    self.reply(node, arrival.frame, Err(lease_invalid()));
+                    self.reply(node, read.frame, Err(lease_invalid()));
+                    false
                 }
-                _ => handed.push(arrival),
-            }
+                // The state machine is not there yet: the read waits for it at the driver.
+                ReadResult::Behind => {
+                    self.judge.marks.hit(Mark::PermitBeyondApplied);
+                    true
+                }
+                ReadResult::Lapsed | ReadResult::Uncovered => true,
+            };
+            to_driver.push(goes_on);
         }
+        let (mut reads, buffer) = judged.finish();
+        let all = reads.drain(..).zip(to_driver);
+        let handed = all.filter_map(|(read, goes_on)| goes_on.then_some(read));
+        let handed = handed.collect();
         let session = self.process(node).sessions.get_mut(&connection);
-        session.expect("it is busy").spare = batch.candidates;
+        let session = session.expect("it is busy");
+        (session.spare, session.buffer) = (reads, buffer);
         self.hand_on(node, connection, handed);
         self.then(node, Work::SessionGives(connection));
     }
@@ -180,13 +157,10 @@ impl World {
             match (delivery, handed) {
                 (Delivery::Reply(result), _) => self.reply(node, frame, result),
                 (Delivery::Permit(permit), Handed::Read { request, asked }) => {
-                    let source = self.read_store(node, &request);
-                    self.must_answer(node, frame, Authority::Permit(permit), source, asked);
+                    self.read_released(node, frame, &request, asked, Some(permit));
                 }
                 (Delivery::CaughtUp, Handed::Read { request, asked }) => {
-                    let authority = Authority::Serializable(None);
-                    let source = self.read_store(node, &request);
-                    self.must_answer(node, frame, authority, source, asked);
+                    self.read_released(node, frame, &request, asked, None);
                 }
                 (Delivery::Permit(_) | Delivery::CaughtUp, Handed::Other) => {
                     self.judge
@@ -238,71 +212,55 @@ impl World {
         }
     }
 
-    fn read_store(&self, node: usize, request: &Request) -> Source<Result<ResponseBody, Error>> {
-        read_from(&self.machines[node].disk.store, request)
-    }
-
-    /// Answers a read whose store is known to be far enough.
-    fn must_answer(
+    /// Takes the steps of a read that the driver released: its store is far enough.
+    fn read_released(
         &mut self,
         node: usize,
         frame: u64,
-        authority: Authority,
-        source: Source<Result<ResponseBody, Error>>,
+        request: &Request,
         asked: Asked,
+        permit: Option<ReadPermit>,
     ) {
-        if !self.answer_read(node, frame, authority, source, asked) {
-            let what = format!("n{}: permit beyond what is applied", node + 1);
-            self.judge.fail("P21 applied covers the permit", what);
+        let machine = &self.machines[node];
+        let process = machine.process.as_ref().expect("it runs");
+        let captured =
+            Captured::released(&asked, permit, &process.published, ReadBuffer::default());
+        let Ok(looked) = captured.look(|_| read_from(&machine.disk.store, request));
+        let mut judged = looked.judge(&ReadAt(&machine.clock, self.now));
+        match judged.next(&READER) {
+            Some((_, ReadResult::Answer(answer))) => self.answer_read(node, frame, answer, asked),
+            _ => {
+                let what = format!("n{}: permit beyond what is applied", node + 1);
+                self.judge.fail("P21 applied covers the permit", what);
+            }
         }
     }
 
-    /// Answers a read, if what was read is enough for it.
-    fn answer_read(
-        &mut self,
-        node: usize,
-        frame: u64,
-        authority: Authority,
-        source: Source<Result<ResponseBody, Error>>,
-        asked: Asked,
-    ) -> bool {
-        let reader = Reader {
-            lease_margin: Duration::ZERO,
-        };
-        let Some(answer) = reader.answer(authority, asked.min_revision, source) else {
-            return false;
-        };
-        #[cfg(leasehold_bugs)]
-        let answer = self.planted_in_answer(node, answer);
-        let read = answer.read;
+    /// Answers a read.
+    fn answer_read(&mut self, node: usize, frame: u64, answer: Answer<Found>, asked: Asked) {
+        let (read, revision) = (answer.read(), answer.revision());
         let real = self.now;
         if asked.at != 0 {
-            let refusal = answer.found.as_ref().err();
-            let (applied, revision) = (read.applied_index, answer.revision);
+            let refusal = answer.found().as_ref().err();
             self.judge
-                .read_at(node, asked.at, applied, revision, refusal);
+                .read_at(node, asked.at, read.applied_index, revision, refusal);
         }
-        self.judge
-            .answered(real, node, &read, answer.revision, asked);
+        self.judge.answered(real, node, &read, revision, asked);
         self.trace.line(real, Some(node), || {
-            format!("   answers by {} at {}", read.path.name(), answer.revision)
+            format!("   answers by {} at {revision}", read.path.name())
         });
         let header = ResponseHeader {
-            revision: answer.revision,
+            revision,
             read: Some(read),
             ..ResponseHeader::default()
         };
-        let result = answer.found.map(|body| Response { header, body });
+        let result = answer.into_found().map(|body| Response { header, body });
         self.reply(node, frame, result);
-        true
     }
 }
 
 /// What a read finds in one state of a store.
-pub(crate) fn read_from(
-    store: &MemStore,
-    request: &Request,
-) -> Source<Result<ResponseBody, Error>> {
+fn read_from(store: &MemStore, request: &Request) -> Look {
     let progress = kv::progress(store).expect("memory does not fail");
     let found = match request {
         Request::Range(range) => kv::range(store, range, &Limits::DEFAULT)
@@ -313,11 +271,11 @@ pub(crate) fn read_from(
             .map(ResponseBody::Txn),
         other => unreachable!("{other:?} is no read"),
     };
-    Source {
+    Ok(ControlFlow::Continue(Source {
         found,
         applied: progress.applied.index,
         revision: progress.revision,
-    }
+    }))
 }
 
 fn lease_invalid() -> Error {

@@ -9,7 +9,7 @@ use crate::api::{
     Consistency, Error, ErrorKind, LeaseInfo, LeaseListResponse, Request, Response, ResponseBody,
 };
 use crate::kv;
-use crate::node::{AskedLeases, Source};
+use crate::node::{AskedLeases, Captured, Demand, ReadBuffer, ReadResult};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::StoreError;
 use crate::server::metrics::stopwatch;
@@ -17,7 +17,7 @@ use crate::server::session::admission::Class;
 use crate::server::session::auth::Who;
 use crate::server::session::budget::ScanPlace;
 use crate::server::session::outbox::{Delivery, Stages};
-use crate::server::session::point_read::{Captured, behind, released_authority};
+use crate::server::session::point_read::behind;
 
 /// What a question about leases wants to know.
 #[derive(Clone, Debug)]
@@ -108,27 +108,23 @@ pub(super) fn answer(
     asked: &AskedLeases,
     question: &LeaseQuestion,
 ) -> Result<Result<Response, Error>, StoreError> {
-    let captured = Captured::now(shared);
-    let snapshot = shared.store.snapshot()?;
-    let authority = released_authority(shared, &captured, permit);
-    let source = Source {
-        found: (),
-        applied: snapshot.applied().index,
-        revision: snapshot.revision(),
+    let demand = Demand {
+        consistency: question.consistency,
+        min_revision: question.min_revision,
     };
-    let Some(answer) = shared
-        .reader
-        .answer(authority, question.min_revision, source)
-    else {
+    let captured = Captured::released(&demand, permit, &shared.published, ReadBuffer::default());
+    let ReadResult::Answer(answer) = shared.look_at_snapshot(captured)? else {
         return Ok(Err(behind()));
     };
+    let (header, path) = (shared.header_of(&answer), answer.read().path);
+    let snapshot = answer.into_found();
     let request = || question.request.clone();
     if let Some(who) = who
         && let Err(refusal) = shared.access.admit(who, &snapshot, request)?
     {
         return Ok(Err(refusal));
     }
-    shared.metrics.reads.total(authority.path()).increment(1);
+    shared.metrics.reads.total(path).increment(1);
     let wants_keys = matches!(
         question.request,
         Request::LeaseTimeToLive { keys: true, .. }
@@ -166,10 +162,7 @@ pub(super) fn answer(
             }
         },
     };
-    Ok(Ok(Response {
-        header: shared.header_of(&answer),
-        body,
-    }))
+    Ok(Ok(Response { header, body }))
 }
 
 /// Notes when a lease was asked for, to be shown: whatever the client says, and nothing depends on

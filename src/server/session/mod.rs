@@ -251,8 +251,8 @@ impl Sessions {
 
     fn header_of<T>(&self, answer: &Answer<T>) -> ResponseHeader {
         ResponseHeader {
-            read: Some(answer.read),
-            ..self.header(answer.revision)
+            read: Some(answer.read()),
+            ..self.header(answer.revision())
         }
     }
 

@@ -1,36 +1,25 @@
 //! Reads of one key: under the lease, on what this node can prove of its state's age, on a permit
 //! of the driver, or on nobody's word.
 //!
-//! A leased read takes these steps, and their order makes it linearizable (P20, A1, A7):
-//!
-//! 1. The batch is closed: every read in it has arrived and been read from its frame.
-//! 2. The commit index is captured: what the reads must see. The lease of the leadership that is
-//!    current now is loaded, and what is known of the age of this node's state.
-//! 3. The store is read. What is found contains an applied index, loaded before the lookup.
-//! 4. The pair of clocks is read, once for the batch, and the lease asked whether it still holds.
-//! 5. Whatever was found in a state at or past the captured index is sent. What the lease does not
-//!    cover, or what was looked for too early, goes to the driver as any other request does.
-//!
-//! Nothing of this is kept for the next batch: a check, a clock reading or a state older than the
-//! request is what makes stale reads (P20). A batch ends early if what it found is large; the rest
-//! of it starts over at step 2. Reads that want less than the lease take the same steps, and
-//! [`Authority::for_read`] says what each may be answered on.
+//! The steps and their order are those of [`leased_read`](crate::node::Captured). A batch ends early
+//! if what it found is large; the rest of it starts over.
 //!
 //! On the way nothing is allocated but the replies: requests are read where they lie, records are
 //! shared with the store's cache and copied once, into the reply.
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::time::Duration;
 
 use crate::api::{Consistency, Error, ErrorKind, ReadPath};
 use crate::kv::access::{Policy, Rules};
-use crate::node::{Authority, Source};
-use crate::raft::{Freshness, LeaseCell, ReadPermit, StaleBound};
+use crate::node::{Answer, Captured, Demand, Judged, Looked, Read, ReadResult, Source};
+use crate::raft::ReadPermit;
 use crate::server::disk::store::{Point, StoreError};
 use crate::server::metrics::{Phase, ReadFallback, Sampler, stopwatch};
-use crate::time::Clock;
-use crate::types::LogIndex;
 use crate::wire::client::ClientFrame;
-use crate::wire::point::{EncodedHeader, POINT_REPLY_BYTES, PointRead, Wanted, encode_point_reply};
+use crate::wire::point::{
+    EncodedHeader, POINT_REPLY_BYTES, PointRead, Record, Wanted, encode_point_reply,
+};
 use crate::wire::{Frame, WireError};
 
 use super::phases::Phases;
@@ -44,88 +33,13 @@ pub(super) struct Asked {
     pub(super) read: PointRead,
 }
 
-/// What is captured before the store is read.
-pub(super) struct Captured {
-    commit: LogIndex,
-    lease: Option<Arc<LeaseCell>>,
-    freshness: Option<Arc<Freshness>>,
-}
-
-/// What may be said once the store was read.
-#[derive(Clone, Copy)]
-pub(super) struct Judged {
-    permit: Option<ReadPermit>,
-    bound: Option<StaleBound>,
-}
-
-impl Captured {
-    /// For reads that have all arrived.
-    pub(super) fn now(shared: &Sessions) -> Self {
-        Self {
-            commit: shared.published.commit(),
-            lease: shared.published.lease(),
-            freshness: shared.published.freshness(),
-        }
+impl Read for Asked {
+    fn consistency(&self) -> Consistency {
+        self.read.consistency
     }
 
-    /// Whether a read may be served here at all, so that it is worth a look at the store.
-    fn may_serve(&self, consistency: Consistency) -> bool {
-        match consistency {
-            Consistency::Linearizable | Consistency::LeaseOnly => self.lease.is_some(),
-            Consistency::MaxStaleness(_) => self.lease.is_some() || self.freshness.is_some(),
-            Consistency::Serializable => true,
-            Consistency::LinearizableQuorum => false,
-        }
-    }
-
-    /// Asks the lease and the age, with one reading of the clock taken here and now: after the
-    /// store was read. `wants_lease`: some read does, so that one refused by it counts.
-    pub(super) fn judge(&self, clock: &dyn Clock, wants_lease: bool) -> Judged {
-        let now = clock.now();
-        let lease = self.lease.as_deref().filter(|_| wants_lease);
-        let freshness = self.freshness.as_deref();
-        Judged {
-            permit: lease.and_then(|lease| lease.permit(now, self.commit)),
-            bound: freshness.map(|freshness| freshness.bound(now)),
-        }
-    }
-
-    /// Why a read goes to the driver, to be counted; `Err` if it insists on a lease that is void.
-    pub(super) fn fall_back(
-        &self,
-        shared: &Sessions,
-        consistency: Consistency,
-    ) -> Result<(), Error> {
-        let reads = &shared.metrics.reads;
-        if self.lease.is_none() || !wants_lease(consistency) {
-            if matches!(consistency, Consistency::MaxStaleness(_)) {
-                reads.fallbacks(ReadFallback::TooOld).increment(1);
-            }
-            return Ok(());
-        }
-        if consistency == Consistency::LeaseOnly {
-            return Err(lease_invalid());
-        }
-        let reason = match shared.lease_enabled {
-            true => ReadFallback::LeaseInvalid,
-            false => ReadFallback::Disabled,
-        };
-        reads.fallbacks(reason).increment(1);
-        Ok(())
-    }
-}
-
-impl Judged {
-    pub(super) fn authority(self, consistency: Consistency) -> Option<Authority> {
-        Authority::for_read(consistency, self.permit, self.bound)
-    }
-}
-
-/// Whether a read is better served under the lease than in any other way.
-pub(super) fn wants_lease(consistency: Consistency) -> bool {
-    match consistency {
-        Consistency::Linearizable | Consistency::LeaseOnly | Consistency::MaxStaleness(_) => true,
-        Consistency::LinearizableQuorum | Consistency::Serializable => false,
+    fn min_revision(&self) -> i64 {
+        self.read.min_revision
     }
 }
 
@@ -144,31 +58,29 @@ impl Session {
         if !self.is_readable() {
             return self.read_unverified(frames, reads);
         }
-        // The batch is closed. Capture what the reads must see, and this leadership's lease.
-        let captured = Captured::now(&shared);
-        let mut found = std::mem::take(&mut self.found);
-        let looked_up = self.look_up(&captured, frames, reads, &mut found);
-        let reads = &reads[..found.len()];
-        let done = match looked_up {
-            Ok(bytes) => {
-                self.replies
-                    .reserve(bytes + reads.len() * POINT_REPLY_BYTES);
-                self.answer_round(&captured, frames, reads, &mut found)
+        // The batch is closed.
+        let captured = Captured::of(reads, &shared.published, std::mem::take(&mut self.found));
+        let (looked_up, done) = match self.look_up(captured, frames) {
+            Ok((looked, bytes)) => {
+                // Only now the clock: one reading and one check for the whole batch.
+                let judged = looked.judge(&*shared.clock);
+                let count = judged.len();
+                self.replies.reserve(bytes + count * POINT_REPLY_BYTES);
+                (count, self.answer_round(&shared, judged, frames))
             }
             Err(error) => {
                 let refusal = shared.fail(error);
                 for asked in reads {
                     self.reply(asked.read.request_id, "range", Err(refusal.clone()));
                 }
-                Ok(reads.len())
+                (reads.len(), Ok(()))
             }
         };
-        found.clear();
-        self.found = found;
+        let reads = &reads[..looked_up];
         if let Some(arrived) = measured {
             self.note_round(arrived, frames, reads, self.replies.len() - replied);
         }
-        done
+        done.map(|()| looked_up)
     }
 
     /// Accounts for the time of a round that is measured: all of it went to the look at the store.
@@ -213,131 +125,87 @@ impl Session {
         Ok(reads.len())
     }
 
-    /// Looks the keys up one after the other, until what was found fills a write. If the store
-    /// fails, all that were asked for count as looked up.
-    fn look_up(
+    /// Looks the keys up one after the other, until what was found fills a write. With the bytes of
+    /// what was found.
+    fn look_up<'r>(
         &self,
-        captured: &Captured,
+        captured: Captured<&'r [Asked], Option<Record>>,
         frames: &[Frame],
-        reads: &[Asked],
-        found: &mut Vec<Option<Point>>,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<(Looked<&'r [Asked], Option<Record>>, usize), StoreError> {
         let mut bytes = 0;
-        for Asked { frame, read } in reads {
-            if !captured.may_serve(read.consistency) {
-                found.push(None);
-                continue;
-            }
-            match self.shared.store.get(read.key(&frames[*frame])) {
-                Ok(point) => {
-                    let record = point.record.as_ref();
-                    bytes += record.map_or(0, |record| record.encoded().len());
-                    found.push(Some(point));
+        let looked = captured.look(|Asked { frame, read }| {
+            let point = self.shared.store.get(read.key(&frames[*frame]));
+            point.map(|point| {
+                let record = point.record.as_ref();
+                bytes += record.map_or(0, |record| record.encoded().len());
+                match bytes >= REPLIES_BYTES {
+                    true => ControlFlow::Break(point.into()),
+                    false => ControlFlow::Continue(point.into()),
                 }
-                Err(error) => {
-                    found.resize_with(reads.len(), || None);
-                    return Err(error);
-                }
-            }
-            if bytes >= REPLIES_BYTES {
-                break;
-            }
-        }
-        Ok(bytes)
+            })
+        })?;
+        Ok((looked, bytes))
     }
 
     fn answer_round(
         &mut self,
-        captured: &Captured,
+        shared: &Sessions,
+        mut judged: Judged<&[Asked], Option<Record>>,
         frames: &[Frame],
-        reads: &[Asked],
-        found: &mut [Option<Point>],
-    ) -> Result<usize, WireError> {
-        // Only now the clock: one reading and one check for the whole batch.
-        let wants_lease = reads
-            .iter()
-            .any(|asked| wants_lease(asked.read.consistency));
-        let judged = captured.judge(&*self.shared.clock, wants_lease);
+    ) -> Result<(), WireError> {
         // After the lookup: the rules are no older than what was found.
-        let rules = self.shared.access.rules();
+        let rules = shared.access.rules();
         let rules = rules.as_deref().map(|policy| self.rules_of(policy));
         let mut headers = Headers::default();
         let mut served = Served::default();
-        for (asked, point) in reads.iter().zip(found) {
+        while let Some((asked, result)) = judged.next(&shared.reader) {
             let read = &asked.read;
-            let key = read.key(&frames[asked.frame]);
-            let refusal = rules.as_ref().and_then(|rules| may_read(rules, key).err());
-            let authority = judged.authority(read.consistency);
-            match (authority, point.take()) {
-                (Some(authority), Some(point)) => {
-                    if let Some(error) = refusal {
-                        // Rules that are older than what is asked for refuse nothing.
-                        let source = Source {
-                            found: (),
-                            applied: point.applied,
-                            revision: point.revision,
-                        };
-                        let reader = self.shared.reader;
-                        if reader
-                            .answer(authority, read.min_revision, source)
-                            .is_some()
-                        {
-                            self.deny_read(read.request_id, key, error);
-                            continue;
+            match result {
+                ReadResult::Answer(answer) => {
+                    let key = read.key(&frames[asked.frame]);
+                    // Rules that are older than what is asked for refuse nothing.
+                    match rules.as_ref().and_then(|rules| may_read(rules, key).err()) {
+                        Some(error) => self.deny_read(read.request_id, key, error),
+                        None => {
+                            served.count(&answer);
+                            self.answer_point(read.into(), &answer, &mut headers);
                         }
-                    } else if self.answer_point(read.into(), authority, point, &mut headers) {
-                        served.count(authority);
-                        continue;
                     }
-                    // The state machine is not there yet: the read waits for it at the driver.
-                    self.shared.count_behind(read.min_revision);
+                    continue;
                 }
-                _ => {
-                    if let Err(error) = captured.fall_back(&self.shared, read.consistency) {
-                        self.reply(read.request_id, "range", Err(error));
-                        continue;
-                    }
+                ReadResult::Behind => shared.count_behind(read.min_revision),
+                ReadResult::Lapsed if read.consistency == Consistency::LeaseOnly => {
+                    self.reply(read.request_id, "range", Err(lease_invalid()));
+                    continue;
                 }
+                ReadResult::Lapsed => shared.count_lapsed(),
+                ReadResult::Uncovered => shared.count_uncovered(read.consistency),
             }
             self.hand_on_read(&frames[asked.frame])?;
         }
-        served.report(&self.shared, judged);
-        Ok(reads.len())
+        self.found = judged.finish().1;
+        served.report(shared);
+        Ok(())
     }
 
-    /// Appends the reply to the read of a key; false if `point` is older than is demanded.
-    fn answer_point(
-        &mut self,
-        wish: Wish,
-        authority: Authority,
-        point: Point,
-        headers: &mut Headers,
-    ) -> bool {
-        let source = Source {
-            found: point.record,
-            applied: point.applied,
-            revision: point.revision,
-        };
-        let reader = self.shared.reader;
-        let Some(answer) = reader.answer(authority, wish.min_revision, source) else {
-            return false;
-        };
+    /// Appends the reply to the read of a key.
+    fn answer_point(&mut self, wish: Wish, answer: &Answer<Option<Record>>, headers: &mut Headers) {
         let is_same = headers
             .last
             .as_ref()
-            .is_some_and(|last| last.revision == answer.revision && last.read == answer.read);
+            .is_some_and(|last| last.revision == answer.revision() && last.read == answer.read());
         if !is_same {
             headers.last = Some(Header {
-                revision: answer.revision,
-                read: answer.read,
-                encoded: EncodedHeader::new(&self.shared.header_of(&answer)),
+                revision: answer.revision(),
+                read: answer.read(),
+                encoded: EncodedHeader::new(&self.shared.header_of(answer)),
             });
         }
         let header = headers.last.as_ref().expect("it was just made");
         let encoded = encode_point_reply(
             wish.request_id,
             &header.encoded,
-            answer.found.as_ref(),
+            answer.found().as_ref(),
             wish.wanted,
             &self.shared.frame_limits,
             &mut self.replies,
@@ -345,49 +213,52 @@ impl Session {
         if let Err(error) = encoded {
             self.refuse_too_long(wish.request_id, false, error);
         }
-        true
     }
 
-    /// A read of one key that the driver let go: on its permit, or as a serializable one that has
-    /// waited for its revision. Nothing is demanded of the clock any more.
-    /// How it ended is for the log.
+    /// A read of one key that the driver released: on its permit, or as a serializable one that has
+    /// waited for its revision. How it ended is for the log.
     pub(super) fn read_released(
         &mut self,
         wish: Wish,
+        consistency: Consistency,
         key: &[u8],
         permit: Option<ReadPermit>,
     ) -> Outcome {
-        let captured = Captured::now(&self.shared);
-        let point = match self.shared.store.get(key) {
-            Ok(point) => point,
+        let shared = self.shared.clone();
+        let demand = Demand {
+            consistency,
+            min_revision: wish.min_revision,
+        };
+        let buffer = std::mem::take(&mut self.found);
+        let captured = Captured::released(&demand, permit, &shared.published, buffer);
+        let looked = captured.look(|_| {
+            let point = shared.store.get(key);
+            point.map(|point| ControlFlow::Break(point.into()))
+        });
+        let mut judged = match looked {
+            Ok(looked) => looked.judge(&*shared.clock),
             Err(error) => {
-                let refusal = self.shared.fail(error);
+                let refusal = shared.fail(error);
                 return self.refuse_read(wish, refusal);
             }
         };
-        let authority = released_authority(&self.shared, &captured, permit);
-        if let Some(policy) = self.shared.access.rules()
+        let result = judged.next(&shared.reader).map(|(_, result)| result);
+        self.found = judged.finish().1;
+        let Some(ReadResult::Answer(answer)) = result else {
+            return self.refuse_read(wish, behind());
+        };
+        if let Some(policy) = shared.access.rules()
             && let Err(error) = may_read(&self.rules_of(&policy), key)
         {
             let outcome = Outcome::refused(&error);
             self.deny_read(wish.request_id, key, error);
             return outcome;
         }
-        let outcome = Outcome::read(authority.path(), point.revision);
         let mut served = Served::default();
-        if self.answer_point(wish, authority, point, &mut Headers::default()) {
-            served.count(authority);
-        } else {
-            return self.refuse_read(wish, behind());
-        }
-        served.report(
-            &self.shared,
-            Judged {
-                permit: None,
-                bound: None,
-            },
-        );
-        outcome
+        served.count(&answer);
+        self.answer_point(wish, &answer, &mut Headers::default());
+        served.report(&shared);
+        Outcome::read(answer.read().path, answer.revision())
     }
 
     fn refuse_read(&mut self, wish: Wish, error: Error) -> Outcome {
@@ -418,15 +289,13 @@ fn may_read(rules: &Result<&Rules, Error>, key: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// On whose word a read is answered that the driver let go; the store was looked at.
-pub(super) fn released_authority(
-    shared: &Sessions,
-    captured: &Captured,
-    permit: Option<ReadPermit>,
-) -> Authority {
-    match permit {
-        Some(permit) => Authority::Permit(permit),
-        None => Authority::Serializable(captured.judge(&*shared.clock, false).bound),
+impl From<Point> for Source<Option<Record>> {
+    fn from(point: Point) -> Self {
+        Self {
+            found: point.record,
+            applied: point.applied,
+            revision: point.revision,
+        }
     }
 }
 
@@ -438,6 +307,23 @@ impl Sessions {
             false => ReadFallback::Behind,
         };
         self.metrics.reads.fallbacks(reason).increment(1);
+    }
+
+    /// The lease of this leadership is void: a read goes to the driver.
+    pub(super) fn count_lapsed(&self) {
+        let reason = match self.lease_enabled {
+            true => ReadFallback::LeaseInvalid,
+            false => ReadFallback::Disabled,
+        };
+        self.metrics.reads.fallbacks(reason).increment(1);
+    }
+
+    /// A read goes to the driver because this node has no lease.
+    pub(super) fn count_uncovered(&self, consistency: Consistency) {
+        if matches!(consistency, Consistency::MaxStaleness(_)) {
+            let fallbacks = self.metrics.reads.fallbacks(ReadFallback::TooOld);
+            fallbacks.increment(1);
+        }
     }
 }
 
@@ -483,6 +369,9 @@ struct Header {
 #[derive(Default)]
 struct Served {
     paths: [u64; 4],
+    /// What was left of the lease that they were served under.
+    margin: Option<Duration>,
+    staleness: Option<Duration>,
 }
 
 const PATHS: [ReadPath; 4] = [
@@ -493,17 +382,24 @@ const PATHS: [ReadPath; 4] = [
 ];
 
 impl Served {
-    fn count(&mut self, authority: Authority) {
-        let place = match authority.path() {
-            ReadPath::Lease => 0,
+    fn count<T>(&mut self, answer: &Answer<T>) {
+        let read = answer.read();
+        let place = match read.path {
+            ReadPath::Lease => {
+                self.margin = Some(read.lease_remaining);
+                0
+            }
             ReadPath::ReadIndex => 1,
-            ReadPath::Serializable => 2,
+            ReadPath::Serializable => {
+                self.staleness = read.staleness;
+                2
+            }
             ReadPath::Follower => 3,
         };
         self.paths[place] += 1;
     }
 
-    fn report(&self, shared: &Sessions, judged: Judged) {
+    fn report(&self, shared: &Sessions) {
         let metrics = &shared.metrics;
         for (path, count) in PATHS.into_iter().zip(self.paths) {
             if count > 0 {
@@ -513,18 +409,13 @@ impl Served {
         let all = self.paths.iter().sum();
         metrics.requests.succeeded("range").increment(all);
         metrics.mvcc.ranges.increment(all);
-        let remaining = judged.permit.and_then(|permit| permit.lease_remaining());
-        if let Some(remaining) = remaining
-            && self.paths[0] > 0
-        {
-            let margin = &metrics.leader_lease.read_margin_seconds;
-            margin.record(remaining.as_secs_f64());
+        if let Some(margin) = self.margin {
+            let margins = &metrics.leader_lease.read_margin_seconds;
+            margins.record(margin.as_secs_f64());
         }
-        if let Some(bound) = judged.bound
-            && self.paths[2] > 0
-        {
-            let staleness = &metrics.reads.staleness_seconds;
-            staleness.record(bound.staleness().as_secs_f64());
+        if let Some(staleness) = self.staleness {
+            let staleness_seconds = &metrics.reads.staleness_seconds;
+            staleness_seconds.record(staleness.as_secs_f64());
         }
     }
 }

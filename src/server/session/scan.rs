@@ -3,28 +3,30 @@
 //!
 //! A scan waits for two places: one of its connection, which it keeps until the client has been
 //! sent what it found, so that nobody can pile up results by not reading them; and one of the node
-//! while it runs. Only then, with no more waiting ahead, it takes the steps of a leased read, in the
-//! order of [`leased`](crate::server::session::point_read): commit index, snapshot, clock, reply.
+//! while it runs. Only then, with no more waiting ahead, it takes the steps of a
+//! [leased read](crate::node::Captured), and scans the snapshot that may be answered from.
 
+use std::ops::ControlFlow;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::Sessions;
+use super::{Sessions, lease_invalid};
 use crate::api::{
-    AuthRequest, Call, Error, ErrorKind, RangeRequest, Request, Response, ResponseBody,
-    SnapshotCall, TxnRequest,
+    AuthRequest, Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response,
+    ResponseBody, SnapshotCall, TxnRequest,
 };
-use crate::node::Source;
+use crate::node::{Captured, Demand, ReadBuffer, ReadResult, Source};
 use crate::raft::ReadPermit;
-use crate::server::disk::store::StoreError;
+use crate::server::disk::store::{Snapshot, StoreError};
 use crate::server::driver::Mail;
 use crate::server::metrics::{ExpiredIn, stopwatch};
 use crate::server::session::auth::Who;
 use crate::server::session::budget::ScanPlace;
 use crate::server::session::outbox::{Delivery, Outbox, Stages};
-use crate::server::session::point_read::{Captured, behind, released_authority};
+use crate::server::session::point_read::behind;
 
 /// What a read asks for.
 #[derive(Clone, Debug)]
@@ -175,45 +177,50 @@ impl Scan {
         if !shared.integrity.is_sound() {
             return Ok(Scanned::Done(Err(shared.integrity.refusal())));
         }
-        let captured = Captured::now(shared);
-        let snapshot = shared.store.snapshot()?;
-        let (authority, call) = match self.on {
-            ScanOn::Released(permit) => (released_authority(shared, &captured, permit), None),
+        let (published, buffer) = (&shared.published, ReadBuffer::default());
+        let (result, call) = match self.on {
+            ScanOn::Released(permit) => {
+                let demand = Demand {
+                    consistency: Consistency::Serializable,
+                    min_revision: self.min_revision,
+                };
+                let captured = Captured::released(&demand, permit, published, buffer);
+                (shared.look_at_snapshot(captured)?, None)
+            }
             ScanOn::Own(call) => {
-                let consistency = call.consistency;
-                let wants_lease = crate::server::session::point_read::wants_lease(consistency);
-                let judged = captured.judge(&*shared.clock, wants_lease);
-                match judged.authority(consistency) {
-                    Some(authority) => (authority, Some(call)),
-                    None => {
-                        return Ok(match captured.fall_back(shared, consistency) {
-                            Ok(()) => Scanned::HandOn(call),
-                            Err(error) => Scanned::Done(Err(error)),
-                        });
-                    }
-                }
+                let demand = Demand {
+                    consistency: call.consistency,
+                    min_revision: self.min_revision,
+                };
+                let captured = Captured::of(slice::from_ref(&demand), published, buffer);
+                (shared.look_at_snapshot(captured)?, Some(call))
             }
         };
         // Before the scan: whether the snapshot will do is known now.
-        let source = Source {
-            found: (),
-            applied: snapshot.applied().index,
-            revision: snapshot.revision(),
+        let answer = match (result, call) {
+            (ReadResult::Answer(answer), _) => answer,
+            (ReadResult::Lapsed, Some(call)) if call.consistency == Consistency::LeaseOnly => {
+                return Ok(Scanned::Done(Err(lease_invalid())));
+            }
+            (result, call) => {
+                match &result {
+                    ReadResult::Lapsed => shared.count_lapsed(),
+                    ReadResult::Behind => shared.count_behind(self.min_revision),
+                    _ => call
+                        .iter()
+                        .for_each(|call| shared.count_uncovered(call.consistency)),
+                }
+                return Ok(call.map_or(Scanned::Done(Err(behind())), Scanned::HandOn));
+            }
         };
-        let reader = shared.reader;
-        let Some(answer) = reader.answer(authority, self.min_revision, source) else {
-            shared.count_behind(self.min_revision);
-            return Ok(match call {
-                Some(call) => Scanned::HandOn(call),
-                None => Scanned::Done(Err(behind())),
-            });
-        };
+        let (header, path) = (shared.header_of(&answer), answer.read().path);
+        let snapshot = answer.into_found();
         // The rules are no older than the snapshot.
         let asked = || self.query.request();
         if let Err(refusal) = shared.access.admit(&self.who, &snapshot, asked)? {
             return Ok(Scanned::Done(Err(refusal)));
         }
-        shared.metrics.reads.total(authority.path()).increment(1);
+        shared.metrics.reads.total(path).increment(1);
         let mvcc = &shared.metrics.mvcc;
         match &self.query {
             Query::Range(_) | Query::Page(_) => mvcc.ranges.increment(1),
@@ -245,10 +252,29 @@ impl Scan {
             }
             .map(ResponseBody::Auth),
         };
-        Ok(Scanned::Done(found.map(|body| Response {
-            header: shared.header_of(&answer),
-            body,
-        })))
+        Ok(Scanned::Done(found.map(|body| Response { header, body })))
+    }
+}
+
+impl Sessions {
+    /// Takes the steps of a leased read for the one of `captured`, which reads a snapshot.
+    pub(super) fn look_at_snapshot(
+        &self,
+        captured: Captured<&[Demand], Snapshot>,
+    ) -> Result<ReadResult<Snapshot>, StoreError> {
+        let looked = captured.look(|_| {
+            let snapshot = self.store.snapshot();
+            snapshot.map(|snapshot| {
+                ControlFlow::Break(Source {
+                    applied: snapshot.applied().index,
+                    revision: snapshot.revision(),
+                    found: snapshot,
+                })
+            })
+        })?;
+        let mut judged = looked.judge(&*self.clock);
+        let (_, result) = judged.next(&self.reader).expect("one read was captured");
+        Ok(result)
     }
 }
 

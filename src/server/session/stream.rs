@@ -20,9 +20,8 @@ use crate::api::{
     ResponseBody,
 };
 use crate::kv::access::Author;
-use crate::node::path_of;
+use crate::node::{ReadBuffer, path_of, wants_lease};
 use crate::raft::ReadPermit;
-use crate::server::disk::store::Point;
 use crate::server::driver::Mail;
 use crate::server::metrics::{Phase, Rejection, stopwatch};
 use crate::server::session::admission::{Class, Place};
@@ -31,7 +30,7 @@ use crate::server::session::blocking_task::Errand;
 use crate::server::session::budget::{ScanPlace, Share};
 use crate::server::session::lease_query::LeaseQuestion;
 use crate::server::session::outbox::{Answered, Delivery, Held, Outbox, Stages};
-use crate::server::session::point_read::{Asked, Wish, wants_lease};
+use crate::server::session::point_read::{Asked, Wish};
 use crate::server::session::scan::{Query, Scan, ScanOn};
 use crate::server::session::slow_log::{Outcome as Ended, Told};
 use crate::server::session::{auth, lease_query};
@@ -39,7 +38,7 @@ use crate::server::watch::{Control, Reply};
 use crate::transport::{FrameReceiver, FrameStream, StreamError};
 use crate::types::Role;
 use crate::wire::client::{ClientFrame, ServerFrame};
-use crate::wire::point::{PointRead, Wanted};
+use crate::wire::point::{PointRead, Record, Wanted};
 use crate::wire::{Frame, WireError};
 
 /// Requests in one batch: so long may those behind wait for a lookup that has to ask the disk.
@@ -76,8 +75,8 @@ pub(super) struct Session {
     pub(super) replies: BytesMut,
     /// Of the scans whose results are among them.
     places: Vec<ScanPlace>,
-    /// What the lookups of a batch have found; empty between batches.
-    pub(super) found: Vec<Option<Point>>,
+    /// Where the lookups of a batch put what they find.
+    pub(super) found: ReadBuffer<Option<Record>>,
 }
 
 /// A request that was handed on.
@@ -139,7 +138,7 @@ impl Session {
             answers: Vec::new(),
             replies: BytesMut::new(),
             places: Vec::new(),
-            found: Vec::new(),
+            found: ReadBuffer::default(),
         }
     }
 
@@ -701,7 +700,7 @@ impl Session {
         let before = self.replies.len();
         // What is read is not written down, and what is denied apart.
         self.notes.remove(&frame);
-        let outcome = self.read_released(wish, &range.key, permit);
+        let outcome = self.read_released(wish, consistency, &range.key, permit);
         let path = permit.map_or(ReadPath::Serializable, |permit| path_of(&permit));
         let now = stopwatch();
         way.phases.until(Phase::Storage, now);

@@ -6,6 +6,9 @@
 //! session loads *before* its read arrives: so everything that an answer must reflect.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +17,13 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::api::Consistency;
+use crate::leased_read::{Captured, Demand, ReadBuffer, ReadResult, Reader, Source};
 use crate::raft::{
     Appended, Ballot, Configuration, Consensus, Entry, Envelope, HardState, Heard, HeartbeatReply,
     Input, LeaseCell, Message, Output, Payload, PreVoteReply, Published, Restored, Timing, Verdict,
     VoteReply,
 };
-use crate::reader::{Authority, Reader, Source};
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
 
 /// The leader.
@@ -192,27 +195,41 @@ fn answer(message: &Message) -> Option<Message> {
     })
 }
 
-/// A session's steps, in their order (P20, A7). Says what state it answered
-/// from, if it did.
+/// A clock that stands still.
+struct At(Instant);
+
+impl Clock for At {
+    fn now(&self) -> Instant {
+        self.0
+    }
+}
+
+/// What a session answers a read with, if it does: the state that it looked at.
 fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
-    let commit = match planted!(CommitNotCaptured) {
-        true => LogIndex(0),
-        false => shared.published.commit(),
+    let get = Demand {
+        consistency: Consistency::Linearizable,
+        min_revision: 0,
     };
-    let lease = shared.published.lease();
-    let applied = LogIndex(shared.applied.load(Ordering::Acquire));
-    let permit = lease.and_then(|lease| lease.permit(now, commit));
-    let authority = Authority::for_read(Consistency::Linearizable, permit, None)?;
+    let captured = Captured::of(
+        slice::from_ref(&get),
+        &shared.published,
+        ReadBuffer::default(),
+    );
+    let looked = captured.look(|_| {
+        let applied = LogIndex(shared.applied.load(Ordering::Acquire));
+        Ok::<_, Infallible>(ControlFlow::Continue(Source {
+            found: applied,
+            applied,
+            revision: 1,
+        }))
+    });
     let reader = Reader {
         lease_margin: Duration::ZERO,
     };
-    let source = Source {
-        found: (),
-        applied,
-        revision: 1,
-    };
-    let answer = reader.answer(authority, 0, source)?;
-    Some(answer.read.applied_index)
+    match looked.unwrap().judge(&At(now)).next(&reader)? {
+        (_, ReadResult::Answer(answer)) => Some(answer.into_found()),
+        _ => None,
+    }
 }
 
 /// P20, P21: a write is committed, and a follower hears of it with the next message and shows it to

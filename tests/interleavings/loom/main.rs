@@ -54,9 +54,9 @@ use leasehold::{api, kv, node, time, types, wire};
 extern crate self as tokio;
 
 #[cfg(loom)]
-#[path = "../../../src/node/reader.rs"]
+#[path = "../../../src/node/leased_read.rs"]
 #[allow(dead_code, unreachable_pub, reason = "compiled as it is")]
-mod reader;
+mod leased_read;
 
 #[cfg(loom)]
 #[path = "../../../src/raft/mod.rs"]

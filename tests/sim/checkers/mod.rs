@@ -26,7 +26,7 @@ use leasehold::api::{Consistency, Error, ErrorKind, ReadInfo, ReadPath, WatchReq
 use leasehold::kv::{ContentHash, MemStore};
 use leasehold::node::Input;
 use leasehold::raft::{
-    Configuration, Entry, Envelope, HardState, LeaseCell, Message, Status, Timing, Unsaved,
+    Configuration, Entry, Envelope, HardState, Message, Status, Timing, Unsaved,
 };
 use leasehold::time::Instant;
 use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -400,9 +400,9 @@ impl Judge {
         self.lease.exposed
     }
 
-    /// A session of `node` was permitted to read by `lease`.
-    pub(crate) fn permitted(&mut self, real: Nanos, node: usize, lease: &LeaseCell) {
-        let broken = self.lease.permitted(real, node, lease.term);
+    /// A session of `node` was permitted to read by the lease of `term`.
+    pub(crate) fn permitted(&mut self, real: Nanos, node: usize, term: Term) {
+        let broken = self.lease.permitted(real, node, term);
         self.lease_broken(broken);
     }
 
