@@ -250,10 +250,14 @@ impl Sessions {
     }
 
     fn header_of<T>(&self, answer: &Answer<T>) -> ResponseHeader {
-        ResponseHeader {
-            read: Some(answer.read()),
-            ..self.header(answer.revision())
+        let mut header = self.header(answer.revision());
+        header.read = Some(answer.read());
+        // Another may lead by now.
+        if let Some((term, leader)) = answer.leadership() {
+            header.raft_term = term;
+            header.leader_id = leader.or(Some(self.member_id));
         }
+        header
     }
 
     /// A password was not looked at, because others were wrong.

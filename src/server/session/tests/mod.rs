@@ -5,6 +5,7 @@ mod held;
 mod inside;
 mod slow_log;
 
+use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::api::{
     ReadPath, Request, Response, ResponseBody, TxnOp, TxnOpResponse, TxnRequest,
 };
 use crate::kv::{Command, Operation};
-use crate::node::{Input, Node, NodeOptions, Output};
+use crate::node::{Captured, Demand, Input, Node, NodeOptions, Output, ReadBuffer, ReadResult};
 use crate::raft::{Configuration, Entry, Payload, Restored, Status, Timing};
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::driver::Mail;
@@ -862,4 +863,26 @@ fn a_state_that_differs_from_others_is_shown_to_nobody() {
             .unwrap()
             .is_ok()
     );
+}
+
+/// Between the judgement of a batch and its replies another leader may be elected.
+#[test]
+fn a_reply_names_the_leadership_that_permitted_the_read_whoever_leads_later() {
+    let mut world = World::new();
+    let published = world.shared.published.clone();
+    let term = published.term();
+    let demand = Demand {
+        consistency: Consistency::LeaseOnly,
+        min_revision: 0,
+    };
+    let captured = Captured::of(slice::from_ref(&demand), &published, ReadBuffer::default());
+    let result = world.shared.look_at_snapshot(captured).unwrap();
+    let ReadResult::Answer(answer) = result else {
+        panic!("the lease holds: {:?}", published.lease());
+    };
+    world.node.handle(world.clock.now(), Input::Retire);
+    assert_eq!(published.leader(), None, "it leads no more");
+    let header = world.shared.header_of(&answer);
+    assert_eq!(header.raft_term, term);
+    assert_eq!(header.leader_id, Some(NodeId(1)));
 }
