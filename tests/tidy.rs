@@ -256,6 +256,55 @@ fn nothing_is_unsafe_and_no_grab_bag_exists() {
     }
 }
 
+/// What the lease or the age of the state allows is asked in one place, which has read the store
+/// before (P20).
+#[test]
+fn the_lease_is_asked_for_a_read_in_one_file_only() {
+    let mut found = Vec::new();
+    for file in rust_files(&source_root()) {
+        let name = file.strip_prefix(source_root()).unwrap();
+        let is_test = name
+            .iter()
+            .any(|part| part == "tests" || part == "tests.rs");
+        let asks = name.starts_with("raft") || name.ends_with("node/leased_read.rs");
+        if !is_test && !asks {
+            let text = fs::read_to_string(&file).unwrap();
+            found.extend(questions_to_the_lease(&name.display().to_string(), &text));
+        }
+    }
+    assert_eq!(found, [""; 0]);
+
+    let planted = "lease.and_then(|lease| lease.permit(now, commit));\n\
+                   let bound = fresh.bound(clock.now()); // .permit(now, commit)\n\
+                   let drift = measured.bound();\nlease.remaining(now);\n";
+    assert_eq!(
+        questions_to_the_lease("f.rs", planted),
+        [
+            "f.rs:1: `.permit(` is for node/leased_read.rs",
+            "f.rs:2: `.bound(` is for node/leased_read.rs"
+        ]
+    );
+}
+
+/// The lines that ask a lease for a permit, or an age for its bound.
+fn questions_to_the_lease(name: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for question in [".permit(", ".bound("] {
+            let mut calls = code.split(question).skip(1);
+            // Other bounds are asked of without an argument.
+            if calls.any(|rest| !rest.starts_with(')')) {
+                let line = number + 1;
+                found.push(format!(
+                    "{name}:{line}: `{question}` is for node/leased_read.rs"
+                ));
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn features_are_chosen_on_mod_lines_only() {
     for file in rust_files(&source_root()) {
