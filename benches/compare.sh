@@ -56,8 +56,8 @@ if [ -z "${ETCD:-}" ] && ! command -v etcd >/dev/null 2>&1; then
 fi
 
 say "building (profile $profile)"
-built=$(cargo bench --locked --no-run --profile "$profile" --features bench-etcd --message-format=json \
-    --bench compare --bench loopback --bench leased_get)
+built=$(cargo bench --locked --no-run --profile "$profile" --message-format=json \
+    --bench load --bench loopback --bench leased_get)
 program() {
     printf '%s\n' "$built" | sed -n "s|.*\"executable\":\"\([^\"]*/$1-[0-9a-f]*\)\".*|\1|p" | tail -n 1
 }
@@ -102,7 +102,7 @@ set --
 for name in leased_get loopback; do
     [ ! -f "$out/$name.json" ] || set -- "$@" --figures "$out/$name.json"
 done
-run compare ${quick:+--quick} --load-before "$load" --out "$out" --data "$data" "$@" || exit 1
+run load compare ${quick:+--quick} --load-before "$load" --out "$out" --data "$data" "$@" || exit 1
 if [ -n "$failed" ]; then
     say "not everything was measured:$failed failed"
     exit 1

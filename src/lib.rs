@@ -65,15 +65,15 @@ pub mod planted;
 
 pub mod api;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod bench;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
-#[cfg(feature = "bench-etcd")]
-pub mod etcd;
 pub mod kv;
 pub mod leader_lease;
 pub mod log;

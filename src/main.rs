@@ -12,8 +12,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use leasehold::bench;
-#[cfg(not(feature = "bench-etcd"))]
-use leasehold::bench::command::NoPeers as Peers;
 use leasehold::cli;
 use leasehold::cli::SettingHelp;
 use leasehold::cli::arguments::leader_lease::LeaderLeaseCommand;
@@ -24,8 +22,6 @@ use leasehold::cli::logging::{self, Look, Place};
 use leasehold::cli::panics::{self, Ends};
 use leasehold::cli::remote::Sdk;
 use leasehold::cli::signals::{Hangups, Stop};
-#[cfg(feature = "bench-etcd")]
-use leasehold::etcd::Etcd as Peers;
 use leasehold::node::recovery::Refusal;
 use leasehold::server::config::{Config, ConfigSources, LogFormat, SETTINGS, unknown_variables};
 use leasehold::server::disk::store::contains_panic;
@@ -55,9 +51,7 @@ fn main() -> ExitCode {
             &cli::variables(&settings),
         )),
         Command::Dev(arguments) => cli::report(dev(&arguments)),
-        Command::Bench { command } => {
-            printing(|out| bench::command::run(command, &parsed.global, &Peers, out))
-        }
+        Command::Bench { command } => printing(|out| bench::run(command, &parsed.global, out)),
         Command::Verify { command } => {
             printing(|out| bench::verify::run(command, &parsed.global, out))
         }

@@ -81,7 +81,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "types", "time", "version", "sync", "api", "raft", "clock", "client", "cli",
         ],
     ),
-    ("etcd", &["sync", "api", "cli", "bench"]),
     // A test of what follows from a request, in the library because it asks private functions.
     ("pins", &["api", "kv", "node", "client", "server"]),
 ];

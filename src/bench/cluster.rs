@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::leasehold::connect;
 use super::process::{Ending, Process, Scratch};
 use super::{Stopwatch, Wall};
+use crate::cli::arguments::bench::OwnClusterArgs;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
 use crate::cli::pki::{AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, wall_clock};
@@ -33,6 +34,28 @@ pub struct ClusterPlan {
     pub parent: PathBuf,
     /// Settings of every node, as `section.key` and value.
     pub settings: Vec<(String, String)>,
+}
+
+impl ClusterPlan {
+    /// As the arguments say, of processes of `program`.
+    pub fn of(arguments: &OwnClusterArgs, program: PathBuf) -> Self {
+        Self {
+            program,
+            parent: arguments
+                .data_dir
+                .clone()
+                .unwrap_or_else(std::env::temp_dir),
+            settings: arguments.set.clone(),
+        }
+    }
+
+    /// The same, of processes of this very binary.
+    ///
+    /// # Errors
+    /// The system does not say which file it is.
+    pub fn of_this_binary(arguments: &OwnClusterArgs) -> Result<Self, Failure> {
+        Ok(Self::of(arguments, std::env::current_exe()?))
+    }
 }
 
 /// Three processes on loopback.

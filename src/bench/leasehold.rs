@@ -74,6 +74,31 @@ pub async fn connect(target: &Target) -> Result<Client, Failure> {
     Ok(Client::connect(target.endpoints.iter().cloned(), Some(options)).await?)
 }
 
+/// The cluster that `target` names, with all its members.
+///
+/// # Errors
+/// Nobody can be reached.
+pub async fn with_all_members(target: &Target) -> Result<Target, Failure> {
+    let client = connect(target).await?;
+    let mut found = target.clone();
+    for endpoint in &target.endpoints {
+        let Ok(answer) = client.status(endpoint).await else {
+            continue;
+        };
+        let members = answer.status.members.into_iter();
+        let known: Vec<String> = members
+            .map(|member| member.client_address)
+            .filter(|address| !address.is_empty())
+            .collect();
+        if !known.is_empty() {
+            found.endpoints = known;
+        }
+        break;
+    }
+    client.close().await;
+    Ok(found)
+}
+
 /// The certificates that `target` names.
 pub fn tls(target: &Target) -> TlsOptions {
     TlsOptions::new()

@@ -8,31 +8,27 @@
 //! coordinated omission: a store that stalls delays every request that would have been made
 //! meanwhile, not one.
 //!
-//! Other stores take the same load behind the same trait, in turns in the same run: absolute
-//! figures move with the machine and its mood, ratios of neighbours much less.
+//! What compares with other stores, ends leaders or floods a cluster is in `benches/load`, which puts
+//! the same loads on with the same generator.
 //!
 //! Left out: ranges, deletes, and loads from several machines at once.
 
 pub mod cluster;
-pub mod command;
 pub mod cpu;
-pub mod cpu_share;
 pub mod expiry;
-pub mod feed;
 pub mod figures;
-pub mod gap;
 pub mod generator;
 pub mod heading;
 pub mod history;
+pub mod keep_alive;
 pub mod leasehold;
 pub mod load;
 pub mod memory;
-pub mod overload;
+pub mod mixed;
 pub mod pace;
 pub mod pacemaker;
 pub mod process;
 pub mod progress;
-pub mod renewals;
 pub mod report;
 pub mod store;
 pub mod tally;
@@ -40,7 +36,31 @@ pub mod verify;
 pub mod watch;
 pub mod watched;
 
+use std::io::Write;
 use std::time::{Duration, Instant};
+
+use crate::cli::arguments::GlobalArgs;
+use crate::cli::arguments::bench::BenchCommand;
+use crate::cli::failure::Failure;
+
+/// Carries out `leasehold bench`.
+///
+/// # Errors
+/// Nobody can be reached, or nothing was answered.
+pub fn run(
+    command: BenchCommand,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    match command {
+        BenchCommand::Get(arguments) => mixed::run(1.0, &arguments, global, out),
+        BenchCommand::Put(arguments) => mixed::run(0.0, &arguments, global, out),
+        BenchCommand::Mixed(arguments) => mixed::run(arguments.reads, &arguments.load, global, out),
+        BenchCommand::LeaseKeepalive(arguments) => keep_alive::run(&arguments, global, out),
+        BenchCommand::LeaseExpiry(arguments) => expiry::run(&arguments, global, out),
+        BenchCommand::Watch(arguments) => watch::run(&arguments, global, out),
+    }
+}
 
 /// Elapsed time since a beginning.
 pub trait Stopwatch {

@@ -11,9 +11,11 @@ use std::time::Duration;
 use std::{io, thread};
 
 use rustix::process::{Pid, Signal};
+use tokio::task::LocalSet;
 
 use super::{Stopwatch, Wall};
 use crate::cli::failure::Failure;
+use crate::cli::signals::Stop;
 
 /// How long a process may take to end when it is asked to, before it is made to.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -186,6 +188,24 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs `work` on a thread of its own runtime until it is done, or until this process is told to
+/// stop: then it is dropped, and with it every process that it started.
+///
+/// # Errors
+/// Those of `work`, or that it was stopped.
+pub fn until_stopped<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let mut stop = Stop::listen()?;
+        tokio::select! {
+            done = work => done,
+            () = stop.asked() => Err(Failure::refused("stopped before it was done")),
+        }
+    })
 }
 
 /// A directory that is gone when dropped.

@@ -158,10 +158,6 @@ fn what_contradicts_itself_is_wrong_usage() {
         "bench get --rate -1",
         "bench get --duration 5",
         "bench mixed --reads 1.5",
-        "bench get --peer etcd",
-        "bench get --peer-endpoints a:1",
-        "bench get --interleave 5",
-        "bench get --peer consul --peer-endpoints a:1",
         "frobnicate",
     ] {
         let error = parse(line).expect_err(line);

@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::probe::Probe;
 use super::store::{Endings, Leadership, LeaseHolder, LeaseStore, Renewals};
-use super::succession::Succession;
 use crate::api::{
     Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseKept, LeaseRef, PutRequest, Request,
     ResponseBody,
@@ -94,7 +93,6 @@ impl LeaseholdLeases {
 impl LeaseStore for LeaseholdLeases {
     type Holder = Client;
     type Endings = Watched;
-    type Cluster = OwnCluster;
 
     fn name(&self) -> &'static str {
         "leasehold"
@@ -137,19 +135,11 @@ impl LeaseStore for LeaseholdLeases {
         Probe::start(&self.target, leadership.endpoint.clone()).map(Some)
     }
 
-    fn succession(&self, leadership: &Leadership) -> Result<Option<Succession>, Failure> {
-        Succession::start(&self.target, &leadership.endpoint).map(Some)
-    }
-
     fn pids(&self) -> Vec<u32> {
         match &self.own {
             Some(own) => own.pids(),
             None => self.pids.clone(),
         }
-    }
-
-    fn cluster(&mut self) -> Option<&mut OwnCluster> {
-        self.own.as_mut()
     }
 }
 

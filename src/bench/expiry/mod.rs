@@ -7,16 +7,13 @@
 //! may still answer alone ([`probe`]).
 //!
 //! While leases are kept, some may be let go: how late those end is told by itself, for then the cluster
-//! has little else to do. And leaders may be killed: then it is told how long nobody answered with so
-//! many leases, how long the next leader took from its election until it served ([`succession`]), and
-//! no lease may be lost.
+//! has little else to do. `benches/load` kills leaders meanwhile, too.
 
 pub mod book;
 pub mod leasehold;
 pub mod probe;
 pub mod report;
 pub mod store;
-pub mod succession;
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
@@ -29,19 +26,17 @@ use tokio::task::JoinSet;
 use self::book::{Book, Count};
 use self::leasehold::LeaseholdLeases;
 use self::report::{
-    ExpiryReport, ExpiryRun, KillReport, LeadershipReport, LetGoReport, MemoryReport, Spread,
-    millis,
+    ExpiryReport, ExpiryRun, LeadershipReport, LetGoReport, MemoryReport, Spread, millis,
 };
 use self::store::{Endings, Leadership, LeaseHolder, LeaseStore};
-use super::cluster::OwnCluster;
-use super::command::{Peers, own_cluster, parent, until_told_to_stop};
+use super::cluster::{ClusterPlan, OwnCluster};
 use super::figures::number_text;
-use super::gap::GapReport;
 use super::memory::resident_bytes;
+use super::process::until_stopped;
 use super::progress::Progress;
-use super::{Stopwatch, Wall, gap};
+use super::{Stopwatch, Wall};
 use crate::cli::arguments::GlobalArgs;
-use crate::cli::arguments::bench::{ExpiryArgs, GapCase};
+use crate::cli::arguments::bench::ExpiryArgs;
 use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
 
@@ -62,13 +57,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a turn does.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub struct Plan {
     leases: usize,
     ttl: Duration,
     connections: usize,
     keep: Option<Duration>,
     let_go: usize,
-    kills: u32,
 }
 
 /// Carries out `leasehold bench lease-expiry`.
@@ -78,74 +72,55 @@ struct Plan {
 pub fn run(
     arguments: &ExpiryArgs,
     global: &GlobalArgs,
-    peers: &impl Peers,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let is_own = global.endpoints.is_empty();
-    if !is_own && (arguments.kills > 0 || !arguments.own.set.is_empty()) {
-        return Err(Failure::usage(
-            "a cluster that runs already is neither ended nor configured: leave --endpoints away, \
-             and three processes are started for it",
-        ));
-    }
-    if arguments.kills > 0 && arguments.keep.is_none() {
-        return Err(Failure::usage(
-            "leaders are killed while leases are kept: give --keep as well, for example --keep 10s",
-        ));
-    }
-    if arguments.peer.is_some() && arguments.kills > 0 {
-        return Err(Failure::usage(
-            "leaders of another store are killed by `leasehold bench gap`: leave --kills or --peer \
-             away",
-        ));
-    }
-    if arguments.peer.is_some() && arguments.ttl.subsec_nanos() > 0 {
-        return Err(Failure::usage(
-            "the other store counts in whole seconds: give both the same, for example --ttl 5s",
-        ));
-    }
-    let plan = Plan {
-        leases: usize::try_from(arguments.leases).unwrap_or(usize::MAX),
-        ttl: arguments.ttl,
-        connections: usize::try_from(arguments.connections.min(arguments.leases)).unwrap_or(1),
-        keep: arguments.keep,
-        let_go: usize::try_from(arguments.let_go.min(arguments.leases)).unwrap_or(0),
-        kills: arguments.kills,
-    };
+    check(arguments, global)?;
+    let plan = Plan::of(arguments);
     let progress = Progress::new(arguments.quiet);
     let mut report = ExpiryReport::begin();
-    until_told_to_stop(async {
-        let parent = parent(&arguments.own);
-        let mut theirs = match arguments.peer {
-            None => None,
-            Some(kind) => {
-                let flags = &arguments.peer_set;
-                Some(peers.start_leases(kind, &parent, flags).await?)
-            }
-        };
-        let mut ours = if is_own {
-            LeaseholdLeases::own(OwnCluster::start(&own_cluster(&arguments.own)?).await?)
+    until_stopped(async {
+        let store = if is_own {
+            let own = ClusterPlan::of_this_binary(&arguments.own)?;
+            LeaseholdLeases::own(OwnCluster::start(&own).await?)
         } else {
             let target = Target::find(global, &Surroundings::of_process()?)?;
             LeaseholdLeases::existing(&target, &arguments.server_pid)
         };
         for _ in 0..arguments.rounds {
-            report.runs.push(turn(&mut ours, plan, progress).await?);
-            if let Some(theirs) = &mut theirs {
-                report.runs.push(turn(theirs, plan, progress).await?);
-            }
+            let turn = turn(&store, plan, progress, async |_| Ok(()));
+            report.runs.push(turn.await?);
         }
         Ok(())
     })?;
     report.heading.end();
-    report.print(out, global.output)?;
-    out.flush()?;
-    match report.runs.iter().find(|run| run.ended < run.leases) {
-        Some(run) => Err(Failure::refused(format!(
-            "of {} leases of {} {} ended",
-            run.leases, run.store, run.ended
-        ))),
-        None => Ok(()),
+    report.show(global.output, out)
+}
+
+/// Whether the arguments can be followed.
+///
+/// # Errors
+/// They cannot, and why.
+pub fn check(arguments: &ExpiryArgs, global: &GlobalArgs) -> Result<(), Failure> {
+    if !global.endpoints.is_empty() && !arguments.own.set.is_empty() {
+        return Err(Failure::usage(
+            "a cluster that runs already is not configured: leave --endpoints away, and three \
+             processes are started for it",
+        ));
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// As the arguments say.
+    pub fn of(arguments: &ExpiryArgs) -> Self {
+        Self {
+            leases: usize::try_from(arguments.leases).unwrap_or(usize::MAX),
+            ttl: arguments.ttl,
+            connections: usize::try_from(arguments.connections.min(arguments.leases)).unwrap_or(1),
+            keep: arguments.keep,
+            let_go: usize::try_from(arguments.let_go.min(arguments.leases)).unwrap_or(0),
+        }
     }
 }
 
@@ -188,11 +163,16 @@ impl Shared {
     }
 }
 
-/// One turn of one store: leases are granted, kept, and left to end.
-async fn turn<S: LeaseStore>(
-    store: &mut S,
+/// One turn of one store: leases are granted, kept, and left to end. While all are kept, `disturb` may
+/// do to the cluster what it likes; it finds in the book how many leases there are.
+///
+/// # Errors
+/// The store cannot be reached, leases are not granted, or `disturb` failed.
+pub async fn turn<S: LeaseStore>(
+    store: &S,
     plan: Plan,
     progress: Progress,
+    disturb: impl AsyncFnOnce(&Book) -> Result<(), Failure>,
 ) -> Result<ExpiryRun, Failure> {
     let wall = Wall::start();
     let shared = Rc::new(Shared {
@@ -232,7 +212,6 @@ async fn turn<S: LeaseStore>(
         shared.check()?;
     }
     let took = shared.now().saturating_sub(granting);
-    let mut kills = Vec::new();
     let mut after = Vec::new();
     let mut renewals_per_second = None;
     if let Some(for_so_long) = plan.keep {
@@ -244,9 +223,8 @@ async fn turn<S: LeaseStore>(
             let of = |count: &Count| (count.let_go_ended, plan.let_go);
             until_ended(&shared, Book::last_let_go_due, of).await?;
         }
-        for _ in 0..plan.kills {
-            kills.push(kill(store, &shared, progress).await?);
-        }
+        disturb(&shared.book).await?;
+        shared.check()?;
         shared.is_keeping.set(false);
         while keeping.join_next().await.is_some() {}
         watched = Some(watch_leader(store).await?);
@@ -298,7 +276,6 @@ async fn turn<S: LeaseStore>(
         span_ms: millis(lateness.span),
         leadership,
         memory: compared(&before, &after, count.granted),
-        kills,
     })
 }
 
@@ -444,34 +421,6 @@ async fn until_ended(
             return Ok(());
         }
     }
-}
-
-/// Kills whoever leads, while holders go on.
-async fn kill<S: LeaseStore>(
-    store: &mut S,
-    shared: &Shared,
-    progress: Progress,
-) -> Result<KillReport, Failure> {
-    let name = store.name();
-    let succession = store.succession(&store.leadership().await?)?;
-    let Some(cluster) = store.cluster() else {
-        return Err(Failure::usage(format!("{name} was not started here")));
-    };
-    let round = gap::round(cluster, GapCase::Kill, progress).await?;
-    let serving = succession.map(succession::Succession::stop).transpose()?;
-    let mut gaps = GapReport::begin();
-    gaps.add(name, GapCase::Kill, &[round]);
-    shared.check()?;
-    let found = |probe| gaps.find(name, GapCase::Kill, probe);
-    let gap = |probe| found(probe).map_or(0.0, |gap| gap.worst_ms);
-    let count = shared.book.count();
-    Ok(KillReport {
-        leases: count.granted - count.ended,
-        read_gap_ms: gap("read"),
-        write_gap_ms: gap("write"),
-        election_to_serving_ms: serving.flatten().map(millis),
-        noise_ms: found("read").map_or(0.0, |gap| gap.noise_ms),
-    })
 }
 
 /// A leader that is looked after.

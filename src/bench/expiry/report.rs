@@ -12,6 +12,7 @@ use crate::bench::figures::{duration_text, number_text};
 use crate::bench::heading::{Heading, print_for_programs};
 use crate::bench::tally::Latencies;
 use crate::cli::arguments::Format;
+use crate::cli::failure::Failure;
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-expiry/1";
@@ -63,8 +64,6 @@ pub struct ExpiryRun {
     pub leadership: LeadershipReport,
     /// Memory of the processes, if they run here.
     pub memory: Vec<MemoryReport>,
-    /// Each leader that was killed while leases were kept.
-    pub kills: Vec<KillReport>,
 }
 
 /// A distribution of lateness, in milliseconds.
@@ -117,21 +116,6 @@ pub struct MemoryReport {
     pub bytes_per_lease: f64,
 }
 
-/// What the death of a leader came to.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct KillReport {
-    /// Leases that existed then.
-    pub leases: usize,
-    /// How long no node answered a linearizable read.
-    pub read_gap_ms: f64,
-    /// How long no node took a write.
-    pub write_gap_ms: f64,
-    /// From the moment at which a member was seen to lead until it answered a read by its lease.
-    pub election_to_serving_ms: Option<f64>,
-    /// The longest gap of reads while all was well.
-    pub noise_ms: f64,
-}
-
 impl Spread {
     /// Of these.
     pub fn of(latencies: &Latencies) -> Self {
@@ -153,7 +137,8 @@ pub fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn text(millis: f64) -> String {
+/// A time in milliseconds, for people.
+pub fn text(millis: f64) -> String {
     duration_text(Duration::from_secs_f64(millis / 1e3))
 }
 
@@ -179,10 +164,38 @@ impl ExpiryReport {
         }
         writeln!(out, "on {}", self.heading.machine())
     }
+
+    /// Prints it; refuses one in which leases were left over.
+    ///
+    /// # Errors
+    /// That, or those of `out`.
+    pub fn show(&self, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+        self.print(out, format)?;
+        out.flush()?;
+        self.runs.iter().try_for_each(ExpiryRun::check)
+    }
 }
 
 impl ExpiryRun {
-    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+    /// Whether all leases have ended.
+    ///
+    /// # Errors
+    /// Some have not.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.ended < self.leases {
+            return Err(Failure::refused(format!(
+                "of {} leases of {} {} ended",
+                self.leases, self.store, self.ended
+            )));
+        }
+        Ok(())
+    }
+
+    /// Prints it, for people.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let due = match self.due_together {
             true => "due together",
             false => "due as they were granted",
@@ -247,20 +260,6 @@ impl ExpiryRun {
                 memory.after_bytes as f64 / f64::from(1 << 20),
                 number_text(memory.bytes_per_lease)
             )?;
-        }
-        for kill in &self.kills {
-            write!(
-                out,
-                "  kill       with {} leases: no read for {}, no write for {} (noise {})",
-                number_text(kill.leases as f64),
-                text(kill.read_gap_ms),
-                text(kill.write_gap_ms),
-                text(kill.noise_ms)
-            )?;
-            match kill.election_to_serving_ms {
-                Some(took) => writeln!(out, "; from election to serving {}", text(took))?,
-                None => writeln!(out)?,
-            }
         }
         Ok(())
     }

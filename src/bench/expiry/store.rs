@@ -7,8 +7,6 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::probe::Probe;
-use super::succession::Succession;
-use crate::bench::gap::Subject;
 use crate::bench::store::Trouble;
 use crate::cli::failure::Failure;
 
@@ -18,8 +16,6 @@ pub trait LeaseStore {
     type Holder: LeaseHolder;
     /// Sees them end.
     type Endings: Endings;
-    /// The cluster itself, where its leader may be killed.
-    type Cluster: Subject;
 
     /// Its name in reports.
     fn name(&self) -> &'static str;
@@ -40,18 +36,8 @@ pub trait LeaseStore {
     /// The system gives us no thread.
     fn probe(&self, leadership: &Leadership) -> Result<Option<Probe>, Failure>;
 
-    /// Looks out for who leads after the leader of `leadership`; nothing if the store has no lease by
-    /// which a leader serves.
-    ///
-    /// # Errors
-    /// The system gives us no thread.
-    fn succession(&self, leadership: &Leadership) -> Result<Option<Succession>, Failure>;
-
     /// Its processes on this machine, as far as they are known.
     fn pids(&self) -> Vec<u32>;
-
-    /// The cluster, if it was started for the purpose.
-    fn cluster(&mut self) -> Option<&mut Self::Cluster>;
 }
 
 /// Holds leases. Its requests may overlap.

@@ -14,12 +14,16 @@ use std::{fs, io};
 use serde::Serialize;
 
 use super::figures::{duration_text, median, micros_text, number_text, ratio_text};
+use super::generator;
 use super::generator::{Outcome, Plan};
 use super::heading::{Heading, print_for_programs};
 use super::load::Choice;
+use super::progress::Progress;
+use super::store::Connector;
 use super::tally::{Latencies, Series};
 use crate::api::Consistency;
-use crate::cli::arguments::Format;
+use crate::cli::arguments::{Format, GlobalArgs};
+use crate::cli::failure::Failure;
 use crate::cli::print::{Align, table};
 
 /// The name of the JSON document's shape.
@@ -146,6 +150,22 @@ pub struct Ratio {
 }
 
 impl Report {
+    /// Prints it; refuses one in which a store answered nothing.
+    ///
+    /// # Errors
+    /// That, or those of `out`.
+    pub fn show(&self, global: &GlobalArgs, out: &mut impl Write) -> Result<(), Failure> {
+        self.print(out, global.output)?;
+        out.flush()?;
+        match self.runs.iter().find(|run| run.answered == 0) {
+            Some(run) => Err(Failure::refused(format!(
+                "{} answered no request",
+                run.store
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Nothing yet; notes how busy the machine is.
     pub fn begin() -> Self {
         Self {
@@ -226,6 +246,21 @@ impl Report {
 }
 
 impl Run {
+    /// One load on one store, with progress.
+    ///
+    /// # Errors
+    /// A connection could not be made, or a process whose CPU time was asked for is not there.
+    pub fn measure<C: Connector>(
+        connector: &C,
+        plan: &Plan,
+        progress: Progress,
+    ) -> Result<Self, Failure> {
+        let name = connector.name();
+        let mut show = |interval: &generator::Interval| progress.show(name, interval);
+        let outcome = generator::run(plan, connector, &mut show)?;
+        Ok(Self::new(name, plan, outcome))
+    }
+
     /// Of a load on `store`.
     pub fn new(store: &'static str, plan: &Plan, outcome: Outcome) -> Self {
         let tally = &outcome.tally;

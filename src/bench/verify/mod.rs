@@ -32,11 +32,11 @@ use self::report::Report;
 use self::sampler::{NodeTrack, Sampler};
 use self::workload::{Counts, Workload};
 use super::cluster::{ClusterPlan, OwnCluster, free_addresses};
-use super::command::{own_cluster, until_told_to_stop};
 use super::figures::duration_text;
-use super::gap::ExistingCluster;
 use super::history;
 use super::history::Findings;
+use super::leasehold::with_all_members;
+use super::process::until_stopped;
 use super::progress::Progress;
 use super::tally::Latencies;
 use crate::api::Distribution;
@@ -61,7 +61,7 @@ pub fn run(
 ) -> Result<(), Failure> {
     match command {
         VerifyCommand::Lease(arguments) => {
-            let plan = own_cluster(&arguments.own)?;
+            let plan = ClusterPlan::of_this_binary(&arguments.own)?;
             let report = verify_lease(&arguments, global, &plan)?;
             report.print(out, global.output)?;
             out.flush()?;
@@ -96,12 +96,11 @@ pub fn verify_lease(
     let progress = Progress::new(arguments.quiet);
     let heading = Report::heading();
     let record = arguments.history.as_deref();
-    let (measured, mut histories) = until_told_to_stop(async {
+    let (measured, mut histories) = until_stopped(async {
         if !is_own {
             let target = Target::find(global, &Surroundings::of_process()?)?;
-            let cluster = ExistingCluster::find(&target).await?;
-            let (measured, findings) =
-                measure(cluster.target(), false, arguments, record, progress).await?;
+            let target = with_all_members(&target).await?;
+            let (measured, findings) = measure(&target, false, arguments, record, progress).await?;
             return Ok((measured, vec![findings]));
         }
         progress.say("starting three nodes on loopback");
@@ -116,7 +115,7 @@ pub fn verify_lease(
     if !arguments.faults.is_empty() {
         let record = record.map(beside);
         let (reports, findings) =
-            until_told_to_stop(break_things(arguments, plan, &measured, record, progress))?;
+            until_stopped(break_things(arguments, plan, &measured, record, progress))?;
         faults = reports;
         histories.push(findings);
     }

@@ -4,12 +4,12 @@
 //! from the writer's hand to the reader's and holds the whole commit. The rate is an open loop: a put
 //! is due whether or not the one before it was answered. What each watcher hears is checked: a gap, a
 //! repetition or a wrong order is a failure of the run and no figure.
-
 //!
 //! With `--find-rate` the rate is looked for (`find.rs`).
 
 mod find;
 
+use std::io;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -19,14 +19,13 @@ use bytes::Bytes;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::command::Peers;
 use super::figures::{duration_text, number_text};
 use super::heading::Heading;
 use super::progress::Progress;
 use super::tally::Latencies;
 use super::watched::{Heard, Listener, Watched, WatchedConnection, WatchedLeasehold};
 use super::{Stopwatch, Wall};
-use crate::cli::arguments::bench::{LoadTarget, WatchLoadArgs};
+use crate::cli::arguments::bench::WatchLoadArgs;
 use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
@@ -48,7 +47,7 @@ const SHARDS: usize = 8;
 
 /// What came of it.
 #[derive(Debug, Serialize)]
-struct Report {
+pub struct Report {
     #[serde(flatten)]
     heading: Heading,
     watchers: usize,
@@ -56,12 +55,13 @@ struct Report {
     keys: usize,
     /// Puts a second that were asked for; 0 if watchers caught up with what was there.
     rate: u64,
-    runs: Vec<Run>,
+    /// Each store, each time.
+    pub runs: Vec<Run>,
 }
 
 /// One store, once.
 #[derive(Debug, Serialize)]
-struct Run {
+pub struct Run {
     store: &'static str,
     puts: u64,
     puts_failed: u64,
@@ -150,63 +150,69 @@ impl Shared {
 pub fn run(
     arguments: &WatchLoadArgs,
     global: &GlobalArgs,
-    peers: &impl Peers,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let target = Target::find(global, &Surroundings::of_process()?)?;
+    let store = WatchedLeasehold::new(target, arguments.endpoint.clone());
     let progress = Progress::new(arguments.quiet);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let mut report = Report {
-        heading: Heading::begin("leasehold-bench-watch-1"),
-        watchers: arguments.watchers,
-        connections: arguments.connections,
-        keys: arguments.keys,
-        rate: match arguments.catch_up {
-            0 => arguments.rate,
-            _ => 0,
-        },
-        runs: Vec::new(),
-    };
-    let ours = WatchedLeasehold::new(target, arguments.endpoint.clone());
+    let runtime = runtime()?;
     if arguments.find_rate {
-        let mut found = runtime.block_on(find::find(arguments, &ours, progress))?;
+        let mut found = runtime.block_on(find::find(arguments, &store, progress))?;
         found.heading.end();
         find::print(&found, global.output, out)?;
         out.flush()?;
         return Ok(());
     }
-    let theirs = match arguments.peer.peer {
-        None => None,
-        Some(kind) => {
-            let endpoints = &arguments.peer.peer_endpoints;
-            let found = peers.find(kind, endpoints, LoadTarget::Leader, global.timeout);
-            Some(peers.watched(runtime.block_on(found)?))
-        }
-    };
-    let rounds = match theirs {
-        None => 1,
-        Some(_) => arguments.peer.interleave,
-    };
-    for _ in 0..rounds {
-        report
-            .runs
-            .push(runtime.block_on(measure(arguments, &ours, progress))?);
-        if let Some(theirs) = &theirs {
-            report
-                .runs
-                .push(runtime.block_on(measure(arguments, theirs, progress))?);
-        }
-    }
-    report.heading.end();
-    print(&report, global.output, out)?;
-    out.flush()?;
-    Ok(())
+    let mut report = Report::begin(arguments);
+    let run = runtime.block_on(measure(arguments, &store, progress))?;
+    report.runs.push(run);
+    report.end(global.output, out)
 }
 
-async fn measure<W: Watched>(
+/// What writers and watchers run on.
+///
+/// # Errors
+/// The system gives us no threads.
+pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+}
+
+impl Report {
+    /// Nothing yet; notes how busy the machine is.
+    pub fn begin(arguments: &WatchLoadArgs) -> Self {
+        Self {
+            heading: Heading::begin("leasehold-bench-watch-1"),
+            watchers: arguments.watchers,
+            connections: arguments.connections,
+            keys: arguments.keys,
+            rate: match arguments.catch_up {
+                0 => arguments.rate,
+                _ => 0,
+            },
+            runs: Vec::new(),
+        }
+    }
+
+    /// All was done: prints it.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn end(mut self, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+        self.heading.end();
+        print(&self, format, out)?;
+        out.flush()?;
+        Ok(())
+    }
+}
+
+/// Puts this load on one store.
+///
+/// # Errors
+/// Nobody can be reached, or a watcher was told something else than what happened.
+pub async fn measure<W: Watched>(
     arguments: &WatchLoadArgs,
     store: &W,
     progress: Progress,
@@ -506,11 +512,11 @@ async fn finish(mut watching: Watching) -> Result<(), Failure> {
 fn print(report: &Report, format: Format, out: &mut impl Write) -> Result<(), Failure> {
     match format {
         Format::Json => {
-            serde_json::to_writer(&mut *out, report).map_err(std::io::Error::from)?;
+            serde_json::to_writer(&mut *out, report).map_err(io::Error::from)?;
             writeln!(out)?;
         }
         Format::Fields => {
-            let document = serde_json::to_value(report).map_err(std::io::Error::from)?;
+            let document = serde_json::to_value(report).map_err(io::Error::from)?;
             fields(out, &document)?;
         }
         Format::Simple | Format::Table => {

@@ -13,14 +13,12 @@ pub enum BenchCommand {
   leasehold bench get --clients 64
   leasehold bench get --clients 64 --connections 16 --consistency q -o json
   leasehold bench get --rate 20000        latency, counted from when each request was due
-  leasehold bench get --server-pid $(pgrep -d, -x leasehold)
-  leasehold bench get --peer etcd --peer-endpoints 127.0.0.1:2379")]
+  leasehold bench get --server-pid $(pgrep -d, -x leasehold)")]
     Get(LoadArgs),
     /// Write single keys
     #[command(after_help = "Examples:
   leasehold bench put --clients 64
-  leasehold bench put --clients 16 --rate 500 --value-size 1000
-  leasehold bench put --peer etcd --peer-endpoints 127.0.0.1:2379 --interleave 5")]
+  leasehold bench put --clients 16 --rate 500 --value-size 1000")]
     Put(LoadArgs),
     /// Read and write single keys
     #[command(after_help = "Examples:
@@ -31,18 +29,14 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:
   leasehold bench lease-keepalive --clients 64 --leases 10000
   leasehold bench lease-keepalive --clients 64 --leases 10000 --batch 100
-  leasehold bench lease-keepalive --clients 256 --connections 4 \\
-    --peer etcd --peer-endpoints 127.0.0.1:2379
 
-A request renews as many leases as --batch says; what is reported is requests. etcd's leases are \
-renewed on one stream a connection, each by a message of its own.")]
+A request renews as many leases as --batch says; what is reported is requests.")]
     LeaseKeepalive(RenewalArgs),
     /// Let client leases end, and measure how late they do
     #[command(after_help = "Examples:
   leasehold bench lease-expiry --leases 1000 --ttl 5s
   leasehold bench lease-expiry --leases 50000 --ttl 60s --keep 5s
-  leasehold bench lease-expiry --leases 1000000 --ttl 120s --keep 10s --let-go 1000 --kills 1
-  leasehold bench lease-expiry --leases 1000 --ttl 5s --peer etcd --rounds 3
+  leasehold bench lease-expiry --leases 1000000 --ttl 120s --keep 10s --let-go 1000
 
 Each lease has a key, and a watch sees the keys go. With --keep all leases are due together; without, \
 each as it was granted. With --let-go some of those that are kept end first, while the cluster has \
@@ -56,74 +50,9 @@ Without --endpoints it starts three processes of this binary on loopback, and en
   leasehold bench watch --watchers 1000 --keys 1000 --rate 2000
   leasehold bench watch --watchers 1 --catch-up 1000000
   leasehold bench watch --watchers 10000 --find-rate --rate 5 --server-pid $(pgrep -d, -x leasehold)
-  leasehold bench watch --watchers 1000 --rate 100 --peer etcd --peer-endpoints 127.0.0.1:2379
 
 A delay counts from the sending of the put to the event in the reader's hand.")]
     Watch(WatchLoadArgs),
-    /// Measure what a leader's clients notice while a member is sent the whole state
-    #[command(after_help = "Examples:
-  leasehold bench feed
-  leasehold bench feed --mib 256 --rounds 3 --set raft.snapshot_send_rate=32MiB
-
-Three processes of this binary are started on loopback and filled; then a load is put on the leader, \
-without and with a member beside it that was emptied and is sent everything.")]
-    Feed(FeedArgs),
-    /// Measure how long nobody is answered while leadership changes hands
-    #[command(after_help = "Examples:
-  leasehold bench gap
-  leasehold bench gap --case kill --rounds 11 --set raft.heartbeat_interval=10ms
-  leasehold bench gap --case kill --peer etcd
-  leasehold bench gap --endpoints 10.0.0.1:7400 --case move-leader
-
-Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards. \
-Of a cluster that runs already it only moves the leader.")]
-    Gap(GapArgs),
-    /// Ask a cluster for more than it can do, and measure what it does
-    #[command(after_help = "Examples:
-  leasehold bench overload
-  leasehold bench overload --cores 0.5 --duration 30s --leases 1000 --ttl 2s
-  leasehold bench overload --set limits.max_waiting=1000
-
-It starts three processes of this binary on loopback, holds each to a part of a core, finds the most \
-that they serve, and asks them for half of it, all of it, twice and four times as much. Control groups \
-are made for that where this user may; else the processes are paused and resumed.")]
-    Overload(OverloadArgs),
-}
-
-/// How much more is asked for than can be done.
-#[derive(Clone, Debug, Args)]
-pub struct OverloadArgs {
-    /// How much of a core each server has
-    #[arg(long, value_name = "PART", default_value_t = 0.25, value_parser = part_of_a_core)]
-    pub cores: f64,
-    /// How long each load is measured
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
-    pub duration: Duration,
-    /// How long whoever puts waits for an answer
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_length)]
-    pub deadline: Duration,
-    /// Connections that those who put share
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=60))]
-    pub connections: u32,
-    /// Leases that are kept alive meanwhile
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub leases: u32,
-    /// How long each lasts without a renewal
-    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_length)]
-    pub ttl: Duration,
-    /// How the processes are started.
-    #[command(flatten)]
-    pub own: OwnClusterArgs,
-    /// No line per second on standard error
-    #[arg(long)]
-    pub quiet: bool,
-}
-
-fn part_of_a_core(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(part) if part > 0.01 && part <= 1.0 => Ok(part),
-        _ => Err("choose a number above 0.01 and up to 1, for example 0.25".to_owned()),
-    }
 }
 
 /// How leases are renewed.
@@ -158,9 +87,6 @@ pub struct ExpiryArgs {
     /// Keep all but so many, and measure first how late those end
     #[arg(long, value_name = "N", default_value_t = 0, requires = "keep")]
     pub let_go: u32,
-    /// Kill the leader so often while they are kept; only of processes started here
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000))]
-    pub kills: u32,
     /// How often all of this
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: u32,
@@ -170,12 +96,6 @@ pub struct ExpiryArgs {
     /// Server processes on this machine whose memory is looked at
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub server_pid: Vec<u32>,
-    /// Do the same with three processes of another store, in turns
-    #[arg(long, value_name = "STORE")]
-    pub peer: Option<PeerKind>,
-    /// A flag of the other store's processes, as in quota-backend-bytes=8589934592
-    #[arg(long, value_name = "FLAG=VALUE", requires = "peer", value_parser = parse_setting)]
-    pub peer_set: Vec<(String, String)>,
     /// No line per second on standard error
     #[arg(long)]
     pub quiet: bool,
@@ -226,9 +146,6 @@ pub struct WatchLoadArgs {
     /// No progress on standard error
     #[arg(long)]
     pub quiet: bool,
-    /// Another store.
-    #[command(flatten)]
-    pub peer: PeerArgs,
 }
 
 fn watchers(text: &str) -> Result<usize, String> {
@@ -236,56 +153,6 @@ fn watchers(text: &str) -> Result<usize, String> {
         Ok(number @ 1..=1_000_000) => Ok(number),
         _ => Err("choose a whole number between 1 and 1000000".to_owned()),
     }
-}
-
-/// How leadership changes hands, and how often.
-#[derive(Clone, Debug, Args)]
-pub struct GapArgs {
-    /// What happens to the leader, comma-separated; default: all three, or move-leader with
-    /// --endpoints
-    #[arg(long, value_name = "CASE", value_delimiter = ',')]
-    pub case: Vec<GapCase>,
-    /// How often each
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub rounds: u32,
-    /// How the processes are started.
-    #[command(flatten)]
-    pub own: OwnClusterArgs,
-    /// Do the same to a cluster of another store, in turns
-    #[arg(long, value_name = "STORE")]
-    pub peer: Option<PeerKind>,
-    /// A flag of the other store's processes, as in heartbeat-interval=10
-    #[arg(long, value_name = "FLAG=VALUE", requires = "peer", value_parser = parse_setting)]
-    pub peer_set: Vec<(String, String)>,
-    /// No line per round on standard error
-    #[arg(long)]
-    pub quiet: bool,
-}
-
-/// How large the state is, and what is asked meanwhile.
-#[derive(Clone, Debug, Args)]
-pub struct FeedArgs {
-    /// Mebibytes of all values together
-    #[arg(long, value_name = "MIB", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    pub mib: u32,
-    /// Bytes of each value
-    #[arg(long, value_name = "BYTES", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    pub value_size: u32,
-    /// Requests due in a second, of which one in ten writes; 0: as fast as they are answered
-    #[arg(long, value_name = "PER SECOND", default_value = "2000", value_parser = parse_rate)]
-    pub rate: f64,
-    /// How long is measured each time
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
-    pub duration: Duration,
-    /// How often
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub rounds: u32,
-    /// How the processes are started.
-    #[command(flatten)]
-    pub own: OwnClusterArgs,
-    /// No line per second on standard error
-    #[arg(long)]
-    pub quiet: bool,
 }
 
 /// A cluster that is started for the purpose.
@@ -297,31 +164,6 @@ pub struct OwnClusterArgs {
     /// Where their data lies meanwhile; default: the temporary directory
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-}
-
-/// What happens to a leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GapCase {
-    /// It is asked to hand over
-    MoveLeader,
-    /// It is asked to end
-    Stop,
-    /// It is killed
-    Kill,
-}
-
-impl GapCase {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::MoveLeader, Self::Stop, Self::Kill];
-
-    /// As it is typed and printed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::MoveLeader => "move-leader",
-            Self::Stop => "stop",
-            Self::Kill => "kill",
-        }
-    }
 }
 
 /// What to verify.
@@ -464,31 +306,6 @@ pub struct LoadArgs {
     /// No line per second on standard error
     #[arg(long)]
     pub quiet: bool,
-    /// Another store.
-    #[command(flatten)]
-    pub peer: PeerArgs,
-}
-
-/// Another store that takes the same load.
-#[derive(Clone, Debug, Args)]
-pub struct PeerArgs {
-    /// Put the same load on another store too, in turns
-    #[arg(long, value_name = "STORE", requires = "peer_endpoints")]
-    pub peer: Option<PeerKind>,
-    /// Where the other store's clients go, comma-separated
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        value_delimiter = ',',
-        requires = "peer"
-    )]
-    pub peer_endpoints: Vec<String>,
-    /// The other store's processes on this machine, as --server-pid
-    #[arg(long, value_name = "PID", value_delimiter = ',', requires = "peer")]
-    pub peer_pid: Vec<u32>,
-    /// How many times each store gets its turn
-    #[arg(long, value_name = "ROUNDS", default_value_t = 3, requires = "peer", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub interleave: u32,
 }
 
 /// How keys are chosen.
@@ -511,14 +328,11 @@ pub enum LoadTarget {
     Any,
 }
 
-/// Another store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PeerKind {
-    /// etcd, through its v3 API without TLS
-    Etcd,
-}
-
-fn parse_setting(text: &str) -> Result<(String, String), String> {
+/// A name and a value, with an equals sign between them.
+///
+/// # Errors
+/// It is something else.
+pub fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => {
             Ok((key.trim_start_matches("--").to_owned(), value.to_owned()))
@@ -534,14 +348,22 @@ fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
+/// Requests a second, or 0.
+///
+/// # Errors
+/// It is something else, or out of range.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate == 0.0 || (0.001..=1e8).contains(&rate) => Ok(rate),
         _ => Err("write requests per second between 0.001 and 100000000, or 0".to_owned()),
     }
 }
 
-fn parse_length(text: &str) -> Result<Duration, String> {
+/// How long something is measured.
+///
+/// # Errors
+/// It is something else, or out of range.
+pub fn parse_length(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(length) if (100..=86_400_000).contains(&length.as_millis()) => Ok(length),
         _ => Err(

@@ -272,7 +272,7 @@ pub enum Command {
     /// Put load on a cluster and measure how it bears it
     #[command(after_help = "Examples:
   leasehold bench get --clients 64
-  leasehold bench gap --case kill")]
+  leasehold bench lease-expiry --leases 50000 --keep 5s")]
     Bench {
         /// What to measure.
         #[command(subcommand)]

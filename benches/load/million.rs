@@ -21,7 +21,7 @@
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 #[allow(dead_code, unused_imports, reason = "the tests use more of it")]
-#[path = "../tests/cluster/harness.rs"]
+#[path = "../../tests/cluster/harness.rs"]
 mod harness;
 
 use std::fs;

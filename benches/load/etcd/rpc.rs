@@ -1,5 +1,6 @@
 //! Requests and streams in gRPC over HTTP/2, without TLS.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -10,8 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use prost::Message;
 use tokio::net::TcpStream;
 
-use crate::bench::store::Trouble;
-use crate::sync::{Mutex, MutexGuard};
+use leasehold::bench::store::Trouble;
 
 /// What a receiver takes before it must be told to go on, of a stream and of all together. Large,
 /// so that a client never waits for leave.
@@ -24,7 +24,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The methods that are called.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Rpc {
+pub(crate) enum Rpc {
     Range,
     Put,
     Status,
@@ -64,7 +64,7 @@ impl Rpc {
 
 /// A connection to one server, made again when it broke.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(crate) struct Channel {
     endpoint: String,
     timeout: Duration,
     sender: Mutex<Option<SendRequest<Bytes>>>,
@@ -73,14 +73,14 @@ pub(super) struct Channel {
 
 /// Our side of a stream.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     endpoint: String,
     stream: SendStream<Bytes>,
 }
 
 /// The server's side of a stream.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     endpoint: String,
     body: Body,
     /// What has come of a message that is not whole.
@@ -97,7 +97,7 @@ enum Body {
 
 impl Channel {
     /// To `host:port`; makes no connection yet. A request may take as long as `timeout`.
-    pub(super) fn new(endpoint: &str, timeout: Duration) -> Result<Self, Trouble> {
+    pub(crate) fn new(endpoint: &str, timeout: Duration) -> Result<Self, Trouble> {
         let mut uris = Rpc::ALL.map(|_| Uri::default());
         for rpc in Rpc::ALL {
             let text = format!("http://{endpoint}{}", rpc.path());
@@ -115,7 +115,7 @@ impl Channel {
     }
 
     /// Makes the connection.
-    pub(super) async fn connect(&self) -> Result<(), Trouble> {
+    pub(crate) async fn connect(&self) -> Result<(), Trouble> {
         match tokio::time::timeout(self.timeout, self.sender()).await {
             Ok(sender) => sender.map(drop),
             Err(_) => Err(self.out_of_time()),
@@ -123,7 +123,7 @@ impl Channel {
     }
 
     /// Asks once.
-    pub(super) async fn call<A: Message + Default>(
+    pub(crate) async fn call<A: Message + Default>(
         &self,
         rpc: Rpc,
         question: &impl Message,
@@ -135,7 +135,7 @@ impl Channel {
     }
 
     /// Opens a stream on which both sides say something whenever they like.
-    pub(super) async fn open(&self, rpc: Rpc) -> Result<(Outgoing, Incoming), Trouble> {
+    pub(crate) async fn open(&self, rpc: Rpc) -> Result<(Outgoing, Incoming), Trouble> {
         let mut sender = match tokio::time::timeout(self.timeout, self.sender()).await {
             Ok(sender) => sender?,
             Err(_) => return Err(self.out_of_time()),
@@ -156,16 +156,16 @@ impl Channel {
     }
 
     /// How long a request may take.
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.held().take();
     }
 
     fn held(&self) -> MutexGuard<'_, Option<SendRequest<Bytes>>> {
-        self.sender.lock()
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn request(&self, rpc: Rpc) -> Request<()> {
@@ -275,7 +275,7 @@ impl Channel {
 
 impl Outgoing {
     /// Says something; it is sent as soon as the server takes it.
-    pub(super) fn say(&mut self, message: &impl Message) -> Result<(), Trouble> {
+    pub(crate) fn say(&mut self, message: &impl Message) -> Result<(), Trouble> {
         let sent = self.stream.send_data(framed(message), false);
         sent.map_err(|error| lost(&self.endpoint, &error))
     }
@@ -284,7 +284,7 @@ impl Outgoing {
 impl Incoming {
     /// The next message; `None` once the server has ended the stream in good order. Loses nothing
     /// when it is dropped before it is done.
-    pub(super) async fn hear<A: Message + Default>(&mut self) -> Result<Option<A>, Trouble> {
+    pub(crate) async fn hear<A: Message + Default>(&mut self) -> Result<Option<A>, Trouble> {
         loop {
             if let Some(message) =
                 first_framed(&mut self.rest).map_err(|what| malformed(&self.endpoint, what))?

@@ -22,7 +22,7 @@ const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 
 /// Processes that are held to a share, until dropped. They must live as long.
 #[derive(Debug)]
-pub struct CpuShare {
+pub(crate) struct CpuShare {
     how: &'static str,
     groups: Vec<PathBuf>,
     pausing: Option<Pausing>,
@@ -63,7 +63,7 @@ impl CpuShare {
     ///
     /// # Errors
     /// They can neither be put into groups nor be paused.
-    pub fn hold(pids: &[u32], cores: f64) -> io::Result<Self> {
+    pub(crate) fn hold(pids: &[u32], cores: f64) -> io::Result<Self> {
         for version in VERSIONS {
             if let Ok(share) = Self::by_groups(pids, cores, &version) {
                 return Ok(share);
@@ -73,7 +73,7 @@ impl CpuShare {
     }
 
     /// How it is done, for whoever reads the figures.
-    pub fn how(&self) -> &'static str {
+    pub(crate) fn how(&self) -> &'static str {
         self.how
     }
 
@@ -161,8 +161,8 @@ impl Drop for CpuShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::cpu::CpuTime;
-    use crate::bench::process::{Process, Scratch};
+    use leasehold::bench::cpu::CpuTime;
+    use leasehold::bench::process::{Process, Scratch};
 
     #[test]
     fn a_directory_that_is_no_group_is_not_taken_for_one() {

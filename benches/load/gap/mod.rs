@@ -9,7 +9,7 @@
 //! A gap is counted from the end of the last success before it to the end of the first after it.
 //! The longest gap while all is well is told as `noise`: a gap below it says nothing.
 
-mod leasehold;
+mod clusters;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,17 +21,23 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-pub use self::leasehold::{ExistingCluster, LeaseholdProber};
+use self::clusters::ExistingCluster;
 
-use super::figures::{duration_text, median};
-use super::heading::{Heading, print_for_programs};
-use super::pacemaker::Pacemaker;
-use super::progress::Progress;
-use super::{Stopwatch, Wall};
-use crate::cli::arguments::Format;
-use crate::cli::arguments::bench::GapCase;
-use crate::cli::failure::Failure;
-use crate::cli::print::{Align, table};
+use leasehold::bench::cluster::OwnCluster;
+use leasehold::bench::figures::{duration_text, median};
+use leasehold::bench::heading::{Heading, print_for_programs};
+use leasehold::bench::pacemaker::Pacemaker;
+use leasehold::bench::process::until_stopped;
+use leasehold::bench::progress::Progress;
+use leasehold::bench::{Stopwatch, Wall};
+use leasehold::cli::arguments::{Format, GlobalArgs};
+use leasehold::cli::connection::{Surroundings, Target};
+use leasehold::cli::failure::Failure;
+use leasehold::cli::print::{Align, table};
+
+use crate::arguments::{GapArgs, GapCase, PeerKind};
+use crate::etcd::EtcdCluster;
+use crate::run::cluster_plan;
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-gap/1";
@@ -47,7 +53,7 @@ const REST: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster whose leadership can be made to change hands.
-pub trait Subject {
+pub(crate) trait Subject {
     /// Asks it.
     type Prober: Prober;
 
@@ -76,7 +82,7 @@ pub trait Subject {
 }
 
 /// Asks a cluster, once each time.
-pub trait Prober: 'static {
+pub(crate) trait Prober: 'static {
     /// How many members there are.
     fn members(&self) -> usize;
 
@@ -115,37 +121,121 @@ impl Kind {
 
 /// All that was found.
 #[derive(Clone, Debug, Serialize)]
-pub struct GapReport {
+pub(crate) struct GapReport {
     /// Of what, and where.
     #[serde(flatten)]
-    pub heading: Heading,
+    pub(crate) heading: Heading,
     /// Every figure of every store.
-    pub gaps: Vec<Gap>,
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// Measures what the arguments ask for.
+pub(crate) fn run(
+    arguments: &GapArgs,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let is_own = global.endpoints.is_empty();
+    let cases = match (arguments.case.as_slice(), is_own) {
+        ([], true) => GapCase::ALL.to_vec(),
+        ([], false) => vec![GapCase::MoveLeader],
+        (cases, _) => cases.to_vec(),
+    };
+    if !is_own && (cases != [GapCase::MoveLeader] || !arguments.own.set.is_empty()) {
+        return Err(Failure::usage(
+            "a cluster that runs already is neither ended nor configured: leave --endpoints away, \
+             and three processes are started for it",
+        ));
+    }
+    let progress = Progress::new(arguments.quiet);
+    let mut report = GapReport::begin();
+    until_stopped(async {
+        let plan = cluster_plan(&arguments.own);
+        let mut theirs = match arguments.peer {
+            None => None,
+            Some(PeerKind::Etcd) => {
+                Some(EtcdCluster::start(&plan.parent, &arguments.peer_set).await?)
+            }
+        };
+        let mut turns = Turns {
+            cases: &cases,
+            rounds: arguments.rounds,
+            progress,
+            report: &mut report,
+        };
+        if is_own {
+            let mut ours = OwnCluster::start(&plan).await?;
+            turns.take(&mut ours, theirs.as_mut()).await
+        } else {
+            let target = Target::find(global, &Surroundings::of_process()?)?;
+            let mut ours = ExistingCluster::find(&target).await?;
+            turns.take(&mut ours, theirs.as_mut()).await
+        }
+    })?;
+    report.end();
+    report.print(out, global.output)?;
+    Ok(out.flush()?)
+}
+
+/// Changes of leadership in one store after the other.
+pub(crate) struct Turns<'a> {
+    /// What happens to leaders.
+    pub(crate) cases: &'a [GapCase],
+    /// How often each.
+    pub(crate) rounds: u32,
+    /// Where progress is shown.
+    pub(crate) progress: Progress,
+    /// Where it is noted.
+    pub(crate) report: &'a mut GapReport,
+}
+
+impl Turns<'_> {
+    /// Takes leadership away in turns, and notes what that came to.
+    pub(crate) async fn take<S: Subject, T: Subject>(
+        &mut self,
+        ours: &mut S,
+        mut theirs: Option<&mut T>,
+    ) -> Result<(), Failure> {
+        for case in self.cases {
+            let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
+            for _ in 0..self.rounds {
+                of_ours.push(round(ours, *case, self.progress).await?);
+                if let Some(theirs) = theirs.as_deref_mut() {
+                    of_theirs.push(round(theirs, *case, self.progress).await?);
+                }
+            }
+            self.report.add(ours.name(), *case, &of_ours);
+            if let Some(theirs) = theirs.as_deref() {
+                self.report.add(theirs.name(), *case, &of_theirs);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One kind of gap, over all rounds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Gap {
+pub(crate) struct Gap {
     /// The store.
-    pub store: &'static str,
+    pub(crate) store: &'static str,
     /// What happened to the leader: `move-leader`, `stop` or `kill`.
-    pub case: &'static str,
+    pub(crate) case: &'static str,
     /// What was not answered: `read` and `write` by any member, `read_by_sdk` and `write_by_sdk`
     /// by the store's own client.
-    pub probe: &'static str,
+    pub(crate) probe: &'static str,
     /// The median of the rounds, in milliseconds.
-    pub median_ms: f64,
+    pub(crate) median_ms: f64,
     /// The longest of the rounds, in milliseconds.
-    pub worst_ms: f64,
+    pub(crate) worst_ms: f64,
     /// Each round, in milliseconds.
-    pub rounds_ms: Vec<f64>,
+    pub(crate) rounds_ms: Vec<f64>,
     /// The median over the rounds of the longest gap while all was well, in milliseconds.
-    pub noise_ms: f64,
+    pub(crate) noise_ms: f64,
 }
 
 impl GapReport {
     /// Nothing yet; notes how busy the machine is.
-    pub fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Self {
             heading: Heading::begin(SCHEMA),
             gaps: Vec::new(),
@@ -153,7 +243,7 @@ impl GapReport {
     }
 
     /// Adds what the rounds of one case came to.
-    pub fn add(&mut self, store: &'static str, case: GapCase, rounds: &[Round]) {
+    pub(crate) fn add(&mut self, store: &'static str, case: GapCase, rounds: &[Round]) {
         let mut kinds: Vec<Kind> = rounds
             .iter()
             .flat_map(|round| round.gaps.keys())
@@ -180,12 +270,12 @@ impl GapReport {
     }
 
     /// All was done.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.heading.end();
     }
 
     /// The figure of this store, case and probe.
-    pub fn find(&self, store: &str, case: GapCase, probe: &str) -> Option<&Gap> {
+    pub(crate) fn find(&self, store: &str, case: GapCase, probe: &str) -> Option<&Gap> {
         let mut gaps = self.gaps.iter();
         gaps.find(|gap| gap.store == store && gap.case == case.name() && gap.probe == probe)
     }
@@ -194,7 +284,7 @@ impl GapReport {
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn print(&self, out: &mut impl Write, format: Format) -> io::Result<()> {
+    pub(crate) fn print(&self, out: &mut impl Write, format: Format) -> io::Result<()> {
         if print_for_programs(out, self, format)? {
             return Ok(());
         }
@@ -225,7 +315,7 @@ impl GapReport {
 
 /// What one change of leadership came to.
 #[derive(Clone, Debug, Default)]
-pub struct Round {
+pub(crate) struct Round {
     gaps: BTreeMap<Kind, Found>,
 }
 
@@ -239,7 +329,7 @@ struct Found {
 ///
 /// # Errors
 /// The cluster does not come back to life, or cannot be made to change its leader.
-pub async fn round<S: Subject>(
+pub(crate) async fn round<S: Subject>(
     subject: &mut S,
     case: GapCase,
     progress: Progress,

@@ -1,4 +1,4 @@
-//! etcd under load, through its v3 API: what `leasehold bench --peer etcd` compares with.
+//! etcd under load, through its v3 API: what `--peer etcd` compares with.
 //!
 //! The part of gRPC that requests and streams need, over `h2`, and the few messages that are asked, so
 //! that neither a code generator nor a framework stands between the generator and the server: the
@@ -15,8 +15,7 @@ mod rpc;
 mod store;
 mod watches;
 
-pub use self::cluster::{EtcdCluster, EtcdProber};
-pub use self::expiry::{EtcdEndings, EtcdKeeper, EtcdLeases};
-pub use self::leases::{EtcdHolder, EtcdRenewals};
-pub use self::store::{Etcd, EtcdConnection, EtcdConnector, EtcdStatus};
-pub use self::watches::EtcdWatches;
+pub(crate) use self::cluster::EtcdCluster;
+pub(crate) use self::expiry::EtcdLeases;
+pub(crate) use self::leases::EtcdRenewals;
+pub(crate) use self::store::EtcdConnector;

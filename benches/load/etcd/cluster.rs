@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::store::{EtcdConnection, EtcdStatus};
-use crate::api::Consistency;
-use crate::bench::gap::{Prober, Subject};
-use crate::bench::process::{Ending, Process, Scratch};
-use crate::bench::store::Store;
-use crate::bench::{Stopwatch, Wall};
-use crate::cli::arguments::bench::GapCase;
-use crate::cli::failure::Failure;
+use crate::arguments::GapCase;
+use crate::gap::{Prober, Subject};
+use leasehold::api::Consistency;
+use leasehold::bench::process::{Ending, Process, Scratch};
+use leasehold::bench::store::Store;
+use leasehold::bench::{Stopwatch, Wall};
+use leasehold::cli::failure::Failure;
 
 static KEY: Bytes = Bytes::from_static(b"bench/gap");
 /// How long a cluster may take to come to life.
@@ -25,7 +25,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Three processes of etcd.
 #[derive(Debug)]
-pub struct EtcdCluster {
+pub(crate) struct EtcdCluster {
     // In this order: processes end before their directory does.
     members: Vec<Member>,
     program: PathBuf,
@@ -44,7 +44,7 @@ struct Member {
 
 impl EtcdCluster {
     /// Where etcd's program is: in `ETCD`, or where programs are.
-    pub fn program() -> Option<PathBuf> {
+    pub(crate) fn program() -> Option<PathBuf> {
         if let Some(named) = env::var_os("ETCD") {
             return Some(PathBuf::from(named));
         }
@@ -57,7 +57,7 @@ impl EtcdCluster {
     ///
     /// # Errors
     /// etcd is not there, or does not come to life.
-    pub async fn start(parent: &Path, flags: &[(String, String)]) -> Result<Self, Failure> {
+    pub(crate) async fn start(parent: &Path, flags: &[(String, String)]) -> Result<Self, Failure> {
         let program = Self::program().ok_or_else(|| {
             Failure::refused(
                 "there is no etcd on this machine: install one (Debian: `apt-get install \
@@ -119,7 +119,7 @@ impl EtcdCluster {
     }
 
     /// Where clients go.
-    pub fn endpoints(&self) -> Vec<String> {
+    pub(crate) fn endpoints(&self) -> Vec<String> {
         self.members
             .iter()
             .map(|member| member.client.to_string())
@@ -127,7 +127,7 @@ impl EtcdCluster {
     }
 
     /// The processes that run.
-    pub fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         let running = self
             .members
             .iter()
@@ -139,7 +139,7 @@ impl EtcdCluster {
     ///
     /// # Errors
     /// The first does not answer.
-    pub async fn version(&self) -> Result<String, Failure> {
+    pub(crate) async fn version(&self) -> Result<String, Failure> {
         match self.members[0].connection.status().await {
             Ok(status) => Ok(status.version),
             Err(trouble) => Err(Failure::refused(trouble.detail)),
@@ -241,7 +241,7 @@ impl Subject for EtcdCluster {
         match case {
             GapCase::MoveLeader => {
                 let next = (leader + 1) % self.members.len();
-                let refused = |trouble: crate::bench::store::Trouble| {
+                let refused = |trouble: leasehold::bench::store::Trouble| {
                     Failure::refused(format!("etcd does not move its leader: {}", trouble.detail))
                 };
                 let target = self.members[next]
@@ -273,7 +273,7 @@ impl Subject for EtcdCluster {
 
 /// Asks the members of an etcd cluster.
 #[derive(Debug)]
-pub struct EtcdProber {
+pub(crate) struct EtcdProber {
     members: Vec<EtcdConnection>,
 }
 

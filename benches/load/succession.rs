@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::api::{Consistency, RangeRequest, Request};
-use crate::bench::leasehold::tls;
-use crate::bench::{Stopwatch, Wall};
-use crate::cli::connection::Target;
-use crate::cli::failure::Failure;
-use crate::client::{Client, ConnectOptions, RetryPolicy};
+use leasehold::api::{Consistency, RangeRequest, Request};
+use leasehold::bench::leasehold::tls;
+use leasehold::bench::{Stopwatch, Wall};
+use leasehold::cli::connection::Target;
+use leasehold::cli::failure::Failure;
+use leasehold::client::{Client, ConnectOptions, RetryPolicy};
 
 /// Between an answer and the next question.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A thread that looks out for a new leader.
 #[derive(Debug)]
-pub struct Succession {
+pub(crate) struct Succession {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Option<Duration>, Failure>>>,
 }
@@ -35,7 +35,7 @@ impl Succession {
     ///
     /// # Errors
     /// The system gives us no thread.
-    pub fn start(target: &Target, former: &str) -> Result<Self, Failure> {
+    pub(crate) fn start(target: &Target, former: &str) -> Result<Self, Failure> {
         let over = Arc::new(AtomicBool::new(false));
         let (told, target) = (over.clone(), target.clone());
         let others = target.endpoints.iter().filter(|other| *other != former);
@@ -56,7 +56,7 @@ impl Succession {
     ///
     /// # Errors
     /// Nobody could be reached at all.
-    pub fn stop(mut self) -> Result<Option<Duration>, Failure> {
+    pub(crate) fn stop(mut self) -> Result<Option<Duration>, Failure> {
         self.over.store(true, Ordering::Relaxed);
         let ended = self.thread.take().and_then(|thread| thread.join().ok());
         ended.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! A cluster that is asked for more than it can do: `leasehold bench overload`.
+//! A cluster that is asked for more than it can do: `overload`.
 //!
 //! Three processes of this binary, each held to a part of a core so that whoever asks them has the
 //! rest. First a closed loop finds the most that they serve, the *peak*. Then puts are due at parts and
@@ -15,26 +15,29 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::cluster::OwnCluster;
-use super::command::{own_cluster, until_told_to_stop};
-use super::cpu_share::CpuShare;
-use super::figures::{duration_text, number_text};
-use super::generator;
-use super::generator::Plan;
-use super::heading::{Heading, print_for_programs};
-use super::leasehold::{Leasehold, connect, tls};
-use super::load::{Choice, Keys, Load};
-use super::memory::resident_bytes;
-use super::progress::Progress;
-use super::report::Run;
-use super::store::Connector;
-use crate::api::Consistency;
-use crate::cli::arguments::bench::{LoadTarget, OverloadArgs};
-use crate::cli::arguments::{Format, GlobalArgs};
-use crate::cli::connection::Target;
-use crate::cli::failure::Failure;
-use crate::cli::print::{Align, table};
-use crate::client::{Client, ConnectOptions, KeepAliveEvent, RetryPolicy};
+use leasehold::api::Consistency;
+use leasehold::bench::cluster::OwnCluster;
+use leasehold::bench::figures::{duration_text, number_text};
+use leasehold::bench::generator;
+use leasehold::bench::generator::Plan;
+use leasehold::bench::heading::{Heading, print_for_programs};
+use leasehold::bench::leasehold::{Leasehold, connect, tls};
+use leasehold::bench::load::{Choice, Keys, Load};
+use leasehold::bench::memory::resident_bytes;
+use leasehold::bench::process::until_stopped;
+use leasehold::bench::progress::Progress;
+use leasehold::bench::report::Run;
+use leasehold::bench::store::Connector;
+use leasehold::cli::arguments::bench::LoadTarget;
+use leasehold::cli::arguments::{Format, GlobalArgs};
+use leasehold::cli::connection::Target;
+use leasehold::cli::failure::Failure;
+use leasehold::cli::print::{Align, table};
+use leasehold::client::{Client, ConnectOptions, KeepAliveEvent, RetryPolicy};
+
+use crate::arguments::OverloadArgs;
+use crate::cpu_share::CpuShare;
+use crate::run::cluster_plan;
 
 const SCHEMA: &str = "leasehold-overload-1";
 /// Clients of the closed loops that look for the peak.
@@ -163,11 +166,11 @@ impl Kept {
     }
 }
 
-/// Carries out `leasehold bench overload`.
+/// Carries out `overload`.
 ///
 /// # Errors
 /// The cluster cannot be started, or does not bear being asked at all.
-pub fn run(
+pub(crate) fn run(
     arguments: &OverloadArgs,
     global: &GlobalArgs,
     out: &mut impl Write,
@@ -179,13 +182,13 @@ pub fn run(
         ));
     }
     let progress = Progress::new(arguments.quiet);
-    let report = until_told_to_stop(measure(arguments, progress))?;
+    let report = until_stopped(measure(arguments, progress))?;
     report.print(out, global.output)?;
     Ok(())
 }
 
 async fn measure(arguments: &OverloadArgs, progress: Progress) -> Result<OverloadReport, Failure> {
-    let mut cluster = OwnCluster::start(&own_cluster(&arguments.own)?).await?;
+    let mut cluster = OwnCluster::start(&cluster_plan(&arguments.own)).await?;
     let mut leader = cluster.wait_until_whole().await?;
     let found = Leasehold::find(cluster.target(), LoadTarget::Leader).await?;
     let connector = Impatient {
@@ -219,7 +222,7 @@ async fn measure(arguments: &OverloadArgs, progress: Progress) -> Result<Overloa
     };
     let one = |plan: Plan| {
         let connector = connector.clone();
-        apart(move || super::command::one(&connector, &plan, progress))
+        apart(move || Run::measure(&connector, &plan, progress))
     };
     let mut report = OverloadReport {
         heading: Heading::begin(SCHEMA),
@@ -343,7 +346,7 @@ impl OverloadReport {
                 text(stage.p99_ms),
                 stage.leases_lost.to_string(),
                 stage.leases_at_risk.to_string(),
-                crate::cli::print::size(stage.resident_bytes),
+                leasehold::cli::print::size(stage.resident_bytes),
                 if stage.leader_changed {
                     "changed"
                 } else {

@@ -5,40 +5,36 @@
 //! protocol by the same generator in this process. Where a ratio is shown, it is the median of pairs
 //! of neighbours. Where etcd is not installed, its columns stay empty, and a line says so.
 //!
-//! Some loads alone: `cargo bench --features bench-etcd --bench compare -- --only put`.
-
-#![expect(clippy::print_stdout, reason = "a bench prints what it found")]
-#![expect(
-    clippy::print_stderr,
-    reason = "and says on standard error how far it has come"
-)]
+//! Some loads alone: `cargo bench --bench load -- compare --only put`.
 
 mod goals;
 mod rows;
 mod svg;
 
 use std::fmt::Write as _;
+use std::io;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::bench::cluster::{ClusterPlan, OwnCluster};
-use leasehold::bench::command::{Turns, one, until_told_to_stop};
-use leasehold::bench::gap::GapReport;
 use leasehold::bench::generator;
 use leasehold::bench::generator::Plan;
 use leasehold::bench::leasehold::Leasehold;
 use leasehold::bench::load::{Choice, Keys, Load};
+use leasehold::bench::process::until_stopped;
 use leasehold::bench::progress::Progress;
 use leasehold::bench::report::{Report, Run};
 use leasehold::bench::store::Connector;
-use leasehold::cli::arguments::bench::{GapCase, LoadTarget};
+use leasehold::cli::arguments::bench::LoadTarget;
 use leasehold::cli::failure::Failure;
-use leasehold::etcd::{EtcdCluster, EtcdConnector};
 
-use crate::goals::Outcome;
-use crate::rows::{ROWS, Row};
+use self::goals::Outcome;
+use self::rows::{ROWS, Row};
+use crate::arguments::{CompareArgs, GapCase};
+use crate::etcd::{EtcdCluster, EtcdConnector};
+use crate::gap::{GapReport, Turns};
 
 const KEYS: u32 = 10_000;
 const VALUE_BYTES: u32 = 256;
@@ -61,104 +57,48 @@ const FAST: [(&str, &str); 6] = [
 ];
 const ETCD_FAST: [(&str, &str); 2] = [("heartbeat-interval", "10"), ("election-timeout", "100")];
 
-/// How much is measured, and where everything goes.
-struct Options {
+/// How much is measured, and where the data of the clusters lies.
+struct Options<'a> {
     rounds: u32,
     gap_rounds: u32,
     warm_up: Duration,
     duration: Duration,
-    out: PathBuf,
-    data: PathBuf,
-    /// The load average before anything of ours ran, if that was not just now.
+    data: &'a Path,
     load_before: Option<f64>,
-    /// What other benches found.
-    figures: Vec<PathBuf>,
-    /// Only loads with this in their names, and no changes of leaders.
-    only: Option<String>,
+    only: Option<&'a str>,
 }
 
-impl Options {
-    fn of(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/compare");
-        let mut options = Self {
-            rounds: 3,
-            gap_rounds: 5,
-            warm_up: Duration::from_secs(1),
-            duration: Duration::from_secs(4),
-            data: target.clone(),
-            out: target,
-            load_before: None,
-            figures: Vec::new(),
-            only: None,
+impl<'a> Options<'a> {
+    fn of(arguments: &'a CompareArgs) -> Self {
+        let (rounds, gap_rounds, warm_up, duration) = match arguments.quick {
+            true => (1, 2, 500, 1_500),
+            false => (3, 5, 1_000, 4_000),
         };
-        let mut arguments = arguments.peekable();
-        while let Some(argument) = arguments.next() {
-            let mut path = || arguments.next().map(PathBuf::from);
-            match argument.as_str() {
-                "--quick" => {
-                    options.rounds = 1;
-                    options.gap_rounds = 2;
-                    options.warm_up = Duration::from_millis(500);
-                    options.duration = Duration::from_millis(1_500);
-                }
-                "--out" => options.out = path().ok_or("--out wants a directory")?,
-                "--data" => options.data = path().ok_or("--data wants a directory")?,
-                "--load-before" => {
-                    let load = arguments.next().and_then(|load| load.parse().ok());
-                    options.load_before = Some(load.ok_or("--load-before wants a number")?);
-                }
-                "--figures" => {
-                    let file = path().ok_or("--figures wants a file")?;
-                    options.figures.push(file);
-                }
-                "--only" => {
-                    let name = arguments
-                        .next()
-                        .ok_or("--only wants a part of a load's name")?;
-                    options.only = Some(name);
-                }
-                // What cargo says to every bench.
-                "--bench" => {}
-                other => {
-                    return Err(format!(
-                        "{other}: only --quick, --out DIR, --data DIR, --load-before LOAD, \
-                         --figures FILE and --only NAME"
-                    ));
-                }
-            }
-        }
-        Ok(options)
-    }
-}
-
-fn main() -> ExitCode {
-    let options = match Options::of(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("compare: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    match compare(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("compare: {failure}");
-            ExitCode::FAILURE
+        Self {
+            rounds,
+            gap_rounds,
+            warm_up: Duration::from_millis(warm_up),
+            duration: Duration::from_millis(duration),
+            data: arguments.data.as_deref().unwrap_or(&arguments.out),
+            load_before: arguments.load_before,
+            only: arguments.only.as_deref(),
         }
     }
 }
 
-fn compare(options: &Options) -> Result<(), Failure> {
-    for directory in [&options.out, &options.data] {
+/// Measures it, and writes it down.
+pub(crate) fn run(arguments: &CompareArgs, out: &mut impl io::Write) -> Result<(), Failure> {
+    let options = Options::of(arguments);
+    for directory in [&*arguments.out, options.data] {
         std::fs::create_dir_all(directory)?;
     }
     // Before anything takes time.
-    let elsewhere = goals::elsewhere(&options.figures).map_err(Failure::usage)?;
-    let measured = until_told_to_stop(measure(options))?;
+    let elsewhere = goals::elsewhere(&arguments.figures).map_err(Failure::usage)?;
+    let measured = until_stopped(measure(&options))?;
     let mut outcomes = measured.outcomes();
     outcomes.extend(elsewhere);
-    let table = measured.table(options, &outcomes);
-    let write = |name: &str, text: &str| std::fs::write(options.out.join(name), text);
+    let table = measured.table(&options, &outcomes);
+    let write = |name: &str, text: &str| std::fs::write(arguments.out.join(name), text);
     write("compare.md", &table)?;
     write("goals.md", &goals::table(&outcomes))?;
     write("compare.svg", &svg::picture(&measured))?;
@@ -170,12 +110,13 @@ fn compare(options: &Options) -> Result<(), Failure> {
         "goals": outcomes.iter().map(Outcome::json).collect::<Vec<_>>(),
     });
     write("compare.json", &format!("{numbers:#}\n"))?;
-    println!("{table}");
-    println!(
+    writeln!(out, "{table}")?;
+    writeln!(
+        out,
         "written to {}: compare.md, goals.md, compare.svg, compare.json",
-        options.out.display()
-    );
-    Ok(())
+        arguments.out.display()
+    )?;
+    Ok(out.flush()?)
 }
 
 /// Everything that was found.
@@ -191,10 +132,15 @@ struct Measured {
     etcd: Option<String>,
 }
 
-async fn measure(options: &Options) -> Result<Measured, Failure> {
+async fn measure(options: &Options<'_>) -> Result<Measured, Failure> {
+    let progress = Progress::new(false);
     let has_etcd = EtcdCluster::program().is_some();
     if !has_etcd {
-        eprintln!("compare: there is no etcd here: SKIPPED, leasehold is measured alone");
+        // Not as progress: whoever reads a log must see it, too.
+        let _ = writeln!(
+            io::stderr(),
+            "compare: there is no etcd here: SKIPPED, leasehold is measured alone"
+        );
     }
     let mut report = Report::begin();
     if options.load_before.is_some() {
@@ -204,14 +150,12 @@ async fn measure(options: &Options) -> Result<Measured, Failure> {
     let mut fast_gaps = GapReport::begin();
     let plan = |settings: &[(&str, &str)]| ClusterPlan {
         program: PathBuf::from(env!("CARGO_BIN_EXE_leasehold")),
-        parent: options.data.clone(),
+        parent: options.data.to_owned(),
         settings: owned(settings),
     };
-    let progress = Progress::new(false);
-
     let mut ours = OwnCluster::start(&plan(&[])).await?;
     let mut theirs = match has_etcd {
-        true => Some(EtcdCluster::start(&options.data, &[]).await?),
+        true => Some(EtcdCluster::start(options.data, &[]).await?),
         false => None,
     };
     let etcd = match &theirs {
@@ -235,7 +179,7 @@ async fn measure(options: &Options) -> Result<Measured, Failure> {
 
     let mut ours = OwnCluster::start(&plan(&FAST)).await?;
     let mut theirs = match has_etcd {
-        true => Some(EtcdCluster::start(&options.data, &owned(&ETCD_FAST)).await?),
+        true => Some(EtcdCluster::start(options.data, &owned(&ETCD_FAST)).await?),
         false => None,
     };
     let cases = match options.only {
@@ -271,7 +215,7 @@ async fn measure(options: &Options) -> Result<Measured, Failure> {
 }
 
 async fn loads(
-    options: &Options,
+    options: &Options<'_>,
     ours: &OwnCluster,
     theirs: Option<&EtcdCluster>,
     progress: Progress,
@@ -313,10 +257,7 @@ async fn loads(
         .await?;
     }
     let mut rows = Vec::new();
-    let is_wanted = |row: &&Row| {
-        let only = options.only.as_deref();
-        only.is_none_or(|only| row.name.contains(only))
-    };
+    let is_wanted = |row: &&Row| options.only.is_none_or(|only| row.name.contains(only));
     for row in ROWS.iter().filter(is_wanted) {
         let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
         for round in 0..options.rounds {
@@ -326,10 +267,10 @@ async fn loads(
                 round + 1,
                 options.rounds
             ));
-            let load = move |connector, plan| one(&connector, &plan, progress);
+            let load = move |connector, plan| Run::measure(&connector, &plan, progress);
             of_ours.push(aside(our_connector.clone(), plan(row, ours.pids()), load).await?);
             if let (Some(connector), Some(theirs)) = (&their_connector, theirs) {
-                let load = move |connector, plan| one(&connector, &plan, progress);
+                let load = move |connector, plan| Run::measure(&connector, &plan, progress);
                 of_theirs.push(aside(connector.clone(), plan(row, theirs.pids()), load).await?);
             }
         }
@@ -373,7 +314,7 @@ impl Measured {
         loads.chain(gaps).collect()
     }
 
-    fn table(&self, options: &Options, outcomes: &[Outcome]) -> String {
+    fn table(&self, options: &Options<'_>, outcomes: &[Outcome]) -> String {
         let mut text = String::new();
         let etcd = self
             .etcd

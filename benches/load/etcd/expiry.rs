@@ -1,4 +1,4 @@
-//! etcd's leases while they end: what `leasehold bench lease-expiry --peer etcd` looks at.
+//! etcd's leases while they end: what `lease-expiry --peer etcd` looks at.
 //!
 //! A lease and the key that hangs on it are two requests here, for etcd has no request that does
 //! both. Holders ask the leader, as they find it; renewals go over one stream of each, and one watch
@@ -16,31 +16,30 @@ use super::messages::{WatchCreateRequest, WatchRequest, WatchResponse};
 use super::rpc::{Incoming, Outgoing, Rpc};
 use super::store::{EtcdConnection, EtcdConnector};
 use super::watches::{PUT, cancelled};
-use crate::bench::expiry::probe::Probe;
-use crate::bench::expiry::store::{Endings, Leadership, LeaseHolder, LeaseStore};
-use crate::bench::expiry::succession::Succession;
-use crate::bench::store::{Store, Trouble};
-use crate::cli::arguments::bench::LoadTarget;
-use crate::cli::failure::Failure;
+use leasehold::bench::expiry::probe::Probe;
+use leasehold::bench::expiry::store::{Endings, Leadership, LeaseHolder, LeaseStore};
+use leasehold::bench::store::{Store, Trouble};
+use leasehold::cli::arguments::bench::LoadTarget;
+use leasehold::cli::failure::Failure;
 
 /// A request may have to wait for everything that is asked for at the same time.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The leases of three processes of etcd.
 #[derive(Debug)]
-pub struct EtcdLeases {
+pub(crate) struct EtcdLeases {
     cluster: EtcdCluster,
 }
 
 /// Holds leases of etcd.
 #[derive(Debug)]
-pub struct EtcdKeeper {
+pub(crate) struct EtcdKeeper {
     renewer: Renewer,
 }
 
 /// A watch of etcd.
 #[derive(Debug)]
-pub struct EtcdEndings {
+pub(crate) struct EtcdEndings {
     incoming: Incoming,
     /// Kept, because the server ends a stream that we have ended.
     _outgoing: Outgoing,
@@ -53,7 +52,7 @@ fn failure(trouble: Trouble) -> Failure {
 
 impl EtcdLeases {
     /// Of a cluster that was started for the purpose.
-    pub(super) fn new(cluster: EtcdCluster) -> Self {
+    pub(crate) fn new(cluster: EtcdCluster) -> Self {
         Self { cluster }
     }
 
@@ -67,7 +66,6 @@ impl EtcdLeases {
 impl LeaseStore for EtcdLeases {
     type Holder = EtcdKeeper;
     type Endings = EtcdEndings;
-    type Cluster = EtcdCluster;
 
     fn name(&self) -> &'static str {
         "etcd"
@@ -128,16 +126,8 @@ impl LeaseStore for EtcdLeases {
         Ok(None)
     }
 
-    fn succession(&self, _: &Leadership) -> Result<Option<Succession>, Failure> {
-        Ok(None)
-    }
-
     fn pids(&self) -> Vec<u32> {
         self.cluster.pids()
-    }
-
-    fn cluster(&mut self) -> Option<&mut EtcdCluster> {
-        Some(&mut self.cluster)
     }
 }
 

@@ -1,14 +1,14 @@
 //! What is compared, and what we aim at.
 
+use crate::arguments::GapCase;
+use crate::gap::{Gap, GapReport};
 use leasehold::api::Consistency;
 use leasehold::bench::figures::{duration_text, median, number_text};
-use leasehold::bench::gap::{Gap, GapReport};
 use leasehold::bench::report::Run;
-use leasehold::cli::arguments::bench::GapCase;
 
 use std::time::Duration;
 
-use crate::goals::{Limit, Outcome, Unit};
+use super::goals::{Limit, Outcome, Unit};
 
 /// A load on both stores.
 pub(crate) struct Row {

@@ -1,31 +1,22 @@
 //! etcd behind the generator's trait.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::cluster::EtcdCluster;
-use super::expiry::EtcdLeases;
-use super::leases::EtcdRenewals;
 use super::messages::{
     MoveLeaderRequest, MoveLeaderResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
     ResponseHeader, StatusRequest, StatusResponse,
 };
 use super::rpc::{Channel, Rpc};
-use crate::api::Consistency;
-use crate::bench::command::Peers;
-use crate::bench::store::{Answer, Connector, Store, Trouble};
-use crate::cli::arguments::bench::{LoadTarget, PeerKind};
-use crate::cli::failure::{Exit, Failure};
-
-/// The other store that this binary knows.
-#[derive(Clone, Copy, Debug)]
-pub struct Etcd;
+use leasehold::api::Consistency;
+use leasehold::bench::store::{Answer, Connector, Store, Trouble};
+use leasehold::cli::arguments::bench::LoadTarget;
+use leasehold::cli::failure::{Exit, Failure};
 
 /// Connects to one etcd cluster.
 #[derive(Clone, Debug)]
-pub struct EtcdConnector {
+pub(crate) struct EtcdConnector {
     /// Where connections go, in turns.
     endpoints: Vec<String>,
     timeout: Duration,
@@ -33,69 +24,21 @@ pub struct EtcdConnector {
 
 /// A connection to one member of an etcd cluster.
 #[derive(Debug)]
-pub struct EtcdConnection {
-    pub(super) channel: Channel,
+pub(crate) struct EtcdConnection {
+    pub(crate) channel: Channel,
 }
 
 /// What a member says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdStatus {
+pub(crate) struct EtcdStatus {
     /// The member.
-    pub member: u64,
+    pub(crate) member: u64,
     /// Who leads, by its account; 0 for nobody.
-    pub leader: u64,
+    pub(crate) leader: u64,
     /// In which term.
-    pub term: u64,
+    pub(crate) term: u64,
     /// Its version.
-    pub version: String,
-}
-
-impl Peers for Etcd {
-    type Connector = EtcdConnector;
-    type Holders = EtcdRenewals;
-    type Watched = EtcdConnector;
-    type Subject = EtcdCluster;
-    type Leases = EtcdLeases;
-
-    fn holders(&self, connector: EtcdConnector, leases: u32, batch: u32) -> EtcdRenewals {
-        EtcdRenewals::new(connector, leases, batch)
-    }
-
-    fn watched(&self, connector: EtcdConnector) -> EtcdConnector {
-        connector
-    }
-
-    async fn start(
-        &self,
-        kind: PeerKind,
-        parent: &Path,
-        flags: &[(String, String)],
-    ) -> Result<EtcdCluster, Failure> {
-        let PeerKind::Etcd = kind;
-        EtcdCluster::start(parent, flags).await
-    }
-
-    async fn start_leases(
-        &self,
-        kind: PeerKind,
-        parent: &Path,
-        flags: &[(String, String)],
-    ) -> Result<EtcdLeases, Failure> {
-        let PeerKind::Etcd = kind;
-        let cluster = EtcdCluster::start(parent, flags).await?;
-        Ok(EtcdLeases::new(cluster))
-    }
-
-    async fn find(
-        &self,
-        kind: PeerKind,
-        endpoints: &[String],
-        whom: LoadTarget,
-        timeout: Duration,
-    ) -> Result<EtcdConnector, Failure> {
-        let PeerKind::Etcd = kind;
-        EtcdConnector::find(endpoints, whom, timeout).await
-    }
+    pub(crate) version: String,
 }
 
 impl EtcdConnector {
@@ -103,7 +46,7 @@ impl EtcdConnector {
     ///
     /// # Errors
     /// Nobody can be reached, or the leader is not among them.
-    pub async fn find(
+    pub(crate) async fn find(
         endpoints: &[String],
         whom: LoadTarget,
         timeout: Duration,
@@ -156,7 +99,7 @@ impl Connector for EtcdConnector {
 }
 
 impl EtcdConnector {
-    pub(super) async fn dial(&self, number: usize) -> Result<EtcdConnection, Failure> {
+    pub(crate) async fn dial(&self, number: usize) -> Result<EtcdConnection, Failure> {
         let endpoint = &self.endpoints[number % self.endpoints.len().max(1)];
         let refused = |trouble: Trouble| Failure::new(Exit::NotConnected, trouble.detail);
         let connection = EtcdConnection::new(endpoint, self.timeout).map_err(refused)?;
@@ -171,7 +114,7 @@ impl EtcdConnection {
     ///
     /// # Errors
     /// That is no endpoint.
-    pub fn new(endpoint: &str, timeout: Duration) -> Result<Self, Trouble> {
+    pub(crate) fn new(endpoint: &str, timeout: Duration) -> Result<Self, Trouble> {
         Ok(Self {
             channel: Channel::new(endpoint, timeout)?,
         })
@@ -181,7 +124,7 @@ impl EtcdConnection {
     ///
     /// # Errors
     /// It does not answer.
-    pub async fn status(&self) -> Result<EtcdStatus, Trouble> {
+    pub(crate) async fn status(&self) -> Result<EtcdStatus, Trouble> {
         let status: StatusResponse = self.channel.call(Rpc::Status, &StatusRequest {}).await?;
         Ok(EtcdStatus {
             member: status.header.unwrap_or_default().member_id,
@@ -195,7 +138,7 @@ impl EtcdConnection {
     ///
     /// # Errors
     /// It does not lead, or does not answer.
-    pub async fn move_leader(&self, target: u64) -> Result<(), Trouble> {
+    pub(crate) async fn move_leader(&self, target: u64) -> Result<(), Trouble> {
         let request = MoveLeaderRequest { target };
         let _: MoveLeaderResponse = self.channel.call(Rpc::MoveLeader, &request).await?;
         Ok(())
@@ -207,7 +150,12 @@ impl EtcdConnection {
     ///
     /// # Errors
     /// It is refused, or nobody answers.
-    pub async fn put_once(&self, key: Bytes, value: Bytes, lease: i64) -> Result<Answer, Trouble> {
+    pub(crate) async fn put_once(
+        &self,
+        key: Bytes,
+        value: Bytes,
+        lease: i64,
+    ) -> Result<Answer, Trouble> {
         let request = PutRequest { key, value, lease };
         let put: PutResponse = self.channel.call(Rpc::Put, &request).await?;
         Ok(answer(put.header))

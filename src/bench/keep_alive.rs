@@ -1,17 +1,25 @@
-//! Renewals of client leases as a load: what a fleet of holders asks of a leader.
+//! `leasehold bench lease-keepalive`: renewals of client leases, as a fleet of holders asks a leader for
+//! them.
 //!
 //! Each connection is granted leases of its own and renews them in turn, some with each request.
 //! A renewal enters no log; what is measured is a request, so renewals per second are that many times
 //! as many as leases go with one.
 
 use std::cell::Cell;
+use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::generator::Plan;
 use super::leasehold::Leasehold;
+use super::mixed;
+use super::progress::Progress;
+use super::report::{Report, Run};
 use super::store::{Answer, Connector, Store, Trouble};
 use crate::api::{Consistency, Error, ErrorKind, LeaseKept, LeaseRef, Request, ResponseBody};
+use crate::cli::arguments::GlobalArgs;
+use crate::cli::arguments::bench::RenewalArgs;
 use crate::cli::failure::Failure;
 use crate::client::Client;
 
@@ -35,6 +43,56 @@ pub struct Holder {
     leases: Vec<LeaseRef>,
     batch: usize,
     next: Cell<usize>,
+}
+
+/// Carries out `leasehold bench lease-keepalive`.
+///
+/// # Errors
+/// Nobody can be reached, or nothing was answered.
+pub fn run(
+    arguments: &RenewalArgs,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let plan = mixed::plan(0.0, &arguments.load, global)?;
+    let store = mixed::connector(&arguments.load, global)?;
+    let store = Renewals::new(store, arguments.leases, arguments.batch);
+    let progress = Progress::new(arguments.load.quiet);
+    begin(arguments, progress);
+    let mut report = Report::begin();
+    report
+        .runs
+        .push(measure(&store, &plan, arguments.batch, progress)?);
+    report.end();
+    report.show(global, out)
+}
+
+/// Says what is renewed.
+pub fn begin(arguments: &RenewalArgs, progress: Progress) {
+    progress.say(&format!(
+        "each connection holds {} leases; a request renews {} of them",
+        arguments.leases, arguments.batch
+    ));
+}
+
+/// Puts this load on one store.
+///
+/// # Errors
+/// A connection could not be made, or a process whose CPU time was asked for is not there.
+pub fn measure<C: Connector>(
+    store: &C,
+    plan: &Plan,
+    batch: u32,
+    progress: Progress,
+) -> Result<Run, Failure> {
+    let mut run = Run::measure(store, plan, progress)?;
+    run.load = "lease-keepalive";
+    progress.say(&format!(
+        "{:>10} {:.0} renewals per second",
+        run.store,
+        run.ops_per_second * f64::from(batch)
+    ));
+    Ok(run)
 }
 
 impl Renewals {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use leasehold::bench::figures::number_text;
 
-use crate::Measured;
-use crate::rows::times;
+use super::Measured;
+use super::rows::times;
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 290.0;

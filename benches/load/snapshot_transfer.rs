@@ -1,4 +1,4 @@
-//! `leasehold bench feed`: what a leader's clients notice while a member is sent the whole state.
+//! `snapshot-transfer`: what a leader's clients notice while a member is sent the whole state.
 //!
 //! A follower is killed and its directory emptied; when it is started again, its leader has nothing
 //! for it but the state as a whole. The same load is put on the leader without and with that, in
@@ -12,26 +12,28 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cluster::OwnCluster;
-use super::command::{one, own_cluster, until_told_to_stop};
-use super::figures::{micros_text, number_text};
-use super::generator::Plan;
-use super::heading::{Heading, print_for_programs};
-use super::leasehold::Leasehold;
-use super::load::{Choice, Keys, Load};
-use super::process::Ending;
-use super::progress::Progress;
-use super::report::{Quantiles, Run};
-use super::{Stopwatch, Wall, generator};
-use crate::api::Consistency;
-use crate::cli::arguments::bench::{FeedArgs, LoadTarget};
-use crate::cli::arguments::{Format, GlobalArgs};
-use crate::cli::failure::Failure;
-use crate::cli::print::{Align, table};
-use crate::types::LogIndex;
+use leasehold::api::Consistency;
+use leasehold::bench::cluster::OwnCluster;
+use leasehold::bench::figures::{micros_text, number_text};
+use leasehold::bench::generator::Plan;
+use leasehold::bench::heading::{Heading, print_for_programs};
+use leasehold::bench::leasehold::Leasehold;
+use leasehold::bench::load::{Choice, Keys, Load};
+use leasehold::bench::process::{Ending, until_stopped};
+use leasehold::bench::progress::Progress;
+use leasehold::bench::report::{Quantiles, Run};
+use leasehold::bench::{Stopwatch, Wall, generator};
+use leasehold::cli::arguments::bench::LoadTarget;
+use leasehold::cli::arguments::{Format, GlobalArgs};
+use leasehold::cli::failure::Failure;
+use leasehold::cli::print::{Align, table};
+use leasehold::types::LogIndex;
+
+use crate::arguments::TransferArgs;
+use crate::run::cluster_plan;
 
 /// The name of the JSON document's shape.
-const SCHEMA: &str = "leasehold-feed/1";
+const SCHEMA: &str = "leasehold-snapshot-transfer/1";
 /// Keys that the load reads and writes.
 const KEYS: u32 = 10_000;
 const VALUE_BYTES: u32 = 256;
@@ -48,34 +50,38 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// All that was found.
 #[derive(Clone, Debug, Serialize)]
-pub struct FeedReport {
+pub(crate) struct TransferReport {
     /// Of what, and where.
     #[serde(flatten)]
-    pub heading: Heading,
+    pub(crate) heading: Heading,
     /// Bytes of values that were written first.
-    pub state_bytes: u64,
+    pub(crate) state_bytes: u64,
     /// Each round.
-    pub rounds: Vec<FeedRound>,
+    pub(crate) rounds: Vec<TransferRound>,
 }
 
 /// The load without and with a member being fed.
 #[derive(Clone, Debug, Serialize)]
-pub struct FeedRound {
+pub(crate) struct TransferRound {
     /// All members were there.
-    pub without: Run,
+    pub(crate) without: Run,
     /// One of them was being sent the state.
-    pub with: Run,
+    pub(crate) with: Run,
     /// From the start of the member's process until it had caught up, in seconds.
-    pub fed_seconds: f64,
+    pub(crate) transfer_seconds: f64,
     /// Whether it had caught up before the load was over: then the figures are of a part.
-    pub ended_early: bool,
+    pub(crate) ended_early: bool,
 }
 
-/// Carries out `leasehold bench feed`.
+/// Measures it.
 ///
 /// # Errors
 /// The cluster does not come to life, or the member is not fed within ten minutes.
-pub fn run(arguments: &FeedArgs, global: &GlobalArgs, out: &mut impl Write) -> Result<(), Failure> {
+pub(crate) fn run(
+    arguments: &TransferArgs,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     if !global.endpoints.is_empty() {
         return Err(Failure::usage(
             "a member's directory is emptied for this, which is done to no cluster that runs \
@@ -85,13 +91,13 @@ pub fn run(arguments: &FeedArgs, global: &GlobalArgs, out: &mut impl Write) -> R
     let progress = Progress::new(arguments.quiet);
     let count = (u64::from(arguments.mib) << 20) / u64::from(arguments.value_size);
     let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
-    let mut report = FeedReport {
+    let mut report = TransferReport {
         heading: Heading::begin(SCHEMA),
         state_bytes: u64::from(count) * u64::from(arguments.value_size),
         rounds: Vec::new(),
     };
-    until_told_to_stop(async {
-        let mut cluster = OwnCluster::start(&own_cluster(&arguments.own)?).await?;
+    until_stopped(async {
+        let mut cluster = OwnCluster::start(&cluster_plan(&arguments.own)).await?;
         let leader = Leasehold::find(cluster.target(), LoadTarget::Leader).await?;
         let filling = load(Keys::new(count, arguments.value_size));
         progress.say(&format!(
@@ -136,7 +142,7 @@ async fn round(
     cluster: &mut OwnCluster,
     plan: &Plan,
     progress: Progress,
-) -> Result<FeedRound, Failure> {
+) -> Result<TransferRound, Failure> {
     cluster.wait_until_whole().await?;
     tokio::time::sleep(REST).await;
     // Somebody else may lead after the rest.
@@ -165,10 +171,10 @@ async fn round(
         patience(cluster, &watch)?;
         tokio::time::sleep(LOOK).await;
     }
-    Ok(FeedRound {
+    Ok(TransferRound {
         without,
         with,
-        fed_seconds: watch.elapsed().as_secs_f64(),
+        transfer_seconds: watch.elapsed().as_secs_f64(),
         ended_early,
     })
 }
@@ -196,7 +202,7 @@ async fn applied(cluster: &OwnCluster, number: usize) -> Result<LogIndex, Failur
 async fn measure(cluster: &OwnCluster, plan: &Plan, progress: Progress) -> Result<Run, Failure> {
     let leader = Leasehold::find(cluster.target(), LoadTarget::Leader).await?;
     let plan = plan.clone();
-    apart(move || one(&leader, &plan, progress)).await
+    apart(move || Run::measure(&leader, &plan, progress)).await
 }
 
 /// Does what blocks on a thread of its own, so that signals are heard meanwhile.
@@ -207,12 +213,12 @@ async fn apart<T: Send + 'static>(
     done.map_err(|error| Failure::refused(error.to_string()))?
 }
 
-impl FeedReport {
+impl TransferReport {
     /// Prints it.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn print(&self, out: &mut impl Write, format: Format) -> io::Result<()> {
+    pub(crate) fn print(&self, out: &mut impl Write, format: Format) -> io::Result<()> {
         if print_for_programs(out, self, format)? {
             return Ok(());
         }
@@ -236,8 +242,8 @@ impl FeedReport {
         ];
         let rows = self.rounds.iter().zip(1..).flat_map(|(round, number)| {
             let fed = match round.ended_early {
-                true => format!("in part ({:.0} s)", round.fed_seconds),
-                false => format!("yes ({:.0} s)", round.fed_seconds),
+                true => format!("in part ({:.0} s)", round.transfer_seconds),
+                false => format!("yes ({:.0} s)", round.transfer_seconds),
             };
             [(&round.without, "no".to_owned()), (&round.with, fed)].map(|(run, fed)| {
                 let mut row = vec![

@@ -5,15 +5,15 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Prober, Subject};
-use crate::api::{Consistency, ErrorKind, Outcome, PutRequest, RangeRequest, Request};
-use crate::bench::cluster::OwnCluster;
-use crate::bench::leasehold::{connect, tls};
-use crate::bench::process::Ending;
-use crate::bench::{Stopwatch, Wall};
-use crate::cli::arguments::bench::GapCase;
-use crate::cli::connection::Target;
-use crate::cli::failure::Failure;
-use crate::client::{Client, ConnectOptions, RetryPolicy};
+use crate::arguments::GapCase;
+use leasehold::api::{Consistency, ErrorKind, Outcome, PutRequest, RangeRequest, Request};
+use leasehold::bench::cluster::OwnCluster;
+use leasehold::bench::leasehold::{connect, tls, with_all_members};
+use leasehold::bench::process::Ending;
+use leasehold::bench::{Stopwatch, Wall};
+use leasehold::cli::connection::Target;
+use leasehold::cli::failure::Failure;
+use leasehold::client::{Client, ConnectOptions, RetryPolicy};
 
 const KEY: Bytes = Bytes::from_static(b"bench/gap");
 /// How long a probe of one member waits.
@@ -24,7 +24,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// Asks single members, and beside that as any program does.
 #[derive(Debug)]
-pub struct LeaseholdProber {
+pub(crate) struct LeaseholdProber {
     /// Asks one member, once.
     single: Client,
     /// Asks the cluster.
@@ -161,7 +161,7 @@ impl Subject for OwnCluster {
 
 /// A cluster that was there before, and stays.
 #[derive(Debug)]
-pub struct ExistingCluster {
+pub(crate) struct ExistingCluster {
     target: Target,
     client: Client,
 }
@@ -171,29 +171,10 @@ impl ExistingCluster {
     ///
     /// # Errors
     /// Nobody can be reached.
-    pub async fn find(target: &Target) -> Result<Self, Failure> {
+    pub(crate) async fn find(target: &Target) -> Result<Self, Failure> {
         let client = connect(target).await?;
-        let mut target = target.clone();
-        for endpoint in target.endpoints.clone() {
-            let Ok(answer) = client.status(endpoint).await else {
-                continue;
-            };
-            let members = answer.status.members.into_iter();
-            let known: Vec<String> = members
-                .map(|member| member.client_address)
-                .filter(|address| !address.is_empty())
-                .collect();
-            if !known.is_empty() {
-                target.endpoints = known;
-            }
-            break;
-        }
+        let target = with_all_members(target).await?;
         Ok(Self { target, client })
-    }
-
-    /// How clients reach it, every member named.
-    pub fn target(&self) -> &Target {
-        &self.target
     }
 
     async fn leader(&self) -> Option<usize> {

@@ -1,10 +1,10 @@
-//! etcd's watches under load: what `leasehold bench watch --peer etcd` opens.
+//! etcd's watches under load: what `watch --peer etcd` opens.
 //!
 //! As etcd's own client does it: all watches of a connection share one stream, and what arrives is
 //! handed to each by its number.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -12,20 +12,19 @@ use tokio::sync::{mpsc, oneshot};
 use super::messages::{Event, WatchCreateRequest, WatchRequest, WatchResponse};
 use super::rpc::{Incoming, Outgoing, Rpc};
 use super::store::{EtcdConnection, EtcdConnector};
-use crate::bench::store::{Connector, Store, Trouble};
-use crate::bench::watched::{Change, Heard, Listener, Watched, WatchedConnection};
-use crate::cli::failure::Failure;
-use crate::sync::{Mutex, MutexGuard};
+use leasehold::bench::store::{Connector, Store, Trouble};
+use leasehold::bench::watched::{Change, Heard, Listener, Watched, WatchedConnection};
+use leasehold::cli::failure::Failure;
 
 /// What waits for one watcher. One that does not read holds up the stream, as it does to etcd's own
 /// client once its memory is gone.
 const HEARD_MAX: usize = 1024;
 /// etcd's number of a put among kinds of events, and among those that a watch leaves out.
-pub(super) const PUT: i32 = 0;
+pub(crate) const PUT: i32 = 0;
 
 /// A connection with one stream of watches.
 #[derive(Clone, Debug)]
-pub struct EtcdWatches {
+pub(crate) struct EtcdWatches {
     connection: Arc<EtcdConnection>,
     stream: Arc<Mutex<Stream>>,
     watchers: Watchers,
@@ -49,7 +48,7 @@ struct Watcher {
 
 /// What one watch hears.
 #[derive(Debug)]
-pub struct EtcdListener {
+pub(crate) struct EtcdListener {
     heard: mpsc::Receiver<Result<Heard, Failure>>,
 }
 
@@ -58,7 +57,7 @@ fn failure(trouble: Trouble) -> Failure {
 }
 
 fn held<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock()
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watched for EtcdConnector {
@@ -160,7 +159,7 @@ async fn hear(mut incoming: Incoming, watchers: Watchers) {
 }
 
 /// Why etcd ended the watch, if it says so.
-pub(super) fn cancelled(response: &WatchResponse) -> Option<Failure> {
+pub(crate) fn cancelled(response: &WatchResponse) -> Option<Failure> {
     if !response.canceled {
         return None;
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::rows::{Spread, micros, millis, times};
+use super::rows::{Spread, micros, millis, times};
 
 /// Finds what the two stores are compared by.
 const COMPARE: &str = "benches/compare.sh";

@@ -6,187 +6,187 @@ use prost::Message;
 
 /// Asked of `etcdserverpb.KV/Range`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct RangeRequest {
+pub(crate) struct RangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    pub(super) key: Bytes,
+    pub(crate) key: Bytes,
     #[prost(bool, tag = "7")]
-    pub(super) serializable: bool,
+    pub(crate) serializable: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct RangeResponse {
+pub(crate) struct RangeResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) kvs: Vec<KeyValue>,
+    pub(crate) kvs: Vec<KeyValue>,
 }
 
 /// Asked of `etcdserverpb.KV/Put`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PutRequest {
+pub(crate) struct PutRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    pub(super) key: Bytes,
+    pub(crate) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    pub(super) value: Bytes,
+    pub(crate) value: Bytes,
     #[prost(int64, tag = "3")]
-    pub(super) lease: i64,
+    pub(crate) lease: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PutResponse {
+pub(crate) struct PutResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
 }
 
 /// Asked of `etcdserverpb.Maintenance/Status`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct StatusRequest {}
+pub(crate) struct StatusRequest {}
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct StatusResponse {
+pub(crate) struct StatusResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
-    pub(super) version: String,
+    pub(crate) version: String,
     #[prost(uint64, tag = "4")]
-    pub(super) leader: u64,
+    pub(crate) leader: u64,
     #[prost(uint64, tag = "6")]
-    pub(super) raft_term: u64,
+    pub(crate) raft_term: u64,
 }
 
 /// Asked of `etcdserverpb.Maintenance/MoveLeader`, at the leader.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct MoveLeaderRequest {
+pub(crate) struct MoveLeaderRequest {
     #[prost(uint64, tag = "1")]
-    pub(super) target: u64,
+    pub(crate) target: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct MoveLeaderResponse {
+pub(crate) struct MoveLeaderResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
 }
 
 /// Asked of `etcdserverpb.Lease/LeaseGrant`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LeaseGrantRequest {
+pub(crate) struct LeaseGrantRequest {
     /// Seconds.
     #[prost(int64, tag = "1")]
-    pub(super) ttl: i64,
+    pub(crate) ttl: i64,
     /// 0: the server chooses.
     #[prost(int64, tag = "2")]
-    pub(super) id: i64,
+    pub(crate) id: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LeaseGrantResponse {
+pub(crate) struct LeaseGrantResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
-    pub(super) id: i64,
+    pub(crate) id: i64,
     #[prost(int64, tag = "3")]
-    pub(super) ttl: i64,
+    pub(crate) ttl: i64,
 }
 
 /// Asked of `etcdserverpb.Lease/LeaseRevoke`.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LeaseRevokeRequest {
+pub(crate) struct LeaseRevokeRequest {
     #[prost(int64, tag = "1")]
-    pub(super) id: i64,
+    pub(crate) id: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LeaseRevokeResponse {
+pub(crate) struct LeaseRevokeResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
 }
 
 /// Said on the stream of `etcdserverpb.Lease/LeaseKeepAlive`; each is answered, in order.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LeaseKeepAliveRequest {
+pub(crate) struct LeaseKeepAliveRequest {
     #[prost(int64, tag = "1")]
-    pub(super) id: i64,
+    pub(crate) id: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LeaseKeepAliveResponse {
+pub(crate) struct LeaseKeepAliveResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
-    pub(super) id: i64,
+    pub(crate) id: i64,
     /// Seconds; 0 or less: there is no such lease.
     #[prost(int64, tag = "3")]
-    pub(super) ttl: i64,
+    pub(crate) ttl: i64,
 }
 
 /// Said on the stream of `etcdserverpb.Watch/Watch`. Of the alternatives that it has, one is used.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct WatchRequest {
+pub(crate) struct WatchRequest {
     #[prost(message, optional, tag = "1")]
-    pub(super) create: Option<WatchCreateRequest>,
+    pub(crate) create: Option<WatchCreateRequest>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct WatchCreateRequest {
+pub(crate) struct WatchCreateRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    pub(super) key: Bytes,
+    pub(crate) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    pub(super) range_end: Bytes,
+    pub(crate) range_end: Bytes,
     #[prost(int64, tag = "3")]
-    pub(super) start_revision: i64,
+    pub(crate) start_revision: i64,
     /// Kinds of events that are left out; 0: puts, 1: deletes.
     #[prost(int32, repeated, tag = "5")]
-    pub(super) filters: Vec<i32>,
+    pub(crate) filters: Vec<i32>,
     /// Chosen by the client.
     #[prost(int64, tag = "7")]
-    pub(super) watch_id: i64,
+    pub(crate) watch_id: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct WatchResponse {
+pub(crate) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
-    pub(super) watch_id: i64,
+    pub(crate) watch_id: i64,
     #[prost(bool, tag = "3")]
-    pub(super) created: bool,
+    pub(crate) created: bool,
     #[prost(bool, tag = "4")]
-    pub(super) canceled: bool,
+    pub(crate) canceled: bool,
     #[prost(int64, tag = "5")]
-    pub(super) compact_revision: i64,
+    pub(crate) compact_revision: i64,
     #[prost(string, tag = "6")]
-    pub(super) cancel_reason: String,
+    pub(crate) cancel_reason: String,
     #[prost(message, repeated, tag = "11")]
-    pub(super) events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct Event {
+pub(crate) struct Event {
     /// 0: a put; 1: a delete.
     #[prost(int32, tag = "1")]
-    pub(super) kind: i32,
+    pub(crate) kind: i32,
     #[prost(message, optional, tag = "2")]
-    pub(super) kv: Option<KeyValue>,
+    pub(crate) kv: Option<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct ResponseHeader {
+pub(crate) struct ResponseHeader {
     #[prost(uint64, tag = "2")]
-    pub(super) member_id: u64,
+    pub(crate) member_id: u64,
     #[prost(int64, tag = "3")]
-    pub(super) revision: i64,
+    pub(crate) revision: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct KeyValue {
+pub(crate) struct KeyValue {
     #[prost(bytes = "bytes", tag = "1")]
-    pub(super) key: Bytes,
+    pub(crate) key: Bytes,
     #[prost(int64, tag = "3")]
-    pub(super) mod_revision: i64,
+    pub(crate) mod_revision: i64,
     #[prost(int64, tag = "4")]
-    pub(super) version: i64,
+    pub(crate) version: i64,
     #[prost(bytes = "bytes", tag = "5")]
-    pub(super) value: Bytes,
+    pub(crate) value: Bytes,
 }
 
 #[cfg(test)]

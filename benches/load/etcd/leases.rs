@@ -1,11 +1,11 @@
-//! etcd's leases under load: what `leasehold bench lease-keepalive --peer etcd` renews.
+//! etcd's leases under load: what `lease-keepalive --peer etcd` renews.
 //!
 //! As etcd's own client does it: all leases of a connection are renewed on one stream, whose
 //! answers come in the order of the questions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -17,15 +17,14 @@ use super::messages::{
 };
 use super::rpc::{Incoming, Outgoing, Rpc};
 use super::store::{EtcdConnection, EtcdConnector};
-use crate::api::Consistency;
-use crate::bench::renewals::{GRANTS, TTL};
-use crate::bench::store::{Answer, Connector, Store, Trouble};
-use crate::cli::failure::Failure;
-use crate::sync::{Mutex, MutexGuard};
+use leasehold::api::Consistency;
+use leasehold::bench::keep_alive::{GRANTS, TTL};
+use leasehold::bench::store::{Answer, Connector, Store, Trouble};
+use leasehold::cli::failure::Failure;
 
 /// Connects, and has leases granted.
 #[derive(Clone, Debug)]
-pub struct EtcdRenewals {
+pub(crate) struct EtcdRenewals {
     connector: EtcdConnector,
     leases: usize,
     batch: usize,
@@ -33,7 +32,7 @@ pub struct EtcdRenewals {
 
 /// A connection with its leases.
 #[derive(Debug)]
-pub struct EtcdHolder {
+pub(crate) struct EtcdHolder {
     renewer: Renewer,
     leases: Vec<i64>,
     batch: usize,
@@ -42,18 +41,18 @@ pub struct EtcdHolder {
 
 /// Renews leases on one stream of a connection.
 #[derive(Debug)]
-pub(super) struct Renewer {
-    pub(super) connection: Arc<EtcdConnection>,
+pub(crate) struct Renewer {
+    pub(crate) connection: Arc<EtcdConnection>,
     stream: RefCell<Option<Stream>>,
 }
 
 /// What came of one question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Renewed {
+pub(crate) struct Renewed {
     /// The store's, when the last of them was renewed.
-    pub(super) revision: i64,
+    pub(crate) revision: i64,
     /// Of each lease, in the order in which they were asked: whether it was there.
-    pub(super) kept: Vec<bool>,
+    pub(crate) kept: Vec<bool>,
 }
 
 #[derive(Debug)]
@@ -80,7 +79,7 @@ struct Question {
 
 impl EtcdRenewals {
     /// So many leases for each connection, and so many renewed at a time.
-    pub(super) fn new(connector: EtcdConnector, leases: u32, batch: u32) -> Self {
+    pub(crate) fn new(connector: EtcdConnector, leases: u32, batch: u32) -> Self {
         let leases = usize::try_from(leases).unwrap_or(usize::MAX).max(1);
         let batch = usize::try_from(batch).unwrap_or(usize::MAX);
         Self {
@@ -130,7 +129,7 @@ impl EtcdConnection {
     ///
     /// # Errors
     /// It is refused, or nobody answers.
-    pub async fn grant(&self, seconds: u64) -> Result<i64, Trouble> {
+    pub(crate) async fn grant(&self, seconds: u64) -> Result<i64, Trouble> {
         let asked = i64::try_from(seconds).unwrap_or(i64::MAX);
         let request = LeaseGrantRequest { ttl: asked, id: 0 };
         let granted: LeaseGrantResponse = self.channel.call(Rpc::LeaseGrant, &request).await?;
@@ -151,7 +150,7 @@ impl EtcdConnection {
     ///
     /// # Errors
     /// There is no such lease, or nobody answers.
-    pub async fn revoke(&self, id: i64) -> Result<(), Trouble> {
+    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Trouble> {
         let request = LeaseRevokeRequest { id };
         let _: LeaseRevokeResponse = self.channel.call(Rpc::LeaseRevoke, &request).await?;
         Ok(())
@@ -171,7 +170,7 @@ impl EtcdHolder {
 
 impl Renewer {
     /// Opens its stream when it is needed.
-    pub(super) fn new(connection: Arc<EtcdConnection>) -> Self {
+    pub(crate) fn new(connection: Arc<EtcdConnection>) -> Self {
         Self {
             connection,
             stream: RefCell::new(None),
@@ -179,7 +178,7 @@ impl Renewer {
     }
 
     /// Renews these leases, and waits for all the answers.
-    pub(super) async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
+    pub(crate) async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
         if leases.is_empty() {
             return Ok(Renewed::default());
         }
@@ -250,7 +249,7 @@ impl Renewer {
 }
 
 fn held(questions: &Mutex<Questions>) -> MutexGuard<'_, Questions> {
-    questions.lock()
+    questions.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn ended() -> Trouble {
