@@ -73,6 +73,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "clock",
             "transport",
             "client",
+            "server",
         ],
     ),
     (

@@ -1,40 +1,26 @@
 //! The command line: arguments in, text and an exit code out.
 //!
 //! Data goes to standard output and everything else to standard error, so that output can be piped
-//! without a second thought. Each family of verbs has a file; `print` turns replies into text and
+//! without a second thought. `commands` has a file for each family of them; `print` turns replies into text and
 //! knows nothing of connections; `connection` decides whom to talk to and how.
 //!
-//! Verbs that need a server in this process (`serve`, `dev`) end in a seam here: this module knows
-//! the client side only, and `main` puts the server in; so it does for `offline`, and `bench` and `verify`,
-//! which stand beside.
+//! Only the commands that run a node or look at the data of a stopped one (`serve`, `dev`, `offline`) know
+//! the server; the others know the client side only. `bench` and `verify` stand above this module.
 
-mod access;
 pub mod arguments;
-pub mod cert;
+pub mod commands;
 pub mod connection;
 pub mod dev;
 mod doctor;
-mod drain;
 pub mod failure;
-mod lease;
-mod lease_top;
-mod lock;
 pub mod logging;
-mod man;
-mod member;
 pub mod panics;
 mod password;
 pub mod pki;
 pub mod print;
 pub mod remote;
 pub mod runtime;
-mod screen;
 pub mod signals;
-mod snapshot;
-mod top;
-pub mod txn;
-pub mod verbs;
-mod watch;
 
 use std::io;
 use std::io::Write;
@@ -42,13 +28,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use self::access::AccessCommand;
-use self::arguments::AlarmCommand;
-use self::arguments::{CONNECTION_HEADING, Cli, Command, EndpointCommand, Format, GlobalArgs};
-use self::connection::{Connection, Connector, Surroundings, Target};
+use self::arguments::{CONNECTION_HEADING, Cli, Command, GlobalArgs};
 use self::failure::Failure;
-use self::verbs::Verb;
-use crate::version;
+use self::remote::Sdk;
+use crate::server::config::SETTINGS;
 
 /// A setting of `serve` as the command line shows it.
 #[derive(Clone, Copy, Debug)]
@@ -104,22 +87,6 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
     command
 }
 
-/// The environment variables that stand for flags of any verb.
-pub fn variables(settings: &[SettingHelp]) -> Vec<String> {
-    fn collect(command: &clap::Command, found: &mut Vec<String>) {
-        let named = command.get_arguments().filter_map(clap::Arg::get_env);
-        found.extend(named.map(|name| name.to_string_lossy().into_owned()));
-        command
-            .get_subcommands()
-            .for_each(|verb| collect(verb, found));
-    }
-    let mut found = Vec::new();
-    collect(&command(settings), &mut found);
-    found.sort();
-    found.dedup();
-    found
-}
-
 fn without_connection(verb: clap::Command) -> clap::Command {
     verb.mut_args(|flag| {
         let about_connections = flag.get_help_heading() == Some(CONNECTION_HEADING);
@@ -128,10 +95,20 @@ fn without_connection(verb: clap::Command) -> clap::Command {
     .mut_subcommands(without_connection)
 }
 
+/// The settings of a node.
+fn settings() -> Vec<SettingHelp> {
+    let help = SETTINGS.iter().map(|setting| SettingHelp {
+        key: setting.key,
+        default: setting.default,
+        help: setting.help,
+    });
+    help.collect()
+}
+
 /// Takes the arguments of this process apart. Help, version and mistakes are answered here, and
 /// end the process (a mistake with code 2).
-pub fn parse(settings: &[SettingHelp]) -> Parsed {
-    match parse_from(settings, std::env::args_os()) {
+pub fn parse() -> Parsed {
+    match parse_from(&settings(), std::env::args_os()) {
         Ok(parsed) => parsed,
         Err(error) => error.exit(),
     }
@@ -158,18 +135,30 @@ fn parse_from(
     })
 }
 
-/// Runs a verb that needs no server in this process, and says how it ended. The others (`serve`,
-/// `dev`, `bench`, `verify`, `offline`, `leader-lease`) are `main`'s, and refused here.
+/// Carries a command out, except `bench` and `verify`, which stand above this module. `flags` are the
+/// settings that were given to `serve`.
+///
+/// # Errors
+/// What went wrong, with the code to end with.
 pub fn run(
     command: Command,
     global: &GlobalArgs,
-    settings: &[SettingHelp],
-    connector: &impl Connector,
-) -> ExitCode {
+    flags: Vec<(String, String)>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     print::fit_to_terminal();
+    let program = || self::command(&settings());
+    commands::run(command, global, flags, program, &Sdk, out)
+}
+
+/// Runs what prints to standard output, and gives the exit code of it.
+pub fn printing(
+    command: impl FnOnce(&mut io::BufWriter<io::Stdout>) -> Result<(), Failure>,
+) -> ExitCode {
     // Raw: what strips colours for pipes would strip bytes of keys and values as well.
     let mut out = io::BufWriter::new(io::stdout());
-    let result = dispatch(command, global, settings, connector, &mut out);
+    let result = command(&mut out);
+    // What was found comes before what is wrong with it.
     let flushed = out.flush().map_err(Failure::from);
     report(result.and(flushed))
 }
@@ -191,95 +180,6 @@ pub fn report(result: Result<(), Failure>) -> ExitCode {
         );
     }
     ExitCode::from(failure.exit.code())
-}
-
-fn dispatch(
-    command: Command,
-    global: &GlobalArgs,
-    settings: &[SettingHelp],
-    connector: &impl Connector,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    let verb = match command {
-        Command::Serve(_)
-        | Command::Dev(_)
-        | Command::Bench { .. }
-        | Command::Verify { .. }
-        | Command::Offline { .. }
-        | Command::LeaderLease { .. } => {
-            return Err(Failure::usage("this verb is carried out by `main`"));
-        }
-        Command::Cert { command } => return cert::run(command, out),
-        Command::Completion { shell } => {
-            // Into memory first: the generator panics when its reader goes away.
-            let mut script = Vec::new();
-            clap_complete::generate(
-                shell,
-                &mut self::command(settings),
-                "leasehold",
-                &mut script,
-            );
-            return Ok(out.write_all(&script)?);
-        }
-        Command::Man { out: to } => return man::run(self::command(settings), to.as_deref(), out),
-        Command::Version => return Ok(print_version(global.output, out)?),
-        Command::Doctor(arguments) => {
-            let surroundings = Surroundings::of_process()?;
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            return runtime.block_on(doctor::run(&arguments, global, &surroundings, out));
-        }
-        Command::Drain(arguments) => return drain::run(&arguments, global, out),
-        Command::Put(arguments) => Verb::Put(arguments),
-        Command::Get(arguments) => Verb::Get(arguments),
-        Command::Del(arguments) => Verb::Del(arguments),
-        Command::Txn(arguments) => Verb::Txn(arguments),
-        Command::Watch(arguments) => Verb::Watch(arguments),
-        Command::Compaction(arguments) => Verb::Compaction(arguments),
-        Command::Lease { command } => Verb::Lease(command),
-        Command::Lock(arguments) => Verb::Lock(arguments),
-        Command::Elect(arguments) => Verb::Elect(arguments),
-        Command::Alarm {
-            command: AlarmCommand::List,
-        } => Verb::Alarms,
-        Command::Endpoint {
-            command: EndpointCommand::Status(arguments),
-        } => Verb::Status(arguments),
-        Command::Member { command } => Verb::Member(command),
-        Command::MoveLeader(arguments) => Verb::MoveLeader(arguments),
-        Command::Auth { command } => Verb::Access(AccessCommand::Auth(command)),
-        Command::User { command } => Verb::Access(AccessCommand::User(command)),
-        Command::Role { command } => Verb::Access(AccessCommand::Role(command)),
-        Command::Top(arguments) => Verb::Top(arguments),
-        Command::Snapshot { command } => match snapshot::look(&command, global.output, out) {
-            Some(done) => return done,
-            None => Verb::Snapshot(command),
-        },
-    };
-    let target = Target::find(global, &Surroundings::of_process()?)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let connection = connector.connect(&target).await?;
-        let result = verbs::run(verb, &connection, &target, global, out).await;
-        connection.close().await;
-        result
-    })
-}
-
-fn print_version(format: Format, out: &mut impl Write) -> io::Result<()> {
-    let (version, commit, rustc) = (version::VERSION, version::COMMIT, version::RUSTC);
-    match format {
-        Format::Json => {
-            let value = serde_json::json!({
-                "leasehold": version, "commit": commit, "rustc": rustc,
-            });
-            writeln!(out, "{value}")
-        }
-        _ => writeln!(out, "leasehold {version} (commit {commit}, rustc {rustc})"),
-    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,13 @@ use std::time::Duration;
 
 use clap_complete::Shell;
 
-use super::arguments::CertCommand;
+use super::arguments::{CertCommand, Format};
+use super::connection::{Connection, Connector, Surroundings, Target};
 use super::failure::Exit;
 use super::runtime::DevCluster;
 use super::*;
 use crate::api::{Error, Request, Response};
+use crate::version;
 
 const SETTINGS: &[SettingHelp] = &[
     SettingHelp {
@@ -208,7 +210,8 @@ fn leasehold(line: &str) -> Result<String, Failure> {
         command, global, ..
     } = parse(line).unwrap_or_else(|error| panic!("{error}"));
     let mut out = Vec::new();
-    dispatch(command, &global, SETTINGS, &Nowhere, &mut out)?;
+    let program = || super::command(SETTINGS);
+    commands::run(command, &global, Vec::new(), program, &Nowhere, &mut out)?;
     Ok(String::from_utf8(out).unwrap())
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::RangeArgs;
+use super::kv::RangeArgs;
 use crate::api::PermissionKind;
 
 /// Whether access is controlled.

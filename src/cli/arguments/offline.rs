@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::parse_cluster_id;
+use super::cert::parse_cluster_id;
 use crate::types::{ClusterId, is_name};
 
 /// Look at the data of a node that does not run.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{CLOCK_INTERVAL, Findings, Level, ppm};
+use super::findings::{CLOCK_INTERVAL, Findings, Level, ppm};
 use crate::clock::SystemClock;
 use crate::time::{Clock, Instant};
 

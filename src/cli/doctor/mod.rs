@@ -5,6 +5,7 @@
 //! folder is named it writes and removes a small file there, to learn how long its disk takes to sync.
 //! Whoever answers names the other members, who are asked as well.
 
+mod findings;
 mod machine;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use self::findings::{CLOCK_INTERVAL, Finding, Findings, Level, ppm};
 use super::arguments::{DoctorArgs, Format, GlobalArgs};
 use super::connection::{Surroundings, Target};
 use super::failure::Failure;
@@ -38,8 +40,6 @@ const USER_WITHOUT_ROLE: &str = "this user may do nothing: give him a role \
     (`leasehold user grant-role`), or ask as another (--user)";
 /// The key that is read, whether it exists or not.
 const READ_KEY: &str = "leasehold-doctor";
-/// Between the two readings of a node's clocks.
-const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Exchanges with each node.
 const EXCHANGES: usize = 20;
 /// A certificate that ends sooner deserves a word.
@@ -52,68 +52,6 @@ const LOST_MAX: u64 = 3;
 const LOST_SHARE_MAX: u64 = 50;
 /// Entries that a follower may be behind without a word.
 const LAG_MAX: u64 = 10_000;
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
-    /// As it should be.
-    Ok,
-    /// It works, and somebody should look at it.
-    Warn,
-    /// It does not work, or will not for long.
-    Fail,
-}
-
-impl Level {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "WARN",
-            Self::Fail => "FAIL",
-        }
-    }
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Finding {
-    level: Level,
-    /// What was looked at.
-    check: &'static str,
-    /// Where.
-    place: String,
-    /// What was found.
-    found: String,
-    /// What to do; empty if nothing.
-    advice: String,
-}
-
-/// Everything that was found.
-#[derive(Debug, Default)]
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn add(
-        &mut self,
-        level: Level,
-        check: &'static str,
-        place: &str,
-        found: impl Into<String>,
-        advice: &str,
-    ) {
-        self.0.push(Finding {
-            level,
-            check,
-            place: place.to_owned(),
-            found: found.into(),
-            advice: advice.to_owned(),
-        });
-    }
-
-    fn ok(&mut self, check: &'static str, place: &str, found: impl Into<String>) {
-        self.add(Level::Ok, check, place, found, "");
-    }
-}
 
 /// What an endpoint said.
 struct Answer {
@@ -512,10 +450,6 @@ async fn reading(client: &Client, endpoint: &str) -> Option<Reading> {
         came: SystemClock.now(),
         report,
     })
-}
-
-fn ppm(part: Duration, whole: Duration) -> f64 {
-    part.as_secs_f64() / whole.as_secs_f64().max(1e-9) * 1e6
 }
 
 async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: &mut Findings) {

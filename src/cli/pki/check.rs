@@ -11,7 +11,7 @@ use rustls_pki_types::pem::PemObject;
 use time::OffsetDateTime;
 
 use super::facts::Facts;
-use super::{CLIENT_CA_FILE, Kind, PEER_CA_FILE, key_exposed, server_name};
+use super::names::{CLIENT_CA_FILE, Kind, PEER_CA_FILE, key_exposed, server_name};
 use crate::types::ClusterId;
 
 /// What makes a file unusable.

@@ -8,7 +8,7 @@ use rustls_pki_types::pem::PemObject;
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::Kind;
+use super::names::Kind;
 use crate::types::{ClusterId, is_name};
 
 /// What `check` and `Authority::load` need to know of a certificate.

@@ -16,6 +16,7 @@
 
 mod check;
 mod facts;
+mod names;
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -31,15 +32,12 @@ use rcgen::{
 use time::OffsetDateTime;
 
 pub use self::check::{Problem, Remedy, Report, check};
+pub use self::names::{CLIENT_CA_FILE, PEER_CA_FILE, server_name};
 
 use self::facts::Facts;
-use crate::transport::exposed_mode;
+use self::names::{Kind, key_exposed};
 use crate::types::{ClusterId, is_name};
 
-/// The peer authority's certificate, beside its key in `peer-ca.key`.
-pub const PEER_CA_FILE: &str = "peer-ca.pem";
-/// The client authority's certificate, beside its key in `client-ca.key`.
-pub const CLIENT_CA_FILE: &str = "client-ca.pem";
 /// How long an authority lasts unless told otherwise: ten years.
 pub const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// How long a node's or client's certificate lasts unless told otherwise: ninety days.
@@ -393,11 +391,6 @@ impl Authority {
     }
 }
 
-/// The DNS name by which every node of `cluster` is called.
-pub fn server_name(cluster: ClusterId) -> String {
-    format!("{cluster}.leasehold.internal")
-}
-
 /// The machine's wall clock. Only the validity of certificates looks at it.
 #[expect(
     clippy::disallowed_methods,
@@ -429,24 +422,6 @@ impl Port {
         });
         let key = pem.with_extension("key");
         (pem, key)
-    }
-}
-
-/// What a certificate's URI says it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Authority,
-    Node,
-    Client,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Authority => "ca",
-            Self::Node => "node",
-            Self::Client => "client",
-        }
     }
 }
 
@@ -654,16 +629,6 @@ fn read_text(path: &Path) -> Result<String, PkiError> {
         path: path.to_owned(),
         source,
     })
-}
-
-/// The complaint about a key that others may use than it is meant for, as a node judges it that runs
-/// as this user.
-fn key_exposed(path: &Path) -> Option<String> {
-    let mode = exposed_mode(path)?;
-    Some(format!(
-        "others than its owner may use this private key (mode {mode:04o}): chmod 600 {}",
-        path.display()
-    ))
 }
 
 #[cfg(test)]

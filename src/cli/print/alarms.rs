@@ -5,10 +5,10 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::super::arguments::Format;
 use super::json;
 use super::status::EndpointStatus;
 use super::table::{Align, table};
+use crate::cli::arguments::Format;
 
 /// The only alarm that members tell of here; etcd has it under this name.
 const NO_SPACE: &str = "NOSPACE";

@@ -7,8 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::json::line;
-use super::{View, fields, raw_line};
+use super::json::{fields, line};
+use super::text::{View, raw_line};
 use crate::cli::arguments::Format;
 
 /// A lock that is held: its key, and its fencing token.

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
+use super::text::event_kind;
 use crate::api::{
     DeleteRangeResponse, KeyValue, PutResponse, RangeResponse, ReadInfo, ResponseHeader,
     TxnOpResponse, TxnResponse,
@@ -211,7 +212,7 @@ pub(super) fn watched(out: &mut impl Write, event: &WatchEvent) -> io::Result<()
             events: events
                 .iter()
                 .map(|event| WatchedEvent {
-                    kind: super::event_kind(event.kind),
+                    kind: event_kind(event.kind),
                     kv: pair(&event.kv),
                     prev_kv: event.prev_kv.as_ref().map(pair),
                 })

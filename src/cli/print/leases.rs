@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::json::line;
-use super::{Align, View, escaped, fields, table};
+use super::json::{fields, line};
+use super::table::{Align, table};
+use super::text::{View, escaped};
 use crate::api::{LeaseGrantResponse, LeaseInfo, LeaseRevokeResponse};
 use crate::cli::arguments::Format;
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::io::Write;
 
-use super::super::arguments::Format;
 use super::table::{Align, table};
 use crate::api::{Member, MembersResponse, Membership};
+use crate::cli::arguments::Format;
 
 /// The reply of `member list`.
 ///

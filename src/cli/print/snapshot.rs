@@ -5,10 +5,10 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::super::arguments::Format;
 use super::json;
 use super::status::size;
 use super::table::{Align, table};
+use crate::cli::arguments::Format;
 use crate::wire::state::StateSummary;
 
 /// What `snapshot status` says. The names of the first four are etcdctl's.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::super::arguments::Format;
 use super::json;
 use super::table::{Align, table};
 use crate::api::{LeaderLeaseStatus, ResponseHeader, StatusResponse};
+use crate::cli::arguments::Format;
 use crate::types::NodeId;
 
 /// What one endpoint said of itself.

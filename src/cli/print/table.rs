@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use comfy_table::presets::ASCII_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
-use super::{Parts, View, escaped};
+use super::text::{Parts, View, escaped};
 use crate::api::KeyValue;
 
 const LOOK: TableStyle = ASCII_FULL_CONDENSED.header_separator(LineStyle::new('+', '-', '+', '+'));

@@ -1,11 +1,14 @@
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::*;
 use crate::api::{
-    HistoryStatus, LeaderLeaseStatus, QuotaStatus, ReadInfo, ReadPath, StatusResponse,
+    DeleteRangeResponse, HistoryStatus, KeyValue, LeaderLeaseStatus, PutResponse, QuotaStatus,
+    RangeResponse, ReadInfo, ReadPath, ResponseHeader, StatusResponse,
 };
+use crate::cli::arguments::Format;
 use crate::types::{LogIndex, NodeId, Role, Term};
 
 fn header() -> ResponseHeader {

@@ -111,6 +111,13 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// Whether the node was removed from its cluster: starting it again changes nothing.
+    pub fn is_removed(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::Removed { .. }))
+    }
+}
+
 pub(super) fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
     move |error| StartError::Io { what, error }
 }

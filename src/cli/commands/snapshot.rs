@@ -11,11 +11,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::arguments::snapshot::{SnapshotCommand, SnapshotSaveArgs};
-use super::arguments::{Format, GlobalArgs};
-use super::connection::Connection;
-use super::failure::Failure;
-use super::print;
+use crate::cli::arguments::snapshot::{SnapshotFileArgs, SnapshotSaveArgs};
+use crate::cli::arguments::{Format, GlobalArgs};
+use crate::cli::connection::Connection;
+use crate::cli::failure::Failure;
+use crate::cli::print;
 use crate::client::{SnapshotOptions, SnapshotStream};
 use crate::wire::state::{Chunks, ReadFault, StateDecoder, StateFault, StateSummary};
 
@@ -24,26 +24,27 @@ const CHUNK_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a terminal is told how far it is.
 const PROGRESS_BYTES: u64 = 4 << 20;
 
-/// Looks at a file. `None` if `command` needs a connection.
-pub(super) fn look(
-    command: &SnapshotCommand,
+/// Says what a backup holds.
+pub(super) fn status(
+    arguments: &SnapshotFileArgs,
     format: Format,
     out: &mut impl Write,
-) -> Option<Result<(), Failure>> {
-    match command {
-        SnapshotCommand::Save(_) => None,
-        SnapshotCommand::Status(arguments) => Some(read(&arguments.file).and_then(|found| {
-            let (summary, bytes) = found;
-            Ok(print::snapshot::status(out, format, &summary, bytes)?)
-        })),
-        SnapshotCommand::Verify(arguments) => Some(read(&arguments.file).and_then(|found| {
-            let (summary, bytes) = found;
-            let file = arguments.file.display().to_string();
-            Ok(print::snapshot::verified(
-                out, format, &file, &summary, bytes,
-            )?)
-        })),
-    }
+) -> Result<(), Failure> {
+    let (summary, bytes) = read(&arguments.file)?;
+    Ok(print::snapshot::status(out, format, &summary, bytes)?)
+}
+
+/// Says that a backup is whole.
+pub(super) fn verify(
+    arguments: &SnapshotFileArgs,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (summary, bytes) = read(&arguments.file)?;
+    let file = arguments.file.display().to_string();
+    Ok(print::snapshot::verified(
+        out, format, &file, &summary, bytes,
+    )?)
 }
 
 /// Reads all of a backup and checks all of it: what it is, and its length.
@@ -62,21 +63,8 @@ fn read(file: &Path) -> Result<(StateSummary, u64), Failure> {
     Ok((summary, bytes))
 }
 
-/// Does what needs a connection.
-pub(super) async fn run(
-    command: &SnapshotCommand,
-    connection: &impl Connection,
-    global: &GlobalArgs,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    match command {
-        SnapshotCommand::Save(arguments) => save(arguments, connection, global, out).await,
-        file => look(file, global.output, out).expect("what is looked at is a file"),
-    }
-}
-
 /// Writes a backup.
-async fn save(
+pub(super) async fn save(
     arguments: &SnapshotSaveArgs,
     connection: &impl Connection,
     global: &GlobalArgs,
@@ -201,9 +189,13 @@ mod tests {
     use super::*;
     use crate::wire::state::{StateEncoder, StateHeader};
 
-    fn run(command: &SnapshotCommand, format: Format) -> Result<String, Failure> {
+    /// What looks at a file: [`status`] or [`verify`].
+    type Look = fn(&SnapshotFileArgs, Format, &mut Vec<u8>) -> Result<(), Failure>;
+
+    fn run(look: Look, file: &Path, format: Format) -> Result<String, Failure> {
+        let file = file.to_owned();
         let mut out = Vec::new();
-        look(command, format, &mut out).expect("it needs no connection")?;
+        look(&SnapshotFileArgs { file }, format, &mut out)?;
         Ok(String::from_utf8(out).expect("it is text"))
     }
 
@@ -222,24 +214,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("backup.lhs");
         std::fs::write(&file, backup()).unwrap();
-        let arguments = super::super::arguments::snapshot::SnapshotFileArgs { file };
-        let status = SnapshotCommand::Status(arguments.clone());
         let size = backup().len();
-        let simple = run(&status, Format::Simple).unwrap();
+        let simple = run(status, &file, Format::Simple).unwrap();
         assert_eq!(simple, format!("00000000, 1, 0, {size} B\n"));
-        let json = run(&status, Format::Json).unwrap();
+        let json = run(status, &file, Format::Json).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["revision"], 1);
         assert_eq!(json["totalKey"], 0);
         assert_eq!(json["totalSize"], size);
-        assert!(run(&status, Format::Table).unwrap().contains("TOTAL KEYS"));
         assert!(
-            run(&status, Format::Fields)
+            run(status, &file, Format::Table)
+                .unwrap()
+                .contains("TOTAL KEYS")
+        );
+        assert!(
+            run(status, &file, Format::Fields)
                 .unwrap()
                 .contains("\"revision\" : 1")
         );
-        let verify = SnapshotCommand::Verify(arguments);
-        assert!(run(&verify, Format::Simple).unwrap().contains("sound"));
+        assert!(
+            run(verify, &file, Format::Simple)
+                .unwrap()
+                .contains("sound")
+        );
     }
 
     #[test]
@@ -269,7 +266,6 @@ mod tests {
     fn a_damaged_backup_is_refused_with_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("backup.lhs");
-        let arguments = super::super::arguments::snapshot::SnapshotFileArgs { file: file.clone() };
         let mut bytes = backup();
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
@@ -279,17 +275,14 @@ mod tests {
             (b"something else".to_vec(), "no state of leasehold"),
         ] {
             std::fs::write(&file, bytes).unwrap();
-            for command in [
-                SnapshotCommand::Status(arguments.clone()),
-                SnapshotCommand::Verify(arguments.clone()),
-            ] {
-                let failure = run(&command, Format::Simple).unwrap_err();
+            for look in [status as Look, verify] {
+                let failure = run(look, &file, Format::Simple).unwrap_err();
                 assert_eq!(failure.exit.code(), 1);
                 assert!(failure.message.contains(expected), "{failure}");
             }
         }
         std::fs::remove_file(&file).unwrap();
-        let missing = run(&SnapshotCommand::Status(arguments), Format::Simple).unwrap_err();
+        let missing = run(status, &file, Format::Simple).unwrap_err();
         assert!(missing.message.contains("cannot be read"), "{missing}");
     }
 }

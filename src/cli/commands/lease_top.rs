@@ -13,16 +13,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::arguments::Format;
-use super::arguments::lease::TopArgs;
-use super::connection::Connection;
-use super::failure::Failure;
-use super::print::{Align, View, fields, leases as print, line, table_of_most, terminal};
+use super::request::unexpected;
 use super::screen::{Screen, TERMINAL, until_interrupted};
-use super::verbs::unexpected;
 use crate::api::{
     Consistency, LeaseInfo, LeaseListRequest, LeaseListResponse, Request, ResponseBody,
 };
+use crate::cli::arguments::Format;
+use crate::cli::arguments::lease::TopArgs;
+use crate::cli::connection::Connection;
+use crate::cli::failure::Failure;
+use crate::cli::print::{Align, View, fields, leases as print, line, table_of_most, terminal};
 use crate::clock::SystemClock;
 use crate::time::{Clock, Instant};
 

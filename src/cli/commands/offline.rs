@@ -4,22 +4,22 @@ use std::io;
 use std::io::Write;
 use std::path::Path;
 
-use leasehold::api::{RangeResponse, ResponseHeader};
-use leasehold::cli::arguments::leader_lease::ClearArgs;
-use leasehold::cli::arguments::offline::{
+use crate::api::{RangeResponse, ResponseHeader};
+use crate::cli::arguments::leader_lease::ClearArgs;
+use crate::cli::arguments::offline::{
     ForceNewClusterArgs, NewClusterArgs, OfflineCommand, OfflineSnapshotCommand, RestoreArgs,
 };
-use leasehold::cli::arguments::{Format, GlobalArgs};
-use leasehold::cli::failure::Failure;
-use leasehold::cli::panics::Ends;
-use leasehold::cli::print::{Parts, View};
-use leasehold::cli::{panics, print};
-use leasehold::server::disk::store::contains_panic;
-use leasehold::server::run::offline;
-use leasehold::server::run::offline::{NewMember, OfflineError, Restored, StoppedNode};
+use crate::cli::arguments::{Format, GlobalArgs};
+use crate::cli::failure::Failure;
+use crate::cli::panics::Ends;
+use crate::cli::print::{Parts, View};
+use crate::cli::{panics, print};
+use crate::server::disk::store::contains_panic;
+use crate::server::run::offline;
+use crate::server::run::offline::{NewMember, OfflineError, Restored, StoppedNode};
 
 /// Does it, and prints what came of it.
-pub(crate) fn run(
+pub(super) fn run(
     command: &OfflineCommand,
     global: &GlobalArgs,
     out: &mut impl Write,
@@ -145,7 +145,7 @@ fn restore(arguments: &RestoreArgs, format: Format, out: &mut impl Write) -> Res
 }
 
 /// Has a node forget that an assumption about clocks failed, if its operator says that it may.
-pub(crate) fn clear_leader_lease(
+pub(super) fn clear_leader_lease(
     arguments: &ClearArgs,
     out: &mut impl Write,
 ) -> Result<(), Failure> {

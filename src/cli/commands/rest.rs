@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::unexpected;
+use super::request::unexpected;
 use crate::api;
 use crate::api::{
     KeyRange, RangeRequest, RangeResponse, Request, ResponseBody, ResponseHeader, successor,

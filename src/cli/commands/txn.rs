@@ -13,11 +13,11 @@ use std::os::unix::ffi::OsStringExt;
 use bytes::Bytes;
 use clap::{Parser, Subcommand};
 
-use super::arguments::{DelArgs, GetArgs, PutArgs};
-use super::failure::Failure;
-use super::print::Parts;
-use super::verbs::{delete_request, get_request, put_request};
+use super::request::{delete_request, get_request, put_request};
 use crate::api::{Compare, CompareOp, TxnOp, TxnRequest};
+use crate::cli::arguments::{DelArgs, GetArgs, PutArgs};
+use crate::cli::failure::Failure;
+use crate::cli::print::Parts;
 
 /// More than any server takes as one transaction, escapes included.
 const INPUT_BYTES_MAX: u64 = 64 << 20;

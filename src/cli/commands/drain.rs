@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::arguments::{DrainArgs, Format, GlobalArgs};
-use super::failure::{Exit, Failure};
-use super::print::{fields, line};
+use crate::cli::arguments::{DrainArgs, Format, GlobalArgs};
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::print::{fields, line};
 
 /// How long a drain takes at most, and more: the hand-over and what is in flight have two seconds each.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,14 +1,24 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use clap::Parser;
 
-use super::super::arguments::{Cli, Command, EndpointCommand, Format};
+use super::kv::{get, txn as carry_out};
+use super::request::get_request;
 use super::*;
+use crate::api;
 use crate::api::{
-    DeleteRangeResponse, HistoryStatus, KeyValue, MemberInfo, PutResponse, RangePage,
-    RangeResponse, TxnOpResponse, TxnResponse,
+    CompactionRequest, DeleteRangeResponse, ErrorKind, HistoryStatus, KeyRange, KeyValue,
+    MemberInfo, PutRequest, PutResponse, RangePage, RangeRequest, RangeResponse, Request, Response,
+    ResponseBody, ResponseHeader, SortOrder, SortTarget, StatusResponse, TxnOpResponse,
+    TxnResponse,
 };
+use crate::cli::arguments::{Cli, GetArgs};
+use crate::cli::failure::Exit;
+use crate::types::NodeId;
 
 /// A cluster of three that keeps pairs in a map and remembers what it was asked.
 #[derive(Default)]
@@ -153,17 +163,6 @@ impl Connection for Cluster {
 fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
     let words = ["leasehold"].into_iter().chain(line.split(' '));
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
-    let verb = match cli.command {
-        Command::Put(arguments) => Verb::Put(arguments),
-        Command::Get(arguments) => Verb::Get(arguments),
-        Command::Del(arguments) => Verb::Del(arguments),
-        Command::Compaction(arguments) => Verb::Compaction(arguments),
-        Command::Endpoint {
-            command: EndpointCommand::Status(arguments),
-        } => Verb::Status(arguments),
-        Command::MoveLeader(arguments) => Verb::MoveLeader(arguments),
-        other => panic!("{other:?} talks to no cluster"),
-    };
     let target = Target {
         endpoints: vec!["h1:7400".to_owned(), "h2:7400".to_owned()],
         cacert: "ca".into(),
@@ -178,7 +177,8 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         .build()
         .unwrap();
     let mut out = Vec::new();
-    runtime.block_on(run(verb, cluster, &target, &cli.global, &mut out))?;
+    let command = cli.command;
+    runtime.block_on(on_cluster(command, cluster, &target, &cli.global, &mut out))?;
     Ok(String::from_utf8(out).unwrap())
 }
 
@@ -373,7 +373,7 @@ fn a_transaction_prints_what_each_operation_answered() {
         let view = View { format, hex: false };
         let mut out = Vec::new();
         let consistency = api::Consistency::default();
-        let carried_out = txn(script, &cluster, consistency, view, &mut out);
+        let carried_out = carry_out(script, &cluster, consistency, view, &mut out);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();

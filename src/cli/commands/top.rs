@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::arguments::lease::TopArgs;
-use super::arguments::{ClusterTopArgs, Format};
-use super::connection::{Connection, Target};
-use super::failure::Failure;
 use super::lease_top;
 use super::lease_top::Look;
-use super::print::{Align, View, fields, line, table_of_most, terminal};
+use super::request::{any_status, status_of};
 use super::screen::{Screen, TERMINAL, until_interrupted};
-use super::verbs::{any_status, status_of};
 use crate::api::{MemberInfo, ReadCounts, ResponseHeader, StatusResponse};
+use crate::cli::arguments::lease::TopArgs;
+use crate::cli::arguments::{ClusterTopArgs, Format};
+use crate::cli::connection::{Connection, Target};
+use crate::cli::failure::Failure;
+use crate::cli::print::{Align, View, fields, line, table_of_most, terminal};
 use crate::clock::SystemClock;
 use crate::time::{Clock, Instant};
 use crate::types::Role;
@@ -280,7 +280,7 @@ impl Frame {
             Some(rates) => format!("{:.0}", rates[path]),
             None => "-".to_owned(),
         }));
-        row.push(super::print::size(status.storage_bytes));
+        row.push(crate::cli::print::size(status.storage_bytes));
         row
     }
 

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use super::arguments::{CertCommand, CertInitArgs, CertIssueArgs};
-use super::failure::{Exit, Failure};
-use super::pki::{self, Authority, CLIENT_CA_FILE, IdentityFiles, PEER_CA_FILE, PkiError};
+use crate::cli::arguments::{CertCommand, CertInitArgs, CertIssueArgs};
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::pki::{self, Authority, CLIENT_CA_FILE, IdentityFiles, PEER_CA_FILE, PkiError};
 
 /// Runs one of them.
 ///
@@ -100,8 +100,8 @@ fn days(days: u64) -> Duration {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::arguments::CertCheckArgs;
     use super::*;
+    use crate::cli::arguments::CertCheckArgs;
 
     fn run_to_text(command: CertCommand) -> Result<String, Failure> {
         let mut out = Vec::new();

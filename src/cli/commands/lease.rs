@@ -3,16 +3,16 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use super::arguments::lease::{GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs};
-use super::connection::Connection;
-use super::failure::{Exit, Failure};
 use super::lease_top;
-use super::print::{View, leases as print};
-use super::verbs::unexpected;
+use super::request::unexpected;
 use crate::api;
 use crate::api::{
     Consistency, LeaseGrantRequest, LeaseKept, LeaseListRequest, LeaseRef, Request, ResponseBody,
 };
+use crate::cli::arguments::lease::{GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs};
+use crate::cli::connection::Connection;
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::print::{View, leases as print};
 
 /// A renewal that could not be decided, or failed, is tried again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);

@@ -7,7 +7,7 @@ use std::{fs, io};
 use clap::Command;
 use clap_mangen::Man;
 
-use super::failure::Failure;
+use crate::cli::failure::Failure;
 
 /// Writes the page of the program to `out`, or a page for it and for every verb below `directory`.
 ///

@@ -6,13 +6,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 
-use super::arguments::WatchArgs;
-use super::connection::Connection;
-use super::failure::Failure;
-use super::print;
-use super::print::View;
-use super::verbs::key_range;
+use super::request::key_range;
 use crate::api::{ErrorKind, Event, KeyRange};
+use crate::cli::arguments::WatchArgs;
+use crate::cli::connection::Connection;
+use crate::cli::failure::Failure;
+use crate::cli::print;
+use crate::cli::print::View;
 use crate::client::{WatchEvent, WatchOptions};
 
 /// Watches until the reader of our output goes away, or the watch ends.

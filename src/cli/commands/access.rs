@@ -4,21 +4,21 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::arguments::Format;
-use super::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, UserCommand};
-use super::connection::Connection;
-use super::failure::Failure;
-use super::password;
-use super::print::{View, escaped};
-use super::verbs::{key_range, unexpected};
+use super::request::{key_range, unexpected};
 use crate::api::{
     AuthRequest, AuthResponse, Consistency, KeyRange, Password, Permission, Request, ResponseBody,
     RoleInfo, Secret, UserInfo,
 };
+use crate::cli::arguments::Format;
+use crate::cli::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, UserCommand};
+use crate::cli::connection::Connection;
+use crate::cli::failure::Failure;
+use crate::cli::password;
+use crate::cli::print::{View, escaped};
 
 /// A verb about who may do what.
 #[derive(Debug)]
-pub enum AccessCommand {
+pub(super) enum AccessCommand {
     /// Whether access is controlled.
     Auth(AuthCommand),
     /// Users.

@@ -9,9 +9,9 @@ use std::future::Future;
 use std::io;
 use std::io::Write;
 
-use super::failure::Failure;
-use super::print::lines;
-use super::signals::Stop;
+use crate::cli::failure::Failure;
+use crate::cli::print::lines;
+use crate::cli::signals::Stop;
 
 /// The alternate screen, without a cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";

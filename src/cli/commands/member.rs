@@ -2,16 +2,18 @@
 
 use std::io::Write;
 
-use super::arguments::member::{MemberAddArgs, MemberCommand, MemberReplaceArgs, MemberUpdateArgs};
-use super::connection::Connection;
-use super::failure::{Exit, Failure};
-use super::print;
-use super::print::View;
-use super::verbs::unexpected;
+use super::request::unexpected;
 use crate::api::{
     Consistency, Member, MemberAddRequest, MemberUpdateRequest, MembersResponse, Membership,
     Request, ResponseBody,
 };
+use crate::cli::arguments::member::{
+    MemberAddArgs, MemberCommand, MemberReplaceArgs, MemberUpdateArgs,
+};
+use crate::cli::connection::Connection;
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::print;
+use crate::cli::print::View;
 use crate::types::NodeId;
 
 /// Does it, and prints what came of it.

@@ -19,11 +19,11 @@ use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
 
-use super::arguments::lock::{ElectArgs, LockArgs};
-use super::connection::Connection;
-use super::failure::{Exit, Failure};
-use super::print::{View, held as print};
-use super::signals::{Signals, Wish};
+use crate::cli::arguments::lock::{ElectArgs, LockArgs};
+use crate::cli::connection::Connection;
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::print::{View, held as print};
+use crate::cli::signals::{Signals, Wish};
 use crate::client::recipes::{Election, Guard, Leadership, Lock, Session};
 use crate::client::{Client, LostCause};
 

@@ -1,0 +1,85 @@
+//! What can be typed after `leasehold cert`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::types::ClusterId;
+
+/// Make and check certificates.
+#[derive(Debug, Subcommand)]
+pub enum CertCommand {
+    /// Make the two authorities of a new cluster, and its identity
+    #[command(after_help = "Example:
+  leasehold cert init --out pki/
+
+Keep the two keys off the nodes: whoever has them can join the cluster.")]
+    Init(CertInitArgs),
+    /// Make the certificates of a node or of a client
+    #[command(after_help = "Examples:
+  leasehold cert issue --out pki/ --name n1 --san 10.0.0.1
+  leasehold cert issue --out pki/ --name app --client")]
+    Issue(CertIssueArgs),
+    /// Look at certificate and key files; code 1 if one is not usable
+    #[command(after_help = "Example:\n  leasehold cert check pki/*")]
+    Check(CertCheckArgs),
+}
+
+/// Make the two authorities of a new cluster.
+#[derive(Debug, Args)]
+pub struct CertInitArgs {
+    /// The directory to write to
+    #[arg(long, value_name = "DIR", default_value = "pki")]
+    pub out: PathBuf,
+    /// The cluster's identity, if it has one already; else a new one is drawn
+    #[arg(long, value_name = "UUID", value_parser = parse_cluster_id)]
+    pub cluster_id: Option<ClusterId>,
+    /// How long the authorities are valid
+    #[arg(long, value_name = "DAYS", default_value_t = 3650)]
+    pub days: u64,
+}
+
+/// Make the certificates of a node or of a client.
+#[derive(Debug, Args)]
+pub struct CertIssueArgs {
+    /// The directory of the authorities, to which the certificates are written too
+    #[arg(long, value_name = "DIR", default_value = "pki")]
+    pub out: PathBuf,
+    /// The name of the node or client
+    #[arg(long)]
+    pub name: String,
+    /// Further host names and IP addresses for a node's certificates, comma-separated
+    #[arg(
+        long,
+        value_name = "HOST|IP",
+        value_delimiter = ',',
+        conflicts_with = "client"
+    )]
+    pub san: Vec<String>,
+    /// For a node (the default)
+    #[arg(long, conflicts_with = "client")]
+    pub node: bool,
+    /// For a client
+    #[arg(long)]
+    pub client: bool,
+    /// How long they are valid
+    #[arg(long, value_name = "DAYS", default_value_t = 90)]
+    pub days: u64,
+    /// Replace certificates that are there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Look at certificate and key files.
+#[derive(Debug, Args)]
+pub struct CertCheckArgs {
+    /// The files
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// A cluster's identity.
+pub(super) fn parse_cluster_id(text: &str) -> Result<ClusterId, String> {
+    let form = "write it as cert init printed it, for example 01234567-89ab-cdef-0011-223344556677";
+    ClusterId::parse(text).ok_or_else(|| form.to_owned())
+}

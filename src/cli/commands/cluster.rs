@@ -1,0 +1,158 @@
+//! `endpoint status`, `alarm list` and `move-leader`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::request::{any_status, members, note, status_of};
+use crate::api;
+use crate::api::{Request, StatusResponse};
+use crate::cli::arguments::{MoveLeaderArgs, StatusArgs};
+use crate::cli::connection::{Connection, Target};
+use crate::cli::failure::Failure;
+use crate::cli::print::{self, EndpointStatus, View};
+use crate::types::NodeId;
+
+/// How often a new leader is looked for.
+const LEADER_POLL: Duration = Duration::from_millis(50);
+
+pub(super) async fn status(
+    arguments: &StatusArgs,
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let endpoints = match arguments.cluster {
+        false => target.endpoints.clone(),
+        true => members(connection, target).await?,
+    };
+    let (answers, errors) = ask_all(connection, endpoints).await;
+    print::status(out, view.format, &answers)?;
+    out.flush()?;
+    let warnings = answers.iter().flat_map(|answer| {
+        let name = &answer.status.name;
+        answer.status.warnings.iter().map(move |text| (name, text))
+    });
+    for (name, text) in warnings {
+        note(&format!("{name}: {text}"));
+    }
+    let Some((_, first)) = errors.first() else {
+        return Ok(());
+    };
+    let lines: Vec<_> = errors
+        .iter()
+        .map(|(endpoint, failure)| format!("{endpoint}: {failure}"))
+        .collect();
+    Err(Failure::new(first.exit, lines.join("\n")))
+}
+
+pub(super) async fn move_leader(
+    arguments: &MoveLeaderArgs,
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (before, body) = any_status(connection, target).await?;
+    let successor = match &arguments.target {
+        None => None,
+        Some(text) => Some(find_member(text, &body)?),
+    };
+    if successor.is_some() && successor == before.leader_id {
+        let text = arguments.target.as_deref().unwrap_or_default();
+        return Err(Failure::refused(format!(
+            "{text} leads already: choose another node, or none to let the leader choose"
+        )));
+    }
+    let request = Request::MoveLeader { target: successor };
+    let response = connection
+        .call(request, api::Consistency::default())
+        .await?;
+    let from = response.header.member_id;
+    let to = match successor {
+        Some(successor) => Some(successor),
+        None => new_leader(connection, target, from).await,
+    };
+    Ok(print::moved(out, view.format, from, to)?)
+}
+
+/// Who leads after `former`, if somebody comes forward within the time of one request.
+async fn new_leader(
+    connection: &impl Connection,
+    target: &Target,
+    former: NodeId,
+) -> Option<NodeId> {
+    let search = async {
+        loop {
+            for endpoint in &target.endpoints {
+                let Ok((header, _)) = status_of(connection, endpoint).await else {
+                    continue;
+                };
+                if let Some(leader) = header.leader_id.filter(|leader| *leader != former) {
+                    return leader;
+                }
+            }
+            tokio::time::sleep(LEADER_POLL).await;
+        }
+    };
+    tokio::time::timeout(target.timeout, search).await.ok()
+}
+
+/// The alarms of every member.
+pub(super) async fn alarms(
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let endpoints = members(connection, target).await?;
+    let (answers, errors) = ask_all(connection, endpoints).await;
+    print::alarms(out, view.format, &answers)?;
+    out.flush()?;
+    match errors.into_iter().next() {
+        Some((_, failure)) => Err(failure),
+        None => Ok(()),
+    }
+}
+
+/// What each endpoint says of itself, and of those that say nothing why.
+async fn ask_all(
+    connection: &impl Connection,
+    endpoints: Vec<String>,
+) -> (Vec<EndpointStatus>, Vec<(String, Failure)>) {
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+    for endpoint in endpoints {
+        match status_of(connection, &endpoint).await {
+            Ok((header, status)) => answers.push(EndpointStatus {
+                endpoint,
+                header,
+                status,
+            }),
+            Err(failure) => errors.push((endpoint, failure)),
+        }
+    }
+    (answers, errors)
+}
+
+/// A member by its name or by its id in hexadecimal.
+fn find_member(text: &str, status: &StatusResponse) -> Result<NodeId, Failure> {
+    let by_name = status.members.iter().find(|member| member.name == text);
+    let by_id = || {
+        let id = NodeId(u64::from_str_radix(text, 16).ok()?);
+        status.members.iter().find(|member| member.id == id)
+    };
+    by_name
+        .or_else(by_id)
+        .map(|member| member.id)
+        .ok_or_else(|| {
+            let members: Vec<_> = status
+                .members
+                .iter()
+                .map(|member| format!("{} ({:016x})", member.name, member.id.0))
+                .collect();
+            Failure::usage(format!(
+                "there is no member {text}: choose one of {}",
+                members.join(", ")
+            ))
+        })
+}

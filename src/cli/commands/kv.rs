@@ -1,0 +1,180 @@
+//! `put`, `get`, `del`, `txn` and `compaction`.
+
+use std::io;
+use std::io::{IsTerminal, Read, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::request::{
+    delete_request, fenced, get_request, note, put_request, status_of, unexpected, write,
+};
+use super::rest;
+use super::txn::Script;
+use crate::api;
+use crate::api::{
+    CompactionRequest, KeyRange, Request, ResponseBody, SortOrder, SortTarget, TxnOp,
+};
+use crate::cli::arguments::{CompactionArgs, DelArgs, GetArgs, PutArgs};
+use crate::cli::connection::{Connection, Target};
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::print::{self, Parts, View};
+
+/// How often a node is asked whether it has removed what it should.
+const REMOVAL_POLL: Duration = Duration::from_millis(100);
+
+pub(super) async fn put(
+    arguments: PutArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let fences = arguments.fence.clone();
+    let put = put_request(arguments, from_standard_input)?;
+    let (header, body) = match fences.as_slice() {
+        [] => write(connection, Request::Put(put)).await?,
+        fences => fenced(connection, fences, TxnOp::Put(put)).await?,
+    };
+    match body {
+        ResponseBody::Put(body) => Ok(print::put(out, view, &header, &body)?),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) async fn get(
+    arguments: GetArgs,
+    connection: &impl Connection,
+    consistency: api::Consistency,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (asked, parts) = get_request(arguments);
+    let (key, range) = (asked.key.clone(), asked.range.clone());
+    let request = Request::Range(asked.clone());
+    let response = connection.call(request, consistency).await?;
+    let ResponseBody::Range(body) = response.body else {
+        return Err(unexpected(&response.body));
+    };
+    let header = response.header;
+    let is_plain = asked.sort_target == SortTarget::Key && asked.sort_order != SortOrder::Descend;
+    if body.more && asked.limit == 0 && is_plain && parts != Parts::Count {
+        let (how, whom) = ((parts, view), (connection, consistency));
+        return rest::print(body, asked, how, whom, &header, out).await;
+    }
+    print::get(out, view, parts, &header, &body)?;
+    if range == KeyRange::Single && body.count == 0 && parts != Parts::Count {
+        let key = String::from_utf8_lossy(&key).into_owned();
+        return Err(Failure::new(
+            Exit::NotFound,
+            format!("there is no key {key:?}"),
+        ));
+    }
+    if body.more && asked.limit == 0 {
+        out.flush()?;
+        return Err(Failure::refused(format!(
+            "the range has {} keys, and one reply holds only the first {}: read the rest with a \
+             range that begins after the last key shown",
+            body.count,
+            body.kvs.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(super) async fn del(
+    arguments: DelArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let fences = arguments.fence.clone();
+    let delete = delete_request(arguments);
+    let (header, body) = match fences.as_slice() {
+        [] => write(connection, Request::DeleteRange(delete)).await?,
+        fences => fenced(connection, fences, TxnOp::DeleteRange(delete)).await?,
+    };
+    match body {
+        ResponseBody::DeleteRange(body) => Ok(print::delete(out, view, &header, &body)?),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) async fn txn(
+    script: Script,
+    connection: &impl Connection,
+    consistency: api::Consistency,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (txn, parts) = script.into_request();
+    let response = connection.call(Request::Txn(txn), consistency).await?;
+    let ResponseBody::Txn(body) = response.body else {
+        return Err(unexpected(&response.body));
+    };
+    let parts = match body.succeeded {
+        true => parts.success,
+        false => parts.failure,
+    };
+    Ok(print::txn(out, view, &parts, &response.header, &body)?)
+}
+
+pub(super) async fn compaction(
+    arguments: &CompactionArgs,
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let CompactionArgs { revision, physical } = *arguments;
+    let request = Request::Compact(CompactionRequest { revision, physical });
+    let response = connection
+        .call(request, api::Consistency::default())
+        .await?;
+    let ResponseBody::Compact = response.body else {
+        return Err(unexpected(&response.body));
+    };
+    if physical {
+        for endpoint in &target.endpoints {
+            wait_for_removal(revision, connection, endpoint).await?;
+        }
+    }
+    Ok(print::compacted(out, view, &response.header, revision)?)
+}
+
+/// Waits for as long as it takes until the node at `endpoint` has removed what a compaction at
+/// `revision` gave up. One that cannot be reached is not waited for: it does so when it is back.
+async fn wait_for_removal(
+    revision: i64,
+    connection: &impl Connection,
+    endpoint: &str,
+) -> Result<(), Failure> {
+    loop {
+        let history = match status_of(connection, endpoint).await {
+            Ok((_, status)) => status.history,
+            Err(failure) => {
+                note(&format!(
+                    "{endpoint} is not waited for, and removes the history when it is back: \
+                     {failure}"
+                ));
+                return Ok(());
+            }
+        };
+        if history.removed_through >= revision {
+            return Ok(());
+        }
+        tokio::time::sleep(REMOVAL_POLL).await;
+    }
+}
+
+/// The value of a `put`, as it comes: not even a line's end is taken off.
+fn from_standard_input() -> Result<Bytes, Failure> {
+    let input = io::stdin();
+    if input.is_terminal() {
+        note("reading the value from standard input; end it with Ctrl-D");
+    }
+    // No value this long is taken by any server, so there is no need to read on.
+    const LONGEST: u64 = 64 << 20;
+    let mut value = Vec::new();
+    input.lock().take(LONGEST).read_to_end(&mut value)?;
+    Ok(Bytes::from(value))
+}

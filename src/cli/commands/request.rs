@@ -1,0 +1,189 @@
+//! What commands share: requests from arguments, and answers of the kind that was asked for.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+
+use bytes::Bytes;
+
+use crate::api;
+use crate::api::{
+    DeleteRangeRequest, ErrorKind, Fence, KeyRange, LeaseRef, LeaseTarget, PutRequest,
+    RangeRequest, Request, Response, ResponseBody, ResponseHeader, SortOrder, SortTarget,
+    StatusResponse, TxnOp, TxnOpResponse, TxnRequest,
+};
+use crate::cli::arguments::{DelArgs, GetArgs, Order, PutArgs, RangeArgs, SortBy};
+use crate::cli::connection::{Connection, Target};
+use crate::cli::failure::Failure;
+use crate::cli::print::Parts;
+
+/// The status of the first endpoint that answers.
+pub(super) async fn any_status(
+    connection: &impl Connection,
+    target: &Target,
+) -> Result<(ResponseHeader, StatusResponse), Failure> {
+    let mut failure = Failure::usage("no endpoint was given");
+    for endpoint in &target.endpoints {
+        match status_of(connection, endpoint).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+pub(super) async fn status_of(
+    connection: &impl Connection,
+    endpoint: &str,
+) -> Result<(ResponseHeader, StatusResponse), Failure> {
+    let Response { header, body } = connection.status(endpoint).await?;
+    match body {
+        ResponseBody::Status(status) => Ok((header, *status)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Where clients reach the members of the cluster.
+pub(super) async fn members(
+    connection: &impl Connection,
+    target: &Target,
+) -> Result<Vec<String>, Failure> {
+    let (_, body) = any_status(connection, target).await?;
+    let known = |member: &api::MemberInfo| !member.client_address.is_empty();
+    let members = body.members.into_iter().filter(known);
+    Ok(members.map(|member| member.client_address).collect())
+}
+
+pub(super) async fn write(
+    connection: &impl Connection,
+    request: Request,
+) -> Result<(ResponseHeader, ResponseBody), Failure> {
+    let response = connection.call(request, api::Consistency::default());
+    let Response { header, body } = response.await?;
+    Ok((header, body))
+}
+
+/// A write that the store refuses once a lock has moved on; answered as it would be by itself.
+pub(super) async fn fenced(
+    connection: &impl Connection,
+    fences: &[Fence],
+    op: TxnOp,
+) -> Result<(ResponseHeader, ResponseBody), Failure> {
+    let request = Request::Txn(TxnRequest::fenced(fences, op)?);
+    let (header, body) = write(connection, request).await?;
+    let ResponseBody::Txn(txn) = body else {
+        return Err(unexpected(&body));
+    };
+    let body = match txn.into_fenced()? {
+        TxnOpResponse::Range(range) => ResponseBody::Range(range),
+        TxnOpResponse::Put(put) => ResponseBody::Put(put),
+        TxnOpResponse::DeleteRange(delete) => ResponseBody::DeleteRange(delete),
+        TxnOpResponse::Txn(txn) => ResponseBody::Txn(txn),
+    };
+    Ok((header, body))
+}
+
+/// The put that is asked for. `value` gives its value if the arguments do not.
+///
+/// # Errors
+/// Those of `value`.
+pub(super) fn put_request(
+    arguments: PutArgs,
+    value: impl FnOnce() -> Result<Bytes, Failure>,
+) -> Result<PutRequest, Failure> {
+    let value = match arguments.value {
+        Some(value) => bytes(value),
+        None if arguments.ignore_value => Bytes::new(),
+        None => value()?,
+    };
+    Ok(PutRequest {
+        key: bytes(arguments.key),
+        value,
+        prev_kv: arguments.prev_kv,
+        ignore_value: arguments.ignore_value,
+        ignore_lease: arguments.ignore_lease,
+        lease: match (arguments.lease, arguments.lease_name) {
+            (Some(id), _) => LeaseTarget::Lease(LeaseRef::id(id)),
+            (None, Some(name)) => LeaseTarget::Name(name),
+            (None, None) => LeaseTarget::None,
+        },
+    })
+}
+
+/// The read that is asked for, and which parts of what it finds are to be shown.
+pub(super) fn get_request(arguments: GetArgs) -> (RangeRequest, Parts) {
+    let parts = match (
+        arguments.keys_only,
+        arguments.print_value_only,
+        arguments.count_only,
+    ) {
+        (true, _, _) => Parts::Keys,
+        (_, true, _) => Parts::Values,
+        (_, _, true) => Parts::Count,
+        _ => Parts::All,
+    };
+    let (key, range) = key_range(arguments.range);
+    let request = RangeRequest {
+        key,
+        range,
+        limit: arguments.limit,
+        keys_only: arguments.keys_only,
+        count_only: arguments.count_only,
+        revision: arguments.rev,
+        sort_target: match arguments.sort_by {
+            SortBy::Key => SortTarget::Key,
+            SortBy::Version => SortTarget::Version,
+            SortBy::Create => SortTarget::CreateRevision,
+            SortBy::Modify => SortTarget::ModRevision,
+            SortBy::Value => SortTarget::Value,
+        },
+        sort_order: match arguments.order {
+            None => SortOrder::None,
+            Some(Order::Ascend) => SortOrder::Ascend,
+            Some(Order::Descend) => SortOrder::Descend,
+        },
+        min_mod_revision: arguments.min_mod_rev,
+        max_mod_revision: arguments.max_mod_rev,
+        min_create_revision: arguments.min_create_rev,
+        max_create_revision: arguments.max_create_rev,
+    };
+    (request, parts)
+}
+
+/// The delete that is asked for.
+pub(super) fn delete_request(arguments: DelArgs) -> DeleteRangeRequest {
+    let (key, range) = key_range(arguments.range);
+    DeleteRangeRequest {
+        key,
+        range,
+        prev_kv: arguments.prev_kv,
+    }
+}
+
+pub(super) fn key_range(arguments: RangeArgs) -> (Bytes, KeyRange) {
+    let key = bytes(arguments.key.unwrap_or_default());
+    let range = match (arguments.end, arguments.prefix, arguments.from_key) {
+        (Some(end), _, _) => KeyRange::Until(bytes(end)),
+        (None, true, _) => KeyRange::Prefix,
+        (None, false, true) => KeyRange::From,
+        (None, false, false) => KeyRange::Single,
+    };
+    (key, range)
+}
+
+fn bytes(text: OsString) -> Bytes {
+    Bytes::from(text.into_vec())
+}
+
+pub(super) fn note(text: &str) {
+    // If standard error is gone there is nobody left to tell.
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
+pub(super) fn unexpected(body: &ResponseBody) -> Failure {
+    let error = api::Error::unknown(
+        ErrorKind::Internal,
+        format!("the server answered with something else than was asked for: {body:?}"),
+    );
+    error.into()
+}
