@@ -462,7 +462,7 @@ fn the_bytes_of_users_and_roles_are_pinned() {
         "1a 10 067468656972 73 00 016b 01",
         "1a 11 067468656972 73 016b 01",
     ];
-    for (request, golden) in every::every_auth_request().into_iter().zip(pinned) {
+    for (request, golden) in fixtures::every_auth_request().into_iter().zip(pinned) {
         check(&[(Request::Auth(request), golden)]);
     }
     check(&[

@@ -23,7 +23,7 @@ mod txn;
 mod watch;
 
 #[cfg(test)]
-pub(crate) mod every;
+pub(crate) mod fixtures;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]

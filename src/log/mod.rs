@@ -33,6 +33,7 @@ mod record;
 mod recover;
 mod sector;
 mod segment;
+#[doc(hidden)]
 pub mod sim_disk;
 mod tip;
 mod vote;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::api::every::every_request;
+use crate::api::fixtures::every_request;
 use crate::api::{
     AuthRequest, AuthResponse, Compare, CompareOp, DeleteRangeRequest, Error, ErrorKind, KeyRange,
     LeaseRef, LeaseTarget, Password, Permission, PermissionKind, PutRequest, ROOT, RangeRequest,

@@ -293,7 +293,7 @@ fn two_nodes_of_one_process_do_not_share_a_metric() {
 
 #[test]
 fn every_method_of_a_request_has_its_handles() {
-    let requests = crate::api::every::every_request();
+    let requests = crate::api::fixtures::every_request();
     let mut indexes: Vec<usize> = requests
         .iter()
         .map(|request| method_index(request.method()))

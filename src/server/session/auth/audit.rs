@@ -243,7 +243,7 @@ fn write_all(mut file: File, waiting: &Receiver<Vec<u8>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::every::every_request;
+    use crate::api::fixtures::every_request;
 
     #[test]
     fn many_writes_leave_room_for_the_rest_and_are_counted() {

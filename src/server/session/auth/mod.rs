@@ -353,7 +353,7 @@ pub(crate) fn prepare(request: &mut AuthRequest) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::every::every_request;
+    use crate::api::fixtures::every_request;
     use crate::kv::access::Need;
 
     #[test]
