@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::raft::consensus::Digest;
+use crate::raft::digest::Digest;
 use crate::raft::reads::READS_WAITING_MAX;
 use crate::raft::{ReadId, ReadMode, RoundId};
 use crate::time::Instant;

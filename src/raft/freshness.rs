@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raft::consensus::Digest;
+use crate::raft::digest::Digest;
 use crate::raft::{Published, RoundId, Timing};
 use crate::time::Instant;
 use crate::types::LogIndex;

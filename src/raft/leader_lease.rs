@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raft::consensus::Digest;
+use crate::raft::digest::Digest;
 use crate::raft::{Confirmed, RoundId};
 use crate::sync::{AtomicU64, Count, Ordering};
 use crate::time::Instant;

@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 
 use crate::raft::bounded::Weigh;
-use crate::raft::consensus::Digest;
+use crate::raft::digest::Digest;
 use crate::raft::{APPEND_WEIGHT_MAX, Configuration, Conflict, Entry, LogBase, Payload, Ticket};
 use crate::types::{LogId, LogIndex, NodeId, Term};
 

@@ -36,6 +36,7 @@ mod bounded;
 mod compacting;
 mod config;
 mod consensus;
+mod digest;
 mod election;
 mod following;
 mod freshness;

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::raft::RoundId;
-use crate::raft::consensus::Digest;
+use crate::raft::digest::Digest;
 use crate::time::Instant;
 use crate::types::LogIndex;
 

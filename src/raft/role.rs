@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use crate::raft::consensus::Digest;
+use crate::raft::digest::Digest;
 use crate::raft::leader_lease::LeaderLease;
 use crate::raft::progress::Progress;
 use crate::raft::reads::Reads;

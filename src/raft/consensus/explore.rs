@@ -14,59 +14,14 @@
 //!
 //! The server calls none of this.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::raft::digest::Digest;
 use crate::raft::freshness::Ages;
 use crate::raft::role::RoleState;
 use crate::raft::{Consensus, Input};
 use crate::time::Instant;
-
-/// Gathers what decides over the future of a replica.
-#[derive(Debug)]
-pub(in crate::raft) struct Digest {
-    hasher: DefaultHasher,
-    now: Instant,
-    /// How far the clocks may yet step back, in nanoseconds.
-    steps_back: u64,
-    /// The longest time that is ever added to an instant in the past.
-    longest: u64,
-}
-
-impl Digest {
-    /// Something without time.
-    pub(in crate::raft) fn value(&mut self, value: &(impl Hash + ?Sized)) {
-        value.hash(&mut self.hasher);
-    }
-
-    /// An instant that is only ever compared with the clock: once it is over, it does not matter
-    /// since when.
-    pub(in crate::raft) fn deadline(&mut self, at: Instant) {
-        self.instant(at, self.steps_back);
-    }
-
-    /// An instant whose age is told.
-    pub(in crate::raft) fn age(&mut self, at: Instant) {
-        self.instant(at, u64::MAX);
-    }
-
-    /// An instant from which time is counted.
-    pub(in crate::raft) fn since(&mut self, at: Instant) {
-        self.instant(at, self.steps_back.saturating_add(self.longest));
-    }
-
-    fn instant(&mut self, at: Instant, memory: u64) {
-        for (at, now) in [(at.boot, self.now.boot), (at.raw, self.now.raw)] {
-            let distance = match at {
-                u64::MAX => i128::MAX,
-                at => (i128::from(at) - i128::from(now)).max(-i128::from(memory)),
-            };
-            distance.hash(&mut self.hasher);
-        }
-    }
-}
 
 impl Consensus {
     /// A copy that shares nothing with the original but its counters: two possible futures of one
@@ -206,12 +161,7 @@ impl Consensus {
             outputs,
             unflushed,
         } = self;
-        let mut digest = Digest {
-            hasher: DefaultHasher::new(),
-            now,
-            steps_back: nanos(steps_back),
-            longest: nanos(timing.election_timeout_max),
-        };
+        let mut digest = Digest::new(now, steps_back, timing.election_timeout_max);
         digest.value(&(id, timing, rng.get_seed(), hard, hard_unsaved));
         // Tickets only rise, so it is enough how many came later.
         digest.value(&(hard_ticket > persisted).then_some(issued.0 - hard_ticket.0));
@@ -240,7 +190,7 @@ impl Consensus {
         digest.since(*heard_leader_at);
         ages.digest(&mut digest);
         digest.value(&(grant, outputs, unflushed));
-        digest.hasher.finish()
+        digest.finish()
     }
 
     /// The election timer runs out now, whatever was drawn for it.
@@ -264,8 +214,4 @@ impl Consensus {
         self.next_name = 0;
         self.heard_leader_at = self.now;
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -29,8 +29,6 @@ use crate::raft::{
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
 
-pub(super) use explore::Digest;
-
 /// The largest command that fits a message to a peer.
 pub const COMMAND_BYTES_MAX: usize = (2 << 20) - (64 << 10);
 
