@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 
-use crate::api::every::every_request;
+use crate::api::fixtures::every_request;
 use crate::api::{
     AuthRequest, DeleteRangeRequest, KeyRange, LeaseGrantRequest, LeaseTarget, Password,
     PutRequest, RangeRequest, Request, Secret, SortTarget, TxnOp, TxnRequest,
