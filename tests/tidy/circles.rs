@@ -12,9 +12,7 @@ use super::code::{Token, product, product_tokens};
 const WITH_CIRCLES: &[&str] = &[
     "api",
     "bench",
-    "cli",
     "client",
-    "etcd",
     "kv",
     "log",
     "node",

@@ -10,15 +10,11 @@ const REASON: &str = "// Long: ";
 
 /// What is larger and says no reason. What is not any more leaves this list.
 const LARGER: &[(&str, &str)] = &[
-    ("bench/expiry/mod.rs", "run"),
     ("bench/expiry/mod.rs", "turn"),
-    ("bench/expiry/report.rs", "print"),
     ("bench/generator/mod.rs", "run"),
     ("bench/generator/mod.rs", "live"),
-    ("bench/overload.rs", "measure"),
     ("bench/report/mod.rs", "Run"),
     ("cli/doctor/mod.rs", "cluster"),
-    ("cli/mod.rs", "dispatch"),
     ("kv/access/change.rs", "change"),
     ("kv/mvcc.rs", "put"),
     ("raft/consensus/explore.rs", "fork"),
