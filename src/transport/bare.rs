@@ -1,5 +1,5 @@
-//! quinn by itself, with our settings, certificates and sockets and none of our frames: what the
-//! benches measure a request against. Nothing of the product is made of this.
+//! quinn by itself, with our settings, certificates and sockets and without our frames: the
+//! baseline that the benches compare requests with. The product does not use it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub fn listen(address: SocketAddr, tls: &Tls) -> Result<quinn::Endpoint, BindErr
     open(address, socket.into(), tls, Some(server))
 }
 
-/// Calls as the SDK does.
+/// Connects as the SDK does.
 ///
 /// # Errors
-/// No socket can be had, nobody answers there, or not the right one.
+/// No socket can be opened, or no node with the right identity answers.
 pub async fn connect(address: SocketAddr, tls: &Tls) -> Result<quinn::Connection, BindError> {
     let (own, socket) = client_socket()?;
     let failed = |reason: String| BindError::Other { address, reason };

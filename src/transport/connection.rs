@@ -15,19 +15,19 @@ use crate::transport::{
 use crate::types::ClusterId;
 use crate::wire::{Door, FrameLimits, WireError};
 
-/// Why one side closed a connection; travels to the other. The numbers are for ever.
+/// Why one side closed a connection; sent to the other side. The numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CloseCode {
     /// No longer needed.
     Done = 0,
-    /// The other side sent what is no frame.
+    /// The other side sent bytes that are not a valid frame.
     Malformed = 1,
     /// A second connection between the same two peers; the other one stays.
     Duplicate = 2,
-    /// The certificate names nobody who may connect here.
+    /// The certificate's identity is not allowed to connect here.
     Identity = 3,
-    /// Another cluster's.
+    /// The certificate is of another cluster.
     Cluster = 4,
     /// No protocol version in common.
     Version = 5,
@@ -35,12 +35,12 @@ pub enum CloseCode {
     Busy = 6,
     /// This side is stopping.
     Stopping = 7,
-    /// The hello did not come, or made no sense.
+    /// The hello did not arrive, or was invalid.
     Hello = 8,
     /// A newer incarnation of the same member is known.
     Outdated = 9,
-    /// The certificate that was shown has ended, or its authority is not trusted any more. Whoever
-    /// has a new one may connect anew.
+    /// The certificate has expired, or its authority is no longer trusted. A peer with a new
+    /// certificate may reconnect.
     Untrusted = 10,
 }
 
@@ -92,25 +92,25 @@ impl CloseCode {
     }
 }
 
-/// A connection that is over.
+/// Why a connection is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// The other side closed it.
     #[error("the other side closed the connection: {}", .0.words())]
     Closed(CloseCode),
-    /// We closed it.
+    /// This side closed it.
     #[error("the connection was closed")]
     ClosedHere,
-    /// Nothing came any more.
+    /// The other side stopped responding.
     #[error("the other side fell silent")]
     TimedOut,
-    /// The other side knows nothing of it: it was restarted.
+    /// The other side does not know the connection: it was restarted.
     #[error("the other side has restarted")]
     Reset,
-    /// The other side ended it during the TLS handshake or right after.
+    /// The other side closed it during the TLS handshake or right after.
     #[error("the other side refused the TLS handshake: {0}")]
     Tls(String),
-    /// Something else.
+    /// Any other cause.
     #[error("the connection broke: {0}")]
     Other(String),
 }
@@ -142,7 +142,7 @@ impl Lost {
     }
 }
 
-/// Why no connection came about.
+/// Why a connection could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// The address cannot be used or resolved.
@@ -150,10 +150,10 @@ pub enum ConnectError {
     Address {
         /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Nobody answered in time.
+    /// The address did not answer in time.
     #[error("{address} did not answer in time")]
     Timeout {
         /// The address.
@@ -164,29 +164,29 @@ pub enum ConnectError {
     Tls {
         /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Someone answered who does not speak our protocol.
+    /// The other side does not support our protocol.
     #[error("{address} speaks another protocol: is it the right port?")]
     Alpn {
         /// The address.
         address: String,
     },
-    /// Someone answered who is not whom we look for.
+    /// The other side has another identity than expected.
     #[error("{address}: {source}")]
     Identity {
         /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         source: IdentityError,
     },
-    /// The other side turned us away.
+    /// The other side closed the connection during the handshake.
     #[error("{address}: {lost}")]
     Lost {
         /// The address.
         address: String,
-        /// How.
+        /// The cause.
         lost: Lost,
     },
 }
@@ -207,7 +207,7 @@ impl ConnectError {
         }
     }
 
-    /// The reason under which it is counted.
+    /// The reason for which the metrics count it.
     pub fn failure(&self) -> HandshakeFailure {
         match self {
             Self::Address { .. } => HandshakeFailure::Other,
@@ -249,7 +249,7 @@ fn alert_words(alert: u8) -> String {
         42 | 43 | 46 => "our certificate is not acceptable to it".into(),
         44 => "our certificate was revoked".into(),
         45 => "our certificate has expired".into(),
-        // 51: of an authority with the right name and another key.
+        // 51: the authority has the right name and another key.
         48 | 51 => "our certificate is of an authority it does not know".into(),
         116 => "it asks for a certificate".into(),
         NO_APPLICATION_PROTOCOL => "it speaks another protocol".into(),
@@ -257,41 +257,41 @@ fn alert_words(alert: u8) -> String {
     }
 }
 
-/// One connection, as somebody sees it who looks after a node. Counts are from its beginning.
+/// Statistics of one connection, for operators. Counters start at its beginning.
 #[derive(Clone, Debug)]
 pub struct ConnectionFacts {
-    /// Who is at the other end, by certificate.
+    /// Identity of the other side, by certificate.
     pub identity: PeerIdentity,
-    /// Where the other end is now.
+    /// Current address of the other side.
     pub address: SocketAddr,
-    /// Whether this side made the call.
+    /// Whether this side opened the connection.
     pub dialled: bool,
-    /// The round-trip time, as estimated now.
+    /// The current estimate of the round-trip time.
     pub round_trip: Duration,
-    /// Packets that went out.
+    /// Packets sent.
     pub sent_packets: u64,
-    /// Packets that went out and were taken for lost; attempts at larger ones do not count.
+    /// Packets declared lost; MTU probes do not count.
     pub lost_packets: u64,
-    /// The largest datagram that is known to arrive at the other end: 1,200 bytes to begin with, and
-    /// more as larger ones have got through.
+    /// The current path MTU: the largest datagram that is known to arrive at the other side, 1,200
+    /// bytes at first, and more once larger probes were acknowledged.
     pub datagram_bytes: u16,
-    /// Bytes that went out, packets and all.
+    /// Bytes sent, packet headers included.
     pub sent_bytes: u64,
-    /// Bytes that came in.
+    /// Bytes received.
     pub received_bytes: u64,
 }
 
 /// UDP packets of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Datagrams {
-    /// Sent, repetitions included.
+    /// Sent, retransmissions included.
     pub sent: u64,
     /// Received.
     pub received: u64,
 }
 
-/// A connection whose other side has proved who it is. Cheap to clone; all clones are one
-/// connection, which ends when it is closed, lost, or the last clone and stream is dropped.
+/// A connection whose other side is authenticated. Cheap to clone; all clones are one connection,
+/// which ends when it is closed, lost, or the last clone and stream is dropped.
 #[derive(Clone, Debug)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -306,22 +306,22 @@ struct Inner {
     limits: FrameLimits,
     stats: Arc<TransportStats>,
     counted: Mutex<Counted>,
-    // Dropped in this order: who sees the count fall finds the seats free.
+    // Dropped in this order: when the count of open connections falls, the permits are free.
     _seats: Vec<Seat>,
     _open: OpenCount,
 }
 
-/// What of a connection is in the counts of its port already.
+/// The part of a connection's counters that its port has counted already.
 #[derive(Debug)]
 struct Counted {
     traffic: Traffic,
-    /// Where the other end was.
+    /// The last known address of the other side.
     address: SocketAddr,
 }
 
 impl Inner {
-    /// Brings the counts of the port up to date. Each connection adds what has come since it last did,
-    /// so that they never fall, however many end.
+    /// Updates the counters of the port. Each connection adds its growth since the last update, so
+    /// that the counters never fall, however many connections end.
     fn count(&self) {
         let mut counted = self.counted.lock();
         let now = traffic_of(&self.quic);
@@ -374,7 +374,7 @@ impl Drop for OpenCount {
     }
 }
 
-/// What an endpoint knows when a handshake is through.
+/// What an endpoint knows when a handshake is complete.
 pub(crate) struct Established {
     pub(crate) quic: quinn::Connection,
     pub(crate) port: Port,
@@ -387,7 +387,7 @@ pub(crate) struct Established {
 }
 
 impl Connection {
-    /// Checks who is at the other end, and closes the connection if that is wrong.
+    /// Checks the identity of the other side, and closes the connection if it is wrong.
     pub(crate) fn identify(
         established: Established,
         identity_seats: Option<(&Seats<PeerIdentity>, usize)>,
@@ -449,42 +449,42 @@ impl Connection {
         })
     }
 
-    /// For whoever looks after connections without keeping them open.
+    /// A weak handle that does not keep the connection open.
     pub(crate) fn downgrade(&self) -> WeakConnection {
         WeakConnection(Arc::downgrade(&self.inner))
     }
 
-    /// The certificates that the other end has shown, its own first.
+    /// The certificates that the other side presented, its own first.
     pub(crate) fn certificates(&self) -> Vec<CertificateDer<'static>> {
         certificates_of(&self.inner.quic).unwrap_or_default()
     }
 
-    /// Who is at the other end, by certificate.
+    /// Identity of the other side, by certificate.
     pub fn identity(&self) -> &PeerIdentity {
         &self.inner.identity
     }
 
-    /// Where the other end is now; a client may move.
+    /// Current address of the other side; a client may migrate.
     pub fn remote_address(&self) -> SocketAddr {
         self.inner.quic.remote_address()
     }
 
-    /// Whether this side made the call.
+    /// Whether this side opened the connection.
     pub fn dialled(&self) -> bool {
         self.inner.dialled
     }
 
-    /// The round-trip time, as estimated now.
+    /// The current estimate of the round-trip time.
     pub fn round_trip(&self) -> Duration {
         self.inner.quic.rtt()
     }
 
-    /// Brings the counts of its port up to date.
+    /// Updates the counters of its port.
     pub(crate) fn count(&self) {
         self.inner.count();
     }
 
-    /// What can be told of it to whoever looks after a node.
+    /// Statistics of the connection, for operators.
     pub fn facts(&self) -> ConnectionFacts {
         let path = self.inner.quic.stats().path;
         let traffic = traffic_of(&self.inner.quic);
@@ -501,7 +501,7 @@ impl Connection {
         }
     }
 
-    /// Packets that went out and came in so far, of whatever kind.
+    /// Packets sent and received so far, of every kind.
     pub fn datagrams(&self) -> Datagrams {
         let stats = self.inner.quic.stats();
         Datagrams {
@@ -510,7 +510,8 @@ impl Connection {
         }
     }
 
-    /// Opens a two-way stream. The other side learns of it with the first frame that is written.
+    /// Opens a bidirectional stream. The other side learns of it with the first frame that is
+    /// written.
     ///
     /// # Errors
     /// The connection is over.
@@ -522,7 +523,7 @@ impl Connection {
         Ok(self.framed(send, receive))
     }
 
-    /// As [`Connection::open_stream`]; what is written has this priority. Higher is sent first.
+    /// Like [`Connection::open_stream`], with a send priority. Higher is sent first.
     ///
     /// # Errors
     /// The connection is over.
@@ -531,12 +532,12 @@ impl Connection {
     /// Safe.
     pub async fn open_stream_of(&self, priority: i32) -> Result<FrameStream, Lost> {
         let (send, receive) = self.inner.quic.open_bi().await.map_err(|e| Lost::of(&e))?;
-        // Fails only for a stream that is already closed, and writing will say so.
+        // Fails only for a stream that is already closed, and writing will report that.
         let _ = send.set_priority(priority);
         Ok(self.framed(send, receive))
     }
 
-    /// Takes the next two-way stream that the other side opened.
+    /// Accepts the next bidirectional stream that the other side opened.
     ///
     /// # Errors
     /// The connection is over.
@@ -553,7 +554,7 @@ impl Connection {
         Ok(self.framed(send, receive))
     }
 
-    /// Opens a one-way stream. Higher `priority` is sent first.
+    /// Opens a unidirectional stream. Higher `priority` is sent first.
     ///
     /// # Errors
     /// The connection is over.
@@ -562,12 +563,12 @@ impl Connection {
     /// Safe.
     pub async fn open_sender(&self, priority: i32) -> Result<FrameSender, Lost> {
         let send = self.inner.quic.open_uni().await.map_err(|e| Lost::of(&e))?;
-        // Fails only for a stream that is already closed, and writing will say so.
+        // Fails only for a stream that is already closed, and writing will report that.
         let _ = send.set_priority(priority);
         Ok(FrameSender::new(send))
     }
 
-    /// Takes the next one-way stream that the other side opened.
+    /// Accepts the next unidirectional stream that the other side opened.
     ///
     /// # Errors
     /// The connection is over.
@@ -584,13 +585,12 @@ impl Connection {
         Ok(self.receiver(receive))
     }
 
-    /// Closes the connection at once, for this reason. Closing twice does nothing.
+    /// Closes the connection at once, with this code. Closing twice has no effect.
     pub fn close(&self, code: CloseCode) {
         close(&self.inner.quic, code);
     }
 
-    /// Counts a malformed frame and closes the connection for it: bad bytes end the connection
-    /// that they came by.
+    /// Counts a malformed frame and closes the connection that it arrived on.
     pub fn close_malformed(&self, error: &WireError) {
         if self.inner.quic.close_reason().is_none() {
             self.inner.stats.count_malformed(self.inner.port);
@@ -605,7 +605,7 @@ impl Connection {
         self.close(CloseCode::Malformed);
     }
 
-    /// Waits until the connection is over, and says how.
+    /// Waits until the connection is over, and returns the cause.
     ///
     /// # Cancel safety
     /// Safe.
@@ -618,7 +618,7 @@ impl Connection {
         self.inner.quic.close_reason().is_some()
     }
 
-    /// The same connection, not another one to the same peer.
+    /// Whether both are the same connection, and not two to the same peer.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -647,12 +647,12 @@ fn close(quic: &quinn::Connection, code: CloseCode) {
     );
 }
 
-/// A connection that may be gone.
+/// A weak handle to a connection.
 #[derive(Debug)]
 pub(crate) struct WeakConnection(Weak<Inner>);
 
 impl WeakConnection {
-    /// The connection, if anybody still holds it.
+    /// The connection, if it is still in use.
     pub(crate) fn upgrade(&self) -> Option<Connection> {
         self.0.upgrade().map(|inner| Connection { inner })
     }
@@ -669,8 +669,8 @@ fn identity_of(quic: &quinn::Connection) -> Result<PeerIdentity, IdentityError> 
     PeerIdentity::of_certificate(leaf)
 }
 
-/// Who may be at the other end: on the peer port only nodes; on the client port a client calls
-/// and a node answers.
+/// Checks which kind of peer may be on the other side: on the peer port only nodes; on the client
+/// port a client that connects and a node that accepts.
 fn admit(
     identity: PeerIdentity,
     port: Port,
@@ -690,7 +690,7 @@ fn admit(
     Ok(identity)
 }
 
-/// How many connections each key (an address, an identity) has.
+/// The number of connections of each key (an address, an identity).
 #[derive(Debug)]
 pub(crate) struct Seats<K: Ord> {
     taken: Arc<Mutex<BTreeMap<K, usize>>>,
@@ -705,7 +705,7 @@ impl<K: Ord> Default for Seats<K> {
 }
 
 impl<K: Ord + Clone + Send + Sync + 'static> Seats<K> {
-    /// Takes a seat for `key` if fewer than `seats_max` are taken.
+    /// Takes a permit for `key` if fewer than `seats_max` are taken.
     pub(crate) fn take(&self, key: K, seats_max: usize) -> Option<Seat> {
         let mut taken = self.taken.lock();
         if taken.get(&key).is_some_and(|count| *count >= seats_max) {
@@ -727,7 +727,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> Seats<K> {
     }
 }
 
-/// A seat, given back when dropped.
+/// A permit, returned when dropped.
 pub(crate) struct Seat {
     give_back: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
@@ -746,7 +746,7 @@ impl Drop for Seat {
     }
 }
 
-/// Seats by address, without the port.
+/// Permits by address, without the port.
 pub(crate) type AddressSeats = Seats<IpAddr>;
 
 #[cfg(test)]

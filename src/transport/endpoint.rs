@@ -1,5 +1,5 @@
-//! A UDP socket that speaks our QUIC: how it is bound, how strangers are held off, how calls are
-//! made.
+//! A UDP socket with our QUIC settings: how it is bound, how unauthenticated peers are limited, how
+//! connections are opened.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,27 +24,28 @@ use crate::transport::{
 use crate::types::ClusterId;
 use crate::wire::FrameLimits;
 
-/// How many strangers, and how many connections, an endpoint puts up with.
+/// Limits on connections and on unauthenticated peers of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// Connections at most.
+    /// Maximum number of connections.
     pub connections_max: usize,
-    /// Connections at most from one identity.
+    /// Maximum number of connections from one identity.
     pub per_identity_max: usize,
-    /// Connections at most from one address.
+    /// Maximum number of connections from one address.
     pub per_address_max: usize,
-    /// Above this many unfinished handshakes, a stranger must first prove its address.
+    /// Above this many unfinished handshakes, an unauthenticated peer must first validate its
+    /// address.
     pub handshakes_before_retry: usize,
-    /// Above this many unfinished handshakes, a stranger gets no answer. One network (/24, /48) may
-    /// have a quarter of them, and one address (an IPv6 /64) a quarter of that.
+    /// Above this many unfinished handshakes, an unauthenticated peer gets no answer. One network
+    /// (/24, /48) may have a quarter of them, and one address (an IPv6 /64) a quarter of that.
     pub handshakes_max: usize,
-    /// Above this many handshakes a second from one network (/24, /48), a stranger of it must
-    /// first prove its address.
+    /// Above this many handshakes per second from one network (/24, /48), an unauthenticated peer
+    /// in it must first validate its address.
     pub per_network_per_second_max: u32,
 }
 
 impl Admission {
-    /// What a server of this size admits; `limits` in the configuration changes it.
+    /// The limits of a server by default; `limits` in the configuration changes them.
     pub const DEFAULT: Self = Self {
         connections_max: 4096,
         per_identity_max: 64,
@@ -64,19 +65,19 @@ impl Default for Admission {
 /// Why an endpoint could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// Another process has the port.
+    /// Another process uses the port.
     #[error("{address} is in use by another process: stop that one, or listen on another port")]
     InUse {
         /// The address.
         address: SocketAddr,
     },
-    /// The address is not this machine's.
+    /// The address does not belong to this machine.
     #[error("{address} is not an address of this machine")]
     NotLocal {
         /// The address.
         address: SocketAddr,
     },
-    /// The system does not allow it.
+    /// The operating system denies it.
     #[error("this user may not listen on {address}: use a port above 1023")]
     NotAllowed {
         /// The address.
@@ -85,35 +86,35 @@ pub enum BindError {
     /// A client's certificate where a node's is needed, or the other way round.
     #[error("the certificate is for {identity}, and this needs one for a {wanted}")]
     WrongKind {
-        /// Whom the certificate is for.
+        /// The certificate's identity.
         identity: PeerIdentity,
-        /// What is needed.
+        /// The kind that is needed.
         wanted: &'static str,
     },
     /// The certificate cannot be used.
     #[error("TLS cannot be set up: {0}")]
     Tls(String),
-    /// Something else.
+    /// Any other cause.
     #[error("{address} cannot be opened: {reason}")]
     Other {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
 }
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bursts of a few thousand small frames must survive a scheduler pause of the reader.
+/// Bursts of a few thousand small frames must survive a scheduling delay of the reader.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// Of all handshakes that may be under way, those of one network (/24, /48) may be this part.
+/// One network (/24, /48) may have this fraction of all unfinished handshakes: a quarter.
 const NETWORK_PART: usize = 4;
-/// Of those of one network, the ones of one address (an IPv6 /64) may be this part.
+/// One address (an IPv6 /64) may have this fraction of its network's: a quarter.
 const ADDRESS_PART: usize = 4;
-/// Of those of one address, the ones that have not proved to come from it may be this part: whoever
-/// forges an address shall not keep its owner from being heard.
+/// Handshakes whose source address is not validated may be this fraction of an address's, a half: a
+/// peer that forges an address must not lock out its owner.
 const UNPROVEN_PART: usize = 2;
-/// Networks whose rate is remembered at one time; beyond that everyone proves their address.
+/// Networks whose rate is tracked at one time; beyond that every peer must validate its address.
 const NETWORKS_MAX: usize = 4096;
 
 /// A bound UDP socket. Cheap to clone; all clones are one endpoint.
@@ -126,11 +127,11 @@ pub struct Endpoint {
 struct Shared {
     quic: quinn::Endpoint,
     call: ArcSwap<quinn::ClientConfig>,
-    /// How it is called, if it is.
+    /// The server configuration, if the endpoint accepts connections.
     answer: Mutex<Option<quinn::ServerConfig>>,
     /// The certificates in use.
     tls: ArcSwap<Tls>,
-    /// Connections that were made, and may be over.
+    /// Connections that were made; some of them may be over.
     live: Mutex<Vec<WeakConnection>>,
     server_name: String,
     cluster_id: ClusterId,
@@ -140,16 +141,16 @@ struct Shared {
     stats: Arc<TransportStats>,
     handshakes: Arc<AtomicUsize>,
     addresses: AddressSeats,
-    /// Handshakes under way, by network.
+    /// Unfinished handshakes, by network.
     networks: Seats<[u8; 6]>,
-    /// Handshakes under way, by address.
+    /// Unfinished handshakes, by address.
     callers: AddressSeats,
     identities: Seats<PeerIdentity>,
     rates: Mutex<NetworkRates>,
 }
 
 impl Endpoint {
-    /// Binds `address` and listens there; calls can be made from it as well. Needs a tokio
+    /// Binds `address` and listens there; connections can be opened from it as well. Needs a tokio
     /// runtime, whose tasks then drive it.
     ///
     /// # Errors
@@ -183,10 +184,10 @@ impl Endpoint {
         .map_err(|error| error.at(address))
     }
 
-    /// An endpoint of a client, on any free port: it calls and is not called.
+    /// A client's endpoint, on any free port: it opens connections and accepts none.
     ///
     /// # Errors
-    /// No socket can be had, or `tls` is not a client's.
+    /// No socket can be opened, or `tls` is not a client's.
     pub fn client(
         tls: &Tls,
         limits: FrameLimits,
@@ -244,21 +245,22 @@ impl Endpoint {
         })
     }
 
-    /// Where it is bound.
+    /// The address it is bound to.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The operating system does not report it.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.shared.quic.local_addr()
     }
 
-    /// What it counts.
+    /// The endpoint's counters.
     pub fn stats(&self) -> &Arc<TransportStats> {
         &self.shared.stats
     }
 
-    /// The next caller that is worth a handshake; `None` once the endpoint is closed. Strangers
-    /// beyond the bounds of [`Admission`] are dealt with here and never returned.
+    /// The next peer whose handshake may proceed; `None` once the endpoint is closed.
+    /// Unauthenticated peers beyond the limits of [`Admission`] are handled here and never
+    /// returned.
     ///
     /// # Cancel safety
     /// Safe.
@@ -283,13 +285,13 @@ impl Endpoint {
                 continue;
             }
             let most = HandshakesMax::of(&shared.admission);
-            // Whoever has many addresses of one network shall not keep all others from being heard.
+            // A peer with many addresses in one network must not lock out all others.
             let network = network_of(address.ip());
             let Some(of_network) = shared.networks.take(network, most.of_network) else {
                 shared.ignore(incoming);
                 continue;
             };
-            // And whoever has one address not all others of its network.
+            // And a peer with one address must not lock out the others in its network.
             let of_address = if is_proven {
                 most.of_address
             } else {
@@ -320,13 +322,13 @@ impl Endpoint {
         }
     }
 
-    /// Calls the node at `address`, and makes sure that it is a node of this cluster.
+    /// Connects to the node at `address`, and verifies that it is a node of this cluster.
     ///
     /// # Errors
-    /// Nobody answers within five seconds, or not the right one. Counted by reason.
+    /// No node with the right identity answers within five seconds. Counted by reason.
     ///
     /// # Cancel safety
-    /// Safe: the call is given up.
+    /// Safe: the attempt is abandoned.
     pub async fn connect(&self, address: SocketAddr) -> Result<Connection, ConnectError> {
         let shared = &self.shared;
         let result = self.try_connect(address).await;
@@ -339,15 +341,16 @@ impl Endpoint {
         result
     }
 
-    /// Calls several addresses of one node, one after the other but without waiting long for any:
-    /// the next is tried when the one before has failed or kept quiet for `stagger`. The first
-    /// that answers rightly is taken, the others are given up.
+    /// Connects to one of several addresses of a node: the next one is tried when the one before
+    /// has failed or has not answered within `stagger`. The first connection that succeeds is
+    /// returned, the other attempts are abandoned.
     ///
     /// # Errors
-    /// None answered rightly; the last error. Without addresses, that there are none.
+    /// No attempt succeeded; the error is that of the last one. Without addresses, an error that
+    /// says so.
     ///
     /// # Cancel safety
-    /// Safe: all calls are given up.
+    /// Safe: all attempts are abandoned.
     pub async fn connect_any(
         &self,
         addresses: &[SocketAddr],
@@ -376,7 +379,8 @@ impl Endpoint {
             match tokio::time::timeout(patience, calls.join_next()).await {
                 Ok(Some(Ok(Ok(connection)))) => return Ok(connection),
                 Ok(Some(Ok(Err(error)))) => last = error,
-                // A call that was cut off (the runtime is ending), or one that takes its time.
+                // An attempt that was cancelled (the runtime is shutting down), or one that is
+                // still running.
                 Ok(Some(Err(_)) | None) | Err(_) => {}
             }
         }
@@ -416,8 +420,8 @@ impl Endpoint {
         }
     }
 
-    /// Shows these certificates, and trusts their authorities, from the next connection on. What is
-    /// connected stays so; see [`Endpoint::close_untrusted`].
+    /// Uses these certificates, and trusts their authorities, from the next connection on. Open
+    /// connections stay open; see [`Endpoint::close_untrusted`].
     ///
     /// # Errors
     /// They are not of the same name in the same cluster, or cannot be used. Then nothing changes.
@@ -434,7 +438,7 @@ impl Endpoint {
         let call = client_config(tls, shared.port).map_err(BindError::Tls)?;
         let mut answer = shared.answer.lock();
         if let Some(config) = &mut *answer {
-            // Nothing but the certificates: the key of the tokens, for one, stays good.
+            // Only the certificates change: the token key, for one, stays valid.
             config.crypto = server_crypto(tls, shared.port).map_err(BindError::Tls)?;
             shared.quic.set_server_config(Some(config.clone()));
         }
@@ -443,8 +447,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Closes connections whose other side would not be let in any more: its certificate has ended, or
-    /// nobody who signed it is trusted. Who has better ones connects anew. Says how many they were.
+    /// Closes connections whose other side would no longer be accepted: its certificate has
+    /// expired, or none of its issuers is trusted. A peer with a valid certificate reconnects.
+    /// Returns the number of closed connections.
     pub fn close_untrusted(&self, now: UnixTime) -> usize {
         let shared = &self.shared;
         let tls = shared.tls.load_full();
@@ -459,20 +464,20 @@ impl Endpoint {
             .count()
     }
 
-    /// When the certificate that it shows ends, in seconds since 1970.
+    /// When the certificate in use expires, in seconds since 1970.
     pub fn certificate_ends(&self) -> i64 {
         self.shared.tls.load().expires_at_unix_seconds()
     }
 
-    /// The connections that are open, in the order they were made.
+    /// The open connections, in the order they were made.
     pub fn connections(&self) -> Vec<ConnectionFacts> {
         let open = self.shared.open_connections();
         let live = open.iter().filter(|connection| !connection.is_lost());
         live.map(Connection::facts).collect()
     }
 
-    /// Brings [`TransportStats::traffic`] and [`TransportStats::migrations`] up to date, and returns the
-    /// round-trip time of each connection that is open, as QUIC estimates it now.
+    /// Updates [`TransportStats::traffic`] and [`TransportStats::migrations`], and returns the
+    /// current round-trip time of each open connection, as QUIC estimates it.
     pub fn look(&self) -> Vec<Duration> {
         let open = self.shared.open_connections();
         open.iter().for_each(Connection::count);
@@ -480,24 +485,24 @@ impl Endpoint {
         live.map(Connection::round_trip).collect()
     }
 
-    /// Moves to a new local port: what to do when a middlebox has forgotten the old one.
+    /// Moves to a new local port, for when a middlebox has dropped its state for the old one.
     /// Connections survive where the other side allows migration.
     ///
     /// # Errors
-    /// No socket can be had; the old one is kept.
+    /// No socket can be opened; the old one is kept.
     pub fn rebind(&self) -> io::Result<()> {
         let (_, socket) = client_socket().map_err(io::Error::other)?;
         self.shared.quic.rebind(socket)
     }
 
-    /// Closes every connection for this reason and accepts no more.
+    /// Closes every connection with this code and accepts no more.
     pub fn close(&self, code: CloseCode) {
         self.shared
             .quic
             .close(quinn::VarInt::from_u32(code as u32), b"");
     }
 
-    /// Waits until the other sides had a chance to hear of [`Endpoint::close`].
+    /// Waits until the other sides have been notified of [`Endpoint::close`], as far as possible.
     ///
     /// # Cancel safety
     /// Safe.
@@ -517,18 +522,18 @@ impl Endpoint {
 }
 
 impl Shared {
-    /// No answer at all: an answer to a forged address would strike someone else.
+    /// Sends no answer at all: an answer to a forged address would hit another machine.
     fn ignore(&self, incoming: quinn::Incoming) {
         self.stats.count_ignored();
         self.stats.count_failed(self.port, HandshakeFailure::Limit);
         incoming.ignore();
     }
 
-    /// Wants to see that the stranger hears what is sent to its address. It must be one that may be
-    /// asked for that.
+    /// Requires the peer to validate its address (a QUIC Retry). The peer must be one for which
+    /// that is possible.
     fn ask_for_proof(&self, incoming: quinn::Incoming) {
         self.stats.count_retry();
-        // Cannot fail: `may_retry` was asked.
+        // Cannot fail: `may_retry` was checked.
         let _ = incoming.retry();
     }
 
@@ -536,14 +541,14 @@ impl Shared {
         self.live.lock()
     }
 
-    /// The connections that somebody still holds.
+    /// The connections that are still in use.
     fn open_connections(&self) -> Vec<Connection> {
         let mut live = self.live();
         live.retain(|connection| connection.upgrade().is_some());
         live.iter().filter_map(WeakConnection::upgrade).collect()
     }
 
-    /// Remembers a connection that was made, and forgets those that are over once there are many.
+    /// Tracks a new connection, and drops those that are over once there are many.
     fn look_after(&self, connection: &Connection) {
         let mut live = self.live();
         if live.len() == live.capacity() {
@@ -553,7 +558,7 @@ impl Shared {
     }
 }
 
-/// A caller whose handshake has not been made.
+/// A peer whose handshake is not complete.
 #[derive(Debug)]
 pub struct Accepting {
     incoming: quinn::Incoming,
@@ -564,19 +569,19 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// Where the call comes from.
+    /// The peer's address.
     pub fn remote_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Makes the handshake and checks who is calling.
+    /// Completes the handshake and checks the peer's identity.
     ///
     /// # Errors
-    /// The caller cannot prove to be who may call here, or takes more than five seconds. Counted
-    /// by reason.
+    /// The peer cannot prove an identity that may connect here, or takes more than five seconds.
+    /// Counted by reason.
     ///
     /// # Cancel safety
-    /// Safe: the caller is refused.
+    /// Safe: the peer is refused.
     pub async fn establish(self) -> Result<Connection, ConnectError> {
         let Self {
             incoming,
@@ -617,7 +622,7 @@ impl Accepting {
     }
 }
 
-/// The addresses of `host:port`, asked for anew at each call, because they move.
+/// Resolves `host:port`. Each call resolves again, because addresses change.
 ///
 /// # Errors
 /// The name is unknown, or not of that form.
@@ -655,7 +660,7 @@ async fn within_handshake_time(
 #[derive(Debug)]
 struct Pending {
     count: Arc<AtomicUsize>,
-    /// Of its network, and of its address.
+    /// The permits of its network, and of its address.
     _seats: [Seat; 2],
 }
 
@@ -675,12 +680,12 @@ impl Drop for Pending {
     }
 }
 
-/// How many handshakes may be under way at one time.
+/// The maximum number of unfinished handshakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HandshakesMax {
     of_network: usize,
     of_address: usize,
-    /// Of one address, where it is not proved that they come from it.
+    /// For one address, without address validation.
     of_address_unproven: usize,
 }
 
@@ -696,7 +701,7 @@ impl HandshakesMax {
     }
 }
 
-/// Handshakes of the current second, by network.
+/// Handshakes in the current second, by network.
 #[derive(Debug, Default)]
 struct NetworkRates {
     since: Option<std::time::Instant>,
@@ -704,7 +709,7 @@ struct NetworkRates {
 }
 
 impl NetworkRates {
-    /// Counts one more, and says how many that makes in this second.
+    /// Counts one more, and returns the number in this second.
     fn count(&mut self, now: std::time::Instant, network: [u8; 6]) -> u32 {
         let over = self
             .since
@@ -722,7 +727,7 @@ impl NetworkRates {
     }
 }
 
-/// The /24 of an IPv4 address, the /48 of an IPv6 one.
+/// The /24 of an IPv4 address, the /48 of an IPv6 address.
 fn network_of(address: IpAddr) -> [u8; 6] {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
@@ -736,7 +741,7 @@ fn network_of(address: IpAddr) -> [u8; 6] {
     }
 }
 
-/// What counts as one address: of IPv6 the /64, for a host may use all of that.
+/// What counts as one address: for IPv6 the /64, since one host may use all of it.
 fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
@@ -752,7 +757,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<Socket, BindError> {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
         if address.is_ipv6() {
-            // Both families where the system can do that; one is enough where it cannot.
+            // Both families where the system supports that; otherwise one is enough.
             let _ = socket.set_only_v6(false);
         }
         socket.bind(&address.into())?;
@@ -761,7 +766,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<Socket, BindError> {
     open().map_err(|error| OpenError::Io(error).at(address))
 }
 
-/// A socket on any free port, for both families where there are two.
+/// A socket on any free port, for both address families where both are available.
 pub(super) fn client_socket() -> Result<(SocketAddr, std::net::UdpSocket), BindError> {
     let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
     let one = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
@@ -775,7 +780,7 @@ pub(super) fn client_socket() -> Result<(SocketAddr, std::net::UdpSocket), BindE
 
 pub(super) fn ask_for_buffers(socket: &Socket, warn: bool) {
     static WARNED: Once = Once::new();
-    // The system clamps what it does not allow, without an error: so ask, then look.
+    // The system clamps the size without an error: so set it, then read it back.
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
     let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
     let received = socket.recv_buffer_size().unwrap_or(0);
@@ -791,7 +796,7 @@ pub(super) fn ask_for_buffers(socket: &Socket, warn: bool) {
     }
 }
 
-/// What can go wrong after the address is known to be ours.
+/// The possible errors once the address is known to be local.
 enum OpenError {
     Io(io::Error),
     Tls(String),

@@ -1,8 +1,8 @@
 //! Streams of frames.
 //!
-//! Reading takes everything that has arrived at once, and writing takes any number of encoded
-//! frames as one buffer: that many small requests share a packet, a wake-up and a write is worth
-//! a factor of three to five.
+//! A read takes everything that has arrived, and a write takes any number of encoded frames as one
+//! buffer: that many small requests share a packet, a wake-up and a write improves throughput by a
+//! factor of three to five.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -16,28 +16,29 @@ use tokio::time::{Instant, Sleep};
 use crate::transport::{Connection, Lost};
 use crate::wire::{Body, Door, Frame, FrameLimits, FrameReader, WireError};
 
-/// Packets taken from a stream at one time; a batch is about this many packets long at most.
+/// Chunks taken from a stream at one time; a batch is about this many packets long at most.
 const CHUNKS_MAX: usize = 64;
-/// How long a client's frame may take from its first byte to its last, and how many bytes earn it
-/// a second more: nobody has to be fast, but nobody may hold memory of ours by a thread of bytes.
+/// How long a client's frame may take from its first byte to its last, and how many bytes extend
+/// that by a second: slow clients are accepted, but none may hold a buffer by sending a few bytes
+/// at a time.
 const FRAME_PATIENCE: Duration = Duration::from_secs(5);
 const FRAME_BYTES_PER_SECOND: usize = 64 << 10;
-/// The code of a stream that was given up; the only one so far.
+/// The error code of a stream that was reset; the only one so far.
 const GIVEN_UP: u32 = 1;
 
-/// Why a stream gives or takes nothing more.
+/// Why a stream can no longer be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// The other side has finished the stream, between two frames.
     #[error("the stream has ended")]
     Finished,
-    /// The other side gave the stream up.
+    /// The other side reset or stopped the stream.
     #[error("the other side gave the stream up")]
     Stopped,
-    /// A frame began to arrive and took too long about the rest. The stream has been given up.
+    /// A frame began to arrive and was not complete in time. The stream has been stopped.
     #[error("a frame was begun and not finished in time")]
     TooSlow,
-    /// What came is no frame. The connection has been closed for it, and the frame counted.
+    /// The bytes are not a valid frame. The connection has been closed, and the frame counted.
     #[error("{0}")]
     Malformed(#[from] WireError),
     /// The connection is over.
@@ -45,12 +46,12 @@ pub enum StreamError {
     Lost(#[from] Lost),
 }
 
-/// Both directions of a two-way stream.
+/// Both directions of a bidirectional stream.
 #[derive(Debug)]
 pub struct FrameStream {
-    /// The way out.
+    /// The sending side.
     pub sender: FrameSender,
-    /// The way in.
+    /// The receiving side.
     pub receiver: FrameReceiver,
 }
 
@@ -77,13 +78,13 @@ impl FrameStream {
         self.sender.write(frames).await
     }
 
-    /// Both directions, apart, for two tasks.
+    /// Both directions, separately, for two tasks.
     pub fn split(self) -> (FrameSender, FrameReceiver) {
         (self.sender, self.receiver)
     }
 }
 
-/// The way out of a stream.
+/// The sending side of a stream.
 pub struct FrameSender {
     stream: quinn::SendStream,
 }
@@ -93,15 +94,14 @@ impl FrameSender {
         Self { stream }
     }
 
-    /// Hands `frames` (any number, encoded one after the other) to the connection, waiting while
-    /// the other side is behind. Nothing is copied. That this returns does not say that anything
-    /// has arrived.
+    /// Passes `frames` (any number, encoded one after the other) to the connection, and waits for
+    /// flow control. The bytes are not copied. A return does not mean that anything has arrived.
     ///
     /// # Errors
     /// The stream or connection is over.
     ///
     /// # Cancel safety
-    /// Not safe: part of `frames` may be under way, and the stream is then useless.
+    /// Not safe: part of `frames` may have been sent, and the stream is then unusable.
     pub async fn write(&mut self, frames: impl Into<Bytes>) -> Result<(), StreamError> {
         self.stream
             .write_chunk(frames.into())
@@ -113,8 +113,8 @@ impl FrameSender {
             })
     }
 
-    /// Hands over what the connection takes of `chunks` (encoded frames), and removes that. Ready once
-    /// it has taken something; until then, the task is woken when it may.
+    /// Passes to the connection as much of `chunks` (encoded frames) as it accepts, and removes
+    /// that. Ready once it has accepted something; until then, the task is woken when it can.
     ///
     /// # Errors
     /// The stream or connection is over.
@@ -134,20 +134,20 @@ impl FrameSender {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives the stream up, with what was written and has not arrived.
+    /// Resets the stream, with all data that has not arrived.
     #[allow(dead_code, reason = "the SDK alone gives no stream up")]
     pub(crate) fn reset(&mut self) {
-        // Fails only if the stream is already over, which is what was wanted.
+        // Fails only if the stream is already over, which is the intended state.
         let _ = self.stream.reset(quinn::VarInt::from_u32(GIVEN_UP));
     }
 
-    /// Says that nothing more will come. What was written is still delivered.
+    /// Finishes the stream. Data that was written is still delivered.
     pub fn finish(&mut self) {
-        // Fails only if the stream is already over, which is what was wanted.
+        // Fails only if the stream is already over, which is the intended state.
         let _ = self.stream.finish();
     }
 
-    /// Waits, once it is finished, until the other side has everything.
+    /// Waits, once the stream is finished, until the other side has acknowledged everything.
     #[cfg(test)]
     pub(crate) async fn arrived(&mut self) {
         let _ = self.stream.stopped().await;
@@ -160,27 +160,27 @@ impl fmt::Debug for FrameSender {
     }
 }
 
-/// The way in from a stream.
+/// The receiving side of a stream.
 pub struct FrameReceiver {
     stream: quinn::RecvStream,
     connection: Connection,
     reader: FrameReader,
     chunks: Box<[Bytes; CHUNKS_MAX]>,
-    /// Of whom frames are not waited for without end.
+    /// The timeout of frames, where the sender has one.
     patience: Option<Patience>,
 }
 
-/// How long the frame that is arriving has taken.
+/// The time that the current frame has taken.
 #[derive(Default)]
 struct Patience {
     begun: Option<Instant>,
-    /// Kept from frame to frame: to arm a timer costs more than to read a small frame. It may go
-    /// off too early, never too late.
+    /// Kept from frame to frame: arming a timer costs more than reading a small frame. It may fire
+    /// too early, never too late.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patience {
-    /// Ready when a frame of `bytes`, of which some have arrived, has taken too long.
+    /// Ready when a frame of `bytes`, of which some have arrived, has timed out.
     fn poll(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
         #[expect(
             clippy::disallowed_methods,
@@ -222,13 +222,13 @@ impl FrameReceiver {
         }
     }
 
-    /// Appends to `into` every frame that has arrived, waiting for the first one if there is
+    /// Appends to `into` every frame that has arrived, and waits for the first one if there is
     /// none. Frames keep their order.
     ///
     /// # Errors
-    /// [`StreamError::Malformed`] if what came is no frame: that is counted and the connection
-    /// closed, whatever the caller does; frames before it may have been appended. Otherwise, that
-    /// the stream or connection is over.
+    /// [`StreamError::Malformed`] if the bytes are not a valid frame: the frame is counted and the
+    /// connection closed, whatever the caller does; frames before it may have been appended. Other
+    /// errors mean that the stream or connection is over.
     ///
     /// # Cancel safety
     /// Safe: nothing that has arrived is lost.
@@ -236,7 +236,7 @@ impl FrameReceiver {
         poll_fn(|cx| self.poll_read_batch(cx, into)).await
     }
 
-    /// As [`FrameReceiver::read_batch`], for a task that waits for other things as well.
+    /// Like [`FrameReceiver::read_batch`], for a task that also polls other futures.
     pub(crate) fn poll_read_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -277,7 +277,7 @@ impl FrameReceiver {
         }
     }
 
-    /// Takes the time of the frame that is arriving anew: its sender was made to wait.
+    /// Restarts the timeout of the current frame: this side made its sender wait.
     pub(crate) fn excuse(&mut self) {
         if let Some(patience) = &mut self.patience {
             patience.begun = None;
@@ -289,16 +289,16 @@ impl FrameReceiver {
             return Poll::Pending;
         };
         ready!(patience.poll(cx, bytes));
-        // Fails only if the stream is already over, which is what was wanted.
+        // Fails only if the stream is already over, which is the intended state.
         let _ = self.stream.stop(quinn::VarInt::from_u32(GIVEN_UP));
         Poll::Ready(Err(StreamError::TooSlow))
     }
 
-    /// Decodes a frame that came from here.
+    /// Decodes a frame that arrived on this stream.
     ///
     /// # Errors
-    /// The body is not what it should be: that is counted and the connection closed, whatever the
-    /// caller does.
+    /// The body is invalid: the frame is counted and the connection closed, whatever the caller
+    /// does.
     pub fn decode<T: Body>(&self, frame: &Frame) -> Result<T, StreamError> {
         frame.decode().map_err(|error| self.malformed(error))
     }
@@ -308,7 +308,7 @@ impl FrameReceiver {
         &self.connection
     }
 
-    /// Counts what came from here and is not what it should be, and closes the connection for it.
+    /// Counts an invalid frame of this stream, and closes the connection for it.
     pub(crate) fn malformed(&self, error: WireError) -> StreamError {
         self.connection.close_malformed(&error);
         StreamError::Malformed(error)

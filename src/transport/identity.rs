@@ -1,7 +1,7 @@
-//! Who a certificate is for: the one URI name of ours in it, and nothing else.
+//! The identity in a certificate: its one URI name of our form, and nothing else.
 //!
-//! `leasehold://<cluster>/node/<name>` or `leasehold://<cluster>/client/<name>`. The common name
-//! is ignored. A certificate with two such names is refused rather than read in one of two ways.
+//! `leasehold://<cluster>/node/<name>` or `leasehold://<cluster>/client/<name>`. The common name is
+//! ignored. A certificate with two such names is rejected as ambiguous.
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use crate::types::{ClusterId, is_name};
 
 const SCHEME: &str = "leasehold://";
 
-/// Who is at the other end of a connection, by certificate.
+/// The identity of the other side of a connection, by certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerIdentity {
-    /// The cluster the certificate was issued in.
+    /// The cluster that the certificate was issued for.
     pub cluster_id: ClusterId,
-    /// As what.
+    /// The kind of the identity, with its name.
     pub kind: IdentityKind,
 }
 
-/// What a certificate entitles its holder to be.
+/// The kind of identity in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IdentityKind {
     /// The node of this name.
@@ -30,36 +30,36 @@ pub enum IdentityKind {
     Client(String),
 }
 
-/// Why a certificate identifies nobody.
+/// Why a certificate has no acceptable identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// It is no X.509 certificate.
+    /// It is not an X.509 certificate.
     #[error("the certificate cannot be read")]
     Unreadable,
-    /// No URI name of ours.
+    /// It has no URI name of our form.
     #[error(
         "the certificate has no name of the form leasehold://CLUSTER/node/NAME or \
          leasehold://CLUSTER/client/NAME: issue it with `leasehold cert issue`"
     )]
     Missing,
-    /// More than one.
+    /// It has more than one.
     #[error("the certificate has more than one leasehold:// name, and must have exactly one")]
     Ambiguous,
-    /// One that does not follow the form.
+    /// Its name does not follow the form.
     #[error("the certificate's name {0:?} is not of the form leasehold://CLUSTER/node/NAME")]
     Malformed(String),
     /// A client where a node is needed, or the other way round.
     #[error("the certificate is for {0}, who has no business here")]
     WrongKind(PeerIdentity),
-    /// One who is not among those that may be here.
+    /// An identity that is not among the allowed ones.
     #[error("{0} is not among those that tls.client.allowed_sans or tls.peer.allowed_sans lets in")]
     NotAllowed(PeerIdentity),
-    /// Another cluster's.
+    /// The certificate is of another cluster.
     #[error("the certificate is of cluster {theirs}, and this is cluster {ours}")]
     ForeignCluster {
-        /// Our own cluster.
+        /// This side's cluster.
         ours: ClusterId,
-        /// The certificate's.
+        /// The certificate's cluster.
         theirs: ClusterId,
     },
 }
@@ -81,7 +81,7 @@ impl PeerIdentity {
         }
     }
 
-    /// The name, without saying as what.
+    /// The name, without the kind.
     pub fn name(&self) -> &str {
         match &self.kind {
             IdentityKind::Node(name) | IdentityKind::Client(name) => name,
@@ -93,7 +93,7 @@ impl PeerIdentity {
         matches!(self.kind, IdentityKind::Node(_))
     }
 
-    /// Reads the form that [`fmt::Display`] writes.
+    /// Parses the form that [`fmt::Display`] writes.
     pub fn parse(uri: &str) -> Option<Self> {
         let mut parts = uri.strip_prefix(SCHEME)?.split('/');
         let (cluster, kind, name) = (parts.next()?, parts.next()?, parts.next()?);
@@ -143,7 +143,7 @@ impl fmt::Display for PeerIdentity {
     }
 }
 
-/// The DNS name that every node of a cluster answers to, whatever its address.
+/// The DNS name in the certificate of every node of a cluster, whatever its address.
 pub(crate) fn server_name(cluster_id: ClusterId) -> String {
     format!("{cluster_id}.leasehold.internal")
 }

@@ -1,15 +1,16 @@
-//! Whether a private key is kept as one must be: so that nobody reads it whom its owner did not mean.
+//! Checks that a private key file is readable only by those its owner intended.
 //!
-//! A key that only its owner can read is. So is one that root handed to this process by its group, and
-//! to nobody else: it is how Kubernetes gives a secret to a pod that is not root (`fsGroup`: owner
-//! root, mode 0440), and how administrators give keys to a service that must not change them. Whoever
-//! is in that group was put there by root, who reads every key anyway. A group of an ordinary user's
-//! file is another matter: most often it is whatever group that user happens to have.
+//! A key that only its owner can read is safe. So is a key that root gave to this process by its
+//! group, and to no other user: that is how Kubernetes mounts a secret into a pod that does not run
+//! as root (`fsGroup`: owner root, mode 0440), and how administrators give keys to a service that
+//! must not change them. Members of that group were put there by root, who can read every key
+//! anyway. The group of an ordinary user's file proves nothing: most often it is that user's
+//! default group.
 
 use std::path::Path;
 
-/// The permission bits by which a key is exposed to whom it is not meant for; nothing if it is not,
-/// or if it is not there, of which the read that follows tells.
+/// The permission bits that expose a key to unintended readers; `None` if there are none, or if the
+/// file does not exist, which the following read reports.
 #[cfg(unix)]
 pub fn exposed_mode(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
@@ -19,7 +20,7 @@ pub fn exposed_mode(path: &Path) -> Option<u32> {
         owner: metadata.uid(),
         group: metadata.gid(),
     };
-    // Without the list of its groups the process knows of one.
+    // If the list of groups cannot be read, the process's own group is used.
     let mut groups: Vec<u32> = rustix::process::getgroups()
         .unwrap_or_default()
         .into_iter()
@@ -33,13 +34,13 @@ pub fn exposed_mode(path: &Path) -> Option<u32> {
     key.is_exposed(&reader).then_some(key.mode)
 }
 
-/// Of other systems nothing is known.
+/// On other systems, permissions are not checked.
 #[cfg(not(unix))]
 pub fn exposed_mode(_path: &Path) -> Option<u32> {
     None
 }
 
-/// What the system says of a file that holds a key.
+/// The metadata of a key file.
 #[cfg(unix)]
 #[derive(Clone, Copy, Debug)]
 struct KeyFile {
@@ -49,7 +50,7 @@ struct KeyFile {
     group: u32,
 }
 
-/// Whom this process acts for.
+/// The user and groups of this process.
 #[cfg(unix)]
 #[derive(Debug)]
 struct Reader {

@@ -1,5 +1,5 @@
-//! The client port of a node: callers are taken through handshake and hello in the background,
-//! and come out as connections that are ready for requests.
+//! The client port of a node: handshake and hello run in the background, and the listener returns
+//! connections that are ready for requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::types::{ClusterId, NodeId};
 use crate::wire::client::{ClientHello, ServerHello, Welcome};
 use crate::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
-/// Connections that are ready and have not been taken; more wait in their handshake.
+/// Connections that are ready and have not been accepted; more wait in their handshake.
 const READY_MAX: usize = 64;
-/// What is kept of a client's name.
+/// Maximum length of a stored client name, in characters.
 const CLIENT_NAME_CHARS_MAX: usize = 64;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a caller who is turned away may take to read why.
+/// How long a refused client may take to read the reason.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What a client port needs to know.
+/// Configuration of a client port.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
     /// This node's member id, shown to clients.
     pub member_id: NodeId,
-    /// How long frames may be.
+    /// Size limits of frames.
     pub limits: FrameLimits,
-    /// How many callers are put up with.
+    /// Limits on connections.
     pub admission: Admission,
 }
 
@@ -46,8 +46,7 @@ pub struct ClientListener {
 }
 
 impl ClientListener {
-    /// Binds `address` and begins to take callers in. Needs a tokio runtime, which then drives
-    /// it.
+    /// Binds `address` and starts accepting clients. Needs a tokio runtime, which then drives it.
     ///
     /// # Errors
     /// The address cannot be bound, or `tls` is not a node's.
@@ -89,25 +88,25 @@ impl ClientListener {
         self.ready.lock().await.recv().await
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The operating system does not report it.
     pub fn local_address(&self) -> std::io::Result<SocketAddr> {
         self.endpoint.local_address()
     }
 
-    /// The port, for those who look after its certificates.
+    /// The endpoint, for the renewal of its certificates.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Closes every connection for this reason and takes no more.
+    /// Closes every connection with this code and accepts no more.
     pub fn close(&self, code: CloseCode) {
         self.endpoint.close(code);
     }
 
-    /// Waits until the clients had a chance to hear of [`ClientListener::close`].
+    /// Waits until the clients have been notified of [`ClientListener::close`], as far as possible.
     ///
     /// # Cancel safety
     /// Safe.
@@ -123,7 +122,7 @@ impl Drop for ClientListener {
     }
 }
 
-/// A client that has proved who it is and said hello.
+/// A client that is authenticated and has sent its hello.
 #[derive(Debug)]
 pub struct ClientConnection {
     connection: Connection,
@@ -132,22 +131,22 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Who the client is, by certificate.
+    /// Identity of the client, by certificate.
     pub fn identity(&self) -> &PeerIdentity {
         self.connection.identity()
     }
 
-    /// What the client calls itself; fit for logs, not for decisions.
+    /// The name that the client gives itself; for logs, not for decisions.
     pub fn client_name(&self) -> &str {
         &self.client_name
     }
 
-    /// Where it is now.
+    /// The client's current address.
     pub fn remote_address(&self) -> SocketAddr {
         self.connection.remote_address()
     }
 
-    /// The next stream of calls; the first one is there at once.
+    /// The next request stream; the first one is available at once.
     ///
     /// # Errors
     /// The connection is over.
@@ -161,13 +160,13 @@ impl ClientConnection {
         }
     }
 
-    /// The connection itself: to close it, to wait for its end.
+    /// The connection itself: to close it, or to wait for its end.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 }
 
-/// What callers are told of this node.
+/// What the welcome says of this node.
 struct Host {
     cluster_id: ClusterId,
     name: String,
@@ -177,7 +176,7 @@ struct Host {
 }
 
 async fn accept_all(endpoint: Endpoint, host: Arc<Host>, ready: mpsc::Sender<ClientConnection>) {
-    // The set ends its tasks with this one; the endpoint bounds how many there are.
+    // Dropping the set ends its tasks; the endpoint limits how many there are.
     let mut greetings = JoinSet::new();
     while let Some(accepting) = endpoint.accept().await {
         greetings.spawn(take_in(accepting, Arc::clone(&host), ready.clone()));
@@ -198,7 +197,7 @@ async fn take_in(accepting: Accepting, host: Arc<Host>, ready: mpsc::Sender<Clie
                 client_name,
                 first: Some(first),
             };
-            // Nobody takes callers any more: dropping the connection closes it.
+            // If the listener has been dropped, the connection is dropped and so closed.
             let _ = ready.send(greeted).await;
         }
         Ok(None) => {}
@@ -210,7 +209,7 @@ async fn take_in(accepting: Accepting, host: Arc<Host>, ready: mpsc::Sender<Clie
     }
 }
 
-/// Exchanges hellos; `None` if that came to nothing and has been dealt with.
+/// Exchanges hello and welcome; `None` if that failed and has been handled.
 async fn greet(connection: &Connection, host: &Host) -> Option<(FrameStream, String)> {
     let mut stream = connection.accept_stream().await.ok()?;
     let mut frames = Vec::new();
@@ -246,7 +245,7 @@ async fn greet(connection: &Connection, host: &Host) -> Option<(FrameStream, Str
     None
 }
 
-/// What a client calls itself ends up in logs: short, and without control characters.
+/// Client names are written to logs: they are shortened and stripped of control characters.
 fn fit_for_logs(name: &str) -> String {
     name.chars()
         .filter(|c| !c.is_control())

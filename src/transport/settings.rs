@@ -1,4 +1,4 @@
-//! What quinn and rustls are told: quinn's defaults suit the open internet, not a closed cluster.
+//! Settings of quinn and rustls: quinn's defaults suit the open internet, not a closed cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use crate::transport::{Port, Tls};
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// What a round trip is taken to last until it has been measured. A first packet that is lost, or
-/// sent to a node that is just starting, is repeated after three of these.
+/// The assumed round-trip time until it has been measured. A first packet that is lost, or sent to
+/// a node that is just starting, is retransmitted after three of these.
 const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(50);
 const RETRY_TOKEN_LIFETIME: Duration = Duration::from_secs(15);
 
-/// The certificates that a node shows at this port, and those that it trusts.
+/// The certificates that a node presents at this port, and the authorities that it trusts.
 pub(super) fn server_crypto(tls: &Tls, port: Port) -> Result<Arc<QuicServerConfig>, String> {
     let config = tls.server_config(port)?;
     let crypto = QuicServerConfig::try_from(config).map_err(|error| error.to_string())?;
     Ok(Arc::new(crypto))
 }
 
-/// How a node listens at this port.
+/// How a node accepts connections at this port.
 pub(super) fn server_config(tls: &Tls, port: Port) -> Result<quinn::ServerConfig, String> {
     let mut config = quinn::ServerConfig::with_crypto(server_crypto(tls, port)?);
     let mut tokens = quinn::ValidationTokenConfig::default();
     tokens.sent(0);
     config
         .transport_config(Arc::new(transport_config(Side::Listening, port)))
-        // A client may change networks; a node that changes addresses is called anew, by
+        // A client may change networks; a node that changes addresses is connected to again, by
         // certificate (P31).
         .migration(port == Port::Client)
         .retry_token_lifetime(RETRY_TOKEN_LIFETIME)
@@ -39,7 +39,7 @@ pub(super) fn server_config(tls: &Tls, port: Port) -> Result<quinn::ServerConfig
     Ok(config)
 }
 
-/// How a node or client calls a node at this port.
+/// How a node or client connects to a node at this port.
 pub(super) fn client_config(tls: &Tls, port: Port) -> Result<quinn::ClientConfig, String> {
     let config = tls.client_config(port).map_err(|error| error.to_string())?;
     let crypto = QuicClientConfig::try_from(config).map_err(|error| error.to_string())?;
@@ -56,9 +56,9 @@ enum Side {
     Calling,
 }
 
-/// Windows and bounds. What one stream may have under way (`stream`) stays well below what the
-/// connection may (`connection`, `unacknowledged`): otherwise a stream full of bulk data would
-/// hold up the heartbeats on the stream beside it.
+/// Windows and limits. What one stream may have in flight (`stream`) stays well below the limits of
+/// the connection (`connection`, `unacknowledged`): otherwise a stream full of bulk data would
+/// delay the heartbeats on another stream.
 fn transport_config(side: Side, port: Port) -> quinn::TransportConfig {
     struct Windows {
         stream: u32,
@@ -82,7 +82,7 @@ fn transport_config(side: Side, port: Port) -> quinn::TransportConfig {
             two_way_streams: 64,
             one_way_streams: 0,
         },
-        // Watches will come on streams of their own.
+        // Watches have streams of their own.
         (Port::Client, Side::Calling) => Windows {
             stream: 2 << 20,
             connection: 16 << 20,
@@ -103,16 +103,16 @@ fn transport_config(side: Side, port: Port) -> quinn::TransportConfig {
         .max_idle_timeout(Some(
             quinn::IdleTimeout::try_from(IDLE_TIMEOUT).expect("ten seconds are in range"),
         ));
-    // Of a client and its server the client keeps the connection alive: whoever does not is gone.
+    // The client keeps the connection to its server alive: a client that does not is gone.
     if port == Port::Peer || side == Side::Calling {
         config.keep_alive_interval(Some(KEEP_ALIVE));
     }
     config
 }
 
-/// A node that was killed and started again knows nothing of its old connections. With a reset key
-/// that outlives the process it can say so, and the other side calls again at once instead of
-/// waiting for the idle timeout.
+/// A node that was killed and restarted knows nothing of its old connections. With a reset key that
+/// outlives the process it can answer with a stateless reset, and the other side reconnects at once
+/// instead of waiting for the idle timeout.
 pub(super) fn endpoint_config(tls: &Tls, listens: bool) -> quinn::EndpointConfig {
     if !listens {
         return quinn::EndpointConfig::default();
@@ -123,8 +123,8 @@ pub(super) fn endpoint_config(tls: &Tls, listens: bool) -> quinn::EndpointConfig
     config
 }
 
-/// Connection ids that any process would take for its own: quinn's usual ones can be told apart
-/// from those of an earlier process, and then get no reset.
+/// Connection ids that any process accepts as its own: quinn's default ids identify their process,
+/// and ids of an earlier process would get no reset.
 struct RandomIds {
     random: &'static dyn rustls::crypto::SecureRandom,
 }

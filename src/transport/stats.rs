@@ -1,18 +1,18 @@
-//! What the transport counts, for the metrics to read.
+//! The transport's counters, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The two ports of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Port {
-    /// Nodes among themselves.
+    /// Between nodes.
     Peer,
-    /// Clients and nodes.
+    /// Between clients and nodes.
     Client,
 }
 
 impl Port {
-    /// Both.
+    /// Both ports.
     pub const ALL: [Self; 2] = [Self::Peer, Self::Client];
 
     /// The name used in logs and metric labels.
@@ -23,7 +23,7 @@ impl Port {
         }
     }
 
-    /// The protocol's name in the TLS handshake: nobody gets past it with the other port's.
+    /// The protocol's name in the TLS handshake, which fails with the name of the other port.
     pub(crate) fn alpn(self) -> &'static [u8] {
         match self {
             Self::Peer => b"leasehold-peer/1",
@@ -32,16 +32,16 @@ impl Port {
     }
 }
 
-/// Why a connection did not come about.
+/// Why a connection could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HandshakeFailure {
     /// TLS failed: wrong authority, expired, no certificate.
     Tls,
-    /// The other side speaks another protocol.
+    /// The other side supports another protocol.
     Alpn,
-    /// It took too long.
+    /// The handshake timed out.
     Timeout,
-    /// The certificate names nobody who may connect here.
+    /// The certificate's identity is not allowed to connect here.
     Identity,
     /// The certificate or hello is of another cluster.
     Cluster,
@@ -49,14 +49,14 @@ pub enum HandshakeFailure {
     Version,
     /// Too many connections.
     Limit,
-    /// The hello was missing or made no sense.
+    /// The hello was missing or invalid.
     Hello,
-    /// Anything else, such as an address where nobody answers.
+    /// Any other cause, such as an address that does not answer.
     Other,
 }
 
 impl HandshakeFailure {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::Tls,
         Self::Alpn,
@@ -85,26 +85,26 @@ impl HandshakeFailure {
     }
 }
 
-/// Whether the `count`th event of its kind deserves a line in the log: strangers cause these, and
+/// Whether the `count`th event of its kind is logged: unauthenticated peers cause these events, and
 /// must not be able to fill a disk.
 pub fn is_worth_saying(count: u64) -> bool {
     count <= 10 || count.is_multiple_of(1000)
 }
 
-/// What went over connections, packets and all. Of one connection, from its beginning; of a port, of
-/// all its connections, those that are over included.
+/// Traffic of connections, packet headers included. For a connection, since its beginning; for a
+/// port, the sum over all its connections, including those that are over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Packets that went out and were taken for lost.
+    /// Packets declared lost.
     pub lost_packets: u64,
-    /// Bytes that went out.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Bytes that came in.
+    /// Bytes received.
     pub received_bytes: u64,
 }
 
 impl Traffic {
-    /// What has come since it was `before`; nothing where it is less than that.
+    /// The growth since `before`; zero where the value has fallen.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             lost_packets: self.lost_packets.saturating_sub(before.lost_packets),
@@ -114,7 +114,7 @@ impl Traffic {
     }
 }
 
-/// [`Traffic`], added up by several threads.
+/// [`Traffic`], summed by several threads.
 #[derive(Debug, Default)]
 struct TrafficSum {
     lost_packets: AtomicU64,
@@ -122,7 +122,7 @@ struct TrafficSum {
     received_bytes: AtomicU64,
 }
 
-/// Counters of one process, shared by its endpoints. All but `connections` only rise.
+/// Counters of one process, shared by its endpoints. All but `connections` are monotonic.
 #[derive(Debug, Default)]
 pub struct TransportStats {
     traffic: [TrafficSum; 2],
@@ -146,17 +146,17 @@ impl TransportStats {
         self.handshakes_failed[port as usize][reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Frames that were none; each cost its sender the connection.
+    /// Malformed frames; each one closed its connection.
     pub fn malformed_frames(&self, port: Port) -> u64 {
         self.malformed_frames[port as usize].load(Ordering::Relaxed)
     }
 
-    /// Connections open now.
+    /// Open connections.
     pub fn connections(&self, port: Port) -> u64 {
         self.connections[port as usize].load(Ordering::Relaxed)
     }
 
-    /// What went over the connections of this port. Of connections that are open, up to the last
+    /// Traffic of this port's connections. For open connections, up to the last
     /// [`Endpoint::look`](super::Endpoint::look).
     pub fn traffic(&self, port: Port) -> Traffic {
         let sum = &self.traffic[port as usize];
@@ -167,17 +167,17 @@ impl TransportStats {
         }
     }
 
-    /// Connections that were found at another address than at the look before.
+    /// Connections whose address had changed since the update before.
     pub fn migrations(&self) -> u64 {
         self.migrations.load(Ordering::Relaxed)
     }
 
-    /// Strangers who were asked to prove their address first.
+    /// Unauthenticated peers that were required to validate their address first.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Strangers who got no answer, because there were too many.
+    /// Unauthenticated peers that got no answer, because there were too many.
     pub fn ignored(&self) -> u64 {
         self.ignored.load(Ordering::Relaxed)
     }
@@ -201,7 +201,7 @@ impl TransportStats {
         self.handshakes_ok[port as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts, and says how many that makes.
+    /// Counts the failure, and returns the new count.
     pub(crate) fn count_failed(&self, port: Port, reason: HandshakeFailure) -> u64 {
         self.handshakes_failed[port as usize][reason as usize].fetch_add(1, Ordering::Relaxed) + 1
     }

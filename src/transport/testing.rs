@@ -1,4 +1,4 @@
-//! Certificates for tests: an authority that issues whatever is asked of it, right or wrong.
+//! Certificates for tests: an authority that issues every certificate requested, valid or not.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -8,7 +8,7 @@ use rcgen::{
 use crate::transport::{PeerIdentity, Tls};
 use crate::types::ClusterId;
 
-/// An authority of tests.
+/// A certificate authority for tests.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }

@@ -1,7 +1,7 @@
 //! Certificates and keys: from PEM files to a configuration that trusts exactly one authority.
 //!
-//! Every way in which the files of a node or client can be wrong is told apart here, at start,
-//! with a sentence that says what to do; a handshake that fails later can say much less.
+//! Every way in which the files of a node or client can be wrong has its own error, reported at
+//! start with a sentence that says what to do; a handshake that fails later can say much less.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use crate::transport::key_file::exposed_mode;
 use crate::transport::{IdentityError, IdentityKind, PeerIdentity, Port};
 use crate::types::ClusterId;
 
-/// Where the certificates and the key lie.
+/// The paths of the certificates and the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPaths {
-    /// PEM file of the authorities that are trusted; one or more certificates.
+    /// PEM file of the trusted authorities; one or more certificates.
     pub ca: PathBuf,
-    /// PEM file of the own certificate, with intermediates if there are any.
+    /// PEM file of this side's certificate, with intermediates if there are any.
     pub certificate: PathBuf,
     /// PEM file of its private key.
     pub key: PathBuf,
-    /// PEM file of what the authorities have revoked, if that is to be looked at: then of every
-    /// authority that is trusted, or nobody whom it has signed is let in.
+    /// PEM file of the revocation lists, if revocation is checked: then it must cover every trusted
+    /// authority, since certificates of an authority without a list are rejected.
     pub crl: Option<PathBuf>,
 }
 
 impl TlsPaths {
-    /// The files as they are, wherever links lead; nothing if one of them is not there.
+    /// The state of the files, with links resolved; `None` if one of them does not exist.
     pub(crate) fn stamps(&self) -> Option<TlsStamps> {
         let (ca, certificate) = (FileStamp::of(&self.ca)?, FileStamp::of(&self.certificate)?);
         let crl = match &self.crl {
@@ -51,12 +51,12 @@ impl TlsPaths {
     }
 }
 
-/// Enough of the files to see that they are others.
+/// Enough metadata of the files to detect a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TlsStamps([FileStamp; 3], Option<FileStamp>);
 
-/// Which file it is, when it was written, and how long it is: a link that leads elsewhere is another
-/// file, even to one as old and as long.
+/// The file's identity, modification time and length: a link with a new target is another file,
+/// even if that has the same time and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     place: (u64, u64),
@@ -82,8 +82,8 @@ impl FileStamp {
     }
 }
 
-/// An identity with its key, and the authorities it trusts. Cheap to clone; its `Debug` shows no
-/// key.
+/// An identity with its key, and the authorities it trusts. Cheap to clone; its `Debug` output
+/// shows no key.
 #[derive(Clone)]
 pub struct Tls {
     inner: Arc<Inner>,
@@ -95,9 +95,10 @@ struct Inner {
     key: PrivateKeyDer<'static>,
     identity: PeerIdentity,
     not_after: i64,
-    /// What the authorities have revoked; empty where nobody looks.
+    /// The revocation lists; empty if revocation is not checked.
     revoked: Vec<CertificateRevocationListDer<'static>>,
-    /// Who may be at the other end, by name or whole identity; everybody if it is empty.
+    /// The allowed names or whole identities of the other side; if empty, every identity is
+    /// allowed.
     allowed: Vec<String>,
 }
 
@@ -118,29 +119,29 @@ impl Clone for Inner {
 /// What is wrong with the certificates or the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not there.
+    /// A file does not exist.
     #[error("{path} does not exist: create it with `leasehold cert issue`, or correct the path")]
     Missing {
         /// The file.
         path: String,
     },
-    /// A file is there and cannot be read.
+    /// A file exists and cannot be read.
     #[error("{path} cannot be read: {reason}")]
     Unreadable {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// A file holds nothing of what it should.
+    /// A file does not contain what it should.
     #[error("{path} holds no {wanted} in PEM form")]
     NotPem {
         /// The file.
         path: String,
-        /// What was looked for.
+        /// The kind of content expected.
         wanted: &'static str,
     },
-    /// Others may read the private key.
+    /// Other users may read the private key.
     #[error(
         "{path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`, or give it to root and a group \
          of this process with mode 440"
@@ -151,7 +152,7 @@ pub enum TlsError {
         /// Its permission bits.
         mode: u32,
     },
-    /// Certificate and key do not belong together.
+    /// Certificate and key do not match.
     #[error(
         "{key} is not the key of the certificate {certificate}: use the pair that was issued together"
     )]
@@ -161,31 +162,31 @@ pub enum TlsError {
         /// The key's file.
         key: String,
     },
-    /// The certificate's time is over.
+    /// The certificate has expired.
     #[error("{path} expired on {not_after}: issue a new one with `leasehold cert issue`")]
     Expired {
         /// The file.
         path: String,
-        /// When.
+        /// The expiry date.
         not_after: String,
     },
-    /// The certificate's time has not come.
+    /// The certificate is not valid yet.
     #[error("{path} is not valid before {not_before}: check this machine's clock, or wait")]
     NotYetValid {
         /// The file.
         path: String,
-        /// When.
+        /// The start of its validity.
         not_before: String,
     },
-    /// The certificate identifies nobody.
+    /// The certificate has no acceptable identity.
     #[error("{path}: {source}")]
     Identity {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         source: IdentityError,
     },
-    /// A node's certificate without the name that everyone asks for.
+    /// A node's certificate lacks the DNS name that clients and peers verify.
     #[error(
         "{path} lacks the DNS name {name}, by which nodes are addressed: issue it with `leasehold cert issue`"
     )]
@@ -195,12 +196,12 @@ pub enum TlsError {
         /// The name.
         name: String,
     },
-    /// Anything else that rustls objects to.
+    /// Any other error of rustls.
     #[error("{path} cannot be used: {reason}")]
     Unusable {
         /// The file.
         path: String,
-        /// What rustls said.
+        /// The error of rustls.
         reason: String,
     },
 }
@@ -209,7 +210,7 @@ impl Tls {
     /// Loads and checks the files of a node or client.
     ///
     /// # Errors
-    /// The first thing that is wrong with them.
+    /// The first error found.
     pub fn load(paths: &TlsPaths) -> Result<Self, TlsError> {
         refuse_exposed_key(&paths.key)?;
         let ca = read(&paths.ca)?;
@@ -226,10 +227,10 @@ impl Tls {
         }
     }
 
-    /// The same from PEM text that is in memory already.
+    /// Loads from PEM text in memory.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error found.
     pub fn from_pem(ca: &[u8], certificate: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         Self::from_named_pem(
             ("the authority's certificate", ca),
@@ -238,17 +239,17 @@ impl Tls {
         )
     }
 
-    /// Who the own certificate is for.
+    /// The identity of this side's certificate.
     pub fn identity(&self) -> &PeerIdentity {
         &self.inner.identity
     }
 
-    /// The cluster of the own certificate.
+    /// The cluster of this side's certificate.
     pub fn cluster_id(&self) -> ClusterId {
         self.inner.identity.cluster_id
     }
 
-    /// When the own certificate ends, in seconds since 1970.
+    /// When this side's certificate expires, in seconds since 1970.
     pub fn expires_at_unix_seconds(&self) -> i64 {
         self.inner.not_after
     }
@@ -289,7 +290,7 @@ impl Tls {
                 allowed: Vec::new(),
             }),
         };
-        // Built once to find out now what would otherwise fail at the first connection.
+        // Built once here to find errors now that would otherwise appear at the first connection.
         tls.client_config(Port::Client)
             .map_err(|error| match error {
                 rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch {
@@ -301,7 +302,7 @@ impl Tls {
         Ok(tls)
     }
 
-    /// What a node needs to be called.
+    /// The configuration for accepting connections.
     pub(crate) fn server_config(&self, port: Port) -> Result<rustls::ServerConfig, String> {
         let verifier = self.client_verifier().map_err(|error| error.to_string())?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider())
@@ -311,7 +312,7 @@ impl Tls {
             .with_single_cert(self.inner.chain.clone(), self.inner.key.clone_key())
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = vec![port.alpn().to_vec()];
-        // Each connection proves both identities anew: nothing to replay, nothing to outlive a
+        // Each connection authenticates both sides anew: nothing to replay, nothing to outlive a
         // certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -319,7 +320,7 @@ impl Tls {
         Ok(config)
     }
 
-    /// What a node or client needs to call a node.
+    /// The configuration for connecting to a node.
     pub(crate) fn client_config(&self, port: Port) -> Result<rustls::ClientConfig, rustls::Error> {
         let mut config = rustls::ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -331,8 +332,8 @@ impl Tls {
         Ok(config)
     }
 
-    /// Whether the other side of a connection that was made earlier would be let in today: by the
-    /// authorities that are trusted now, and at this time. `dialled` tells who called.
+    /// Whether the other side of an existing connection would be accepted now: with the authorities
+    /// that are trusted now, and at this time. `dialled` is true if this side connected.
     pub(crate) fn still_trusts(
         &self,
         chain: &[CertificateDer<'_>],
@@ -354,22 +355,22 @@ impl Tls {
         Ok(())
     }
 
-    /// The same for whom only these may be at the other end: by name, or by whole identity as it
-    /// stands in a certificate. Everybody whose certificate is good, if there are none.
+    /// Restricts the identities of the other side to these: names, or whole identities as they
+    /// appear in certificates. An empty list allows every valid certificate.
     #[must_use]
     pub fn with_allowed(mut self, allowed: Vec<String>) -> Self {
         Arc::make_mut(&mut self.inner).allowed = allowed;
         self
     }
 
-    /// Whether `identity` may be at the other end.
+    /// Whether `identity` is allowed on the other side.
     pub(crate) fn allows(&self, identity: &PeerIdentity) -> bool {
         let allowed = &self.inner.allowed;
         let is_meant = |entry: &String| entry == identity.name() || *entry == identity.to_string();
         allowed.is_empty() || allowed.iter().any(is_meant)
     }
 
-    /// The same, looking at what `pem` says is revoked.
+    /// Adds the revocation lists in `pem`.
     fn with_revoked(mut self, name: &str, pem: &[u8]) -> Result<Self, TlsError> {
         let lists =
             CertificateRevocationListDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
@@ -384,7 +385,7 @@ impl Tls {
         }
     }
 
-    /// Who may call.
+    /// Verifies certificates of connecting peers.
     fn client_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
         let roots = Arc::clone(&self.inner.roots);
         let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
@@ -397,7 +398,7 @@ impl Tls {
         }
     }
 
-    /// Who may be called.
+    /// Verifies certificates of the nodes this side connects to.
     fn server_verifier(&self) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
         let roots = Arc::clone(&self.inner.roots);
         let builder = WebPkiServerVerifier::builder_with_provider(roots, provider());
@@ -410,15 +411,15 @@ impl Tls {
         }
     }
 
-    /// A key for `purpose`, the same in every process that holds this private key, and of no use for
-    /// finding it.
+    /// A key for `purpose`, the same in every process that holds this private key, from which the
+    /// private key cannot be derived.
     pub(crate) fn derived_key(&self, purpose: &[u8]) -> ring::hmac::Key {
         let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, self.inner.key.secret_der());
         let derived = ring::hmac::sign(&secret, purpose);
         ring::hmac::Key::new(ring::hmac::HMAC_SHA256, derived.as_ref())
     }
 
-    /// The name by which this cluster's nodes are called.
+    /// The DNS name of this cluster's nodes in TLS.
     pub(crate) fn server_name(&self) -> String {
         server_name(self.cluster_id())
     }
@@ -437,8 +438,8 @@ fn unbuilt(error: VerifierBuilderError) -> rustls::Error {
     rustls::Error::General(error.to_string())
 }
 
-/// The one crypto provider. Always named: with two in a dependency tree, asking for the default
-/// panics.
+/// The only crypto provider. Always named explicitly: with two in a dependency tree, requesting the
+/// default panics.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -483,7 +484,7 @@ fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// Checks that now lies within the certificate's time, and says when that ends.
+/// Checks that the certificate is valid now, and returns when it expires.
 fn check_validity(name: &str, der: &[u8]) -> Result<i64, TlsError> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| TlsError::Identity {
         path: name.into(),
