@@ -1,13 +1,13 @@
-//! Keeps leases alive, and knows for how long they may be counted on.
+//! Renews leases, and computes for how long they are valid.
 //!
-//! A lease is renewed when a third of its time has passed, with some jitter, so that two renewals may
-//! be lost before it is in danger. Renewals of one client that are due together are one request. A
-//! renewal counts from when it was *sent*, by this machine's own pair of clocks, and less what clocks
-//! may differ by is taken off: so the holder stops before the cluster ends the lease, whatever the
-//! answer took (T12). Failures are retried, at whichever node leads, until that moment.
+//! A lease is renewed when a third of its time to live has passed, with some jitter, so that two
+//! renewals may be lost before it is at risk. Renewals of one client that are due together share
+//! one request. A renewal counts from when it was *sent*, by this machine's own pair of clocks,
+//! less the assumed clock drift: so the holder stops before the cluster ends the lease, however
+//! long the reply took (T12). Failures are retried, at the current leader, until that moment.
 //!
-//! The program is told everything: [`KeepAliveEvent`]. It may fall behind with renewals, which are
-//! then left out; that the lease is lost is never left out, and always the last.
+//! The program receives every change as a [`KeepAliveEvent`]. If it falls behind, renewals are
+//! omitted; the loss of the lease is never omitted, and is always the last event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,60 +24,60 @@ use crate::clock::SystemClock;
 use crate::sync::{Mutex, MutexGuard};
 use crate::time::{Clock, Instant};
 
-/// Clocks of holder and leader differ by no more than this each, in parts of a million.
+/// Assumed maximum drift of the holder's and the leader's clock, each, in parts per million.
 const DRIFT_PPM: u128 = 20_000;
 const GRANULARITY: Duration = Duration::from_millis(1);
-/// A lease is renewed when this part of its time has passed.
+/// A lease is renewed when this fraction of its time to live has passed: one third.
 const FRACTION: u32 = 3;
-/// What is due within this time goes along.
+/// Leases that are due within this time are renewed in the same request.
 const GATHER: Duration = Duration::from_millis(5);
 const RETRY_FIRST: Duration = Duration::from_millis(25);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 const EVENTS_MAX: usize = 64;
 
-/// What becomes of a lease that is kept.
+/// An event in the life of a lease that is kept alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeepAliveEvent {
-    /// It was renewed.
+    /// The lease was renewed.
     Renewed {
-        /// Its time to live.
+        /// The lease's time to live.
         ttl: Duration,
-        /// How long it may be counted on from now.
+        /// Remaining validity from now on.
         remaining: Duration,
     },
-    /// A renewal failed, and is tried again.
+    /// A renewal failed, and is retried.
     Retrying {
-        /// Why.
+        /// The error.
         error: Error,
     },
-    /// Less than a third of its time is left, and no renewal got through.
+    /// Less than a third of the time to live remains, and no renewal has succeeded.
     AtRisk {
-        /// How long it may be counted on from now.
+        /// Remaining validity from now on.
         remaining: Duration,
     },
-    /// It may not be counted on any more. The last event.
+    /// The lease is no longer valid. The last event.
     Lost {
-        /// Why.
+        /// The cause.
         cause: LostCause,
     },
 }
 
-/// Why a lease is lost.
+/// Why a lease was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostCause {
-    /// No renewal got through in time; the cluster may keep it a little longer.
+    /// No renewal succeeded in time; the cluster may keep the lease a little longer.
     Unreachable,
-    /// The cluster ended it, because no renewal had got through in time.
+    /// The cluster ended the lease, because no renewal had arrived in time.
     Expired,
-    /// Somebody revoked it.
+    /// The lease was revoked.
     Revoked,
     /// The cluster knows no such lease.
     NotFound,
     /// The client was closed.
     ClientClosed,
-    /// The program gave it up.
+    /// The program closed the lease.
     Closed,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for LostCause {
     }
 }
 
-/// When something was sent, by both clocks and by tokio's.
+/// The moment at which a request was sent, by both clocks and by tokio's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     clock: Instant,
@@ -102,7 +102,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// To be asked before anything leaves.
+    /// Must be read before the request is sent.
     pub(super) fn now() -> Self {
         Self {
             clock: SystemClock.now(),
@@ -111,7 +111,7 @@ impl Sent {
     }
 }
 
-/// How long a holder may count on a lease of `ttl`, from when its renewal was sent.
+/// How long a holder may rely on a lease of `ttl`, counted from when its renewal was sent.
 fn usable(ttl: Duration) -> Duration {
     let kept = ttl.saturating_sub(GRANULARITY).as_nanos();
     let kept = kept * (1_000_000 - DRIFT_PPM) / (1_000_000 + DRIFT_PPM);
@@ -119,8 +119,8 @@ fn usable(ttl: Duration) -> Duration {
     Duration::from_nanos(kept).saturating_sub(GRANULARITY)
 }
 
-/// Keeps one lease alive. Dropped, it stops renewing, and the lease ends by itself; see
-/// [`LeaseKeeper::revoke`] to end it at once.
+/// Keeps one lease alive. When the keeper is dropped, it stops renewing, and the lease expires by
+/// itself; [`LeaseKeeper::revoke`] ends it at once.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -186,7 +186,7 @@ impl Shared {
 }
 
 impl LeaseKeeper {
-    /// Keeps a lease that was granted or renewed by what was `sent` then.
+    /// Keeps alive a lease whose grant or renewal was `sent` at that moment.
     pub(super) fn begin(client: &Client, lease: LeaseRef, ttl: Duration, sent: Sent) -> Self {
         let shared = Arc::new(Shared {
             deadline: Mutex::new(Deadline {
@@ -209,7 +209,7 @@ impl LeaseKeeper {
             in_flight: false,
             at_risk: false,
         };
-        // The task goes when the client is closed, and then the keeper says so.
+        // The task ends when the client is closed, and then the keeper reports that.
         let _ = orders.send(Order::Keep(number, Box::new(kept)));
         Self {
             client: client.clone(),
@@ -222,23 +222,23 @@ impl LeaseKeeper {
         }
     }
 
-    /// Its id.
+    /// The id of the lease.
     pub fn id(&self) -> i64 {
         self.lease.id
     }
 
-    /// The lease, and no later one of its id.
+    /// This very lease, and no later one with the same id.
     pub fn lease(&self) -> LeaseRef {
         self.lease
     }
 
-    /// How long it lasts without a renewal.
+    /// Time to live without a renewal.
     pub fn ttl(&self) -> Duration {
         self.shared.lock().ttl
     }
 
-    /// How long it may be counted on from now; zero once it is lost. A fresh look at the clocks:
-    /// ask right before what depends on it.
+    /// Remaining validity from now on; zero once the lease is lost. Every call reads the clocks:
+    /// call it right before an action that depends on the lease.
     pub fn remaining(&self) -> Duration {
         match *self.shared.lost.borrow() {
             Some(_) => Duration::ZERO,
@@ -246,12 +246,12 @@ impl LeaseKeeper {
         }
     }
 
-    /// Whether it may be counted on now.
+    /// Whether the lease is valid now.
     pub fn is_alive(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// What happens to it next; `None` after [`KeepAliveEvent::Lost`].
+    /// The next event of the lease; `None` after [`KeepAliveEvent::Lost`].
     ///
     /// # Cancel safety
     /// Safe: no event is lost.
@@ -267,7 +267,7 @@ impl LeaseKeeper {
         Some(KeepAliveEvent::Lost { cause })
     }
 
-    /// Waits until the lease may not be counted on any more, and says why.
+    /// Waits until the lease is no longer valid, and returns the cause.
     ///
     /// # Cancel safety
     /// Safe.
@@ -275,7 +275,7 @@ impl LeaseKeeper {
         self.lost_later().await
     }
 
-    /// The same, without holding on to this keeper.
+    /// Like [`LeaseKeeper::lost`], without keeping this keeper alive.
     pub(super) fn lost_later(&self) -> impl Future<Output = LostCause> + Send + use<> {
         let mut lost = self.shared.lost.subscribe();
         async move {
@@ -285,7 +285,8 @@ impl LeaseKeeper {
         }
     }
 
-    /// Why it is lost, if it is: by its own clock, too, before anybody noticed.
+    /// The cause of the loss, if the lease is lost: also by its own clock, before the task has
+    /// noticed.
     pub(super) fn loss(&self) -> Option<LostCause> {
         match *self.shared.lost.borrow() {
             None if self.shared.remaining().is_zero() => Some(LostCause::Unreachable),
@@ -293,7 +294,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// Counts on the lease no longer, from this moment on, and renews it no more.
+    /// Treats the lease as lost from this moment on, and stops renewing it.
     pub(super) fn give_up(&self) {
         self.shared.lost.send_if_modified(|lost| {
             let is_first = lost.is_none();
@@ -303,13 +304,13 @@ impl LeaseKeeper {
         let _ = self.orders.send(Order::Stop(self.number));
     }
 
-    /// Stops renewing the lease, and ends it; what is attached to it is deleted.
+    /// Stops renewing the lease, and revokes it; the keys attached to it are deleted.
     ///
     /// # Errors
     /// As [`LeaseClient::revoke`](super::LeaseClient::revoke).
     ///
     /// # Cancel safety
-    /// The lease is not renewed any more, and ends by itself.
+    /// The lease is no longer renewed, and expires by itself.
     pub async fn revoke(self) -> Result<(), Error> {
         let (client, lease) = (self.client.clone(), self.lease);
         drop(self);
@@ -323,7 +324,7 @@ impl Drop for LeaseKeeper {
     }
 }
 
-/// What the task that renews is told.
+/// A command to the task that renews leases.
 #[derive(Debug)]
 pub(super) enum Order {
     Keep(u64, Box<Kept>),
@@ -337,16 +338,16 @@ pub(super) struct Kept {
     ttl: Duration,
     shared: Arc<Shared>,
     events: mpsc::Sender<KeepAliveEvent>,
-    /// When it is over, by tokio's clock: only to wake up, and to lose it early.
+    /// The end of its validity, by tokio's clock: only to wake up, and to lose the lease early.
     over: Moment,
-    /// When to look at it next.
+    /// The time of the next check.
     next: Moment,
     retry: Duration,
     in_flight: bool,
     at_risk: bool,
 }
 
-/// What came of a request for several leases.
+/// The result of a request for several leases.
 struct Batch {
     sent: Sent,
     numbers: Vec<u64>,
@@ -403,14 +404,14 @@ impl Task {
         }
     }
 
-    /// When a lease that was just renewed is to be renewed again: after a third of its time, less
-    /// up to a tenth of that.
+    /// When a lease that was just renewed is renewed again: after a third of its time to live, less
+    /// a jitter of up to a tenth of that.
     fn renewal_after(&mut self, now: Moment, ttl: Duration) -> Moment {
         let third = ttl / FRACTION;
         now + third.mul_f64(1.0 - 0.1 * self.random.f64())
     }
 
-    /// Looks at the leases whose time has come. False if the client is gone.
+    /// Processes the leases that are due. False if the client has been dropped.
     fn renew_due(&mut self) -> bool {
         let now = in_time(Duration::ZERO);
         let Some(client) = self.client.upgrade() else {
@@ -446,7 +447,7 @@ impl Task {
                 kept.in_flight = true;
                 due.push((number, kept.lease));
             }
-            // While a request is under way, somebody must notice that time runs out.
+            // While a request is pending, the task must still notice that time runs out.
             kept.next = now + (kept.ttl / FRACTION).min(remaining);
             kept.over = now + remaining;
         }
@@ -523,11 +524,11 @@ impl Task {
         }
     }
 
-    /// The lease is over for whoever holds it: the channel ends, and what is said last stands beside.
+    /// The lease is over for its holder: the channel ends, and the last event is stored beside it.
     fn lose(&mut self, number: u64, cause: LostCause) {
         if let Some(kept) = self.kept.remove(&number) {
             self.wakes.remove(&(kept.next.min(kept.over), number));
-            // Unless it was given up meanwhile.
+            // Unless the keeper was closed in the meantime.
             kept.shared
                 .lost
                 .send_if_modified(|lost| lost.replace(lost.unwrap_or(cause)).is_none());
@@ -542,7 +543,7 @@ impl Task {
 }
 
 impl Kept {
-    /// A renewal that was `sent` then was acknowledged.
+    /// Records that a renewal `sent` at that moment was acknowledged.
     fn renewed(&mut self, sent: &Sent, ttl: Duration) {
         self.ttl = ttl;
         self.retry = RETRY_FIRST;
@@ -560,7 +561,7 @@ impl Kept {
 }
 
 impl Inner {
-    /// Names a keeper among those of this client.
+    /// A random number that identifies a keeper within this client.
     fn random_number(&self) -> u64 {
         self.keepers
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
@@ -568,7 +569,7 @@ impl Inner {
 }
 
 impl Client {
-    /// The task that renews this client's leases, started when it is first needed.
+    /// The task that renews this client's leases, started on first use.
     fn keeping(&self) -> mpsc::UnboundedSender<Order> {
         let keeping = self.inner.keeping.get_or_init(|| {
             let (orders, taken) = mpsc::unbounded_channel();

@@ -17,10 +17,10 @@ use crate::api::ErrorKind;
 
 /// The keys of a range, in key order, as they were at one revision.
 ///
-/// One reply of the server is held at a time, and the next is asked for when it is used up: the
-/// reader sets the pace, and a slow one holds up nobody, neither on the server nor on this client.
-/// The stream outlives connections and leaders: what was asked for is asked of another node, from
-/// the key after the last one handed out.
+/// One reply of the server is held at a time, and the next is requested when it is used up: the
+/// reader sets the pace, and a slow reader delays no other request, neither on the server nor on
+/// this client. The stream survives lost connections and changes of leader: it continues at another
+/// node, from the key after the last one returned.
 #[derive(Debug)]
 pub struct RangeStream {
     client: Client,
@@ -29,7 +29,7 @@ pub struct RangeStream {
     timeout: Duration,
     request: RangeRequest,
     has_limit: bool,
-    /// How far the range goes.
+    /// The end of the range.
     end: Option<Bytes>,
     arrived: VecDeque<KeyValue>,
     revision: Option<i64>,
@@ -37,12 +37,12 @@ pub struct RangeStream {
 }
 
 impl Client {
-    /// Reads a range of any size: keys come one by one, in key order, all as they were at one
-    /// revision, which is the current one when the first is asked for unless the options name
+    /// Reads a range of any size: keys are returned one by one, in key order, all at one revision.
+    /// That is the current revision when the first page is requested, unless the options name
     /// another.
     ///
-    /// The timeout is that of one reply, not of the whole. A stream that takes longer than history
-    /// is kept ends with [`ErrorKind::Compacted`].
+    /// The timeout is that of one reply, not of the whole stream. A stream whose revision is
+    /// compacted before it ends fails with [`ErrorKind::Compacted`].
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -58,8 +58,9 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for what no stream gives: another order than that of the keys,
-    /// or a count. Whether the range can be read shows at the first [`RangeStream::next`].
+    /// [`ErrorKind::InvalidArgument`] for options that a stream does not support: another order
+    /// than that of the keys, or a count. The first [`RangeStream::next`] reports whether the range
+    /// can be read.
     pub fn get_stream(
         &self,
         key: impl AsRef<[u8]>,
@@ -79,7 +80,7 @@ impl Client {
         validate(&checked, &defaults.limits)?;
         let (_, end) = request.range.bounds(&request.key);
         if request.range == KeyRange::Prefix {
-            // What is left of it later has other bounds than its first key tells.
+            // Later pages start at another key, from which the end of the prefix cannot be derived.
             request.range = range_until(end.as_ref());
         }
         Ok(RangeStream {
@@ -101,10 +102,10 @@ impl RangeStream {
     /// The next key; `None` after the last, and after an error.
     ///
     /// # Errors
-    /// As [`Client::get`]. The stream is over then.
+    /// As [`Client::get`]. The stream ends then.
     ///
     /// # Cancel safety
-    /// Safe: no key is lost or comes twice.
+    /// Safe: no key is lost or returned twice.
     pub async fn next(&mut self) -> Option<Result<KeyValue, Error>> {
         loop {
             if let Some(kv) = self.arrived.pop_front() {
@@ -120,12 +121,12 @@ impl RangeStream {
         }
     }
 
-    /// The revision at which the range is read; `None` before the first reply has come.
+    /// The revision at which the range is read; `None` before the first reply has arrived.
     pub fn revision(&self) -> Option<i64> {
         self.revision
     }
 
-    /// Asks for the next page. Nothing of the stream is changed before it is there.
+    /// Requests the next page. The stream's state changes only when the page has arrived.
     async fn fetch(&mut self) -> Result<(), Error> {
         let errand = Errand {
             request: Request::RangePage(self.request.clone()),

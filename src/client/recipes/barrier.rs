@@ -1,4 +1,4 @@
-//! Barriers: everybody waits until they are lifted.
+//! Barriers: tasks wait until a barrier is lifted.
 
 use bytes::Bytes;
 
@@ -7,9 +7,10 @@ use super::session::{Session, passes};
 use crate::api::{Error, SortOrder};
 use crate::client::Client;
 
-/// A barrier: down while anybody holds it down, and whoever comes to it waits until nobody does.
+/// A barrier: it is down while at least one holder holds it, and callers wait until no holder is
+/// left.
 ///
-/// It hangs on the sessions of those who hold it: should they die, it opens.
+/// A hold is bound to the holder's session: the barrier opens when the session is lost.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -32,7 +33,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// The barrier `name`. Asks nobody.
+    /// The barrier `name`. Sends no request.
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
         Self {
             client: client.clone(),
@@ -40,23 +41,23 @@ impl Barrier {
         }
     }
 
-    /// Holds it down until the guard is released.
+    /// Holds the barrier down until the guard is released.
     ///
     /// # Errors
     /// As [`Lock::acquire`](super::Lock::acquire).
     ///
     /// # Cancel safety
-    /// Safe: it is let go.
+    /// Safe: the hold is released.
     pub async fn hold(&self, session: &Session) -> Result<Guard, Error> {
         let entry = Entry::put(session, &self.place, Bytes::new(), Patience::Insists).await?;
         Ok(Guard::new(entry))
     }
 
-    /// Waits until nobody holds it down; does not wait if nobody does. Goes on trying while nobody
-    /// leads the cluster: give it a time limit of your own.
+    /// Waits until there is no holder; returns at once if there is none. Keeps retrying while the
+    /// cluster has no leader: apply a timeout of your own.
     ///
     /// # Errors
-    /// What [`Client::txn`] is refused with; the client was closed.
+    /// Those of [`Client::txn`] that a retry cannot cure; the client was closed.
     ///
     /// # Cancel safety
     /// Safe.
@@ -75,7 +76,7 @@ impl Barrier {
 }
 
 impl Client {
-    /// Rests after what may go well the next time; everything else is for the caller.
+    /// Waits after an error that a retry may cure; returns every other error to the caller.
     pub(super) async fn bear(&self, result: Result<(), Error>) -> Result<(), Error> {
         match result {
             Err(error) if passes(&error) && !self.inner.router.pool().is_closed() => {

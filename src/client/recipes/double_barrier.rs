@@ -1,9 +1,10 @@
 //! Double barriers: a group enters together and leaves together, round after round.
 //!
-//! Below the barrier's name, `here/` has an entry of everybody who is there, and `ready` says that a
-//! round has begun, and which entry is the last that is of it. It is made, once, when enough are
-//! there; entries are ordered by the revisions that created them, so nobody joins a round afterwards.
-//! Whoever sees that nobody of the round is left ends it: the last one to leave, or, should that one
+//! Below the barrier's name, `here/` holds an entry of each participant, and `ready` records that a
+//! round has begun, and the last entry that belongs to it. It is written, once, when enough
+//! participants have entered; entries are ordered by the revisions that created them, so no
+//! participant joins a round afterwards. The participant that finds the round empty ends it: the
+//! last one to leave, or, if that one fails first, the next one to enter.
 //! die first, whoever comes next.
 
 use std::fmt;
@@ -15,7 +16,7 @@ use super::session::Session;
 use crate::api::{Compare, CompareOp, Error, ErrorKind, SortOrder, TxnOp, TxnRequest};
 use crate::client::WatchOptions;
 
-/// A barrier that a group of a known size passes together, in and out.
+/// A barrier that a group of a known size enters together and leaves together.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -41,7 +42,7 @@ pub struct DoubleBarrier {
 
 impl DoubleBarrier {
     /// The double barrier `name` for groups of `count`, at least one, to be entered with `session`.
-    /// Asks nobody.
+    /// Sends no request.
     pub fn new(session: &Session, name: impl AsRef<[u8]>, count: u32) -> Self {
         let place = Place::below(name.as_ref());
         Self {
@@ -53,15 +54,15 @@ impl DoubleBarrier {
         }
     }
 
-    /// Enters, and waits until so many have entered as there are to be. Whoever comes while a group
-    /// is inside, or is one too many, waits for the next round.
+    /// Enters, and waits until the group is complete. A participant that arrives while a group is
+    /// inside, or exceeds its size, waits for the next round.
     ///
     /// # Errors
     /// As [`Lock::acquire`](super::Lock::acquire).
     ///
     /// # Cancel safety
-    /// Safe: it is as if this had not come; but a round that has begun meanwhile counts it as one that
-    /// has left.
+    /// Safe: the entry is withdrawn; but a round that has begun meanwhile counts this participant
+    /// as one that has left.
     pub async fn enter(&self) -> Result<Inside, Error> {
         loop {
             self.until_open().await?;
@@ -75,13 +76,13 @@ impl DoubleBarrier {
                         round,
                     });
                 }
-                // It came just as the round began, or is one too many.
+                // The entry was created just as the round began, or exceeds the group's size.
                 _ => entry.remove().await?,
             }
         }
     }
 
-    /// Waits until no round is under way.
+    /// Waits until no round is in progress.
     async fn until_open(&self) -> Result<(), Error> {
         loop {
             let looked = self.look().await?;
@@ -95,7 +96,7 @@ impl DoubleBarrier {
         }
     }
 
-    /// Waits until a round begins, which `entry` may be of.
+    /// Waits until a round begins that `entry` may belong to.
     async fn until_ready(&self, entry: &Entry) -> Result<Round, Error> {
         loop {
             let looked = self.look().await?;
@@ -113,7 +114,7 @@ impl DoubleBarrier {
         }
     }
 
-    /// Begins a round of everybody up to `last`, unless one has begun.
+    /// Begins a round of all entries up to `last`, unless one has begun.
     async fn begin(&self, last: i64) -> Result<(), Error> {
         let txn = TxnRequest::new()
             .when([Compare::create_revision(
@@ -127,7 +128,7 @@ impl DoubleBarrier {
         begun.await.map(|_| ())
     }
 
-    /// Ends a round of which nobody is left, unless that was done.
+    /// Ends a round that has no participants left, unless it has ended.
     async fn end(&self, round: Round) -> Result<(), Error> {
         let txn = TxnRequest::new()
             .when([Compare::create_revision(
@@ -141,7 +142,7 @@ impl DoubleBarrier {
         ended.await.map(|_| ())
     }
 
-    /// Who is there, the first ones first, and whether a round is under way.
+    /// The participants, oldest first, and whether a round is in progress.
     async fn look(&self) -> Result<Looked<1>, Error> {
         let (client, places) = (self.session.client(), [self.here.clone()]);
         let ready = [self.ready.clone()];
@@ -159,12 +160,12 @@ impl DoubleBarrier {
     }
 }
 
-/// A round that is under way.
+/// A round in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Round {
-    /// The revision at which it began.
+    /// The revision at which the round began.
     id: i64,
-    /// What was created up to this revision is of it.
+    /// Entries created up to this revision belong to the round.
     last: i64,
 }
 
@@ -189,14 +190,15 @@ impl Round {
         }))
     }
 
-    /// Whether nobody of it is left.
+    /// Whether the round has no participants left.
     fn is_over(self, looked: &Looked<1>) -> bool {
         let [here] = &looked.entries;
         here.iter().all(|kv| kv.create_revision > self.last)
     }
 }
 
-/// Being inside, from when all have entered. Dropping it leaves, without waiting for the others.
+/// Membership in a round, from when all have entered. Dropping it leaves, without waiting for the
+/// others.
 pub struct Inside {
     barrier: DoubleBarrier,
     entry: Entry,
@@ -213,18 +215,19 @@ impl fmt::Debug for Inside {
 }
 
 impl Inside {
-    /// The revision at which the round began: the same for all who are inside.
+    /// The revision at which the round began: the same for all participants.
     pub fn round(&self) -> i64 {
         self.round.id
     }
 
-    /// Leaves, and waits until all have left: those whose sessions are lost have.
+    /// Leaves, and waits until all have left. A participant whose session is lost counts as having
+    /// left.
     ///
     /// # Errors
     /// [`ErrorKind::LeaseExpired`] if the session is lost.
     ///
     /// # Cancel safety
-    /// Safe: it leaves all the same.
+    /// Safe: the participant leaves in the background.
     pub async fn leave(self) -> Result<(), Error> {
         let Self {
             barrier,

@@ -1,4 +1,4 @@
-//! Elections: one leader at a time, who says who it is.
+//! Elections: one leader at a time, which proclaims a value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +11,8 @@ use super::session::Session;
 use crate::api::{Error, ErrorKind, EventKind, KeyValue, PutRequest, SortOrder, TxnOp, TxnRequest};
 use crate::client::{Client, WatchEvent, WatchOptions, Watcher};
 
-/// An election. Candidates lead in the order in which they stood, each until it resigns or its session
-/// is lost; anybody may look who leads.
+/// An election. Candidates lead in the order of their candidacies, each until it resigns or its
+/// session is lost; any client may observe the leader.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -37,14 +37,14 @@ pub struct Election {
     place: Place,
 }
 
-/// Who leads, by the store's word.
+/// The leader of an election, as recorded in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// The leader's key in the election.
     pub key: Bytes,
-    /// What it proclaims.
+    /// The value that it proclaims.
     pub value: Bytes,
-    /// Its fencing token: larger than that of whoever led before.
+    /// Its fencing token: larger than those of all earlier leaders.
     pub fencing_token: i64,
 }
 
@@ -59,7 +59,7 @@ impl From<&KeyValue> for Leader {
 }
 
 impl Election {
-    /// The election `name`. Asks nobody.
+    /// The election `name`. Sends no request.
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
         Self {
             client: client.clone(),
@@ -67,7 +67,7 @@ impl Election {
         }
     }
 
-    /// Stands, proclaiming `value`, and waits until this leads.
+    /// Becomes a candidate that proclaims `value`, and waits until it is the leader.
     ///
     /// # Errors
     /// As [`Lock::acquire`](super::Lock::acquire).
@@ -85,7 +85,7 @@ impl Election {
         Ok(Leadership { guard })
     }
 
-    /// Who leads now, if anybody does.
+    /// The current leader, if there is one.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -99,8 +99,8 @@ impl Election {
         Ok(entries.first().map(Leader::from))
     }
 
-    /// Tells who leads, now and from now on: every leader and every proclamation of one, in order,
-    /// except that what is outdated by the time it would be told may be left out.
+    /// Observes the leader, now and from now on: every leader and every proclamation, in order,
+    /// except that outdated ones may be omitted.
     ///
     /// # Errors
     /// As [`Client::watch`].
@@ -123,7 +123,7 @@ impl Election {
     }
 }
 
-/// The right to lead. Dropping it resigns; so does losing the session.
+/// Leadership of an election. Dropping it resigns; losing the session does so, too.
 pub struct Leadership {
     guard: Guard,
 }
@@ -143,10 +143,10 @@ impl Deref for Leadership {
 }
 
 impl Leadership {
-    /// Proclaims another value, and goes on leading.
+    /// Proclaims another value, and remains the leader.
     ///
     /// # Errors
-    /// As [`Client::put`]; [`ErrorKind::Fenced`] if this does not lead any more.
+    /// As [`Client::put`]; [`ErrorKind::Fenced`] if this candidate is no longer the leader.
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -166,38 +166,38 @@ impl Leadership {
         }
     }
 
-    /// Resigns, and waits until the cluster knows.
+    /// Resigns, and waits until the cluster has recorded it.
     ///
     /// # Errors
     /// As [`Guard::release`].
     ///
     /// # Cancel safety
-    /// Safe: it resigns all the same.
+    /// Safe: the resignation goes on in the background.
     pub async fn resign(self) -> Result<(), Error> {
         self.guard.release().await
     }
 }
 
-/// Tells who leads; see [`Election::observe`].
+/// Observes the leader; see [`Election::observe`].
 #[derive(Debug)]
 pub struct Observer {
     election: Election,
     watcher: Watcher,
-    /// All candidates by the order in which they stood.
+    /// All candidates, in the order of their candidacies.
     candidates: BTreeMap<i64, KeyValue>,
-    /// Who was told last, and of which revision.
+    /// The leader that was returned last, by its revision.
     told: Option<i64>,
     is_synced: bool,
 }
 
 impl Observer {
-    /// The next leader, or proclamation. Waits while nobody leads.
+    /// The next leader, or proclamation. Waits while there is no leader.
     ///
     /// # Errors
-    /// The client was closed. Everything else it survives.
+    /// The client was closed. The observer survives every other failure.
     ///
     /// # Cancel safety
-    /// Safe: nothing is lost.
+    /// Safe: no event is lost.
     pub async fn next(&mut self) -> Result<Leader, Error> {
         loop {
             if let Some(leader) = self.news() {
@@ -205,7 +205,7 @@ impl Observer {
             }
             match self.watcher.next().await {
                 Some(Ok(event)) => self.take(event),
-                // History that was not told yet is gone: look at what is.
+                // History that was not yet observed was compacted: read the current state.
                 Some(Err(error)) if matches!(error.kind, ErrorKind::Compacted { .. }) => {
                     self.watcher = self.election.watch().await?;
                     self.begin_anew();
@@ -226,7 +226,7 @@ impl Observer {
         self.is_synced = false;
     }
 
-    /// Who leads, unless that was told already.
+    /// The current leader, unless it was returned already.
     fn news(&mut self) -> Option<Leader> {
         let (_, first) = self.candidates.first_key_value()?;
         let is_news = self.is_synced && self.told != Some(first.mod_revision);

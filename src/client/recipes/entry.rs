@@ -1,12 +1,13 @@
-//! What most recipes are made of: an entry of one's own in a queue that the store keeps.
+//! What most recipes are built on: an entry in a queue that the store keeps.
 //!
-//! An entry is a key below the queue's name, attached to the session's lease, and its place in the
-//! queue is the revision that created it: the order of the log, which nobody chooses. The key is never
-//! used twice, so an attempt that may or may not have succeeded is simply made again, and whoever
-//! deletes the key deletes this entry and no other.
+//! An entry is a key below the queue's name, attached to the session's lease. Its position in the
+//! queue is the revision that created it: the order of the log, which no client can influence. The
+//! key is never reused, so an attempt with an unknown outcome is simply repeated, and deleting the
+//! key deletes this entry and no other.
 //!
-//! Who waits looks who is ahead, at one revision, and watches one of those from that revision on: no
-//! change is missed between the two, and not everybody is woken by every change.
+//! A waiter reads the entries ahead of it, at one revision, and watches one of those from that
+//! revision on: no change is missed between the two, and a change wakes only the waiters it
+//! concerns.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -20,8 +21,8 @@ use crate::api::{
 };
 use crate::client::{Client, LostCause, TxnOptions, WatchEvent, WatchOptions};
 
-/// Something held: a lock, a share of one, a permit. Dropping it lets go, by a task of its own; so
-/// does the cluster, when the session is lost.
+/// Something held: a lock, a share of one, a permit. Dropping it releases it in a background task;
+/// the cluster releases it when the session is lost.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -61,14 +62,14 @@ impl Guard {
         Self { entry }
     }
 
-    /// The key that stands for it in the store. It is there for as long as this is held.
+    /// The key that represents it in the store. The key exists for as long as the guard is held.
     pub fn key(&self) -> &Bytes {
         &self.entry.key
     }
 
-    /// The revision that created the key: larger than that of whoever held it before. Give both to
-    /// [`PutOptions::with_fence`](crate::client::PutOptions::with_fence), and the number to whatever
-    /// else is protected.
+    /// The revision that created the key: larger than those of all earlier holders. Pass both to
+    /// [`PutOptions::with_fence`](crate::client::PutOptions::with_fence), and pass the number to
+    /// every other resource that the lock protects.
     pub fn fencing_token(&self) -> i64 {
         self.entry.revision
     }
@@ -78,24 +79,25 @@ impl Guard {
         Fence::new(self.entry.key.clone(), self.entry.revision)
     }
 
-    /// What holds in the store for as long as this is held: for transactions of one's own.
+    /// A comparison that holds in the store for as long as the guard is held: for transactions of
+    /// your own.
     pub fn is_owner(&self) -> Compare {
         self.fence().compare()
     }
 
-    /// The session that it hangs on.
+    /// The session that the guard is bound to.
     pub fn session(&self) -> &Session {
         &self.entry.session
     }
 
-    /// Whether it may be counted on now: its session lives, by this machine's clocks. A fresh look;
-    /// ask right before what depends on it, and let the store have the last word
-    /// ([`Guard::fencing_token`]).
+    /// Whether it is held now: whether its session is valid, by this machine's clocks. Every call
+    /// reads the clocks; call it right before an action that depends on it, and let the store
+    /// enforce it ([`Guard::fencing_token`]).
     pub fn is_held(&self) -> bool {
         self.entry.session.is_alive()
     }
 
-    /// How long it may be counted on from now; zero once it is lost.
+    /// Remaining validity from now on; zero once it is lost.
     pub fn remaining(&self) -> Duration {
         self.entry.session.remaining()
     }
@@ -105,7 +107,7 @@ impl Guard {
         self.entry.session.deadline()
     }
 
-    /// Waits until it may not be counted on any more, because its session is lost, and says why.
+    /// Waits until it is no longer held, because its session is lost, and returns the cause.
     ///
     /// # Cancel safety
     /// Safe.
@@ -113,19 +115,20 @@ impl Guard {
         self.entry.session.lost().await
     }
 
-    /// Lets go, and waits until the cluster has done so. Tries for as long as the session lives.
+    /// Releases it, and waits until the cluster has done so. Retries for as long as the session is
+    /// valid.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseExpired`] if the session is lost; the cluster lets go by itself then.
+    /// [`ErrorKind::LeaseExpired`] if the session is lost; the cluster then releases it by itself.
     ///
     /// # Cancel safety
-    /// Safe: it is let go all the same.
+    /// Safe: the release goes on in the background.
     pub async fn release(self) -> Result<(), Error> {
         self.entry.remove().await
     }
 }
 
-/// Where a queue's entries are: below a name and a slash.
+/// The keys of a queue's entries: below a name and a slash.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     prefix: Bytes,
@@ -150,14 +153,15 @@ impl Place {
         &self.prefix
     }
 
-    /// The part of a key below this place; `None` of a key that is further down, and so another's.
+    /// The part of a key below this prefix; `None` for a key that is further down, which belongs to
+    /// another recipe.
     pub(super) fn entry_of<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         let entry = key.strip_prefix(&*self.prefix)?;
         (!entry.contains(&b'/')).then_some(entry)
     }
 
-    /// Whether somebody's place in a queue is meant: it has the name of a lease, and perhaps a number
-    /// behind it. Whatever else lies here is none of ours.
+    /// Whether a key is an entry of the queue: it has the name of a lease, with an optional number.
+    /// Other keys below the prefix are ignored.
     pub(super) fn has(&self, kv: &KeyValue) -> bool {
         let is_hex = |text: &[u8]| {
             let digits = text.iter().all(|byte| byte.is_ascii_hexdigit());
@@ -170,7 +174,7 @@ impl Place {
         })
     }
 
-    /// Its entries, of those that were created up to `until`, in the given order of creation, at most
+    /// Selects its entries, of those created up to `until`, in the given order of creation, at most
     /// `limit` of them.
     pub(super) fn range(&self, order: SortOrder, until: i64, limit: u64) -> RangeRequest {
         RangeRequest {
@@ -184,15 +188,15 @@ impl Place {
         }
     }
 
-    /// Waits until something is deleted here after `revision`.
+    /// Waits until an entry is deleted here after `revision`.
     pub(super) async fn deleted(&self, client: &Client, revision: i64) -> Result<(), Error> {
         let options = WatchOptions::new().with_prefix().with_no_put();
         changed(client, &self.prefix, options, revision).await
     }
 }
 
-/// The entries at `places` that `range` asks for, with the revision that they were read at, and what
-/// `beside` holds.
+/// Reads the entries at `places` that `range` selects, with the revision of the read, and the
+/// contents of `beside`.
 pub(super) async fn look<const N: usize>(
     client: &Client,
     places: &[Place; N],
@@ -206,7 +210,8 @@ pub(super) async fn look<const N: usize>(
             .map(|place| TxnOp::Range(place.range(order, until, limit)));
         let gets = beside.iter().map(|key| TxnOp::get(key.clone()));
         let txn = TxnRequest::new().and_then(ranges.chain(gets));
-        // Whatever the client's reads are by default: an old state would let two hold.
+        // Regardless of the client's default consistency: with stale state, two clients could hold
+        // the lock.
         let options = TxnOptions::new().with_consistency(Consistency::Linearizable);
         let found = client.txn(txn, Some(options)).await?;
         let mut answers = found.responses.into_iter().map(|response| match response {
@@ -221,7 +226,7 @@ pub(super) async fn look<const N: usize>(
             has_others |= kvs.len() < all;
             kvs
         });
-        // Names further down took places of what was asked for: then all must be looked at.
+        // Keys of other recipes used up a part of the limit: then read without one.
         if has_others && limit > 0 {
             limit = 0;
             continue;
@@ -234,15 +239,15 @@ pub(super) async fn look<const N: usize>(
     }
 }
 
-/// What was there, at one revision.
+/// The entries at one revision.
 pub(super) struct Looked<const N: usize> {
     pub(super) revision: i64,
     pub(super) entries: [Vec<KeyValue>; N],
     pub(super) beside: Vec<Option<KeyValue>>,
 }
 
-/// Waits for any event of a watch after `revision`. That history was given up counts as one: who
-/// waited looks again.
+/// Waits for any event of a watch after `revision`. Compaction of that history counts as one: the
+/// waiter then reads the state again.
 pub(super) async fn changed(
     client: &Client,
     key: &[u8],
@@ -268,30 +273,30 @@ pub(super) async fn changed(
     Ok(())
 }
 
-/// How a lease is named in the key of an entry.
+/// Digits of the lease id in the key of an entry.
 const LEASE_DIGITS: usize = 16;
 
-/// An entry of a session in a queue, from before it is made.
+/// An entry of a session in a queue, from before it is created.
 pub(super) struct Entry {
     session: Session,
     key: Bytes,
-    /// What created it; 0 until that is known.
+    /// The revision that created it; 0 until that is known.
     revision: i64,
-    /// It may be in the store.
+    /// Whether it may be in the store.
     may_exist: bool,
 }
 
-/// How somebody takes his place.
+/// How an entry is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Tries as often as it takes, for as long as the session lives.
+    /// Retries for as long as the session is valid.
     Insists,
-    /// As one request.
+    /// Sends one request.
     Tries,
 }
 
 impl Entry {
-    /// Takes a place at the end of the queue.
+    /// Creates an entry at the end of the queue.
     pub(super) async fn put(
         session: &Session,
         place: &Place,
@@ -299,7 +304,8 @@ impl Entry {
         patience: Patience,
     ) -> Result<Self, Error> {
         let key = place.key(&session.next_entry());
-        // From here on it is removed if this is dropped, whatever became of the request.
+        // From here on the entry is removed when it is dropped, whatever the outcome of the
+        // request.
         let mut entry = Self {
             session: session.clone(),
             key: key.clone(),
@@ -337,7 +343,7 @@ impl Entry {
         };
         entry.revision = match (placed.succeeded, placed.responses.first()) {
             (true, _) => placed.header.revision,
-            // An attempt before this one succeeded: nobody else has this key.
+            // An earlier attempt succeeded: no other entry has this key.
             (false, Some(TxnOpResponse::Range(range))) => {
                 range.kvs.first().map_or(0, |kv| kv.create_revision)
             }
@@ -357,8 +363,8 @@ impl Entry {
         self.revision
     }
 
-    /// The newest `limit` entries at `places` that are ahead of this one, if this one is there still
-    /// and its session alive.
+    /// The newest `limit` entries at `places` that are ahead of this one, if this one still exists
+    /// and its session is valid.
     pub(super) async fn ahead<const N: usize>(
         &self,
         places: &[Place; N],
@@ -380,8 +386,8 @@ impl Entry {
             self.session.check()?;
             return Err(self.was_removed());
         }
-        // The clocks are read after the store: whoever is told that he is the first was so while he
-        // could count on it.
+        // The clocks are read after the store: a caller that is first in the queue was so at a
+        // moment when its session was still valid.
         self.session.check()?;
         Ok(looked)
     }
@@ -394,7 +400,7 @@ impl Entry {
         self.session.until(gone).await
     }
 
-    /// Gives the place back.
+    /// Removes the entry.
     pub(super) async fn remove(mut self) -> Result<(), Error> {
         let client = self.session.client();
         let key = &self.key;
@@ -415,7 +421,7 @@ impl Entry {
 }
 
 impl Drop for Entry {
-    /// What is left behind would make others wait until the lease ends.
+    /// An entry that is left behind would make others wait until the lease ends.
     fn drop(&mut self) {
         let runtime = tokio::runtime::Handle::try_current();
         let (true, true, Ok(runtime)) = (self.may_exist, self.session.is_alive(), runtime) else {

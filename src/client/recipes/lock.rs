@@ -1,4 +1,4 @@
-//! Locks: one holder at a time, in the order of asking.
+//! Locks: one holder at a time, in the order of the requests.
 
 use bytes::Bytes;
 
@@ -6,10 +6,10 @@ use super::entry::{Entry, Guard, Patience, Place};
 use super::session::Session;
 use crate::api::Error;
 
-/// A lock. Who asks first gets it first; each of those who wait watches the one before it.
+/// A lock. It is granted in the order of the requests; each waiter watches the one before it.
 ///
-/// What it is worth, and how to use it, stands in the [module's documentation](super). It is not
-/// reentrant: a session that asks twice waits for itself.
+/// The [module's documentation](super) describes its guarantees, and how to use it. It is not
+/// reentrant: a session that requests it twice waits for itself.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -35,7 +35,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The lock `name`, to be held with `session`. Asks nobody.
+    /// The lock `name`, to be held with `session`. Sends no request.
     pub fn new(session: &Session, name: impl AsRef<[u8]>) -> Self {
         Self {
             session: session.clone(),
@@ -43,26 +43,26 @@ impl Lock {
         }
     }
 
-    /// Waits until this is the holder.
+    /// Waits until the lock is acquired.
     ///
     /// # Errors
     /// [`ErrorKind::LeaseExpired`](crate::api::ErrorKind::LeaseExpired) if the session is lost;
-    /// [`ErrorKind::Fenced`](crate::api::ErrorKind::Fenced) if somebody deleted the place in the
-    /// queue; what [`Client::txn`](crate::client::Client::txn) is refused with. While nobody leads it
-    /// goes on trying.
+    /// [`ErrorKind::Fenced`](crate::api::ErrorKind::Fenced) if the entry in the queue was deleted
+    /// by another client; those of [`Client::txn`](crate::client::Client::txn) that a retry cannot
+    /// cure. While there is no leader it keeps retrying.
     ///
     /// # Cancel safety
-    /// Safe: the place in the queue is given back.
+    /// Safe: the entry in the queue is removed.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         let insists = Patience::Insists;
         let entry = Entry::put(&self.session, &self.place, Bytes::new(), insists).await?;
         self.place.first(entry).await
     }
 
-    /// Becomes the holder if nobody is; `None` if somebody is or waits to be.
+    /// Acquires the lock if it is free; `None` if it is held or has waiters.
     ///
     /// # Errors
-    /// As [`Lock::acquire`]; also what keeps a single request from succeeding.
+    /// As [`Lock::acquire`]; also every error of a single request.
     ///
     /// # Cancel safety
     /// Safe: nothing is held.
@@ -80,7 +80,7 @@ impl Lock {
 }
 
 impl Place {
-    /// Waits until nobody is ahead of `entry`.
+    /// Waits until no entry is ahead of `entry`.
     pub(super) async fn first(&self, entry: Entry) -> Result<Guard, Error> {
         let places = [self.clone()];
         loop {

@@ -1,8 +1,8 @@
-//! Locks, elections and their kin, made of leases, transactions and watches.
+//! Locks, elections and similar recipes, built on leases, transactions and watches.
 //!
-//! A [`Session`] is a lease and what keeps it alive; whatever a program holds hangs on one, and is let
-//! go by the cluster when the session is lost: closed, or not renewed in time. Any number of recipes
-//! may share one.
+//! A [`Session`] is a lease that is kept alive. Everything that a program holds is bound to a
+//! session, and the cluster releases it when the session is lost: closed, or not renewed in time.
+//! Any number of recipes may share one.
 //!
 //! ```no_run
 //! use leasehold::client::PutOptions;
@@ -21,32 +21,32 @@
 //! # }
 //! ```
 //!
-//! # What a lock is worth
+//! # Guarantees of a lock
 //!
-//! At most one entry of a lock is the first in the order of the cluster's log, always. But a program
-//! only learns that it *was* the first: it may be suspended right after, for longer than its lease
-//! lasts, and wake while somebody else holds the lock. Nothing that the program asks itself helps, so
-//! there are two safeguards, and both are for use:
+//! At most one entry of a lock is the first in the order of the cluster's log, always. But a
+//! program only learns that it *was* the first: it may be suspended right after, for longer than
+//! its lease lasts, and resume while another client holds the lock. No check inside the program can
+//! rule that out, so there are two safeguards, and programs should use both:
 //!
-//! - A [`Guard`] knows until when its session may be counted on, by clocks of this machine and in
-//!   good time before the cluster ends it: [`Guard::is_held`], [`Guard::lost`],
-//!   [`Session::nears_end`].
-//! - A holder has a *fencing token*, a number larger than that of everybody who held the lock before.
-//!   A write that carries it ([`PutOptions::with_fence`](super::PutOptions::with_fence)) is refused by
-//!   the store, when it is applied, once the lock has moved on. Whatever else the lock protects must compare tokens itself: it remembers
-//!   the largest that it has seen, and refuses smaller ones.
+//! - A [`Guard`] knows how long its session is valid, by the clocks of this machine and with a margin
+//!   before the cluster ends it: [`Guard::is_held`], [`Guard::lost`], [`Session::nears_end`].
+//! - A holder has a *fencing token*, a number larger than those of all earlier holders. The store
+//!   rejects a write that carries it ([`PutOptions::with_fence`](super::PutOptions::with_fence)), at
+//!   the moment it is applied, once the lock has another holder. Any other resource that the lock
+//!   protects must compare tokens itself: it remembers the largest token it has seen, and refuses
+//!   smaller ones.
 //!
 //! # Names
 //!
-//! A recipe lives in keys below its name and a slash, `jobs/nightly/…`; each name belongs to one
-//! recipe of one kind. Names may have slashes of their own: a lock `jobs` takes no notice of a lock
+//! A recipe uses the keys below its name and a slash, `jobs/nightly/…`; each name belongs to one
+//! recipe of one kind. Names may contain slashes: a lock `jobs` is independent of a lock
 //! `jobs/nightly`.
 //!
 //! # Dropped futures
 //!
-//! A future that waits may be dropped at any time. Its place in the queue is given back by a task of
-//! its own then, or, if that cannot be done, goes with the session at the latest. The same holds for
-//! guards: dropping one lets go.
+//! A future that waits may be dropped at any time. A background task then removes its entry from
+//! the queue; if that fails, the entry is deleted with the session at the latest. The same holds
+//! for guards: dropping one releases it.
 
 mod barrier;
 mod double_barrier;

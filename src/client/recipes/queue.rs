@@ -1,4 +1,4 @@
-//! Queues: what is put in is taken out in order, each by exactly one taker.
+//! Queues: items are taken in order, each by exactly one consumer.
 
 use std::time::Duration;
 
@@ -10,26 +10,25 @@ use super::entry::{Place, changed};
 use crate::api::{Compare, CompareOp, Consistency, Error, ErrorKind, KeyValue, TxnOp, TxnRequest};
 use crate::client::{Client, GetOptions, TxnOptions, WatchOptions};
 
-/// How many of the first items a taker looks at, to find one that nobody was quicker to take.
+/// How many of the first items a consumer reads, to find one that no other consumer has taken.
 const LOOK_AT: u64 = 16;
-/// However long it takes to be told, an item that may have been taken is asked about until that is
-/// known.
+/// Without a time limit: the deletion of an item is retried until its outcome is known.
 const UNTIL_KNOWN: Duration = Duration::MAX;
 
-/// A queue. What was put before something else was begun to be put comes out before it.
+/// A queue. If one put completes before another begins, its item is taken first.
 ///
-/// Keys have the form *name*`/`*revision*`-`*number*, where the revision is one that the putter saw
-/// right before: so the order of keys is that of putting, and the first item is found at once, however
-/// many there are. Items hang on no session, and stay until they are taken.
+/// Keys have the form *name*`/`*revision*`-`*number*, where the revision is one that the producer
+/// read right before: so the order of keys is that of the puts, and the first item is found at
+/// once, however many there are. Items are not bound to a session, and stay until they are taken.
 ///
-/// An item is taken once, and not lost on the way: the deletion that takes it has its number in the
-/// client's session, and is repeated under it until the cluster has said what became of it, whatever
-/// the client's own time limit; and an item that was taken for a future that was dropped meanwhile is
-/// put back where it was. What cannot be helped: a program that dies takes with it what it had in its
-/// hands; a client without exactly-once writes
-/// ([`ConnectOptions::with_exactly_once`](crate::client::ConnectOptions::with_exactly_once)) is told
-/// *unknown* at the first doubt; and so is one whose session the cluster forgot in between, which takes
-/// an hour of silence.
+/// An item is taken once, and not lost in transit: the deletion that takes it has a sequence number
+/// in the client's session, and is retried under it until its outcome is known, regardless of the
+/// client's own timeout; and an item that was taken for a future that was dropped meanwhile is put
+/// back at its position. There are three limits: a program that crashes loses the items it has
+/// taken; a client without exactly-once writes
+/// ([`ConnectOptions::with_exactly_once`](crate::client::ConnectOptions::with_exactly_once)) gets
+/// outcome *unknown* at the first lost reply; and so does one whose session the cluster forgot in
+/// between, which takes an hour of inactivity.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -50,7 +49,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The queue `name`. Asks nobody.
+    /// The queue `name`. Sends no request.
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
         Self {
             client: client.clone(),
@@ -58,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Puts an item at the end.
+    /// Appends an item to the queue.
     ///
     /// # Errors
     /// As [`Client::put`].
@@ -75,34 +74,34 @@ impl Queue {
             let number = self.client.inner.router.random();
             let revision = before.header.revision;
             let key = self.place.key(&format!("{revision:016x}-{number:016x}"));
-            // Somebody else may draw the same number.
+            // Another producer may draw the same number.
             if self.client.create(&key, value.clone()).await?.succeeded {
                 return Ok(());
             }
         }
     }
 
-    /// Takes the first item, if there is one. Of those who take at the same time each gets another.
+    /// Takes the first item, if there is one. Concurrent consumers get different items.
     ///
-    /// While nobody leads the cluster it goes on trying to learn what became of an item: give it a time
-    /// limit of your own.
+    /// While the cluster has no leader it keeps retrying to learn the outcome for an item: apply a
+    /// timeout of your own.
     ///
     /// # Errors
     /// As [`Client::get`], while it looks for an item. With outcome *unknown*, which a client with
-    /// exactly-once writes meets only if its session was forgotten, an item may be gone that nobody was
-    /// given.
+    /// exactly-once writes gets only if its session was forgotten, an item may have been deleted
+    /// without having been returned.
     ///
     /// # Cancel safety
-    /// Safe: an item that was taken for nobody is put back where it was.
+    /// Safe: an item that was taken but not returned is put back at its position.
     pub async fn try_take(&self) -> Result<Option<Bytes>, Error> {
         self.take_or_revision().await.map(Result::ok)
     }
 
-    /// Takes the first item, and waits for one if there is none. Goes on trying while nobody leads
-    /// the cluster: give it a time limit of your own.
+    /// Takes the first item, and waits for one if there is none. Keeps retrying while the cluster
+    /// has no leader: apply a timeout of your own.
     ///
     /// # Errors
-    /// As [`Queue::try_take`], of the taking itself.
+    /// As [`Queue::try_take`], for the taking itself.
     ///
     /// # Cancel safety
     /// As [`Queue::try_take`].
@@ -118,7 +117,7 @@ impl Queue {
         }
     }
 
-    /// An item, or the revision at which there was none.
+    /// An item, or the revision at which the queue was empty.
     async fn take_or_revision(&self) -> Result<Result<Bytes, i64>, Error> {
         loop {
             let options = GetOptions::new()
@@ -140,7 +139,8 @@ impl Queue {
         }
     }
 
-    /// The item, if nobody was quicker. By a task of its own, which goes on if this is dropped.
+    /// Takes the item, unless another consumer was faster. Runs in a task of its own, which goes on
+    /// if this future is dropped.
     async fn take_it(&self, kv: &KeyValue) -> Result<Option<Taken>, Error> {
         let mut taken = Taken {
             client: self.client.clone(),
@@ -158,7 +158,7 @@ impl Queue {
                 taken.kv = done.succeeded.then_some(kv);
                 taken.kv.is_some().then_some(taken)
             });
-            // Whoever waits no longer drops what was taken, and so it is put back.
+            // If the receiver is gone, the item is dropped, and so put back.
             let _ = told.send(result);
         });
         let ended = || Error::not_applied(ErrorKind::Unavailable, "the runtime is being shut down");
@@ -166,7 +166,7 @@ impl Queue {
     }
 }
 
-/// An item that was taken, until it is in somebody's hands.
+/// An item that was taken, until it is returned to the caller.
 #[derive(Debug)]
 struct Taken {
     client: Client,
@@ -180,7 +180,7 @@ impl Taken {
 }
 
 impl Drop for Taken {
-    /// Puts back what nobody was given, under the key that it had, so that it is in its place.
+    /// Puts back an item that was not returned, under its old key, so that it keeps its position.
     fn drop(&mut self) {
         let (Some(kv), Ok(runtime)) = (self.kv.take(), Handle::try_current()) else {
             return;
@@ -191,7 +191,7 @@ impl Drop for Taken {
             let put = TxnOp::put(kv.key, kv.value);
             let txn = TxnRequest::new().when([is_free]).and_then([put]);
             let options = TxnOptions::new().with_timeout(UNTIL_KNOWN);
-            // If this is refused there is nobody left to be told.
+            // If this fails there is no caller left to report it to.
             let _ = client.txn(txn, Some(options)).await;
         });
     }

@@ -1,4 +1,4 @@
-//! Registries: who is there, for as long as it lives.
+//! Registries: the instances of a service that are alive.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -10,8 +10,8 @@ use super::session::{Session, passes};
 use crate::api::{Compare, CompareOp, Error, ErrorKind, EventKind, KeyValue, TxnOp, TxnRequest};
 use crate::client::{Client, GetOptions, PutOptions, WatchEvent, WatchOptions, Watcher};
 
-/// A list of instances of something, each of which is on it from when it registers until it leaves or
-/// its session is lost.
+/// A list of instances. An instance is listed from its registration until it leaves or its session
+/// is lost.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -41,34 +41,34 @@ pub struct Registry {
     place: Place,
 }
 
-/// An instance on the list.
+/// A listed instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// What it is called.
+    /// The instance's id.
     pub id: Bytes,
-    /// What it says of itself, such as its address.
+    /// The instance's value, such as its address.
     pub value: Bytes,
-    /// The lease that it is on the list by.
+    /// The lease that its entry is attached to.
     pub lease: i64,
 }
 
-/// What happens to the list.
+/// A change of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegistryEvent {
-    /// An instance is on the list, or says something else of itself.
+    /// An instance is listed, or has a new value.
     Is(Instance),
-    /// An instance is not on the list any more.
+    /// An instance is no longer listed.
     Gone {
-        /// What it was called.
+        /// The instance's id.
         id: Bytes,
     },
-    /// All that was on the list when the watch began has been told.
+    /// All instances that were listed when the watch began have been delivered.
     Complete,
 }
 
 impl Registry {
-    /// The registry `name`. Asks nobody.
+    /// The registry `name`. Sends no request.
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
         Self {
             client: client.clone(),
@@ -76,16 +76,16 @@ impl Registry {
         }
     }
 
-    /// Puts an instance on the list. One that is there by another session is replaced: so a server
-    /// that was started anew need not wait until its former self has expired. In one session an id
-    /// has one place: whichever of its registrations is dropped takes it off the list.
+    /// Registers an instance. An instance with the same id and another session is replaced: so a
+    /// server that was restarted need not wait until its previous session has expired. Within one
+    /// session an id has one entry: dropping any of its registrations removes it.
     ///
     /// # Errors
     /// As [`Client::put`]; [`ErrorKind::LeaseExpired`] if the session is lost;
     /// [`ErrorKind::InvalidArgument`] if the id is empty or has a slash.
     ///
     /// # Cancel safety
-    /// The instance may be on the list until the session is lost.
+    /// The instance may be listed until the session is lost.
     pub async fn register(
         &self,
         session: &Session,
@@ -109,7 +109,7 @@ impl Registry {
         Ok(registration)
     }
 
-    /// Who is on the list, in the order of their ids.
+    /// The listed instances, in the order of their ids.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -126,7 +126,7 @@ impl Registry {
         Ok(instances)
     }
 
-    /// Tells who is on the list, and then every change.
+    /// Delivers the listed instances, and then every change.
     ///
     /// # Errors
     /// As [`Client::watch`].
@@ -159,7 +159,7 @@ impl Registry {
     }
 }
 
-/// A place on the list. Dropping it leaves the list; so does losing the session.
+/// An entry in the list. Dropping it removes the entry; losing the session does so, too.
 pub struct Registration {
     session: Session,
     key: Bytes,
@@ -175,17 +175,17 @@ impl fmt::Debug for Registration {
 }
 
 impl Registration {
-    /// The key that stands for it in the store.
+    /// The key that represents the entry in the store.
     pub fn key(&self) -> &Bytes {
         &self.key
     }
 
-    /// The session that it hangs on.
+    /// The session that the entry is bound to.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Says something else of the instance.
+    /// Changes the instance's value.
     ///
     /// # Errors
     /// As [`Client::put`]; [`ErrorKind::LeaseNotFound`] if the session is lost.
@@ -201,14 +201,14 @@ impl Registration {
             .map(|_| ())
     }
 
-    /// Leaves the list, and waits until the cluster knows. Somebody else who registered with the same
-    /// id meanwhile stays.
+    /// Removes the entry, and waits until the cluster has done so. An entry that another session
+    /// registered under the same id meanwhile stays.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseExpired`] if the session is lost; the instance leaves by itself then.
+    /// [`ErrorKind::LeaseExpired`] if the session is lost; the entry is then removed by itself.
     ///
     /// # Cancel safety
-    /// Safe: it leaves all the same.
+    /// Safe: the removal goes on in the background.
     pub async fn leave(mut self) -> Result<(), Error> {
         let (client, txn) = (self.session.client(), self.removal());
         let left = self.session.insist(|| client.txn(txn.clone(), None));
@@ -243,28 +243,28 @@ impl Drop for Registration {
     }
 }
 
-/// Tells what happens to a list; see [`Registry::watch`].
+/// Delivers the changes of a list; see [`Registry::watch`].
 #[derive(Debug)]
 pub struct RegistryWatcher {
     registry: Registry,
     watcher: Watcher,
-    /// Who was told to be on the list.
+    /// Ids of the instances delivered as listed.
     listed: BTreeSet<Bytes>,
-    /// While the list is told anew: who was on it before and has not been seen again.
+    /// While the list is delivered again: the ids listed before that have not been seen again.
     stale: Option<BTreeSet<Bytes>>,
     is_complete: bool,
     waiting: VecDeque<RegistryEvent>,
 }
 
 impl RegistryWatcher {
-    /// What comes next.
+    /// The next change.
     ///
     /// # Errors
-    /// The client was closed. Everything else it survives, without leaving a change out; only what
-    /// changed back meanwhile.
+    /// The client was closed. The watcher survives every other failure without omitting a change,
+    /// except changes that were undone in the meantime.
     ///
     /// # Cancel safety
-    /// Safe: nothing is lost.
+    /// Safe: no change is lost.
     pub async fn next(&mut self) -> Result<RegistryEvent, Error> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -272,7 +272,7 @@ impl RegistryWatcher {
             }
             match self.watcher.next().await {
                 Some(Ok(event)) => self.take(event),
-                // History that was not told yet is gone: compare with what is.
+                // History that was not yet delivered was compacted: compare with the current state.
                 Some(Err(error)) if matches!(error.kind, ErrorKind::Compacted { .. }) => {
                     self.watcher = self.registry.begin_watch().await?;
                     self.stale = Some(self.listed.clone());
@@ -299,7 +299,7 @@ impl RegistryWatcher {
                 }
             }
             WatchEvent::Restarted { .. } => {
-                // What was told of the list so far may not be true any more.
+                // The list delivered so far may be outdated.
                 let told = self.listed.clone();
                 self.stale.get_or_insert_default().extend(told);
             }

@@ -1,4 +1,4 @@
-//! Locks that many may share to read, or one may hold to write.
+//! Locks that many holders may share to read, or one may hold to write.
 
 use bytes::Bytes;
 
@@ -6,11 +6,12 @@ use super::entry::{Entry, Guard, Patience, Place};
 use super::session::Session;
 use crate::api::Error;
 
-/// A lock for reading together or writing alone, in the order of asking: who asks to read waits for
-/// the writers that asked before, who asks to write for everybody that did. So neither side starves
+/// A lock for shared reads or an exclusive write, granted in the order of the requests: a reader
+/// waits for the writers before it, a writer for every request before it. So neither side starves
 /// the other.
 ///
-/// The fencing tokens of writers grow from each to the next, as those of a [`Lock`](super::Lock) do.
+/// The fencing tokens of writers increase from each to the next, as those of a
+/// [`Lock`](super::Lock) do.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -35,7 +36,7 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// The lock `name`, to be held with `session`. Asks nobody.
+    /// The lock `name`, to be held with `session`. Sends no request.
     pub fn new(session: &Session, name: impl AsRef<[u8]>) -> Self {
         let below = |kind: &[u8]| Place::below(&[name.as_ref(), kind].concat());
         Self {
@@ -45,27 +46,27 @@ impl RwLock {
         }
     }
 
-    /// Waits until this may read: until no writer that asked before is left.
+    /// Waits for a read lock: until no earlier writer is left.
     ///
     /// # Errors
     /// As [`Lock::acquire`](super::Lock::acquire).
     ///
     /// # Cancel safety
-    /// Safe: the place in the queue is given back.
+    /// Safe: the entry in the queue is removed.
     pub async fn read(&self) -> Result<Guard, Error> {
         let insists = Patience::Insists;
         let entry = Entry::put(&self.session, &self.readers, Bytes::new(), insists).await?;
-        // The last writer ahead is the last to let go: those before it do so earlier.
+        // The last writer ahead is the last to release: those before it do so earlier.
         self.writers.first(entry).await
     }
 
-    /// Waits until this may write: until nobody that asked before is left.
+    /// Waits for the write lock: until no earlier request is left.
     ///
     /// # Errors
     /// As [`Lock::acquire`](super::Lock::acquire).
     ///
     /// # Cancel safety
-    /// Safe: the place in the queue is given back.
+    /// Safe: the entry in the queue is removed.
     pub async fn write(&self) -> Result<Guard, Error> {
         let insists = Patience::Insists;
         let entry = Entry::put(&self.session, &self.writers, Bytes::new(), insists).await?;

@@ -1,4 +1,4 @@
-//! Semaphores: so many permits, each with one holder at a time, in the order of asking.
+//! Semaphores: a number of permits, each with one holder at a time, in the order of the requests.
 
 use bytes::Bytes;
 
@@ -6,8 +6,8 @@ use super::entry::{Entry, Guard, Patience, Place};
 use super::session::Session;
 use crate::api::{Error, ErrorKind, KeyValue};
 
-/// Permits that are handed out in the order of asking, and come back when their guards are released
-/// or their sessions lost.
+/// Permits that are granted in the order of the requests, and returned when their guards are
+/// released or their sessions lost.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -30,8 +30,8 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The semaphore `name` with so many permits in all, at least one, to be held with `session`.
-    /// Everybody has to name the same number: who finds another one is refused. Asks nobody.
+    /// The semaphore `name` with this total number of permits, at least one, to be held with
+    /// `session`. All users must pass the same number: a mismatch is an error. Sends no request.
     pub fn new(session: &Session, name: impl AsRef<[u8]>, permits: u32) -> Self {
         Self {
             session: session.clone(),
@@ -40,15 +40,15 @@ impl Semaphore {
         }
     }
 
-    /// Waits for `count` permits, which one guard holds. Who asks for many is not passed by those who
-    /// ask later for fewer.
+    /// Waits for `count` permits, which one guard holds. A request for many permits is not
+    /// overtaken by later requests for fewer.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](super::Lock::acquire). [`ErrorKind::InvalidArgument`] if `count` is zero or
-    /// more than there are, or if others count with another number of permits in all.
+    /// As [`Lock::acquire`](super::Lock::acquire). [`ErrorKind::InvalidArgument`] if `count` is
+    /// zero or more than the total, or if other users pass another total.
     ///
     /// # Cancel safety
-    /// Safe: the place in the queue is given back.
+    /// Safe: the entry in the queue is removed.
     pub async fn acquire(&self, count: u32) -> Result<Guard, Error> {
         let entry = self.enter(count, Patience::Insists).await?;
         let places = [self.place.clone()];
@@ -64,10 +64,10 @@ impl Semaphore {
         }
     }
 
-    /// Takes `count` permits if as many are left, and nobody waits for more than are; `None` if not.
+    /// Takes `count` permits if as many are free and no request is waiting; `None` otherwise.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`]; also what keeps a single request from succeeding.
+    /// As [`Semaphore::acquire`]; also every error of a single request.
     ///
     /// # Cancel safety
     /// Safe: nothing is held.
@@ -83,7 +83,7 @@ impl Semaphore {
         Ok(None)
     }
 
-    /// An entry says how many permits it stands for, and how many its holder counts with in all.
+    /// An entry records how many permits it is for, and the total that its session passed.
     async fn enter(&self, count: u32, patience: Patience) -> Result<Entry, Error> {
         if count == 0 || count > self.permits {
             return Err(Error::not_applied(
@@ -99,8 +99,8 @@ impl Semaphore {
         Entry::put(&self.session, &self.place, value, patience).await
     }
 
-    /// Whether those who are ahead, whether they hold or wait, leave `count` permits: then all of them
-    /// hold, too.
+    /// Whether the entries ahead, holders and waiters, leave `count` permits: then all of them are
+    /// holders.
     fn has_room(&self, count: u32, ahead: &[KeyValue]) -> Result<bool, Error> {
         let mut taken = u64::from(count);
         for kv in ahead {

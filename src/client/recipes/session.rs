@@ -10,14 +10,14 @@ use crate::api::{Error, ErrorKind, LeaseRef, Outcome};
 use crate::client::route::in_time;
 use crate::client::{Client, LeaseClient, LeaseGrantOptions, LeaseKeeper, LostCause};
 
-/// Between attempts at what has to succeed in the end.
+/// Wait between attempts of a request that is retried until it succeeds.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// A lease that is kept alive for as long as anybody holds a clone of this, or a guard that was
-/// acquired with it. All clones are one session.
+/// A lease that is kept alive for as long as a clone of this, or a guard that was acquired with it,
+/// exists. All clones are one session.
 ///
-/// When the last one is dropped the lease is not renewed any more, and ends by itself; see
-/// [`Session::close`] to end it at once.
+/// When the last one is dropped the lease is no longer renewed, and expires by itself;
+/// [`Session::close`] ends it at once.
 ///
 /// ```
 /// # leasehold::client::examples::run(async |client| {
@@ -41,7 +41,7 @@ pub struct Session {
 struct Inner {
     client: Client,
     keeper: LeaseKeeper,
-    /// How many entries were made with it: no two have the same key.
+    /// Number of entries created with it: no two have the same key.
     entries: AtomicU64,
 }
 
@@ -55,7 +55,8 @@ impl fmt::Debug for Session {
 }
 
 impl LeaseClient {
-    /// Opens a session on a new lease of `ttl`. Two seconds and more survive a change of leadership.
+    /// Opens a session on a new lease of `ttl`. A `ttl` of two seconds or more survives a change of
+    /// leader.
     ///
     /// # Errors
     /// As [`LeaseClient::grant`].
@@ -84,12 +85,12 @@ impl Session {
         self.inner.keeper.id()
     }
 
-    /// Its lease, and no later one of the id.
+    /// Its very lease, and no later one with the same id.
     pub fn lease(&self) -> LeaseRef {
         self.inner.keeper.lease()
     }
 
-    /// How long the lease lasts without a renewal.
+    /// The lease's time to live without a renewal.
     pub fn ttl(&self) -> Duration {
         self.inner.keeper.ttl()
     }
@@ -99,34 +100,36 @@ impl Session {
         &self.inner.client
     }
 
-    /// How long it may be counted on from now; zero once it is lost. A fresh look at the clocks: ask
-    /// right before what depends on it.
+    /// Remaining validity from now on; zero once the session is lost. Every call reads the clocks:
+    /// call it right before an action that depends on the session.
     pub fn remaining(&self) -> Duration {
         self.inner.keeper.remaining()
     }
 
-    /// Whether it may be counted on now.
+    /// Whether the session is valid now.
     pub fn is_alive(&self) -> bool {
         self.inner.keeper.is_alive()
     }
 
-    /// Until when it may be counted on if no renewal gets through from now on: for timers. The clock
-    /// of an [`Instant`] may stop while the machine is suspended; [`Session::remaining`] knows.
+    /// The end of its validity if no renewal succeeds from now on: for timers. The clock of an
+    /// [`Instant`] may stop while the machine is suspended; [`Session::remaining`] takes that into
+    /// account.
     pub fn deadline(&self) -> Instant {
         in_time(self.remaining()).into_std()
     }
 
-    /// Waits until it may not be counted on any more, and says why.
+    /// Waits until the session is no longer valid, and returns the cause.
     ///
     /// # Cancel safety
     /// Safe.
     pub fn lost(&self) -> impl Future<Output = LostCause> + Send + use<> {
-        // Not the session itself: who waits for its end does not put it off.
+        // Only the keeper's channel, not the session itself: waiting for its end must not keep it
+        // alive.
         self.inner.keeper.lost_later()
     }
 
-    /// Waits until no more than `margin` is left of it, or it is lost: time to stop what depends on
-    /// it and takes that long to stop. Renewals that get through put it off.
+    /// Waits until at most `margin` of its validity remains, or it is lost: choose a margin in
+    /// which the work that depends on it can stop. Successful renewals extend the wait.
     ///
     /// # Cancel safety
     /// Safe.
@@ -143,14 +146,15 @@ impl Session {
         }
     }
 
-    /// Ends it, for all clones: nothing that was acquired with it is counted on from this moment on,
-    /// and the lease is revoked, which lets go of everything at once.
+    /// Closes the session, for all clones: everything acquired with it counts as lost from this
+    /// moment on, and the lease is revoked, which releases everything at once.
     ///
     /// # Errors
-    /// As [`LeaseClient::revoke`]; the lease then ends by itself. That it is over already is none.
+    /// As [`LeaseClient::revoke`]; the lease then expires by itself. A session that is already over
+    /// is not an error.
     ///
     /// # Cancel safety
-    /// The lease is not renewed any more, and ends by itself.
+    /// The lease is no longer renewed, and expires by itself.
     pub async fn close(&self) -> Result<(), Error> {
         self.inner.keeper.give_up();
         let revoked = self.client().lease().revoke(self.lease()).await;
@@ -166,8 +170,8 @@ impl Session {
         }
     }
 
-    /// What the next entry is called: the lease, so that people see whose it is, and what tells it
-    /// from others of the session.
+    /// The name of the next entry: the lease, so that operators see its owner, and a number that
+    /// distinguishes entries of one session.
     pub(super) fn next_entry(&self) -> String {
         match self.inner.entries.fetch_add(1, Ordering::Relaxed) {
             0 => format!("{:016x}", self.id()),
@@ -179,7 +183,7 @@ impl Session {
         Fading(Arc::downgrade(&self.inner))
     }
 
-    /// What to tell somebody who needs it alive.
+    /// The error for a caller that needs the session to be valid.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self.inner.keeper.loss() {
             None => Ok(()),
@@ -193,8 +197,8 @@ impl Session {
         }
     }
 
-    /// Asks until there is an answer or the session is lost. Only for what may be asked again whatever
-    /// became of it before.
+    /// Retries a request until it succeeds or the session is lost. Only for requests that may be
+    /// repeated whatever their outcome was.
     pub(super) async fn insist<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -208,7 +212,7 @@ impl Session {
         }
     }
 
-    /// Waits until `change` happens, or something that may have been it: who waited looks again.
+    /// Waits until `change` happens, or may have happened: the waiter then reads the state again.
     pub(super) async fn until(
         &self,
         change: impl Future<Output = Result<(), Error>>,
@@ -222,7 +226,7 @@ impl Session {
         }
     }
 
-    /// A moment's rest.
+    /// Waits before a retry.
     pub(super) async fn pause(&self) -> Result<(), Error> {
         tokio::select! {
             _ = self.lost() => self.check(),
@@ -231,24 +235,24 @@ impl Session {
     }
 }
 
-/// A session that may be gone by the time it is looked at.
+/// A session that may have been dropped in the meantime.
 pub(super) struct Fading(Weak<Inner>);
 
 impl Fading {
-    /// Whether anybody still counts on it.
+    /// Whether the session is still in use and valid.
     pub(super) fn is_alive(&self) -> bool {
         let inner = self.0.upgrade();
         inner.is_some_and(|inner| inner.keeper.is_alive())
     }
 
-    /// Waits a moment, and says whether it makes sense to go on.
+    /// Waits before a retry; returns whether a retry makes sense.
     pub(super) async fn pause(&self) -> bool {
         tokio::time::sleep(AGAIN_AFTER).await;
         self.is_alive()
     }
 }
 
-/// Whether the same may go well a little later.
+/// Whether a retry may succeed.
 pub(super) fn passes(error: &Error) -> bool {
     error.is_retryable()
         || error.outcome == Outcome::Unknown
