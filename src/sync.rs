@@ -6,6 +6,7 @@
 //! by a feature or a flag.
 
 #![allow(
+    dead_code,
     unused_imports,
     reason = "the pure base uses less of it than the server"
 )]
