@@ -1,7 +1,7 @@
-//! What the examples of this documentation run in: nothing that a program needs.
+//! The environment of this documentation's examples: programs do not need it.
 //!
-//! An example is compiled with the tests and runs only where it finds a cluster, so that everybody who
-//! reads it may rely on it:
+//! An example is compiled with the tests and runs only where it finds a cluster, so that readers
+//! may rely on it:
 //!
 //! ```sh
 //! LEASEHOLD_EXAMPLES=10.0.0.1:7400,10.0.0.2:7400 LEASEHOLD_EXAMPLES_PKI=pki LEASEHOLD_EXAMPLES_NAME=app \
@@ -17,14 +17,14 @@ use std::time::Duration;
 use super::{Client, ConnectOptions, TlsOptions};
 use crate::api::{Error, ErrorKind};
 
-/// How long a request of an example may take: the examples run on machines that are busy with much else.
+/// Timeout of an example's requests: the examples run on busy machines.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs `example` with a client of the cluster that the environment names, or not at all; once more,
-/// where a machine that stood still is all that was wrong.
+/// Runs `example` with a client of the cluster that the environment names, or not at all. Retries
+/// it once if only a stalled machine was the cause of the failure.
 ///
 /// # Panics
-/// The example, or the way to the cluster, fails.
+/// The example, or the connection to the cluster, fails.
 pub fn run<Example>(example: Example)
 where
     Example: AsyncFn(Client) -> Result<(), Error>,
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// That somebody was too late: with a hand-over, for one.
+/// Whether the error is transient: a leadership transfer, for one.
 fn is_passing(error: &Error) -> bool {
     error.is_retryable() || error.kind == ErrorKind::DeadlineExceeded
 }

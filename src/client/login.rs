@@ -1,9 +1,9 @@
-//! Who a client is, where its certificate alone does not say so: a name with a password, or a token.
+//! Authentication beyond the certificate: by a user name with a password, or by a token.
 //!
-//! A password is given once for a token, which every node then takes; each connection is shown the
-//! token right after it is made. When the token has had its time, or the password has changed, the
-//! request that finds out has a new one fetched and is made again. Where access is not controlled,
-//! nobody asks, and nothing is shown.
+//! A password is exchanged once for a token, which every node accepts; each connection presents the
+//! token right after it is made. When the token has expired, or the password has changed, the
+//! request that fails for it fetches a new token and is retried. Where access control is off, no
+//! token is needed or presented.
 
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::client::link::Link;
 use crate::client::request::senseless;
 use crate::sync::{Mutex, MutexGuard};
 
-/// As whom to log in.
+/// The credentials to log in with.
 #[derive(Clone, Debug)]
 pub(super) enum Means {
     Password { name: String, password: Secret },
@@ -25,7 +25,7 @@ pub(super) enum Means {
 #[derive(Debug)]
 pub(super) struct Login {
     means: Means,
-    /// The token that was given last.
+    /// The latest token.
     token: Mutex<Option<Secret>>,
 }
 
@@ -41,7 +41,7 @@ impl Login {
         }
     }
 
-    /// Whether it is worth logging in (again) on `link` after this refusal.
+    /// Whether logging in (again) on `link` may help after this error.
     pub(super) fn may_help(&self, link: &Link, error: &Error) -> bool {
         match error.kind {
             ErrorKind::Unauthenticated | ErrorKind::TokenExpired => true,
@@ -51,17 +51,17 @@ impl Login {
         }
     }
 
-    /// Tells the other end of `link` who the client is.
+    /// Authenticates the client on the connection `link`.
     ///
     /// # Errors
-    /// It does not believe it, or does not answer by `deadline`.
+    /// The node rejects the credentials, or does not answer by `deadline`.
     pub(super) async fn log_in(&self, link: &Link, deadline: Instant) -> Result<(), Error> {
         let held = self.held().clone();
         if let Some(token) = held {
             match (show(link, token.clone(), deadline).await, &self.means) {
                 (Err(refusal), Means::Password { .. }) if is_about_who(&refusal) => {
                     let mut held = self.held();
-                    // Unless another connection has a newer one by now.
+                    // Unless another connection has stored a newer one meanwhile.
                     if *held == Some(token) {
                         *held = None;
                     }
@@ -106,7 +106,7 @@ async fn call(link: &Link, request: AuthRequest, deadline: Instant) -> Result<Au
     }
 }
 
-/// Whether another token, or another password, is what it takes.
+/// Whether another token, or another password, may cure the error.
 pub(super) fn is_about_who(error: &Error) -> bool {
     matches!(
         error.kind,

@@ -1,4 +1,4 @@
-//! The links to all nodes that matter, made when they are needed and shared by everyone.
+//! The connections to all nodes in use, made on demand and shared by all requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::types::{ClusterId, NodeId};
 use crate::wire::client::{ClientHello, ServerHello, Welcome};
 use crate::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
-/// Between two addresses of one name.
+/// Delay between attempts at several addresses of one name.
 const STAGGER: Duration = Duration::from_millis(100);
-/// How long a call goes unanswered before another one is begun in its place.
+/// How long a connection attempt may go unanswered before another one is started in its place.
 const CALL_ANEW: Duration = Duration::from_secs(2);
-/// Addresses that are remembered beyond those in use: hints come from the network.
+/// Maximum number of addresses remembered beyond those in use: hints come from the network.
 const ADDRESSES_MAX: usize = 64;
-/// After so many silences or timeouts in a row, the local port is suspected and changed: some
-/// middlebox may have forgotten it.
+/// After this many silences or timeouts in a row, the local port is suspected and changed: a
+/// middlebox may have dropped its state.
 const STRIKES_MAX: u32 = 2;
 
 type Dialled = Option<Result<Arc<Link>, Error>>;
 
-/// The links.
+/// The connection pool.
 #[derive(Debug)]
 pub(super) struct Pool {
     endpoint: Endpoint,
@@ -79,14 +79,14 @@ impl Pool {
         })
     }
 
-    /// The link to `address`, if there is one that requests have a good chance on.
+    /// The connection to `address`, if there is one that is likely to work.
     pub(super) fn usable(&self, address: &str) -> Option<Arc<Link>> {
         let entries = self.lock();
         let link = entries.get(address)?.link.as_ref()?;
         link.is_usable().then(|| Arc::clone(link))
     }
 
-    /// The address at which the member has been met.
+    /// The address at which a connection to this member was made.
     pub(super) fn address_of(&self, member: NodeId) -> Option<String> {
         let entries = self.lock();
         entries.iter().find_map(|(address, entry)| {
@@ -95,10 +95,10 @@ impl Pool {
         })
     }
 
-    /// A link to `address`, made if there is none.
+    /// A connection to `address`, made if there is none.
     ///
     /// # Cancel safety
-    /// Safe: a connection that is being made is made all the same, for the next caller.
+    /// Safe: a connection attempt in progress goes on, for the next caller.
     pub(super) async fn link(
         self: &Arc<Self>,
         address: &str,
@@ -122,9 +122,9 @@ impl Pool {
         }
     }
 
-    /// Makes a link to `address` in the background, if there is none.
+    /// Connects to `address` in the background, if there is no connection.
     pub(super) fn dial_ahead(self: &Arc<Self>, address: &str) {
-        // Whether that works is seen by whether it is there.
+        // The outcome shows in whether the connection exists.
         let _ = self.link_or_dial(address);
     }
 
@@ -151,13 +151,13 @@ impl Pool {
         let (result, dialling) = watch::channel(None);
         entry.dialling = Some(dialling.clone());
         drop(entries);
-        // In a task of its own: whoever waits for it may give up, others may wait for it too.
+        // In a task of its own: its caller may stop waiting, and others may wait for it too.
         let pool = Arc::clone(self);
         let address = address.to_string();
         tokio::spawn(async move {
             let dialled = pool.dial(&address).await;
             let kept = pool.dialled(&address, dialled);
-            // Nobody may be waiting any more.
+            // There may be no waiter left.
             let _ = result.send(Some(kept));
         });
         Ok(Err(dialling))
@@ -185,7 +185,7 @@ impl Pool {
         dialled
     }
 
-    /// Notes that `address` was silent, or did not answer a call in time.
+    /// Records that `address` was silent, or did not answer a connection attempt in time.
     pub(super) fn strike(&self, address: &str) {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(address) else {
@@ -203,13 +203,13 @@ impl Pool {
         }
     }
 
-    /// How often `address` was silent since there was a link.
+    /// How often `address` was silent since its last connection.
     #[cfg(test)]
     pub(super) fn strikes(&self, address: &str) -> u32 {
         self.lock().get(address).map_or(0, |entry| entry.strikes)
     }
 
-    /// Closes every link, and makes no new one.
+    /// Closes every connection, and makes no new one.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let entries = std::mem::take(&mut *self.lock());
@@ -236,8 +236,8 @@ impl Pool {
             let calling = self.endpoint.connect_any(&addresses, STAGGER);
             let connection = match tokio::time::timeout(CALL_ANEW, calling).await {
                 Ok(called) => called,
-                // Whoever gets no answer repeats himself more and more seldom. A node that has just come
-                // up hears of a new call at once.
+                // Retransmissions of an unanswered attempt become less and less frequent. A new
+                // attempt reaches a node that has just started at once.
                 Err(_) => self.endpoint.connect_any(&addresses, STAGGER).await,
             };
             let connection = connection.map_err(|error| connect_error(address, &error))?;
@@ -260,7 +260,7 @@ impl Pool {
                 let deadline = in_time(self.connect_timeout);
                 match login.log_in(&link, deadline).await {
                     Err(refusal) if login::is_about_who(&refusal) => return Err(refusal),
-                    // What else went wrong is found by the first request, which then logs in anew.
+                    // The first request finds any other failure, and then logs in again.
                     Ok(()) | Err(_) => {}
                 }
             }
@@ -279,7 +279,7 @@ impl Pool {
         }
     }
 
-    /// What to log in by, if that may help against this refusal.
+    /// The login to use, if it may cure this error.
     pub(super) fn remedy(&self, link: &Link, error: &Error) -> Option<&Login> {
         let login = self.login.as_ref()?;
         login.may_help(link, error).then_some(login)
@@ -311,7 +311,7 @@ impl Pool {
     }
 }
 
-/// What went wrong between hello and welcome.
+/// The errors between hello and welcome.
 enum GreetError {
     Stream(StreamError),
     TurnedAway(Error),

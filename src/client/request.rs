@@ -1,4 +1,4 @@
-//! How a request is made of the cluster: a write with its number, in a session, so that a retry is
+//! Requests to the cluster: a write carries its sequence number in a session, so that a retry is
 //! recognised.
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::api::{
 };
 
 impl Client {
-    /// Sends a request that the caller has put together, by the same rules as the other methods,
-    /// which are made for people. `consistency` is ignored by writes.
+    /// Sends a request that the caller has built, by the same rules as the other methods.
+    /// `consistency` is ignored by writes.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -30,8 +30,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::get`] and [`Client::put`]; [`ErrorKind::Unsupported`] for what is no affair of
-    /// a whole cluster (a status) or of a caller (a session).
+    /// As [`Client::get`] and [`Client::put`]; [`ErrorKind::Unsupported`] for requests that concern
+    /// a single node (a status) or that the client makes itself (a session).
     ///
     /// # Cancel safety
     /// As [`Client::put`].
@@ -169,8 +169,8 @@ impl Client {
         }
     }
 
-    /// What to do about a write that failed: `None` means that it was certainly not applied,
-    /// because its session was unknown from its first attempt on, and may start over in a new one.
+    /// Decides what follows a failed write: `None` means that it was certainly not applied, because
+    /// its session was unknown from its first attempt on, and may be retried in a new one.
     async fn after_failure(
         &self,
         failed: Failed,
@@ -185,7 +185,7 @@ impl Client {
         if error.kind != ErrorKind::SessionExpired {
             return Some(error);
         }
-        // Whoever opens another one at the moment may take longer than this write has.
+        // Another task that is opening a session may take longer than this write's deadline.
         let forgetting = self.forget_session(ticket.session());
         let _ = tokio::time::timeout_at(deadline, forgetting).await;
         if unknown_before {
@@ -207,7 +207,7 @@ impl Client {
         (sessions >= SESSIONS_MAX).then_some(error)
     }
 
-    /// The number of a new write, in a session that is opened if there is none.
+    /// The sequence number of a new write, in a session that is opened if there is none.
     async fn number(&self, timeout: Duration) -> Result<Ticket, Error> {
         if let Some(session) = &*self.inner.opened.load() {
             return Ok(session.number());
@@ -231,7 +231,7 @@ impl Client {
             timeout: deadline.saturating_duration_since(in_time(Duration::ZERO)),
             only: None,
         };
-        // Whatever became of the session, the write itself was not sent.
+        // Whatever the outcome for the session, the write itself was not sent.
         let response = self
             .inner
             .router
@@ -251,7 +251,7 @@ impl Client {
         Ok(session.number())
     }
 
-    /// Forgets a session that the cluster has forgotten, unless there is a newer one already.
+    /// Drops a session that the cluster has forgotten, unless a newer one is open.
     async fn forget_session(&self, gone: &Arc<Session>) {
         let mut open = self.inner.session.lock().await;
         if open
@@ -268,7 +268,7 @@ pub(super) fn parts(response: Response) -> (ResponseHeader, ResponseBody) {
     (response.header, response.body)
 }
 
-/// A reply of another shape than its request calls for.
+/// The error for a reply of another type than its request calls for.
 pub(super) fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
     let shape = match body {
         ResponseBody::Range(_) => "range",
@@ -302,5 +302,5 @@ pub(super) fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
     }
 }
 
-/// Sessions that a single write may find forgotten before it gives up.
+/// How many unknown sessions a single write may meet before it fails.
 const SESSIONS_MAX: u32 = 3;

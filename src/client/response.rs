@@ -1,4 +1,4 @@
-//! What requests are answered with.
+//! The replies of the client's methods.
 
 use bytes::Bytes;
 
@@ -8,13 +8,13 @@ use crate::wire::point::PointReply;
 /// The keys that a [`get`](crate::client::Client::get) found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetResponse {
-    /// Who answered, at which revision, and how the read was served.
+    /// The node that answered, its revision, and how the read was served.
     pub header: ResponseHeader,
-    /// The keys found, in the order asked for.
+    /// The keys found, in the requested order.
     pub kvs: Vec<KeyValue>,
-    /// There are more than these: a limit was reached.
+    /// Whether a limit cut the result short.
     pub more: bool,
-    /// How many there are in all, whatever the limit.
+    /// The total number of keys in the range, regardless of the limit.
     pub count: u64,
 }
 
@@ -30,12 +30,12 @@ impl From<PointReply> for GetResponse {
 }
 
 impl GetResponse {
-    /// Who answered, at which revision, and how the read was served.
+    /// The node that answered, its revision, and how the read was served.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
     }
 
-    /// The first key found: of a get of one key, that key if it exists.
+    /// The first key found: for a get of one key, that key if it exists.
     pub fn kv(&self) -> Option<&KeyValue> {
         self.kvs.first()
     }
@@ -46,104 +46,104 @@ impl GetResponse {
     }
 }
 
-/// A [`put`](crate::client::Client::put) took effect.
+/// The reply of a [`put`](crate::client::Client::put) that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PutResponse {
-    /// Who answered, and the revision of this write.
+    /// The node that answered, and the revision of this write.
     pub header: ResponseHeader,
-    /// What the key held before, if it existed and was asked for.
+    /// The previous key-value pair, if it existed and was requested.
     pub prev_kv: Option<KeyValue>,
 }
 
 impl PutResponse {
-    /// Who answered, and the revision of this write.
+    /// The node that answered, and the revision of this write.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
     }
 }
 
-/// A [`delete`](crate::client::Client::delete) took effect.
+/// The reply of a [`delete`](crate::client::Client::delete) that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteResponse {
-    /// Who answered, and the revision of this write.
+    /// The node that answered, and the revision of this write.
     pub header: ResponseHeader,
-    /// How many keys were deleted.
+    /// The number of keys deleted.
     pub deleted: u64,
-    /// What they held before, if asked for.
+    /// The deleted key-value pairs, if requested.
     pub prev_kvs: Vec<KeyValue>,
 }
 
 impl DeleteResponse {
-    /// Who answered, and the revision of this write.
+    /// The node that answered, and the revision of this write.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
     }
 }
 
-/// A [`txn`](crate::client::Client::txn) was carried out.
+/// The reply of a [`txn`](crate::client::Client::txn) that was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnResponse {
-    /// Who answered, and at which revision: that of its changes, if it made any.
+    /// The node that answered, and the revision: that of the transaction's changes, if it made any.
     pub header: ResponseHeader,
     /// Whether all comparisons held.
     pub succeeded: bool,
-    /// The answers to the operations that were carried out, in their order.
+    /// The results of the executed operations, in their order.
     pub responses: Vec<TxnOpResponse>,
 }
 
 impl TxnResponse {
-    /// Who answered, and at which revision: that of its changes, if it made any.
+    /// The node that answered, and the revision: that of the transaction's changes, if it made any.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
     }
 }
 
-/// What became of a [`create`](crate::client::Client::create), a
+/// The result of a [`create`](crate::client::Client::create), a
 /// [`compare_and_swap`](crate::client::Client::compare_and_swap) or a
 /// [`compare_and_delete`](crate::client::Client::compare_and_delete).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CasResponse {
-    /// Who answered, and at which revision: if it succeeded, that of the change, which is the mod
+    /// The node that answered, and the revision: on success that of the change, which is the mod
     /// revision for the next compare-and-swap.
     pub header: ResponseHeader,
-    /// The key was as expected, and has been changed.
+    /// Whether the key was as expected, and has been changed.
     pub succeeded: bool,
-    /// If not: what the key holds instead; `None` if it does not exist.
+    /// Without success, the current key-value pair; `None` if the key does not exist.
     pub current: Option<KeyValue>,
 }
 
 impl CasResponse {
-    /// Who answered, and at which revision.
+    /// The node that answered, and the revision.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
     }
 }
 
-/// A [`compact`](crate::client::Client::compact) took effect.
+/// The reply of a [`compact`](crate::client::Client::compact) that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionResponse {
-    /// Who answered, and the store's revision then.
+    /// The node that answered, and the store's revision at that time.
     pub header: ResponseHeader,
 }
 
 impl CompactionResponse {
-    /// Who answered, and the store's revision then.
+    /// The node that answered, and the store's revision at that time.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
     }
 }
 
-/// How the asked node is.
+/// The status of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusResponse {
-    /// Who answered.
+    /// The node that answered.
     pub header: ResponseHeader,
-    /// How it is.
+    /// Its status.
     pub status: crate::api::StatusResponse,
 }
 
 impl StatusResponse {
-    /// Who answered.
+    /// The node that answered.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
     }

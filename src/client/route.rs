@@ -1,14 +1,14 @@
-//! Where a request goes, and whether it goes again.
+//! Routing and retries of requests.
 //!
-//! A request goes to the node that is believed to lead. Whoever does not lead says who does, and
-//! that hint is followed, unless its address has just failed; without a hint another node is asked.
-//! Between attempts there is a back-off, except before the first redirection and after a wait for a
-//! connection; everything ends at the request's deadline.
+//! A request goes to the node that is believed to be the leader. A node that is not the leader
+//! returns a hint, which is followed, unless its address has just failed; without a hint another
+//! node is tried. Between attempts there is a back-off, except before the first redirection and
+//! after a wait for a connection; everything ends at the request's deadline.
 //!
-//! What is sent again is only what is safe to send again: reads; writes with a number, which the
-//! cluster recognises; and anything of which it is certain that it has not been applied. So that
-//! the last error does not lie about the attempts before it, a write that may have been applied
-//! by any attempt fails with outcome *unknown*, whatever its last attempt was told (A18).
+//! Only what is safe to repeat is sent again: reads; writes with a sequence number, which the
+//! cluster recognises; and anything that has certainly not been applied. The last error must hold
+//! for the attempts before it, too: a write that any attempt may have applied fails with outcome
+//! *unknown*, whatever the result of its last attempt (A18).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -32,40 +32,41 @@ use crate::types::NodeId;
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{PointCall, PointReply};
 
-/// The server is told a little less than is left, so that its own verdict arrives in time.
+/// The server receives a little less than the remaining time, so that its own error arrives in
+/// time.
 const REPLY_SHARE: u32 = 20;
 const REPLY_TIME_MAX: Duration = Duration::from_millis(50);
 
-/// How long a connection to a node is waited for; doubled with each time round all nodes, so often at
-/// most.
+/// How long to wait for a connection to a node; doubled with each round through all nodes, at most
+/// this often.
 const DIAL_PATIENCE: Duration = Duration::from_millis(300);
 const DIAL_DOUBLINGS_MAX: usize = 2;
-/// How long the list of members is waited for, and how seldom it is asked for without need.
+/// Timeout of a request for the member list, and the shortest interval between unneeded ones.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(5);
 const REFRESH_MIN: Duration = Duration::from_secs(1);
-/// The same where another one leads, which not all members know at once.
+/// The interval when the leader has changed, which not all members know at once.
 const REFRESH_LEADER_MIN: Duration = Duration::from_millis(100);
-/// So long nobody waits for a leader at an address that has failed, whoever hints at it: followers
-/// name a dead leader until there is a new one.
+/// For this long, no request waits for a leader at an address that has failed, whichever node hints
+/// at it: followers name a failed leader until there is a new one.
 const HINT_DISTRUST: Duration = Duration::from_secs(10);
-/// How seldom whoever is served by a follower looks for the leader.
+/// Shortest interval between searches for the leader while a follower serves the requests.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// With less time than this another attempt is not worth making.
 const LAST_ATTEMPT: Duration = Duration::from_millis(20);
 
-/// A token may have had its time before it was used, where time is short.
+/// Maximum number of logins per request: a short-lived token may expire before it is used.
 const LOGINS_MAX: u32 = 3;
 
-/// Who is believed to lead, and where.
+/// The node believed to be the leader, and its address.
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
     pub(super) id: Option<NodeId>,
     pub(super) address: String,
-    /// The link that it answered on last. The pool keeps it.
+    /// The connection that it answered on last. The pool keeps it.
     link: Weak<Link>,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 enum Target {
     Leader(Arc<Leader>),
     Other(String),
@@ -79,7 +80,7 @@ impl Target {
         }
     }
 
-    /// The link to it, if one is known that requests have a good chance on.
+    /// The connection to it, if there is one that is likely to work.
     fn link(&self, pool: &Pool) -> Option<Arc<Link>> {
         let known = match self {
             Self::Leader(leader) => leader.link.upgrade(),
@@ -91,34 +92,34 @@ impl Target {
     }
 }
 
-/// The endpoints, and what is known of who leads.
+/// The endpoints, and the known leader.
 #[derive(Debug)]
 pub(super) struct Router {
     pool: Arc<Pool>,
     addresses: Arc<Addresses>,
     retry: RetryPolicy,
-    /// Who led when the members were last asked for, and when that was.
+    /// The leader when the member list was last requested, and the time of that.
     refreshed: Mutex<Option<(NodeId, Instant)>>,
     leader: ArcSwapOption<Leader>,
     random: Mutex<fastrand::Rng>,
 }
 
-/// One request on its way through attempts.
+/// One pending request, through all of its attempts.
 pub(super) struct Errand<'a> {
     pub(super) request: Request,
     pub(super) consistency: Consistency,
     pub(super) min_revision: i64,
     pub(super) ticket: Option<&'a Ticket>,
     pub(super) timeout: Duration,
-    /// Only this node will do.
+    /// Only this node may serve it.
     pub(super) only: Option<&'a str>,
 }
 
-/// What came of a first attempt in the shortest way.
+/// The result of a first attempt on the fast path.
 pub(super) enum Tried {
     Found(PointReply),
     Failed(FirstAttempt),
-    /// It was not made.
+    /// No attempt was made.
     Not,
 }
 
@@ -129,11 +130,11 @@ pub(super) struct FirstAttempt {
     failure: Result<Error, Broken>,
 }
 
-/// Why a request failed in the end.
+/// The final error of a request.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: Error,
-    /// An attempt before the one that brought this error may have been applied.
+    /// Whether an attempt before the one that failed with this error may have been applied.
     pub(super) unknown_before: bool,
 }
 
@@ -158,17 +159,17 @@ impl Router {
         self.addresses.given()
     }
 
-    /// Where members are that the endpoints do not name.
+    /// Addresses of members that the endpoints do not name.
     pub(super) fn learned(&self) -> Arc<Vec<String>> {
         self.addresses.learned()
     }
 
-    /// The members are these.
+    /// Replaces the known members.
     pub(super) fn learn_members(&self, list: &MembersResponse) {
         self.addresses.learn(list);
     }
 
-    /// These are members, perhaps not all.
+    /// Adds known members from a list that may be incomplete.
     pub(super) fn learn_more_members(&self, list: &MembersResponse) {
         self.addresses.learn_more(list);
     }
@@ -181,7 +182,7 @@ impl Router {
         &self.pool
     }
 
-    /// Carries a request out.
+    /// Executes a request.
     ///
     /// # Cancel safety
     /// Safe; but what was sent stays sent, and a write may take effect.
@@ -190,8 +191,8 @@ impl Router {
         self.run_after(errand, deadline, None).await
     }
 
-    /// Makes the first attempt of a read of one key in the shortest way, if a leader is known and
-    /// connected. Whatever does not come of it at once is left to [`Router::run_after`].
+    /// Makes the first attempt of a read of one key on the fast path, if the leader is known and
+    /// connected. Everything else is left to [`Router::run_after`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -210,7 +211,7 @@ impl Router {
         call.timeout_ms = told(timeout);
         let failure = match link.read_point(call, deadline).await {
             Ok(Ok(found)) => {
-                // The usual reply has no news.
+                // The usual reply carries no new information.
                 if found.header.leader_id != leader.id || found.header.member_id != link.member_id()
                 {
                     self.learn(&found.header, &Target::Leader(leader), &link);
@@ -227,7 +228,7 @@ impl Router {
         })
     }
 
-    /// Carries a request out whose `first` attempt may have been made already.
+    /// Executes a request whose `first` attempt may have been made already.
     ///
     /// # Cancel safety
     /// As [`Router::run`].
@@ -303,7 +304,7 @@ impl Router {
         }
     }
 
-    /// If whoever was asked did not know who asks: tells him, to ask again then.
+    /// Authenticates on the connection if the request failed for lack of that, to retry it then.
     async fn log_in(
         &self,
         error: &Error,
@@ -326,7 +327,7 @@ impl Router {
                     let wait = Duration::from_millis(u64::from(*retry_after_ms));
                     Verdict::Again(refusal, Next::After(wait))
                 }
-                // It may know too little, or nobody who knows; another may know more.
+                // The node may know too little, or no leader; another may know more.
                 ErrorKind::NoLeader
                 | ErrorKind::NotLeader { .. }
                 | ErrorKind::LeaderChanged
@@ -355,7 +356,7 @@ impl Router {
             Some(link) => link,
             None => match self.connect(address, deadline, progress).await {
                 Ok(link) => {
-                    // That took its time.
+                    // The login took part of the time.
                     frame.call.timeout_ms = told(remaining(deadline));
                     link
                 }
@@ -378,7 +379,7 @@ impl Router {
             Ok(Ok(response)) => {
                 self.learn(&response.header, target, &link);
                 if progress.met_nobody {
-                    // Where somebody was there is nobody now.
+                    // A node that was connected is no longer there.
                     self.refresh(None, &link);
                 }
                 Verdict::Done(response)
@@ -394,7 +395,7 @@ impl Router {
         }
     }
 
-    /// Whether more may be sent on this link, which has been refused lately.
+    /// Whether more may be sent on this connection, which has had refusals lately.
     fn admit(&self, link: &Link) -> Result<(), Error> {
         let throttle = link.throttle();
         if !throttle.is_counting() {
@@ -407,7 +408,7 @@ impl Router {
         throttle.admit(in_time(Duration::ZERO), drawn)
     }
 
-    /// The node answered that it will not, or could not.
+    /// Handles an error reply of the node.
     fn refused(
         &self,
         error: Error,
@@ -428,7 +429,7 @@ impl Router {
             ErrorKind::SlowDown { retry_after_ms } => {
                 Next::After(Duration::from_millis(u64::from(*retry_after_ms)))
             }
-            // What this node cannot do, another may.
+            // Another node may be able to serve what this one cannot.
             ErrorKind::NoLeader
             | ErrorKind::LeaderChanged
             | ErrorKind::QuorumTimeout
@@ -438,13 +439,13 @@ impl Router {
                 Next::Elsewhere
             }
             ErrorKind::DeadlineExceeded | ErrorKind::FutureRevision => {
-                // It is behind, or slow: the next request may do better elsewhere.
+                // It lags or is slow: the next request may do better elsewhere.
                 self.addresses.failed(target);
                 return Verdict::Final(error);
             }
             _ => return Verdict::Final(error),
         };
-        // A read has no outcome to worry about, and a numbered write is recognised.
+        // A read has no outcome to consider, and a numbered write is recognised.
         let certain = error.outcome == Outcome::NotApplied;
         if !certain {
             progress.unknown |= safety != Safety::Repeatable;
@@ -456,7 +457,7 @@ impl Router {
         }
     }
 
-    /// The link broke, or the time ran out, before an answer came.
+    /// Handles a connection that broke, or a deadline that passed, before a reply arrived.
     fn broken(
         &self,
         broken: Broken,
@@ -482,7 +483,7 @@ impl Router {
         } else {
             Error::not_applied(kind, format!("no answer from {target}: {cause}"))
         };
-        // A read that got no answer is simply not answered.
+        // A read without a reply has simply failed.
         let unknown = sent && safety != Safety::Repeatable;
         let error = Error {
             outcome: if unknown {
@@ -514,7 +515,7 @@ impl Router {
         Verdict::Again(error, Next::Elsewhere)
     }
 
-    /// Where to go: to the leader if one is known, else to whoever comes next.
+    /// The destination: the leader if it is known, otherwise the next address.
     fn target(&self, call: &Call) -> Target {
         let anyone = matches!(call.request, Request::Status | Request::LeaderLeaseReport)
             || (call.request.is_read()
@@ -528,13 +529,13 @@ impl Router {
         }
     }
 
-    /// The node to ask next where any may do, or nobody knows better.
+    /// The next node for a request that any node may serve, or whose leader is unknown.
     pub(super) fn next(&self) -> String {
         self.addresses.next(&self.pool)
     }
 
-    /// A link to a node, if there is one soon; else the error, and whether it was waited for. The
-    /// connection is made in the background all the same, for when its turn comes again.
+    /// A connection to a node, if one is made soon; otherwise the error, and whether there was a
+    /// wait. The attempt goes on in the background, for the node's next turn.
     async fn connect(
         &self,
         address: &str,
@@ -548,7 +549,7 @@ impl Router {
         link.map_err(|error| (error, in_time(Duration::ZERO) >= until))
     }
 
-    /// A link to a node, for whoever has time: the same patience as requests have at first.
+    /// A connection to a node, with the same timeout as a request's first attempt.
     ///
     /// # Cancel safety
     /// Safe.
@@ -561,33 +562,33 @@ impl Router {
         self.pool.link(address, until).await
     }
 
-    /// A node did not serve: the next one's turn.
+    /// Records that a node did not serve; the next one follows.
     pub(super) fn avoid(&self, address: &str) {
         self.forget(address);
     }
 
-    /// A node had no room: another one's turn.
+    /// Records that a node had no capacity; another one follows.
     pub(super) fn pass_over(&self, address: &str) {
         self.addresses.failed(address);
     }
 
     /// The address that a hint leads to, if it is worth following.
     fn hinted(&self, leader: Option<NodeId>, address: Option<&str>) -> Option<String> {
-        // Where the leader has been met is better than where it says it is: we have been there.
+        // An address that a connection was made to is more reliable than the advertised one.
         let met = leader.and_then(|id| self.pool.address_of(id));
         if met.is_some() {
             return met;
         }
         let said = address.filter(|address| !address.is_empty())?;
         if self.addresses.failed_within(said, HINT_DISTRUST) && self.pool.usable(said).is_none() {
-            // It may be back. Once it is connected it is believed.
+            // It may be back. It is trusted again once it is connected.
             self.addresses.call_ahead(said, &self.pool);
             return None;
         }
         Some(said.to_string())
     }
 
-    /// Follows a hint. False if it leads nowhere new.
+    /// Follows a hint. False if it leads to no new address.
     fn follow(
         &self,
         leader: Option<NodeId>,
@@ -610,7 +611,7 @@ impl Router {
         }
     }
 
-    /// A node that is not to be believed the leader any more; the next one's turn.
+    /// Drops the belief that a node is the leader; the next one follows.
     fn forget(&self, address: &str) {
         let believed = self.leader.load();
         if believed
@@ -622,14 +623,14 @@ impl Router {
         self.addresses.failed(address);
     }
 
-    /// A reply tells who leads.
+    /// Updates the known leader from a reply.
     fn learn(&self, header: &ResponseHeader, from: &Target, link: &Arc<Link>) {
         let Some(id) = header.leader_id else {
             return;
         };
         self.refresh(Some(id), link);
         if id != header.member_id {
-            // A follower that has just been told by its leader knows who that is.
+            // A follower that has just confirmed a read with its leader knows the leader.
             if header
                 .read
                 .is_some_and(|read| read.path == ReadPath::Follower)
@@ -652,8 +653,8 @@ impl Router {
         }
     }
 
-    /// Asks the member at the other end of `link` who the members are, in the background: when another
-    /// one leads than when it was last asked, or now and then.
+    /// Requests the member list from the node at the other end of `link`, in the background: when
+    /// the leader has changed since the last request, or after an interval.
     fn refresh(&self, leader: Option<NodeId>, link: &Arc<Link>) {
         let now = in_time(Duration::ZERO);
         {
@@ -674,8 +675,8 @@ impl Router {
         self.ask_for_members(Arc::clone(link));
     }
 
-    /// Asks a member that is connected who the members are, in the background: the one that leads, if
-    /// it is known.
+    /// Requests the member list from a connected member, in the background: from the leader, if it
+    /// is known.
     pub(super) fn sync(&self) {
         let leader = self.leader.load();
         let leading = leader.as_ref().and_then(|leader| leader.link.upgrade());
@@ -704,7 +705,7 @@ impl Router {
                     request: Request::MemberList,
                 },
             };
-            // What does not come is asked for the next time.
+            // If no reply arrives, the next request asks again.
             let answer = link.call(&mut frame, true, in_time(REFRESH_PATIENCE)).await;
             if let Ok(Ok(Response { header, body })) = answer
                 && let ResponseBody::Members(list) = body
@@ -717,9 +718,9 @@ impl Router {
         });
     }
 
-    /// A follower served a read by the word of `leader`, which is one exchange more than asking the
-    /// leader itself. Where the leader is not known, one more member is connected to in the
-    /// background now and then: this may be it.
+    /// A follower served a read confirmed by `leader`, which is one exchange more than a read at
+    /// the leader. Where the leader's address is not known, one more member is connected to in the
+    /// background from time to time: it may be the leader.
     fn look_for(&self, leader: NodeId) {
         if let Some(address) = self.pool.address_of(leader) {
             let id = Some(leader);
@@ -731,7 +732,7 @@ impl Router {
         self.addresses.call_another(&self.pool, LOOK_INTERVAL);
     }
 
-    /// How long to wait before the next attempt, with so much time `left`. If that is all of it, no
+    /// The wait before the next attempt, with this much time `left`. If that is all of it, no
     /// attempt is made.
     fn wait_before(&self, next: Next, left: Duration, progress: &mut Progress) -> Duration {
         let back_off = |progress: &mut Progress| {
@@ -740,12 +741,12 @@ impl Router {
             within(left, self.jittered(self.retry.back_off(progress.back_offs)))
         };
         match next {
-            // The first hint since the last wait is fresh; another one may be part of a circle.
+            // The first hint since the last wait is fresh; another one may be part of a cycle.
             Next::Redirected if !progress.redirected => {
                 progress.redirected = true;
                 Duration::ZERO
             }
-            // That was a wait.
+            // The attempt itself was a wait.
             Next::ElsewhereNow => Duration::ZERO,
             Next::Redirected | Next::Elsewhere => back_off(progress),
             Next::After(asked) => asked.max(back_off(progress)),
@@ -757,14 +758,14 @@ impl Router {
         wait.mul_f64(0.8 + 0.4 * random.f64())
     }
 
-    /// A number that other clients are unlikely to draw.
+    /// A random number that other clients are unlikely to draw.
     pub(super) fn random(&self) -> u64 {
         let mut random = self.random.lock();
         random.u64(..)
     }
 }
 
-/// How long to wait with so much time `left`: that is for attempts, as long as those make sense.
+/// The wait with this much time `left`, which leaves time for attempts as long as those make sense.
 pub(super) fn within(left: Duration, back_off: Duration) -> Duration {
     match left > LAST_ATTEMPT {
         true => back_off.min(left / 2),
@@ -776,7 +777,7 @@ fn patience(rounds: usize) -> Duration {
     DIAL_PATIENCE.saturating_mul(1 << rounds.min(DIAL_DOUBLINGS_MAX))
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 enum Verdict {
     Done(Response),
     Final(Error),
@@ -784,7 +785,8 @@ enum Verdict {
 }
 
 impl Verdict {
-    /// No connection: nothing was sent, so anything may be tried again, unless it is hopeless.
+    /// No connection: nothing was sent, so any request may be retried, unless the error is
+    /// permanent.
     fn unreachable(error: Error, waited: bool) -> Self {
         match error.kind {
             ErrorKind::InvalidArgument | ErrorKind::Unauthenticated | ErrorKind::TokenExpired => {
@@ -798,24 +800,24 @@ impl Verdict {
 
 /// When and where the next attempt is made.
 enum Next {
-    /// At once, where the hint leads.
+    /// At once, at the hinted node.
     Redirected,
     /// After a back-off, at another node if there is one.
     Elsewhere,
-    /// The same at once: there was a wait already.
+    /// At another node at once: there was a wait already.
     ElsewhereNow,
-    /// At the same node, once it wants to hear of us again.
+    /// At the same node, after the wait that it requested.
     After(Duration),
 }
 
 /// How often a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Safety {
-    /// It changes nothing (or, of a session that is opened and not used, nothing that matters).
+    /// It changes nothing (a session that is opened and not used changes nothing that matters).
     Repeatable,
-    /// The cluster recognises it.
+    /// The cluster recognises a repetition.
     Numbered,
-    /// Again only if it is certain that it was not applied.
+    /// Repeated only if it was certainly not applied.
     Once,
 }
 
@@ -856,7 +858,7 @@ impl Safety {
     }
 }
 
-/// What has happened to a request so far.
+/// The history of a request's attempts.
 #[derive(Default)]
 struct Progress {
     attempts: u32,
@@ -864,11 +866,11 @@ struct Progress {
     redirected: bool,
     /// An attempt may have been applied.
     unknown: bool,
-    /// Somewhere no connection could be made.
+    /// A connection could not be made.
     met_nobody: bool,
-    /// Connections that were waited for.
+    /// Number of waits for a connection.
     dials: usize,
-    /// How often it was said anew who asks.
+    /// Number of logins.
     logins: u32,
     last: Option<Error>,
 }
@@ -878,7 +880,7 @@ impl Progress {
         let unknown = self.unknown && safety != Safety::Repeatable;
         let outcome = match error.outcome {
             Outcome::NotApplied if unknown => Outcome::Unknown,
-            // The word of a server that is cautious about a read.
+            // A server's cautious outcome for a read.
             Outcome::Unknown if safety == Safety::Repeatable => Outcome::NotApplied,
             outcome => outcome,
         };
@@ -888,7 +890,7 @@ impl Progress {
         }
     }
 
-    /// There is no time for another attempt: the last cause, and that time ran out.
+    /// No time for another attempt: the error combines the last cause and the passed deadline.
     fn out_of_time(&self, error: Error, timeout: Duration) -> Error {
         Error {
             detail: format!(
@@ -906,7 +908,7 @@ pub(super) fn in_time(timeout: Duration) -> Instant {
         reason = "a caller's patience is no lease: plain elapsed time is enough"
     )]
     let now = Instant::now();
-    // A deadline beyond what the clock can say is none; a year will do.
+    // A deadline beyond the clock's range is none; a year will do.
     now.checked_add(timeout)
         .unwrap_or(now + Duration::from_secs(365 * 86_400))
 }
@@ -920,14 +922,14 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(now)
 }
 
-/// What the server is told of the time that remains.
+/// The remaining time as sent to the server, in milliseconds.
 fn told(remaining: Duration) -> u32 {
     let kept = (remaining / REPLY_SHARE).min(REPLY_TIME_MAX);
     let told = remaining.saturating_sub(kept).as_millis().max(1);
     u32::try_from(told).unwrap_or(u32::MAX)
 }
 
-/// What the session says of a write, for the error of a session that is gone.
+/// Describes a write's place in its session, for the error of a session that is gone.
 pub(super) fn describe(call: SessionCall) -> String {
     format!("write {} of session {}", call.sequence, call.id)
 }

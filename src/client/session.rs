@@ -1,9 +1,9 @@
-//! Numbers for writes, so that the cluster recognises a retry.
+//! Sequence numbers for writes, so that the cluster recognises a retry.
 //!
-//! A client opens one session, at its first write, and numbers its writes in it. The number says
-//! nothing of order: writes are under way together and may arrive in any. Each write also says up
-//! to which number all are settled, so that the cluster may forget those replies. Settled means
-//! that the client will not send it again, be it answered, given up or dropped.
+//! A client opens one session, at its first write, and numbers its writes in it. The numbers do not
+//! imply an order: writes are in flight together and may arrive in any. Each write also carries the
+//! number up to which all are settled, so that the cluster may forget those replies. Settled means
+//! that the client will not send it again: it was answered, abandoned or dropped.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Session {
         self.id
     }
 
-    /// Draws the number of a new write.
+    /// Allocates the sequence number of a new write.
     pub(super) fn number(self: &Arc<Self>) -> Ticket {
         let mut numbers = self.lock();
         let sequence = numbers.next;
@@ -58,7 +58,7 @@ impl Session {
     }
 }
 
-/// A write's number. The write is settled when this is dropped.
+/// A write's sequence number. The write is settled when this is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     session: Arc<Session>,
@@ -66,7 +66,7 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// What the write carries if it is sent now.
+    /// The session part of a call that is sent now.
     pub(super) fn call(&self) -> SessionCall {
         let numbers = self.session.lock();
         let acknowledged = numbers

@@ -1,13 +1,13 @@
-//! Holding back what would be refused anyway.
+//! Client-side throttling of requests that the node would refuse.
 //!
 //! A refusal costs a node nearly as much as a small write: both arrive, are decrypted, decoded and
-//! answered. So a node that is asked for four times what it can do spends much of what it has on saying
-//! no, unless those who ask notice. Here they do: each connection counts what became of its writes and
-//! scans, and of those beyond a few a second it sends only [`OVERSEND`] times as many as were taken in
-//! lately. The rest is refused on the spot, with the error that the node would have given. As more is
-//! taken in again, more is sent, half as much again in each second or so.
+//! answered. So a node that receives four times its capacity spends much of it on refusals, unless
+//! its clients back off. This client does: each connection counts the results of its writes and
+//! scans, and beyond a few a second it sends only [`OVERSEND`] times as many as were accepted
+//! lately. The rest fails locally, with the error that the node would have returned. As more is
+//! accepted again, more is sent, half as much again each second or so.
 //!
-//! Nothing is counted, and nothing costs more than a look at a flag, while nobody is refused.
+//! Without refusals nothing is counted, and the only cost is a check of a flag.
 //! The method is the adaptive throttling of Beyer et al., Site Reliability Engineering, chapter 21.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,33 +19,33 @@ use crate::api::{Error, ErrorKind, Request};
 use crate::client::route::in_time;
 use crate::sync::Mutex;
 
-/// How much more is sent than was taken in. One would never learn that a node can do more again; two, the
-/// book's, leaves as many refusals as answers.
+/// How much more is sent than was accepted. With a factor of one the client would never learn that
+/// a node has capacity again; two, the book's value, leaves as many refusals as answers.
 const OVERSEND: f64 = 1.5;
-/// In this time what was counted loses half of its weight.
+/// Half-life of the counters' weights.
 const HALF_LIFE: Duration = Duration::from_secs(1);
-/// Never held back: so many answers, each with the weight that it has left. About twenty a second.
+/// Never throttled: this many answers, by their remaining weight. About twenty a second.
 const FREE: f64 = 30.0;
-/// So little weight of refusals is as good as none.
+/// Below this weight of refusals, counting stops.
 const FORGOTTEN: f64 = 0.5;
 
-/// What became lately of the requests of one connection that a node may refuse for want of room.
+/// Recent results of one connection's requests that a node may refuse for lack of capacity.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
-    /// Somebody was refused lately.
+    /// Whether a request was refused lately.
     is_counting: AtomicBool,
     counts: Mutex<Counts>,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// When the weights were brought up to date.
+    /// When the weights were last updated.
     at: Option<Instant>,
-    /// Answered, or held back here.
+    /// Requests answered, or refused here.
     asked: f64,
     /// Of these, those that the node did not refuse.
     taken_in: f64,
-    /// How long the node asked us to wait.
+    /// The wait that the node requested last.
     retry_after_ms: u32,
 }
 
@@ -60,15 +60,15 @@ impl Counts {
         self.taken_in *= left;
     }
 
-    /// The share of requests that are held back.
+    /// The fraction of requests that are refused here.
     fn share_held_back(&self) -> f64 {
         ((self.asked - OVERSEND * self.taken_in - FREE) / (self.asked + 1.0)).max(0.0)
     }
 }
 
 impl Throttle {
-    /// Whether requests of this kind are counted and held back: those that a node refuses first. What
-    /// renews a lease is sent always, and what an operator asks.
+    /// Whether requests of this kind are counted and throttled: those that a node refuses first.
+    /// Lease renewals and operators' requests are always sent.
     pub(crate) fn concerns(request: &Request) -> bool {
         match request {
             Request::Put(_)
@@ -82,13 +82,13 @@ impl Throttle {
         }
     }
 
-    /// Whether somebody was refused lately. If not, everything may be sent.
+    /// Whether a request was refused lately. If not, everything may be sent.
     pub(super) fn is_counting(&self) -> bool {
         self.is_counting.load(Ordering::Relaxed)
     }
 
-    /// Whether a request may be sent `now`, by a number drawn from 0 to 1; else the error that it is
-    /// refused with here.
+    /// Whether a request may be sent `now`, by a random number from 0 to 1; otherwise the error
+    /// that it fails with here.
     pub(super) fn admit(&self, now: Instant, drawn: f64) -> Result<(), Error> {
         let mut counts = self.counts();
         counts.age(now);
@@ -104,7 +104,7 @@ impl Throttle {
         ))
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub(super) fn answered(&self, refusal: Option<&Error>) {
         let is_slow_down = |error: &Error| matches!(error.kind, ErrorKind::SlowDown { .. });
         if self.is_counting() || refusal.is_some_and(is_slow_down) {
@@ -136,7 +136,7 @@ impl Throttle {
     }
 
     fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
-        // Nothing in it can be half done.
+        // No update under this lock can be left half done.
         self.counts.lock()
     }
 }

@@ -1,13 +1,13 @@
 //! One stream of requests.
 //!
-//! A request is encoded into a buffer that all requests of the lane share, and one task writes
-//! whatever has gathered there: under load, many requests become one write and share their packets.
-//! Replies come back in any order and find their request by number, in the place where its caller
-//! waits; the caller decodes them.
+//! A request is encoded into a buffer that all requests of the stream share, and one task writes
+//! its whole contents: under load, many requests become one write and share their packets. Replies
+//! arrive in any order and find their request by number, in the slot where its caller waits; the
+//! caller decodes them.
 //!
-//! *Not sent* is said of a request only if its bytes can leave no more. So a request that is given
-//! up before it was written is taken out of the buffer, and one that was handed to the connection
-//! counts as sent for ever.
+//! A request is reported as *not sent* only if its bytes can no longer be sent. So a request that
+//! is cancelled before it was written is removed from the buffer, and one that was passed to the
+//! connection counts as sent forever.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -26,32 +26,32 @@ use crate::transport::{FrameReceiver, FrameSender};
 use crate::wire::point::answered_request;
 use crate::wire::{Frame, FrameLimits, Kind, WireError};
 
-/// Requests under way at one time; the server takes as many from a connection.
+/// Requests in flight at one time; the server accepts as many from a connection.
 const IN_FLIGHT_MAX: usize = 4096;
-/// Memory for requests is taken in pieces of so many bytes.
+/// Buffer memory for requests is allocated in pieces of this many bytes.
 const PIECE_BYTES: usize = 8 << 10;
-/// Bytes of requests that were given up before they were written, from which on they are taken out
-/// at once and not only when the rest is written.
+/// Bytes of requests cancelled before they were written, above which they are removed at once and
+/// not only when the rest is written.
 const WITHDRAWN_BYTES_MAX: usize = 64 << 10;
 
-/// What the lanes of a link tell its tasks.
+/// Signals from the streams of a connection to its tasks.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// Somebody waits for a reply.
+    /// A request waits for a reply.
     pub(super) busy: Notify,
-    /// A deadline comes before all others.
+    /// A new deadline is earlier than all others.
     pub(super) earlier: Notify,
 }
 
-/// What comes of a request: a reply, which is not decoded yet.
+/// The result of a request: a reply, which is not decoded yet.
 pub(super) type Outcome = Result<Frame, Broken>;
 
 #[derive(Debug)]
 pub(super) struct Lane {
     state: Mutex<State>,
-    /// As `State::over` says, for who only wants to know whether.
+    /// Mirrors `State::over`, for callers that need only a flag.
     is_over: AtomicBool,
-    /// There is something to write.
+    /// The buffer is not empty.
     filled: Notify,
     signals: Arc<Signals>,
     room: Semaphore,
@@ -64,13 +64,13 @@ struct State {
     free: Vec<u32>,
     waiting: usize,
     out: Out,
-    /// When the first of the deadlines may be that are kept.
+    /// A lower bound of the tracked deadlines.
     first_deadline: Option<Instant>,
     over: Option<BrokenCause>,
 }
 
-/// Where a request waits. Its number on the wire is its place here, with the count of requests
-/// that the place has had above it: a late reply to a request that was given up finds nobody.
+/// A waiting request. Its number on the wire is the index of its slot, with the count of requests
+/// that the slot has had in the high bits: a late reply to a cancelled request finds no waiter.
 #[derive(Debug, Default)]
 struct Slot {
     turn: u32,
@@ -82,7 +82,7 @@ enum Content {
     #[default]
     Free,
     Waiting(Waiter),
-    /// It is over, and its caller has been woken to fetch this.
+    /// It is complete, and its caller has been woken to fetch this.
     Done(Outcome),
 }
 
@@ -91,7 +91,7 @@ struct Waiter {
     waker: Option<Waker>,
     movable: bool,
     deadline: Instant,
-    /// Which of the encoded requests it is.
+    /// Its position among the encoded requests.
     order: u64,
 }
 
@@ -107,7 +107,7 @@ impl Lane {
         }
     }
 
-    /// Makes the request that `encode` appends under the number it is given.
+    /// Sends the request that `encode` appends under the number it receives.
     pub(super) async fn call(
         &self,
         movable: bool,
@@ -134,7 +134,7 @@ impl Lane {
         Ok(permit.expect("the semaphore is never closed"))
     }
 
-    /// Takes a place and encodes the request.
+    /// Takes a slot and encodes the request.
     fn enter(
         &self,
         movable: bool,
@@ -189,11 +189,11 @@ impl Lane {
         })
     }
 
-    /// Hands out the replies of one batch.
+    /// Delivers the replies of one batch.
     fn answer(&self, replies: &mut Vec<(u64, Frame)>, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
         for (number, frame) in replies.drain(..) {
-            // Whoever gave up meanwhile does not want it.
+            // A caller that was cancelled meanwhile does not need it.
             let (place, turn) = place_of(number);
             if state.slot(place, turn).is_some() {
                 wakers.extend(state.finish(place, Ok(frame)));
@@ -203,7 +203,7 @@ impl Lane {
         wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Ends the lane: every waiter is told.
+    /// Ends the stream: every waiter gets an error.
     fn end(&self, cause: &BrokenCause) {
         let mut state = self.lock();
         self.is_over.store(true, Ordering::Relaxed);
@@ -213,11 +213,11 @@ impl Lane {
         let wakers = state.break_off(cause, |_| true);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        // The writer has nothing more to do.
+        // The writer has no work left.
         self.filled.notify_one();
     }
 
-    /// Tells those who may go elsewhere that they should.
+    /// Fails the requests that may go to another node.
     pub(super) fn give_up_movable(&self) {
         let wakers = self
             .lock()
@@ -225,7 +225,7 @@ impl Lane {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends the wait of those whose deadline was `now` or before.
+    /// Fails the requests whose deadline was `now` or before.
     pub(super) fn end_overdue(&self, now: Instant) {
         let mut state = self.lock();
         let wakers = state.break_off(&BrokenCause::OutOfTime, |waiter| waiter.deadline <= now);
@@ -238,7 +238,7 @@ impl Lane {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Before when nobody's wait has to be ended.
+    /// Before this time, no request can be overdue.
     pub(super) fn first_deadline(&self) -> Option<Instant> {
         self.lock().first_deadline
     }
@@ -263,7 +263,7 @@ impl State {
         (slot.turn == turn).then_some(slot)
     }
 
-    /// Puts the outcome where the waiter at `place` finds it, and says whom to wake.
+    /// Stores the outcome for the waiter at `place`, and returns its waker.
     fn finish(&mut self, place: u32, outcome: Outcome) -> Option<Waker> {
         let slot = &mut self.slots[place as usize];
         let Content::Waiting(waiter) = &mut slot.content else {
@@ -275,8 +275,8 @@ impl State {
         waker
     }
 
-    /// Ends the wait of those that are `wanted`, and says whom to wake. What has not left yet never
-    /// will.
+    /// Fails the requests that are `wanted`, and returns their wakers. Requests that were not
+    /// written yet never will be.
     fn break_off(&mut self, cause: &BrokenCause, wanted: impl Fn(&Waiter) -> bool) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for place in 0..self.slots.len() {
@@ -309,7 +309,7 @@ fn place_of(request_id: u64) -> (u32, u32) {
     (request_id as u32, (request_id >> 32) as u32)
 }
 
-/// A request whose outcome is awaited. Dropped before, it is given up.
+/// A request whose outcome is awaited. Dropped before that, it is cancelled.
 struct Waiting<'a> {
     lane: &'a Lane,
     place: u32,
@@ -369,7 +369,7 @@ struct Out {
     bytes: BytesMut,
     /// One for each request in `bytes`, the oldest first.
     queued: VecDeque<Queued>,
-    /// Requests that were written, withdrawn ones included.
+    /// Requests that were written, cancelled ones included.
     taken: u64,
     withdrawn_bytes: usize,
 }
@@ -381,7 +381,7 @@ struct Queued {
 }
 
 impl Out {
-    /// Has a request appended, and says which one of all it is.
+    /// Appends a request, and returns its position among all.
     fn append(
         &mut self,
         encode: impl FnOnce(&mut BytesMut) -> Result<(), WireError>,
@@ -398,7 +398,8 @@ impl Out {
         Ok(self.taken + self.queued.len() as u64)
     }
 
-    /// Takes back a request that has not been taken; false if it has been. It is not written then.
+    /// Removes a request that has not been taken; false if it has been. A removed one is not
+    /// written.
     fn withdraw(&mut self, order: u64) -> bool {
         let Some(behind) = order.checked_sub(self.taken + 1) else {
             return false;
@@ -423,7 +424,7 @@ impl Out {
         self.bytes.split().freeze()
     }
 
-    /// Removes what was withdrawn.
+    /// Removes cancelled requests.
     fn compact(&mut self) {
         if self.withdrawn_bytes == 0 {
             return;
@@ -447,8 +448,8 @@ impl Out {
 pub(super) async fn send(lane: Arc<Lane>, mut sender: FrameSender) {
     loop {
         lane.filled.notified().await;
-        // Whoever is ready to add a request does so first: it rides along. One that is alone has
-        // nobody to wait for.
+        // Tasks that are ready to add a request run first: their requests join this write. A single
+        // request has none to wait for.
         if lane.waiting() > 1 {
             tokio::task::yield_now().await;
         }

@@ -1,12 +1,12 @@
 //! One connection to one node, shared by any number of requests.
 //!
-//! Large requests and ranges have a stream of their own, so that nothing small waits behind them;
-//! each stream is a [`Lane`].
+//! Large requests and ranges have a stream of their own, so that small requests do not wait behind
+//! them; each stream is a [`Lane`].
 //!
-//! A node that has died does not say so. So while requests wait, the packets of the connection
-//! are watched: if ours go out and nothing at all comes back, the link is given up for lost, and
-//! requests that may be sent again are told at once instead of at their deadline. While there are
-//! watches the same is done, with more patience: nobody waits for an answer.
+//! A failed node does not announce it. So while requests wait, the packets of the connection are
+//! monitored: if packets are sent and none is received, the connection counts as lost, and requests
+//! that may be retried fail at once instead of at their deadline. With open watches the same is
+//! done, with a longer timeout: no request waits for an answer.
 
 mod lane;
 mod watches;
@@ -33,21 +33,20 @@ use crate::wire::{Frame, FrameLimits, WireError, encode};
 use lane::{Lane, Signals};
 pub(super) use watches::WatchStream;
 
-/// A value from here on is large, and travels beside the small ones.
+/// A value of this size or more is large, and uses the stream for large requests.
 const LARGE_BYTES: usize = 32 << 10;
-/// How often a link with waiting requests, or watches, is looked at.
+/// Interval of the packet check while there are waiting requests or watches.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// After so many looks in which packets went out and none came in, the link is given up.
+/// After this many checks in which packets were sent and none received, the connection is lost.
 const SILENT_LOOKS_MAX: u32 = 2;
-/// How long packets that went out may bring none in before watches, of which nobody waits for an
-/// answer, go on elsewhere. While nothing else goes out, what keeps the connection alive does, every
-/// other second.
+/// How long packets may be sent without any being received before watches, for which no request
+/// waits, move to another node. Without other traffic, keep-alives are sent every other second.
 const WATCH_SILENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 thread_local! {
-    /// Links that are made on this thread are not given up for their silence: a node that shares its
-    /// machine with many tests may be slow, and is not gone.
+    /// Connections made on this thread are not closed for silence: a node that shares its machine
+    /// with many tests may be slow, and is not gone.
     pub(super) static MAY_BE_SILENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -61,7 +60,7 @@ fn may_be_silent() -> bool {
     false
 }
 
-/// Why a request got no reply from this link.
+/// Why a request got no reply on this connection.
 #[derive(Clone, Debug)]
 pub(super) struct Broken {
     /// The request may have reached the node.
@@ -69,7 +68,7 @@ pub(super) struct Broken {
     pub(super) cause: BrokenCause,
 }
 
-/// What happened to the link.
+/// The cause of a broken connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BrokenCause {
     #[error("{0}")]
@@ -96,7 +95,7 @@ impl From<StreamError> for BrokenCause {
     }
 }
 
-/// A connection that has been greeted.
+/// A connection after hello and welcome.
 #[derive(Debug)]
 pub(super) struct Link {
     connection: Connection,
@@ -106,7 +105,7 @@ pub(super) struct Link {
     suspect: Arc<AtomicBool>,
     was_silent: AtomicBool,
     watches: Arc<watches::Expected>,
-    /// The other end knows who the client is, beside what its certificate says.
+    /// Whether the node has authenticated the client beyond its certificate.
     is_logged_in: AtomicBool,
     throttle: Throttle,
     /// Ends with the link.
@@ -114,7 +113,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Puts a greeted connection to work: `first` carries the small requests, `second` the large.
+    /// Starts the tasks of a connection: `first` carries the small requests, `second` the large.
     pub(super) fn new(
         connection: Connection,
         member_id: NodeId,
@@ -161,44 +160,45 @@ impl Link {
         })
     }
 
-    /// How the connection is doing.
+    /// Statistics of the connection.
     #[allow(dead_code, reason = "the command line alone asks")]
     pub(super) fn facts(&self) -> ConnectionFacts {
         self.connection.facts()
     }
 
-    /// Which member is at the other end.
+    /// The member at the other end.
     pub(super) fn member_id(&self) -> NodeId {
         self.member_id
     }
 
-    /// What it knows of refusals.
+    /// The throttle of this connection.
     pub(super) fn throttle(&self) -> &Throttle {
         &self.throttle
     }
 
-    /// Whether the other end knows who the client is, beside what its certificate says.
+    /// Whether the node has authenticated the client beyond its certificate.
     pub(super) fn is_logged_in(&self) -> bool {
         self.is_logged_in.load(Ordering::Relaxed)
     }
 
-    /// From here on it does.
+    /// Records that the node has authenticated the client.
     pub(super) fn logged_in(&self) {
         self.is_logged_in.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nobody has said yet that this link fell silent: all whose requests wait here say so.
+    /// Whether this is the first report of the connection's silence: every waiting request reports
+    /// it.
     pub(super) fn is_first_silence(&self) -> bool {
         !self.was_silent.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether requests have a good chance here.
+    /// Whether requests on this connection are likely to succeed.
     pub(super) fn is_usable(&self) -> bool {
         !self.suspect.load(Ordering::Relaxed) && !self.small.is_over() && !self.large.is_over()
     }
 
-    /// Sends a request and waits for its reply, at most until `deadline`. `movable`: it may be sent
-    /// again elsewhere, so it wants to know early if this link falls silent.
+    /// Sends a request and waits for its reply, at most until `deadline`. `movable`: it may be
+    /// retried elsewhere, so it should fail early if this connection falls silent.
     ///
     /// # Cancel safety
     /// Safe; but what was sent stays sent, and a write may take effect.
@@ -220,7 +220,7 @@ impl Link {
         self.decode(&reply.await?)
     }
 
-    /// As [`Link::call`], for a read of one key.
+    /// Like [`Link::call`], for a read of one key.
     ///
     /// # Cancel safety
     /// Safe.
@@ -248,7 +248,7 @@ impl Link {
         }
     }
 
-    /// Opens a watch: what the client calls it, the revision that the node has, and its stream.
+    /// Opens a watch: returns its id at the client, the node's revision, and its stream.
     ///
     /// # Cancel safety
     /// Safe: its stream is dropped when it comes, and the node then ends the watch.
@@ -264,7 +264,7 @@ impl Link {
         match tokio::time::timeout_at(deadline, coming).await {
             Ok(Ok(stream)) => Ok((watch_id, revision, stream)),
             _ => {
-                // Nobody will read it.
+                // It has no reader.
                 let _ = self
                     .control(Request::WatchCancel { watch_id }, deadline)
                     .await;
@@ -276,7 +276,7 @@ impl Link {
         }
     }
 
-    /// Asks something of a watch, or for one. The revision that the node has.
+    /// Sends a request about a watch, or for one. Returns the node's revision.
     ///
     /// # Cancel safety
     /// Safe; what was sent stays sent.
@@ -287,7 +287,7 @@ impl Link {
         answer.map(|response| response.header.revision)
     }
 
-    /// Asks this node, whoever leads.
+    /// Sends a request to this node, whether or not it is the leader.
     ///
     /// # Cancel safety
     /// Safe; what was sent stays sent.
@@ -372,15 +372,15 @@ pub(crate) fn is_large(request: &Request) -> bool {
         | Request::MemberPromote { .. }
         | Request::MemberUpdate(_)
         | Request::Auth(_) => false,
-        // Renewals of a thousand are small beside any of these, and go before them.
+        // A thousand renewals are small beside any of these, and must not wait behind them.
         Request::LeaseKeepAlive(_) => false,
         Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => true,
         Request::PutWithNewLease(_, put) => put.value.len() >= LARGE_BYTES,
     }
 }
 
-/// What a transaction carries, and may be answered with, in bytes; `None` if nobody can tell: it
-/// reads or deletes ranges, or answers with what keys hold.
+/// The size of a transaction and of its possible replies, in bytes; `None` if that is unknown: it
+/// reads or deletes ranges, or returns values.
 fn txn_weight(txn: &TxnRequest) -> Option<usize> {
     let compares = txn.compare.iter().map(|compare| compare.key.len()).sum();
     let branches = txn.success.iter().chain(&txn.failure);
@@ -399,7 +399,7 @@ fn op_weight(op: &TxnOp) -> Option<usize> {
     }
 }
 
-/// Looks at the packets while requests wait, or there are watches.
+/// Monitors the packets while requests wait, or there are watches.
 async fn watch(
     connection: Connection,
     lanes: [Arc<Lane>; 2],
@@ -409,12 +409,12 @@ async fn watch(
 ) {
     let is_waiting = || lanes.iter().any(|lane| lane.waiting() > 0);
     let mut silent_looks = 0;
-    // Since the look that saw packets go out, if none have come in after that.
+    // Time since the check that saw packets sent, if none were received after that.
     let mut silent_for: Option<Duration> = None;
     let mut before = connection.datagrams();
     loop {
         if !is_waiting() && !watches.are_open() {
-            // A watch is asked for by a request.
+            // A watch is opened by a request.
             signals.busy.notified().await;
             before = connection.datagrams();
             silent_for = None;
@@ -447,9 +447,8 @@ async fn watch(
     }
 }
 
-/// Ends the wait of requests whose time is over. One timer serves them all: nearly every request is
-/// answered long before its deadline, and a timer of its own would cost it more than anything else
-/// here.
+/// Fails requests at their deadlines. One timer serves them all: nearly every request is answered
+/// long before its deadline, and a timer per request would cost more than everything else here.
 async fn keep_deadlines(lanes: [Arc<Lane>; 2], signals: Arc<Signals>) {
     loop {
         match lanes.iter().filter_map(|lane| lane.first_deadline()).min() {

@@ -1,8 +1,9 @@
-//! The watches of a link: one-way streams that the node opens, each handed to whoever opened its watch.
+//! The watches of a connection: unidirectional streams that the node opens, each passed to the task
+//! that opened its watch.
 //!
-//! A watch may hear nothing for hours, so a node that has died would be missed only when the connection
-//! is given up for idle. While there are watches, the packets of the connection are looked at, as they
-//! are while requests wait: it is kept alive, so something comes every other second.
+//! A watch may be without events for hours, so a failed node would be noticed only at the
+//! connection's idle timeout. While there are watches, the packets of the connection are monitored,
+//! as they are while requests wait: keep-alives make sure that packets arrive every other second.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,11 +17,11 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Connection, FrameReceiver, StreamError};
 use crate::wire::Frame;
 
-/// Watches that wait for their stream, and the word that ends those which have one.
+/// Watches that wait for their stream, and the signal that ends those which have one.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     state: Mutex<State>,
-    /// Told once the link has fallen silent. Whoever has a stream holds a receiver.
+    /// Signalled once the connection has fallen silent. Every stream holds a receiver.
     silent: watch::Sender<()>,
 }
 
@@ -31,7 +32,7 @@ struct State {
 }
 
 impl Expected {
-    /// A number for a new watch, and where its stream will come.
+    /// A number for a new watch, and the receiver of its stream.
     pub(super) fn expect(self: &Arc<Self>) -> (Expectation, oneshot::Receiver<WatchStream>) {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.lock();
@@ -45,7 +46,7 @@ impl Expected {
         (expectation, receiver)
     }
 
-    /// Whether anybody has a watch, or waits for one.
+    /// Whether any watch is open or waits for its stream.
     pub(super) fn are_open(&self) -> bool {
         self.silent.receiver_count() > 0 || !self.lock().waiting.is_empty()
     }
@@ -57,12 +58,12 @@ impl Expected {
 
     fn arrived(&self, watch_id: u64, stream: WatchStream) {
         if let Some(waiting) = self.lock().waiting.remove(&watch_id) {
-            // Whoever has given up meanwhile drops the stream, which ends the watch.
+            // A receiver that is gone drops the stream, which ends the watch.
             let _ = waiting.send(stream);
         }
     }
 
-    /// No stream comes any more: whoever waits for one hears so at once.
+    /// No more streams will arrive: every task that waits for one gets an error at once.
     fn give_up(&self) {
         let waiting = std::mem::take(&mut self.lock().waiting);
         drop(waiting);
@@ -73,7 +74,7 @@ impl Expected {
     }
 }
 
-/// A stream is expected for as long as this lives.
+/// A stream is expected for as long as this exists.
 #[derive(Debug)]
 pub(super) struct Expectation {
     pub(super) watch_id: u64,
@@ -90,12 +91,12 @@ impl Drop for Expectation {
 #[derive(Debug)]
 pub(crate) struct WatchStream {
     receiver: FrameReceiver,
-    /// Arrived, and not given out.
+    /// Received, and not returned yet.
     arrived: std::vec::IntoIter<Frame>,
     silent: watch::Receiver<()>,
 }
 
-/// Why nothing more comes.
+/// Why no more messages arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchLost {
     Stream(StreamError),
@@ -115,7 +116,7 @@ impl WatchStream {
     /// The next message.
     ///
     /// # Errors
-    /// The stream or the connection is over, or what came is no message.
+    /// The stream or the connection is over, or the bytes are not a valid message.
     ///
     /// # Cancel safety
     /// Safe.
@@ -134,26 +135,26 @@ impl WatchStream {
     }
 }
 
-/// Takes in the streams that the node opens, until the connection is over.
+/// Accepts the streams that the node opens, until the connection is over.
 pub(super) async fn accept(connection: Connection, expected: Arc<Expected>) {
     let mut greetings = JoinSet::new();
     while let Ok(receiver) = connection.accept_receiver().await {
         let expected = Arc::clone(&expected);
-        // In a task of its own: a stream of which nothing arrives holds up no other.
+        // In a task of its own: a stream without data delays no other.
         greetings.spawn(async move {
             let mut stream = WatchStream {
                 receiver,
                 arrived: Vec::new().into_iter(),
                 silent: expected.silent.subscribe(),
             };
-            // The first message alone says which watch it is.
+            // Only the first message identifies the watch.
             if let Ok(WatchMessage::Created { watch_id, .. }) = stream.next().await {
                 expected.arrived(watch_id, stream);
             }
         });
         while greetings.try_join_next().is_some() {}
     }
-    // What has arrived of a stream is read all the same. Each ends after that: it fails, as its connection
+    // Data that has arrived is still read. Each stream ends after that: it fails, as its connection
     // did.
     while greetings.join_next().await.is_some() {}
     expected.give_up();
