@@ -5,7 +5,6 @@
 //! participants have entered; entries are ordered by the revisions that created them, so no
 //! participant joins a round afterwards. The participant that finds the round empty ends it: the
 //! last one to leave, or, if that one fails first, the next one to enter.
-//! die first, whoever comes next.
 
 use std::fmt;
 
