@@ -26,6 +26,7 @@ mod snapshots;
 mod tests;
 pub mod turn;
 mod upgrade;
+mod view;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,6 +54,7 @@ pub use leases::{AskedLease, AskedLeases};
 pub use members::{known, members_of};
 pub use proposals::Proposals;
 pub use quota::SpaceReport;
+pub use view::{LeaseTotals, MembersInForce, NodeView};
 
 use compaction::Compactor;
 use consistency::Referee;
@@ -60,6 +62,7 @@ use leases::Leases;
 use members::MemberQuestions;
 use requests::{Waiting, is_urgent};
 use upgrade::Upgrade;
+use view::SharedConfiguration;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
 /// since then.
@@ -125,6 +128,8 @@ pub struct Node {
     /// The alarm that there is no room, by the last report.
     space_alarm: Option<SpaceAlarm>,
     upgrade: Upgrade,
+    /// For [`Node::view`].
+    shared_configuration: SharedConfiguration,
 }
 
 impl Node {
@@ -157,6 +162,7 @@ impl Node {
             founding: None,
             session_samples: VecDeque::new(),
             space_alarm: None,
+            shared_configuration: SharedConfiguration::default(),
         };
         node.drain_consensus();
         node

@@ -14,6 +14,7 @@
 //! The first error ends the thread: a failed sync is never tried again.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -95,9 +96,20 @@ struct Shared {
 struct Queue {
     waiting: VecDeque<(Ticket, Unsaved)>,
     end_quarantine: bool,
+    /// To be done before anything that waits.
+    first: Vec<Task>,
     closing: bool,
     /// The thread is gone; nothing that is submitted will be done.
     dead: bool,
+}
+
+/// Something else in the data directory that this thread does.
+struct Task(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Task")
+    }
 }
 
 impl LogThread {
@@ -117,6 +129,7 @@ impl LogThread {
             shared: Arc::clone(&shared),
             log,
             events,
+            first: Vec::new(),
             group: VecDeque::new(),
             items: Vec::new(),
             size: LogSize::default(),
@@ -134,6 +147,18 @@ impl LogThread {
         let mut queue = self.shared.lock();
         if !queue.dead {
             queue.waiting.push_back((ticket, unsaved));
+            drop(queue);
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Has the thread change another file of the data directory, so that no other thread waits for the
+    /// disk: before everything that is submitted from here on. After [`LogEvents::fatal`] it does
+    /// nothing.
+    pub fn do_first(&self, task: impl FnOnce() + Send + 'static) {
+        let mut queue = self.shared.lock();
+        if !queue.dead {
+            queue.first.push(Task(Box::new(task)));
             drop(queue);
             self.shared.wake.notify_one();
         }
@@ -171,6 +196,13 @@ impl Drop for LogThread {
     }
 }
 
+impl Queue {
+    /// There is nothing to do.
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.first.is_empty() && !self.end_quarantine
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // The queue is whole between any two statements that hold it.
@@ -203,6 +235,8 @@ struct Owner<D: Disk, E> {
     shared: Arc<Shared>,
     log: Log<D>,
     events: E,
+    /// To be done before the group is written.
+    first: Vec<Task>,
     /// The group being written and its records, kept to be used again.
     group: VecDeque<(Ticket, Unsaved)>,
     items: Vec<Item>,
@@ -217,6 +251,7 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
             let mut queue = self.shared.lock();
             queue.dead = true;
             queue.waiting.clear();
+            queue.first.clear();
         }
         if let Err(error) = &done {
             self.events.fatal(error.clone());
@@ -244,6 +279,9 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
         loop {
             match self.wait(rest) {
                 Work::Group { end_quarantine } => {
+                    for task in self.first.drain(..) {
+                        (task.0)();
+                    }
                     self.commit()?;
                     if end_quarantine {
                         self.log.end_quarantine()?;
@@ -278,23 +316,23 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
 
     /// Takes all that waits into `self.group`, waiting for it as `rest` allows.
     fn wait(&mut self, rest: Rest) -> Work {
-        let idle =
-            |queue: &mut Queue| queue.waiting.is_empty() && !queue.closing && !queue.end_quarantine;
+        let idle = |queue: &mut Queue| queue.is_empty() && !queue.closing;
         let mut queue = self.shared.lock();
         queue = match rest {
             Rest::Recent => self.shared.wake.wait_timeout_while(queue, MARK_AFTER, idle),
             Rest::Preparing => queue,
             Rest::Asleep => self.shared.wake.wait_while(queue, idle),
         };
-        let end_quarantine = std::mem::take(&mut queue.end_quarantine);
-        if queue.waiting.is_empty() && !end_quarantine {
+        if queue.is_empty() {
             return if queue.closing {
                 Work::Close
             } else {
                 Work::Nothing
             };
         }
+        let end_quarantine = std::mem::take(&mut queue.end_quarantine);
         std::mem::swap(&mut queue.waiting, &mut self.group);
+        std::mem::swap(&mut queue.first, &mut self.first);
         Work::Group { end_quarantine }
     }
 
@@ -595,6 +633,26 @@ mod tests {
         };
         assert_eq!((group.tickets, group.entries, group.vote), (9, 9, false));
         thread.stop().unwrap();
+    }
+
+    #[test]
+    fn what_is_to_be_done_first_is_done_before_anything_submitted_after_it_is_written() {
+        let disk = SimDisk::new(1);
+        let (leave, wait) = mpsc::channel();
+        let (thread, seen) = start(&disk, Some(wait));
+        thread.submit(Ticket(1), unsaved(None, vec![entry(1, 1)]));
+        let first = seen.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(first, Event::Persisted(Ticket(1)));
+        // The thread waits in its report, and finds both of these at once.
+        let (found, when_done) = (disk.clone(), mpsc::channel());
+        thread.do_first(move || when_done.0.send(durable(&found).entries.len()).unwrap());
+        thread.submit(Ticket(2), unsaved(None, vec![entry(2, 1)]));
+        leave.send(()).unwrap();
+        leave.send(()).unwrap();
+        let durable_entries = when_done.1.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(durable_entries, 1);
+        thread.stop().unwrap();
+        assert_eq!(durable(&disk).entries.len(), 2);
     }
 
     #[test]

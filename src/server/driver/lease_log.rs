@@ -7,8 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::kv::LeaseEnd;
-use crate::node::{Lapse, LeaseCounts};
-use crate::server::driver::LeasesHeld;
+use crate::node::{Lapse, LeaseCounts, LeaseTotals};
 use crate::server::metrics::stopwatch;
 
 /// So many ends have a line of their own within [`PERIOD`].
@@ -39,10 +38,10 @@ impl LeaseLog {
     }
 
     /// Takes in what happened at the node `name`, and tells of it what there is to tell.
-    pub(crate) fn tell(&mut self, name: &str, counts: &LeaseCounts, held: LeasesHeld) {
+    pub(crate) fn tell(&mut self, name: &str, counts: &LeaseCounts, totals: LeaseTotals) {
         for lapse in &counts.lapses {
             let why = lapse_reason(*lapse);
-            tracing::warn!(node = %name, leases = held.leases, "every client lease has all its time again: {why}");
+            tracing::warn!(node = %name, leases = totals.leases, "every client lease has all its time again: {why}");
         }
         if counts.expired + counts.revoked == 0 && self.rest == Rest::default() {
             return;
@@ -63,7 +62,7 @@ impl LeaseLog {
             let why = reason(*cause);
             tracing::info!(node = %name, lease = %format_args!("{:016x}", lease.id), "client lease ended: {why}");
         }
-        if self.rest != Rest::default() && (is_new || held.expiring == 0) {
+        if self.rest != Rest::default() && (is_new || totals.expiring == 0) {
             let Rest { expired, revoked } = std::mem::take(&mut self.rest);
             tracing::info!(node = %name, expired, revoked, "more client leases ended");
         }

@@ -42,11 +42,6 @@ impl Integrity {
         self.state.load(Ordering::Acquire) == SOUND
     }
 
-    /// A majority of the voters has another state.
-    pub(crate) fn is_corrupt(&self) -> bool {
-        self.state.load(Ordering::Acquire) == CORRUPT
-    }
-
     /// Comparisons that agreed, and those that did not.
     pub(crate) fn checks(&self) -> (u64, u64) {
         let agreed = self.agreed.load(Ordering::Relaxed);
@@ -81,15 +76,19 @@ impl Integrity {
 mod tests {
     use super::*;
 
+    fn is_corrupt(integrity: &Integrity) -> bool {
+        integrity.state.load(Ordering::Acquire) == CORRUPT
+    }
+
     #[test]
     fn what_differs_is_not_served_and_says_so() {
         let integrity = Integrity::default();
         assert!(integrity.is_sound() && integrity.warning().is_none());
         integrity.set(Consistency::Undecided(LogIndex(7)), 3);
-        assert!(!integrity.is_sound() && !integrity.is_corrupt());
+        assert!(!integrity.is_sound() && !is_corrupt(&integrity));
         assert!(integrity.warning().unwrap().contains("entry 7"));
         integrity.set(Consistency::Corrupt(LogIndex(9)), 3);
-        assert!(integrity.is_corrupt());
+        assert!(is_corrupt(&integrity));
         assert!(integrity.warning().unwrap().contains("entry 9"));
         assert_eq!(integrity.checks(), (3, 1));
         integrity.set(Consistency::Sound, 4);

@@ -12,6 +12,7 @@ use super::identity::Identity;
 use super::ports::Ports;
 use super::recovery::store_options;
 use crate::log::Log;
+use crate::node::MembersInForce;
 use crate::server::config::Config;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::file::RealDisk;
@@ -22,15 +23,16 @@ use crate::server::disk::log_thread::LogThread;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::state_thread::{StateThread, Work};
 use crate::server::disk::store::{Journal, Keeper, StateStore, StoreError, Sweeper};
-use crate::server::driver::effects::{Hands, LogReports};
+use crate::server::driver::effects::{EffectRunner, LogReports, MarkFiles};
+use crate::server::driver::elections::Elections;
 use crate::server::driver::lease_log::LeaseLog;
+use crate::server::driver::observer::{Membership, Renewals, Reporter};
 use crate::server::driver::{Driver, Mail, Mailbox};
 use crate::server::peers::Peers;
 use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
 use crate::server::threads::spawn;
 use crate::server::watch::{WatchThread, Watches};
-use crate::types::LogIndex;
 
 /// The fifth stage.
 pub(super) struct Threads {
@@ -266,40 +268,55 @@ impl Ground<'_> {
     fn driver(&self, replica: ReadyReplica, log: Arc<LogThread>) -> Started {
         let (config, shared) = (self.config, self.shared);
         let data_dir = &self.identity.data_dir;
-        let hands = Hands {
+        let effects = EffectRunner {
             log,
             state: self.queues.state.clone(),
             peers: self.ports.peers.clone(),
             outgoing: self.ports.outgoing.clone(),
             incoming: self.ports.incoming.clone(),
             metrics: shared.metrics.clone(),
-            directory: shared.directory.clone(),
-            cluster_version: shared.cluster_version.clone(),
+            marks: MarkFiles {
+                node: config.node.name.clone(),
+                tripwire: Marker::LeaseTripped.path(data_dir.path()),
+                unproven: replica.unproven_mark,
+                damage: Marker::StateDamaged.path(data_dir.path()),
+            },
+        };
+        let observer = Reporter {
             name: config.node.name.clone(),
-            tripwire_mark: Marker::LeaseTripped.path(data_dir.path()),
-            unproven_mark: replica.unproven_mark,
-            trusted_lease: config.timing.trusted_lease(),
+            metrics: shared.metrics.clone(),
             vitals: shared.vitals.clone(),
             integrity: shared.integrity.clone(),
             watches: shared.watches.clone(),
-            lease_log: LeaseLog::new(),
-            damage_mark: Marker::StateDamaged.path(data_dir.path()),
-            names: replica.names,
-            peer_metrics: BTreeMap::new(),
-            told: replica.roster.clone(),
-            leader: None,
-            roster: replica.roster,
-            configuration: (LogIndex(0), false, replica.configuration),
-            logged_members: (false, Vec::new()),
-            standing: shared.standing.clone(),
+            status: shared.status.clone(),
+            cluster_version: shared.cluster_version.clone(),
             exit: shared.exit.clone(),
+            membership: Membership {
+                peers: self.ports.peers.clone(),
+                directory: shared.directory.clone(),
+                standing: shared.standing.clone(),
+                names: replica.names,
+                in_force: MembersInForce {
+                    configuration: Arc::new(replica.configuration),
+                    ..MembersInForce::default()
+                },
+                leader: None,
+                published: replica.roster.clone(),
+                roster: replica.roster,
+                metrics: BTreeMap::new(),
+                logged: (false, Vec::new()),
+            },
+            lease_log: LeaseLog::new(),
+            elections: Elections::default(),
+            renewals: Renewals::new(config.timing.trusted_lease()),
         };
+        shared.status.store(Arc::new(replica.node.status()));
         let driver = Driver::new(
             replica.node,
             shared.mailbox.clone(),
             self.identity.clock.clone(),
-            hands,
-            shared.status.clone(),
+            effects,
+            observer,
             replica.unproven,
         );
         self.spawn("driver", move || driver.run())
