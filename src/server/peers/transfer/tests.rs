@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::{fs, thread};
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use crate::server::disk::store::{Export, Origin, StateReader, StateStore, StoreO
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::Metrics;
 use crate::server::peers::{PeerHandler, PeerInfo, Peers, PeersConfig, Roster};
+use crate::sync::Mutex;
 use crate::transport::testing::Authority;
 use crate::transport::{Admission, FrameStream, TransportStats};
 use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
@@ -132,7 +133,7 @@ impl World {
             mailbox: Arc::new(Mailbox::default()),
             metrics: Metrics::new(),
             limits: LIMITS,
-            slot: crate::sync::Mutex::default(),
+            slot: Mutex::default(),
         });
         let authority = Authority::new();
         let receiver = Receiver {
@@ -255,7 +256,7 @@ fn a_state_arrives_whole_and_is_reported_once_it_is_durable() {
         metrics: Metrics::new(),
         limits: LIMITS,
         rate: SendRate::new(1 << 30),
-        broken: crate::sync::Mutex::default(),
+        broken: Mutex::default(),
         exports: AtomicU64::new(0),
     });
     outgoing.send(id_of("b"));
