@@ -1,5 +1,10 @@
 //! The tests of the bench `load`, whose modules these are: cargo runs none in a bench without a harness.
 
+#![cfg_attr(
+    test,
+    expect(clippy::unwrap_used, reason = "a test that meets an error has failed")
+)]
+
 mod arguments;
 mod compare;
 mod cpu_share;

@@ -169,17 +169,16 @@ fn sources(key: &str, value: &str) -> ConfigSources {
 /// The fields of a document with their types, one to a line; what is in a list is taken together.
 fn shape(documents: &str) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, lines: &mut BTreeSet<String>) {
-        let mut line = |kind: &str| lines.insert(format!("{path}: {kind}"));
-        match value {
-            Value::Null => line("null"),
-            Value::Bool(_) => line("bool"),
-            Value::Number(_) => line("number"),
-            Value::String(_) => line("string"),
+        let kind = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
             Value::Array(values) => {
-                line("list");
-                return values
-                    .iter()
-                    .for_each(|it| walk(it, &format!("{path}[]"), lines));
+                for it in values {
+                    walk(it, &format!("{path}[]"), lines);
+                }
+                "list"
             }
             Value::Object(fields) => {
                 for (name, it) in fields {
@@ -188,6 +187,7 @@ fn shape(documents: &str) -> BTreeSet<String> {
                 return;
             }
         };
+        lines.insert(format!("{path}: {kind}"));
     }
     let mut lines = BTreeSet::new();
     let documents = serde_json::Deserializer::from_str(documents).into_iter::<Value>();

@@ -27,6 +27,9 @@ use super::stream::{REPLIES_BYTES, Session, call_of};
 use super::{Sessions, lease_invalid, not_readable};
 use crate::server::session::slow_log::{Outcome, Told};
 
+/// Reads of a batch, with the record that each found.
+type LookedRecords<'r> = Looked<&'r [Asked], Option<Record>>;
+
 /// A read of a batch, and in which of the batch's frames it lies.
 pub(super) struct Asked {
     pub(super) frame: usize,
@@ -131,7 +134,7 @@ impl Session {
         &self,
         captured: Captured<&'r [Asked], Option<Record>>,
         frames: &[Frame],
-    ) -> Result<(Looked<&'r [Asked], Option<Record>>, usize), StoreError> {
+    ) -> Result<(LookedRecords<'r>, usize), StoreError> {
         let mut bytes = 0;
         let looked = captured.look(|Asked { frame, read }| {
             let point = self.shared.store.get(read.key(&frames[*frame]));

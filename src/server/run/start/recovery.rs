@@ -179,7 +179,7 @@ impl<'a> InProgress<'a> {
 
     fn base(&self) -> LogId {
         let log = self.log.as_ref();
-        log.map_or(LogId::default(), |in_use| in_use.restored.base)
+        log.map_or_else(LogId::default, |in_use| in_use.restored.base)
     }
 
     fn open_log(&mut self) -> Result<(), StartError> {
