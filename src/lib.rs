@@ -28,7 +28,7 @@
 //! - **The leader lease.** A majority of voters promises to elect nobody else for a while; the
 //!   leader counts a shorter while from before it asked, and reads alone meanwhile. A
 //!   [`ReadPermit`](raft::ReadPermit) is the proof, and no read is answered without one unless it
-//!   asked for less ([`node::Authority`]).
+//!   asked for less ([`node::Judged`]).
 //! - **The pure replica.** [`node::Node`] takes time and messages and returns effects. The server
 //!   is one shell around it and the simulator another.
 //! - **The log decides.** Every change, the end of a client lease included, is an entry of the log

@@ -246,6 +246,11 @@ pub(super) const CASES: &[Case] = &[
     witness(&[WipedVotesAtOnce]),
     witness(&[WipedPromises]),
     witness(&[UnprovenPromises]),
+    witness(&[EmptiedForgiven]),
+    witness(&[LostLogForgiven]),
+    witness(&[DamageForgiven]),
+    witness(&[QuarantineForgotten]),
+    witness(&[ForgottenVotesAtOnce]),
     // Requests and exactly-once.
     hidden(
         &[WaitersByIndex],
