@@ -29,8 +29,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
     let registration = registry.register(&session, &id, address).await?;
     let mut changes = registry.watch().await?;
+    // Made once: a future that is made anew for each change misses a Ctrl-C that comes between two.
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
     loop {
         tokio::select! {
+            // The signal first, so that it is listened to from the first change on.
+            biased;
+            _ = &mut interrupted => return Ok(registration.leave().await?),
+            // Cut off for too long: another process may be registered as this server by now.
+            cause = session.lost() => return Err(format!("off the list: {cause}").into()),
             change = changes.next() => match change? {
                 RegistryEvent::Is(instance) => {
                     let id = String::from_utf8_lossy(&instance.id);
@@ -41,9 +49,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 _ => println!("that is all"),
             },
-            // Cut off for too long: somebody else may count as this server by now.
-            cause = session.lost() => return Err(format!("off the list: {cause}").into()),
-            _ = tokio::signal::ctrl_c() => return Ok(registration.leave().await?),
         }
     }
 }

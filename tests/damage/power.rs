@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use leasehold::client::{Client, GetOptions};
 
 use super::TIMINGS;
-use super::harness::{Cluster, PATIENCE, setting};
+use super::harness::{Cluster, PATIENCE, eventually, setting};
 
 /// Writers beside each other: their writes share syncs.
 const WRITERS: u64 = 4;
@@ -252,7 +252,20 @@ impl Trial {
             node.environment.clear();
             std::fs::remove_file(&node.log).ok();
         }
-        self.cluster.start_and_settle();
+        self.cluster.start_all();
+        let refusal = eventually("a node that serves or refuses to", || {
+            for node in &mut self.cluster.nodes {
+                let process = node.process.as_mut().expect("it was started");
+                if process.try_wait().unwrap().is_some() {
+                    return Some(Some(node.log_text()));
+                }
+            }
+            self.cluster.leader().map(|_| None)
+        });
+        if let Some(refusal) = refusal {
+            return vec![format!("a node refuses to start: {refusal}")];
+        }
+        self.cluster.wait_until_settled();
         let mut wrong = Vec::new();
         for place in 0..self.cluster.nodes.len() {
             wrong.extend(self.runtime.block_on(async {
