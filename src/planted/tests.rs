@@ -97,20 +97,13 @@ fn passes(witness: &str, bugs: &str) -> Option<bool> {
 fn every_bug_has_its_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut code = String::new();
-    for folder in [
-        "src/api",
-        "src/raft",
-        "src/node",
-        "src/node/recovery",
-        "src/kv",
-        "src/log",
-        "src/watch",
-        "src/watch/hub",
-        "tests/sim",
-    ] {
-        for file in std::fs::read_dir(root.join(folder)).expect("a folder of the sources") {
-            let path = file.expect("readable").path();
-            if path.extension().is_some_and(|extension| extension == "rs") {
+    let mut folders = vec![root.join("src"), root.join("tests/sim")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder of the sources") {
+            let path = entry.expect("readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
                 code.push_str(&std::fs::read_to_string(path).expect("readable"));
             }
         }
