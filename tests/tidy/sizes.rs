@@ -23,8 +23,6 @@ const LARGER: &[(&str, &str)] = &[
     ("raft/consensus/mod.rs", "new"),
     ("server/admin/probes.rs", "refresh"),
     ("server/config/mod.rs", "Config"),
-    ("server/driver/effects.rs", "Hands"),
-    ("server/driver/mod.rs", "Driver"),
     ("server/metrics/raft.rs", "RaftMetrics"),
     ("server/metrics/raft.rs", "new"),
     ("server/run/offline/force.rs", "force_new_cluster"),

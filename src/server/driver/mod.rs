@@ -8,55 +8,26 @@ pub(crate) mod elections;
 mod heartbeats;
 mod lag;
 pub(crate) mod lease_log;
+mod mailbox;
 pub(crate) mod observer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
+pub(crate) use self::mailbox::{Mail, Mailbox};
 use super::metrics::stopwatch;
 use crate::api::Call;
-use crate::kv::access::Author;
 use crate::node::turn::Idle;
 use crate::node::{Consistency, Input, LeaseCounts, MembersInForce, Node, NodeView, Output};
-use crate::raft::{Configuration, Entry, Message};
+use crate::raft::{Entry, Message};
 use crate::server::driver::effects::{Effects, Mark};
 use crate::server::driver::heartbeats::Heartbeats;
 use crate::server::driver::lag::FollowerLag;
 use crate::server::driver::observer::{Event, Observer};
 use crate::server::session::outbox::{Delivery, Outbox, Stages};
-use crate::server::threads::queue::BatchQueue;
 use crate::time::{Clock, Instant};
 use crate::types::{LogIndex, RequestId, Role};
-
-/// What is sent to the driver.
-#[derive(Debug)]
-pub(crate) enum Mail {
-    /// Something for the node.
-    Input(Input),
-    /// A client's request, and where its answer goes.
-    Request {
-        call: Call,
-        /// When it was taken in: from then on its time runs.
-        arrived: std::time::Instant,
-        /// In whose name it is to be carried out, if that has to be known.
-        author: Option<Author>,
-        outbox: Arc<Outbox>,
-        frame: u64,
-    },
-    /// Whoever holds the other end wants to know the configuration in force at this entry; `None` if
-    /// the log does not hold it any more.
-    ConfigurationAt(LogIndex, oneshot::Sender<Option<Configuration>>),
-    /// Whoever holds the other end wants to know whether the thread turns.
-    Pulse(oneshot::Sender<()>),
-    /// End the thread.
-    Stop,
-}
-
-/// The driver's only way in. Never blocks the sender.
-pub(crate) type Mailbox = BatchQueue<Mail>;
 
 /// The loop's state.
 pub(crate) struct Driver<E, O> {
@@ -334,7 +305,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::raft::{Envelope, Ticket, Unsaved};
+    use crate::raft::{Configuration, Envelope, Ticket, Unsaved};
     use crate::types::{LogId, NodeId, Term};
 
     #[test]
