@@ -14,11 +14,12 @@ use crate::types::{LogId, SessionId};
 
 use super::access::Author;
 use super::clients::Admission;
-use super::command::{Command, LeaseGrant, Operation, Reply};
-use super::hash::{ContentHash, Hashed};
-use super::lease::{LeaseChange, LeaseTerms};
+use super::command::{Command, Operation, Reply};
+use super::hash::Hashed;
+use super::lease::{LeaseChange, LeaseGrant, LeaseTerms};
 use super::meta::Progress;
 use super::mvcc::Write;
+use super::record_hash::ContentHash;
 use super::store::{Fault, Space, Store};
 use super::{access, clients, compaction, lease, lease_end, meta, mvcc, txn};
 

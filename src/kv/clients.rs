@@ -25,11 +25,8 @@ use crate::types::{LogIndex, SessionId};
 use super::command::Reply;
 use super::hash::Hashed;
 use super::replies;
-use super::replies::Replies;
+use super::replies::{OUTSTANDING_MAX, Replies};
 use super::store::{Fault, Space, Span, Store, View};
-
-/// How far a number may be above the session's mark: the most replies that a session keeps.
-pub const OUTSTANDING_MAX: u64 = 4096;
 
 /// The most bytes of previous keys and values that are kept of a single reply.
 const REPLY_BYTES_MAX: u64 = 4 << 10;

@@ -22,10 +22,11 @@ use crate::api::{
 use crate::types::{LogIndex, SessionId, Term, VersionRange};
 
 use super::access::Author;
-use super::lease::LeaseChange;
-use super::quota::SpaceAlarm;
+use super::lease::{LeaseChange, LeaseGrant};
+use super::meta::FIRST_VERSION;
+use super::space_alarm::SpaceAlarm;
 
-use super::hash::ContentHash;
+use super::record_hash::ContentHash;
 
 /// One change of the state machine, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,25 +101,6 @@ pub enum Command {
     },
 }
 
-/// A lease to be granted, as its proposer decided it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaseGrant {
-    /// The id it shall have; 0 for the index of the entry.
-    pub id: i64,
-    /// How long it lasts without a renewal, in milliseconds, within the proposer's limits.
-    pub ttl_ms: u64,
-    /// How long it was asked for.
-    pub requested_ttl_ms: u64,
-    /// A name that no other lease may have; empty for none.
-    pub name: String,
-    /// Whose it is.
-    pub owner: String,
-    /// When it was granted, in milliseconds since 1970, by the clock of whoever took it in.
-    pub granted_at_ms: i64,
-    /// The proposer's limit: where as many exist already, it is refused.
-    pub leases_max: u64,
-}
-
 /// Something to be noted of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseMark {
@@ -186,9 +168,6 @@ pub const KNOWN_VERSIONS: VersionRange = VersionRange {
     oldest: 1,
     newest: 1,
 };
-
-/// What a cluster is before it has agreed on anything.
-pub const FIRST_VERSION: u16 = 1;
 
 impl Command {
     /// The version of the cluster from which on this may be in its log.

@@ -21,10 +21,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::api::{CompactionRequest, Error, ErrorKind, EventKind};
 
-use super::hash::{ContentHash, RecordHasher};
 use super::keys::Revision;
 use super::meta::Progress;
 use super::record::EventRecord;
+use super::record_hash::{ContentHash, RecordHasher};
 use super::store::{Fault, Pair, Space, Span, Store, View};
 use super::{keys, meta};
 

@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use crate::api::{Error, ErrorKind, LeaseGrantResponse, LeaseInfo, LeaseRef, LeaseTarget};
 use crate::types::LogIndex;
 
-use super::command::LeaseGrant;
 use super::hash::Hashed;
 use super::meta::Progress;
 use super::store::{Fault, Space, Span, Store, View};
@@ -27,6 +26,25 @@ use super::store::{Fault, Space, Span, Store, View};
 /// The most keys that may be attached to one lease. A constant, because every replica must come to
 /// the same verdict.
 pub const LEASE_KEYS_MAX: u64 = 100_000;
+
+/// A lease to be granted, as its proposer decided it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseGrant {
+    /// The id it shall have; 0 for the index of the entry.
+    pub id: i64,
+    /// How long it lasts without a renewal, in milliseconds, within the proposer's limits.
+    pub ttl_ms: u64,
+    /// How long it was asked for.
+    pub requested_ttl_ms: u64,
+    /// A name that no other lease may have; empty for none.
+    pub name: String,
+    /// Whose it is.
+    pub owner: String,
+    /// When it was granted, in milliseconds since 1970, by the clock of whoever took it in.
+    pub granted_at_ms: i64,
+    /// The proposer's limit: where as many exist already, it is refused.
+    pub leases_max: u64,
+}
 
 /// What an entry did to a lease: what a leader must know to keep its deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use crate::api::{AuthStatus, ClusterInfo};
 use crate::types::{LogId, LogIndex, Term};
 
-use super::command::FIRST_VERSION;
-use super::quota::SpaceAlarm;
+use super::space_alarm::SpaceAlarm;
 use super::store::{Fault, Space, View};
 
 const PROGRESS: &[u8] = b"progress";
@@ -73,6 +72,9 @@ pub fn cluster_info<V: View>(view: &V) -> Result<Option<ClusterInfo>, V::Error> 
     })?;
     Ok(Some(info))
 }
+
+/// What a cluster is before it has agreed on anything.
+pub const FIRST_VERSION: u16 = 1;
 
 /// The version that the cluster has agreed on, as far as `view` goes.
 ///

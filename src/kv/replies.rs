@@ -13,10 +13,11 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::types::SessionId;
 
-use super::clients::OUTSTANDING_MAX;
 use super::hash::Hashed;
 use super::store::{Fault, Space, Span, Store, View};
 
+/// How far a number may be above the session's mark: the most replies that a session keeps.
+pub const OUTSTANDING_MAX: u64 = 4096;
 /// How many numbers share a record.
 pub(super) const RUN: u64 = 16;
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use crate::api::ClusterInfo;
 
-use super::hash::{ContentHash, RecordHasher};
 use super::meta::Progress;
+use super::record_hash::{ContentHash, RecordHasher};
 use super::store::{Fault, MemStore, Space, Store};
 use super::{compaction, hash, meta};
 

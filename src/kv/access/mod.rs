@@ -19,6 +19,7 @@
 //! server has them.
 
 mod change;
+mod need;
 mod needs;
 mod policy;
 mod ranges;
@@ -29,7 +30,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub(super) use change::change;
-pub use needs::{Need, needs};
+pub use need::Need;
+pub use needs::needs;
 pub(super) use needs::{permit, permit_session};
 pub use policy::{Policy, Rules, judge};
 pub use records::{password_hash, read};

@@ -4,47 +4,16 @@
 //! compiles. Of a transaction everything counts, comparisons and both branches at every depth:
 //! whether it is allowed must not depend on what the store holds.
 
-use bytes::Bytes;
-
 use crate::api::{
-    AuthRequest, Compare, DeleteRangeRequest, Error, KeyRange, LeaseRef, LeaseTarget, PutRequest,
+    AuthRequest, Compare, DeleteRangeRequest, Error, KeyRange, LeaseTarget, PutRequest,
     RangeRequest, Request, TxnOp, TxnRequest, WatchRequest,
 };
 use crate::kv::command::Operation;
 use crate::kv::store::View;
 
 use super::Identity;
+use super::need::Need;
 use super::policy::{Rules, judge};
-
-/// Something that whoever asks must be allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Need<'a> {
-    /// Anybody may, known or not.
-    Nothing,
-    /// Whoever may do anything at all.
-    Anything,
-    /// To have the role [`ROOT`](crate::api::ROOT).
-    Root,
-    /// To be this user, or root.
-    User(&'a str),
-    /// To have this role, or root.
-    Role(&'a str),
-    /// To read all of these keys.
-    Read(&'a Bytes, &'a KeyRange),
-    /// To write all of these keys.
-    Write(&'a Bytes, &'a KeyRange),
-    /// To renew and change this lease: his who granted it. One from before access was controlled is
-    /// anybody's who may do anything.
-    LeaseUse(LeaseRef),
-    /// To attach a key to this lease.
-    LeaseAttach(LeaseRef),
-    /// To attach a key to the lease of this name.
-    LeaseAttachNamed(&'a str),
-    /// To end this lease, which deletes what is attached.
-    LeaseEnd(LeaseRef),
-    /// To see what is attached to this lease.
-    LeaseKeys(i64),
-}
 
 /// What `request` needs.
 pub fn needs(request: &Request) -> Vec<Need<'_>> {

@@ -9,7 +9,7 @@ use crate::kv::lease::Lease;
 use crate::kv::store::{Space, View};
 use crate::kv::{lease, meta};
 
-use super::needs::Need;
+use super::need::Need;
 use super::ranges::Ranges;
 use super::records::{Named, Role, User};
 use super::{Identity, records};
