@@ -10,7 +10,7 @@
 //!   each say which batch they belong to (`segment.rs`);
 //! - batch n+1 is written only after the sync of batch n returned: any sector of it is the *mark*
 //!   of batch n. When no batch follows, an empty one is written as a mark after a while;
-//! - the vote file repeats the last synced batch with every vote (`vote.rs`), and so does the
+//! - the vote file repeats the last synced batch with every vote (`vote_file.rs`), and so does the
 //!   opening of each segment;
 //! - records form a chain of hashes (`record.rs`), and a conflicting tail is cut by a record, so
 //!   nothing is ever overwritten;
@@ -29,6 +29,8 @@
 //! to prepare the next segment is told to it.
 
 mod disk;
+mod error;
+mod options;
 mod record;
 mod recover;
 mod sector;
@@ -37,50 +39,22 @@ mod segment;
 pub mod sim_disk;
 mod tip;
 mod vote;
+mod vote_file;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
-use thiserror::Error;
-use xxhash_rust::xxh3::xxh3_128;
 
-use crate::types::{ClusterId, Incarnation, LogId, NodeId};
+use crate::types::LogId;
 
 pub use disk::{Disk, DiskError, DiskFile};
+pub use error::{Damage, LogError};
+pub use options::LogOptions;
 pub use record::{Base, Item, Record};
 pub use vote::Vote;
 pub use writer::Log;
-
-/// Whose log this is, and how large its pieces are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogOptions {
-    /// The cluster. Data of another one is refused.
-    pub cluster: ClusterId,
-    /// The member. Data of another one is refused.
-    pub node: NodeId,
-    /// Which life of the member this is; kept in the vote file.
-    pub incarnation: Incarnation,
-    /// Size of new segments in bytes; a multiple of 4 KiB, at least 16 KiB. Existing segments keep
-    /// theirs. A record must fit into one segment.
-    pub segment_bytes: u64,
-}
-
-impl LogOptions {
-    /// The size of segments in production: 64 MiB.
-    pub const SEGMENT_BYTES: u64 = 64 << 20;
-    /// The size of segments in a development cluster: 8 MiB.
-    pub const SEGMENT_BYTES_DEV: u64 = 8 << 20;
-
-    /// What stands in place of the hash of a record before the first.
-    fn genesis(&self) -> u128 {
-        let mut bytes = [0; 24];
-        bytes[..16].copy_from_slice(&self.cluster.0.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.node.0.to_le_bytes());
-        xxh3_128(&bytes)
-    }
-}
 
 /// What was found when the log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,19 +94,6 @@ pub enum Verdict {
     Damaged(Damage),
 }
 
-/// What is damaged, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "the log is damaged, so this replica does not vote until it is rebuilt from its peers; check \
-     the disk ({place}: {what})"
-)]
-pub struct Damage {
-    /// What is wrong.
-    pub what: String,
-    /// The file, and where in it.
-    pub place: String,
-}
-
 /// What is left to do of preparing the next segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preparation {
@@ -143,134 +104,4 @@ pub enum Preparation {
     /// The disk is full. Nothing is lost yet: what was begun has been given back, and it can be
     /// tried again. When the segment in use is full as well, appending fails.
     NoSpace,
-}
-
-/// Why the log refuses, or cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum LogError {
-    /// The disk failed. The log is poisoned, and the process has to end: what was not yet
-    /// acknowledged may or may not be on disk.
-    #[error("the log cannot go on: {0}")]
-    Disk(#[from] DiskError),
-    /// An earlier call failed; see there.
-    #[error("the log failed earlier and takes nothing more; restart the process")]
-    Poisoned,
-    /// The log is damaged; nothing can be appended to it.
-    #[error(transparent)]
-    Damaged(Damage),
-    /// Both slots of the vote file are gone: this member no longer knows what it promised.
-    #[error(
-        "the vote file is lost, so this member cannot know whom it voted for; in a cluster \
-         of several, empty its data directory: it then takes everything anew from its peers"
-    )]
-    VoteLost,
-    /// A later version of leasehold wrote this.
-    #[error("{file} has format {version}, which this version cannot read; run a newer leasehold")]
-    NewerFormat {
-        /// Which file.
-        file: String,
-        /// The format that it has.
-        version: u32,
-    },
-    /// The data of another cluster.
-    #[error("{file} belongs to cluster {found}, not to {expected}; check the data directory")]
-    ForeignCluster {
-        /// Which file.
-        file: String,
-        /// Whose it is.
-        found: ClusterId,
-        /// Whose it should be.
-        expected: ClusterId,
-    },
-    /// The data of another member.
-    #[error(
-        "{file} belongs to member {found}, not to {expected}; check the data directory, and that \
-         it was not copied from another node"
-    )]
-    ForeignNode {
-        /// Which file.
-        file: String,
-        /// Whose it is.
-        found: NodeId,
-        /// Whose it should be.
-        expected: NodeId,
-    },
-    /// The data of an earlier or later life of this member.
-    #[error("the vote file is of incarnation {found}, not {expected}; check the data directory")]
-    OtherIncarnation {
-        /// Which one it is.
-        found: Incarnation,
-        /// Which one it should be.
-        expected: Incarnation,
-    },
-    /// The options make no sense.
-    #[error("the log cannot be used so: {reason}")]
-    BadOptions {
-        /// Why, and what would.
-        reason: String,
-    },
-    /// A record that neither follows the log nor cuts it.
-    #[error("entry {given} does not follow {last}, and does not replace an entry that is held")]
-    OutOfOrder {
-        /// The entry before it.
-        last: LogId,
-        /// The entry.
-        given: LogId,
-    },
-    /// A log that would begin earlier than it does.
-    #[error("the log begins after {base}, so it cannot begin after {given}")]
-    BaseGoesBack {
-        /// Where it begins.
-        base: LogId,
-        /// Where it should.
-        given: LogId,
-    },
-    /// A record that does not fit into a segment.
-    #[error("a record of {bytes} bytes is over the limit of {bytes_max}; use larger segments")]
-    RecordTooLarge {
-        /// Its payload.
-        bytes: usize,
-        /// What would fit.
-        bytes_max: usize,
-    },
-    /// A record of a kind that the log keeps for itself.
-    #[error("records of kind {kind} are the log's own; kinds up to 127 are free")]
-    BadKind {
-        /// The kind.
-        kind: u8,
-    },
-    /// A vote that contradicts the saved one.
-    #[error("vote {given:?} would take {saved:?} back")]
-    VoteTakenBack {
-        /// What is saved.
-        saved: Vote,
-        /// What was given.
-        given: Vote,
-    },
-}
-
-impl LogError {
-    fn check_identity(
-        file: &str,
-        options: &LogOptions,
-        cluster: u128,
-        node: u64,
-    ) -> Result<(), Self> {
-        let file = file.to_owned();
-        if cluster != options.cluster.0 {
-            return Err(Self::ForeignCluster {
-                file,
-                found: ClusterId(cluster),
-                expected: options.cluster,
-            });
-        }
-        if node != options.node.0 {
-            return Err(Self::ForeignNode {
-                file,
-                found: NodeId(node),
-                expected: options.node,
-            });
-        }
-        Ok(())
-    }
 }

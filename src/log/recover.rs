@@ -33,7 +33,7 @@ use crate::log::segment::{
     TERM_MAX, file_name, number_of, segment_bytes_are_sound,
 };
 use crate::log::tip::Tip;
-use crate::log::vote::SyncedBatch;
+use crate::log::vote_file::SyncedBatch;
 use crate::log::{Damage, Disk, DiskFile, LogError, LogOptions};
 use crate::types::LogId;
 

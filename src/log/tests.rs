@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::sim_disk::{Fault, SimDisk};
 use super::writer::Look;
 use super::*;
-use crate::types::{LogIndex, Term};
+use crate::types::{ClusterId, Incarnation, LogIndex, NodeId, Term};
 
 pub(super) fn options() -> LogOptions {
     LogOptions {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::log::sector::{BLOCK, Fields, SECTOR, Seal, inspect};
 use crate::log::segment::{COUNT_MAX, FORMAT_VERSION, TERM_MAX};
-use crate::log::{Disk, DiskError, DiskFile, LogError, LogOptions};
+use crate::log::{Disk, DiskError, DiskFile, LogError, LogOptions, Vote};
 use crate::types::{Incarnation, NodeId, Term};
 
 /// The file.
@@ -22,26 +22,6 @@ pub(super) const FILE: &str = "vote";
 const MAGIC: [u8; 8] = *b"lh-vote1";
 const SLOTS: [u64; 2] = [0, BLOCK as u64];
 const LENGTH: u64 = 2 * BLOCK as u64;
-
-/// What a member has promised the others, besides its log (P33).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Vote {
-    /// The latest term this node has seen.
-    pub term: Term,
-    /// Whom it voted for in that term.
-    pub voted_for: Option<NodeId>,
-    /// The longest promise it ever made.
-    pub promise_floor: Duration,
-}
-
-impl Vote {
-    /// Whether a node that said `self` may say `next`: a term never falls, and a vote once cast in
-    /// a term stays.
-    pub(super) fn allows(&self, next: &Self) -> bool {
-        let same_vote = self.voted_for.is_none() || self.voted_for == next.voted_for;
-        next.term > self.term || (next.term == self.term && same_vote)
-    }
-}
 
 /// A batch of the log that was synced, and the hash of the last record in or before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

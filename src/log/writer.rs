@@ -14,10 +14,11 @@ use crate::log::segment::{
     payload_max, seal_batch, segment_bytes_are_sound,
 };
 use crate::log::tip::Tip;
-use crate::log::vote::{Slot, SyncedBatch, Vote, VoteRead};
+use crate::log::vote::Vote;
+use crate::log::vote_file::{Slot, SyncedBatch, VoteRead};
 use crate::log::{
     Damage, Disk, DiskError, DiskFile, LogError, LogOptions, Preparation, Recovery, Verdict,
-    record, recover, vote,
+    record, recover, vote_file,
 };
 use crate::types::LogId;
 
@@ -93,7 +94,7 @@ impl<D: Disk> Log<D> {
         let recovery = look.recovery;
         let (mut vote_file, newest_at) = match look.vote_file {
             Some(found) => found,
-            None => (vote::create(&mut disk, &options, &look.slot)?, 0),
+            None => (vote_file::create(&mut disk, &options, &look.slot)?, 0),
         };
         // Names that can be seen may not be on disk either.
         disk.sync_dir("")?;
@@ -112,7 +113,7 @@ impl<D: Disk> Log<D> {
             // name the kept tail, which is durable now.
             slot.generation += u64::from(!recovery.created);
             slot.synced = tail.synced_batch();
-            vote::rewrite(&mut vote_file, &options, &slot, newest_at)?;
+            vote_file::rewrite(&mut vote_file, &options, &slot, newest_at)?;
         }
         let log = Self {
             disk,
@@ -321,7 +322,7 @@ impl<D: Disk> Log<D> {
     fn save_slot(&mut self) -> Result<(), LogError> {
         self.slot.generation += 1;
         self.name_synced();
-        let done = vote::write(&mut self.vote_file, &self.options, &self.slot);
+        let done = vote_file::write(&mut self.vote_file, &self.options, &self.slot);
         self.poison_on_error(done)?;
         if let Body::Sound(tail) = &mut self.body {
             tail.marked = true;
@@ -382,7 +383,7 @@ impl<F: DiskFile> Look<F> {
         disk: &mut D,
         options: &LogOptions,
     ) -> Result<Self, LogError> {
-        let (vote_file, slot, named) = match vote::read(disk, options)? {
+        let (vote_file, slot, named) = match vote_file::read(disk, options)? {
             VoteRead::Whole {
                 file,
                 newest,
