@@ -9,11 +9,10 @@ use rustls_pki_types::CertificateDer;
 
 use crate::sync::Mutex;
 use crate::transport::{
-    FrameReceiver, FrameSender, FrameStream, HandshakeFailure, IdentityError, PeerIdentity, Port,
-    Tls, Traffic, TransportStats,
+    HandshakeFailure, IdentityError, PeerIdentity, Port, Tls, Traffic, TransportStats,
 };
 use crate::types::ClusterId;
-use crate::wire::{Door, FrameLimits, WireError};
+use crate::wire::{FrameLimits, WireError};
 
 /// Why one side closed a connection; sent to the other side. The numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -459,6 +458,20 @@ impl Connection {
         certificates_of(&self.inner.quic).unwrap_or_default()
     }
 
+    /// The connection below.
+    pub(super) fn quic(&self) -> &quinn::Connection {
+        &self.inner.quic
+    }
+
+    pub(super) fn port(&self) -> Port {
+        self.inner.port
+    }
+
+    /// Limits of the frames that may arrive.
+    pub(super) fn limits(&self) -> FrameLimits {
+        self.inner.limits
+    }
+
     /// Identity of the other side, by certificate.
     pub fn identity(&self) -> &PeerIdentity {
         &self.inner.identity
@@ -510,81 +523,6 @@ impl Connection {
         }
     }
 
-    /// Opens a bidirectional stream. The other side learns of it with the first frame that is
-    /// written.
-    ///
-    /// # Errors
-    /// The connection is over.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub async fn open_stream(&self) -> Result<FrameStream, Lost> {
-        let (send, receive) = self.inner.quic.open_bi().await.map_err(|e| Lost::of(&e))?;
-        Ok(self.framed(send, receive))
-    }
-
-    /// Like [`Connection::open_stream`], with a send priority. Higher is sent first.
-    ///
-    /// # Errors
-    /// The connection is over.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub async fn open_stream_of(&self, priority: i32) -> Result<FrameStream, Lost> {
-        let (send, receive) = self.inner.quic.open_bi().await.map_err(|e| Lost::of(&e))?;
-        // Fails only for a stream that is already closed, and writing will report that.
-        let _ = send.set_priority(priority);
-        Ok(self.framed(send, receive))
-    }
-
-    /// Accepts the next bidirectional stream that the other side opened.
-    ///
-    /// # Errors
-    /// The connection is over.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub async fn accept_stream(&self) -> Result<FrameStream, Lost> {
-        let (send, receive) = self
-            .inner
-            .quic
-            .accept_bi()
-            .await
-            .map_err(|e| Lost::of(&e))?;
-        Ok(self.framed(send, receive))
-    }
-
-    /// Opens a unidirectional stream. Higher `priority` is sent first.
-    ///
-    /// # Errors
-    /// The connection is over.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub async fn open_sender(&self, priority: i32) -> Result<FrameSender, Lost> {
-        let send = self.inner.quic.open_uni().await.map_err(|e| Lost::of(&e))?;
-        // Fails only for a stream that is already closed, and writing will report that.
-        let _ = send.set_priority(priority);
-        Ok(FrameSender::new(send))
-    }
-
-    /// Accepts the next unidirectional stream that the other side opened.
-    ///
-    /// # Errors
-    /// The connection is over.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub async fn accept_receiver(&self) -> Result<FrameReceiver, Lost> {
-        let receive = self
-            .inner
-            .quic
-            .accept_uni()
-            .await
-            .map_err(|e| Lost::of(&e))?;
-        Ok(self.receiver(receive))
-    }
-
     /// Closes the connection at once, with this code. Closing twice has no effect.
     pub fn close(&self, code: CloseCode) {
         close(&self.inner.quic, code);
@@ -621,22 +559,6 @@ impl Connection {
     /// Whether both are the same connection, and not two to the same peer.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    fn framed(&self, send: quinn::SendStream, receive: quinn::RecvStream) -> FrameStream {
-        FrameStream {
-            sender: FrameSender::new(send),
-            receiver: self.receiver(receive),
-        }
-    }
-
-    fn receiver(&self, receive: quinn::RecvStream) -> FrameReceiver {
-        let door = match (self.inner.port, self.inner.dialled) {
-            (Port::Peer, _) => Door::Peer,
-            (Port::Client, true) => Door::Client,
-            (Port::Client, false) => Door::Server,
-        };
-        FrameReceiver::new(receive, self.clone(), door, self.inner.limits)
     }
 }
 

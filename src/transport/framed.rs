@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep};
 
-use crate::transport::{Connection, Lost};
+use crate::transport::{Connection, Lost, Port};
 use crate::wire::{Body, Door, Frame, FrameLimits, FrameReader, WireError};
 
 /// Chunks taken from a stream at one time; a batch is about this many packets long at most.
@@ -53,6 +53,89 @@ pub struct FrameStream {
     pub sender: FrameSender,
     /// The receiving side.
     pub receiver: FrameReceiver,
+}
+
+impl Connection {
+    /// Opens a bidirectional stream. The other side learns of it with the first frame that is
+    /// written.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn open_stream(&self) -> Result<FrameStream, Lost> {
+        let (send, receive) = self.quic().open_bi().await.map_err(|e| Lost::of(&e))?;
+        Ok(self.framed(send, receive))
+    }
+
+    /// Like [`Connection::open_stream`], with a send priority. Higher is sent first.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn open_stream_of(&self, priority: i32) -> Result<FrameStream, Lost> {
+        let (send, receive) = self.quic().open_bi().await.map_err(|e| Lost::of(&e))?;
+        // Fails only for a stream that is already closed, and writing will report that.
+        let _ = send.set_priority(priority);
+        Ok(self.framed(send, receive))
+    }
+
+    /// Accepts the next bidirectional stream that the other side opened.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn accept_stream(&self) -> Result<FrameStream, Lost> {
+        let (send, receive) = self.quic().accept_bi().await.map_err(|e| Lost::of(&e))?;
+        Ok(self.framed(send, receive))
+    }
+
+    /// Opens a unidirectional stream. Higher `priority` is sent first.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn open_sender(&self, priority: i32) -> Result<FrameSender, Lost> {
+        let send = self.quic().open_uni().await.map_err(|e| Lost::of(&e))?;
+        // Fails only for a stream that is already closed, and writing will report that.
+        let _ = send.set_priority(priority);
+        Ok(FrameSender::new(send))
+    }
+
+    /// Accepts the next unidirectional stream that the other side opened.
+    ///
+    /// # Errors
+    /// The connection is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn accept_receiver(&self) -> Result<FrameReceiver, Lost> {
+        let receive = self.quic().accept_uni().await.map_err(|e| Lost::of(&e))?;
+        Ok(self.receiver(receive))
+    }
+
+    fn framed(&self, send: quinn::SendStream, receive: quinn::RecvStream) -> FrameStream {
+        FrameStream {
+            sender: FrameSender::new(send),
+            receiver: self.receiver(receive),
+        }
+    }
+
+    fn receiver(&self, receive: quinn::RecvStream) -> FrameReceiver {
+        let door = match (self.port(), self.dialled()) {
+            (Port::Peer, _) => Door::Peer,
+            (Port::Client, true) => Door::Client,
+            (Port::Client, false) => Door::Server,
+        };
+        FrameReceiver::new(receive, self.clone(), door, self.limits())
+    }
 }
 
 impl FrameStream {
