@@ -11,17 +11,13 @@ use super::code::{Token, product, product_tokens};
 /// any more leaves this list.
 const WITH_CIRCLES: &[&str] = &[
     "api",
-    "bench",
     "client",
-    "kv",
-    "log",
     "node",
     "raft",
     "server::config",
     "server::disk",
     "server::metrics",
     "server::session",
-    "transport",
 ];
 /// Rooms of the server, and floors that they stand on each other.
 const ROOMS_MAX: usize = 16;

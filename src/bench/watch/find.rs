@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{Count, PATIENCE, Shared, Watching, finish, watch_all, write, write_last};
+use super::watching::{Count, PATIENCE, Shared, Watching, finish, watch_all, write, write_last};
 use crate::bench::Stopwatch;
 use crate::bench::figures::{duration_text, micros_text, number_text};
 use crate::bench::heading::Heading;

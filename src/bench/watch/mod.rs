@@ -8,42 +8,27 @@
 //! With `--find-rate` the rate is looked for (`find.rs`).
 
 mod find;
+mod watching;
 
 use std::io;
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
-use tokio::task::JoinSet;
 
+use self::watching::{Count, Shared, Written, finish, watch_all, write, write_last};
+use super::Stopwatch;
 use super::figures::{duration_text, number_text};
 use super::heading::Heading;
 use super::progress::Progress;
-use super::tally::Latencies;
-use super::watched::{Heard, Listener, Watched, WatchedConnection, WatchedLeasehold};
-use super::{Stopwatch, Wall};
+use super::watched::{Watched, WatchedConnection, WatchedLeasehold};
 use crate::cli::arguments::bench::WatchLoadArgs;
 use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::fields;
-use crate::sync::Mutex;
-
-/// Bytes of a value that say when it was sent.
-const STAMP_BYTES: usize = 8;
-/// In place of when it was sent: nothing of this key comes after it.
-const LAST: u64 = u64::MAX;
-/// Puts that may be under way.
-const PUTS_MAX: usize = 1024;
-/// Watches that are opened at the same time.
-const OPENING_MAX: usize = 64;
-/// How long watchers may take to hear the last change.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Delays are taken down by many watchers at a time; each distribution is large.
-const SHARDS: usize = 8;
 
 /// What came of it.
 #[derive(Debug, Serialize)]
@@ -75,72 +60,6 @@ pub struct Run {
     p99_us: f64,
     p999_us: f64,
     max_us: f64,
-}
-
-/// What the watchers share.
-struct Shared {
-    wall: Wall,
-    prefix: String,
-    events: AtomicU64,
-    resumed: AtomicU64,
-    /// Delays count.
-    is_measured: bool,
-    delays: [Mutex<Latencies>; SHARDS],
-    /// By key: the revision of its newest put that was answered.
-    written: Vec<AtomicI64>,
-    /// By watcher.
-    hearing: Vec<Hearing>,
-}
-
-/// What one watcher has heard.
-#[derive(Default)]
-struct Hearing {
-    /// Everything up to this revision.
-    revision: AtomicI64,
-    /// How often it was interrupted.
-    resumed: AtomicU32,
-}
-
-impl Shared {
-    fn new(arguments: &WatchLoadArgs) -> Arc<Self> {
-        Arc::new(Self {
-            wall: Wall::start(),
-            prefix: format!("bench-watch/{}/", std::process::id()),
-            events: AtomicU64::new(0),
-            resumed: AtomicU64::new(0),
-            is_measured: arguments.catch_up == 0,
-            delays: Default::default(),
-            written: (0..arguments.keys).map(|_| AtomicI64::new(0)).collect(),
-            hearing: (0..arguments.watchers)
-                .map(|_| Hearing::default())
-                .collect(),
-        })
-    }
-
-    /// The delays since this was asked last.
-    fn take_delays(&self) -> Latencies {
-        let mut all = Latencies::default();
-        for delays in &self.delays {
-            let mut delays = delays.lock();
-            all.add(&std::mem::take(&mut delays));
-        }
-        all
-    }
-
-    /// Which key a watcher watches. With one key for all, each hears everything.
-    fn key_of(&self, watcher: usize) -> usize {
-        watcher % self.written.len()
-    }
-
-    /// How many watchers have not heard of the newest put to their key.
-    fn behind(&self) -> usize {
-        let hearing = self.hearing.iter().enumerate();
-        let is_behind = |(number, hearing): &(usize, &Hearing)| {
-            let written = self.written[self.key_of(*number)].load(Ordering::Relaxed);
-            hearing.revision.load(Ordering::Acquire) < written
-        };
-        hearing.filter(is_behind).count()
-    }
 }
 
 /// Carries out `leasehold bench watch`.
@@ -274,239 +193,6 @@ pub async fn measure<W: Watched>(
     }
     writer.leave().await;
     Ok(run)
-}
-
-/// How much is written.
-#[derive(Clone, Copy)]
-enum Count {
-    /// So many, as fast as they go.
-    Puts(u64),
-    /// For so long, at so many a second.
-    For(Duration, u64),
-}
-
-#[derive(Default)]
-struct Written {
-    done: u64,
-    failed: u64,
-}
-
-/// Puts, in an open loop where a rate is given. Ends early once watchers have been interrupted more
-/// often than `resumed_max`.
-async fn write<C: WatchedConnection>(
-    connection: &C,
-    arguments: &WatchLoadArgs,
-    shared: &Arc<Shared>,
-    count: Count,
-    resumed_max: Option<u64>,
-) -> Result<Written, Failure> {
-    let began = shared.wall.elapsed();
-    let mut written = Written::default();
-    let mut puts = JoinSet::new();
-    let mut number = 0_u64;
-    let mut note = |put: Result<Result<i64, Failure>, tokio::task::JoinError>| match put {
-        Ok(Ok(_)) => written.done += 1,
-        _ => written.failed += 1,
-    };
-    loop {
-        let elapsed = shared.wall.elapsed().saturating_sub(began);
-        if resumed_max.is_some_and(|most| shared.resumed.load(Ordering::Relaxed) > most) {
-            break;
-        }
-        match count {
-            Count::Puts(most) if number >= most => break,
-            Count::For(duration, _) if elapsed >= duration => break,
-            Count::For(_, rate) => {
-                let due = Duration::from_secs_f64(number as f64 / rate as f64);
-                if due > elapsed {
-                    tokio::time::sleep(due - elapsed).await;
-                }
-            }
-            Count::Puts(_) => {}
-        }
-        while puts.len() >= PUTS_MAX {
-            puts.join_next().await.into_iter().for_each(&mut note);
-        }
-        while let Some(put) = puts.try_join_next() {
-            note(put);
-        }
-        let place = (number % arguments.keys as u64) as usize;
-        let key = key(shared, place);
-        let (connection, shared) = (connection.clone(), Arc::clone(shared));
-        let bytes = arguments.value_size.max(STAMP_BYTES);
-        puts.spawn(async move {
-            let sent = shared.wall.elapsed().as_nanos() as u64;
-            let revision = connection.write(key, value(bytes, sent)).await?;
-            shared.written[place].fetch_max(revision, Ordering::Relaxed);
-            Ok(revision)
-        });
-        number += 1;
-    }
-    while let Some(put) = puts.join_next().await {
-        note(put);
-    }
-    if written.done == 0 {
-        return Err(Failure::refused("no put was answered"));
-    }
-    Ok(written)
-}
-
-fn key(shared: &Shared, number: usize) -> Bytes {
-    Bytes::from(format!("{}{number}", shared.prefix))
-}
-
-fn value(bytes: usize, stamp: u64) -> Bytes {
-    let mut value = vec![b'v'; bytes];
-    value[..STAMP_BYTES].copy_from_slice(&stamp.to_le_bytes());
-    Bytes::from(value)
-}
-
-/// Writes to each key what tells its watchers that nothing more comes.
-async fn write_last<C: WatchedConnection>(
-    connection: &C,
-    arguments: &WatchLoadArgs,
-    shared: &Arc<Shared>,
-) -> Result<(), Failure> {
-    let mut puts = JoinSet::new();
-    for number in 0..arguments.keys {
-        while puts.len() >= PUTS_MAX {
-            written(puts.join_next().await)?;
-        }
-        let key = key(shared, number);
-        let connection = connection.clone();
-        puts.spawn(async move { connection.write(key, value(STAMP_BYTES, LAST)).await });
-    }
-    while !puts.is_empty() {
-        written(puts.join_next().await)?;
-    }
-    Ok(())
-}
-
-fn written(
-    put: Option<Result<Result<i64, Failure>, tokio::task::JoinError>>,
-) -> Result<(), Failure> {
-    match put {
-        Some(Ok(put)) => put.map(drop),
-        _ => Err(Failure::refused("a put was cut short")),
-    }
-}
-
-type Watching = JoinSet<Result<(), Failure>>;
-/// A watch that was asked for, and whose it is.
-type Opening<L> = JoinSet<(usize, Result<L, Failure>)>;
-
-async fn watch_all<C: WatchedConnection>(
-    arguments: &WatchLoadArgs,
-    connections: &[C],
-    start: i64,
-    shared: &Arc<Shared>,
-) -> Result<Watching, Failure> {
-    let mut watching = JoinSet::new();
-    let mut opening: Opening<C::Listener> = JoinSet::new();
-    for (number, connection) in (0..arguments.watchers).zip(connections.iter().cycle()) {
-        let key = key(shared, shared.key_of(number));
-        let connection = connection.clone();
-        while opening.len() >= OPENING_MAX {
-            take(&mut opening, &mut watching, shared).await?;
-        }
-        opening.spawn(async move { (number, connection.watch(key, start).await) });
-    }
-    while !opening.is_empty() {
-        take(&mut opening, &mut watching, shared).await?;
-    }
-    Ok(watching)
-}
-
-async fn take<L: Listener>(
-    opening: &mut Opening<L>,
-    watching: &mut Watching,
-    shared: &Arc<Shared>,
-) -> Result<(), Failure> {
-    match opening.join_next().await {
-        Some(Ok((number, listener))) => {
-            watching.spawn(hear(listener?, number, Arc::clone(shared)));
-            Ok(())
-        }
-        _ => Err(Failure::refused("a watch was cut short while it opened")),
-    }
-}
-
-/// Reads a watch until it has heard the last change of its key.
-async fn hear<L: Listener>(
-    mut listener: L,
-    number: usize,
-    shared: Arc<Shared>,
-) -> Result<(), Failure> {
-    let hearing = &shared.hearing[number];
-    let (mut last, mut version) = (0, 0);
-    loop {
-        let (revision, changes) = match listener.hear().await? {
-            Heard::Changes { revision, changes } => (revision, changes),
-            Heard::Resumed => {
-                hearing.resumed.fetch_add(1, Ordering::Relaxed);
-                shared.resumed.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            Heard::Other => continue,
-        };
-        if revision <= last {
-            return Err(Failure::refused(format!(
-                "a watch was told revision {revision} after {last}"
-            )));
-        }
-        last = revision;
-        let count = changes.len() as u64;
-        let mut is_last = false;
-        for change in changes {
-            // Of one key each version follows the one before.
-            if version > 0 && change.version != version + 1 {
-                return Err(Failure::refused(format!(
-                    "a watch was told version {} of a key after version {version}",
-                    change.version
-                )));
-            }
-            version = change.version;
-            match change
-                .value
-                .first_chunk()
-                .map(|stamp| u64::from_le_bytes(*stamp))
-            {
-                Some(LAST) => is_last = true,
-                Some(stamp) if shared.is_measured => {
-                    let delay = shared
-                        .wall
-                        .elapsed()
-                        .saturating_sub(Duration::from_nanos(stamp));
-                    let shard = &shared.delays[number % SHARDS];
-                    let mut delays = shard.lock();
-                    delays.record(delay);
-                }
-                _ => {}
-            }
-        }
-        // In this order: whoever sees that all have heard of a revision has its events counted.
-        shared.events.fetch_add(count, Ordering::Relaxed);
-        hearing.revision.store(last, Ordering::Release);
-        if is_last {
-            return Ok(());
-        }
-    }
-}
-
-async fn finish(mut watching: Watching) -> Result<(), Failure> {
-    loop {
-        match tokio::time::timeout(PATIENCE, watching.join_next()).await {
-            Ok(Some(Ok(heard))) => heard?,
-            Ok(Some(Err(_))) => return Err(Failure::refused("a watch was cut short")),
-            Ok(None) => return Ok(()),
-            Err(_) => {
-                return Err(Failure::refused(format!(
-                    "{} watchers did not hear the last change within {PATIENCE:?}",
-                    watching.len()
-                )));
-            }
-        }
-    }
 }
 
 fn print(report: &Report, format: Format, out: &mut impl Write) -> Result<(), Failure> {
