@@ -177,26 +177,26 @@ mod tests {
     use crate::api::Limits;
     use crate::node::{AutoCompaction, LeaseOptions, NodeOptions, Output};
     use crate::raft::{Configuration, Envelope, Heartbeat, Message, Restored, RoundId, Timing};
-    use crate::types::{ClusterId, LogIndex, NodeId, Role, Term};
+    use crate::types::{ClusterId, LogIndex, NodeId, Term};
 
-    /// Milliseconds that a test lets pass.
+    /// A clock that stands still but for the milliseconds that a test lets pass.
     #[derive(Default)]
-    struct Hands(AtomicU64);
+    struct StillClock(AtomicU64);
 
-    impl Hands {
+    impl StillClock {
         fn pass(&self, millis: u64) {
             self.0.fetch_add(millis, Ordering::Relaxed);
         }
     }
 
-    impl Clock for Hands {
+    impl Clock for StillClock {
         fn now(&self) -> Instant {
             Instant::from_nanos(self.0.load(Ordering::Relaxed) * 1_000_000)
         }
     }
 
     /// One voter of three, which has kept its silence after the start.
-    fn follower(clock: &Hands) -> Node {
+    fn follower(clock: &StillClock) -> Node {
         let restored = Restored {
             base_configuration: Configuration {
                 voters: [1, 2, 3].map(NodeId).into(),
@@ -241,14 +241,15 @@ mod tests {
         })
     }
 
-    /// A turn in which `mail` arrives after `waited` milliseconds.
+    /// A turn in which `mail` arrives after `waited` milliseconds; and whether the node asks for votes
+    /// in it. Its disk writes at once.
     fn turn(
         idle: Idle<Input>,
-        clock: &Hands,
+        clock: &StillClock,
         node: &mut Node,
         waited: u64,
         mail: Vec<Input>,
-    ) -> Idle<Input> {
+    ) -> (Idle<Input>, bool) {
         let asleep = idle.sleep(clock, node.poll_timeout());
         let taken = asleep.take(|room, _| {
             clock.pass(waited);
@@ -258,47 +259,52 @@ mod tests {
         while let Some(input) = stamped.next_mail() {
             stamped.handle(node, input);
         }
-        stamped.tick(node)
+        let now = stamped.now();
+        let idle = stamped.tick(node);
+        let mut asks = false;
+        while let Some(output) = node.poll_output() {
+            match output {
+                Output::Persist(ticket, _) => node.handle(now, Input::Persisted(ticket)),
+                Output::Send(envelope) => asks |= matches!(envelope.message, Message::PreVote(_)),
+                _ => {}
+            }
+        }
+        (idle, asks)
     }
 
     /// Were it older, the promise to the leader would be over too early: the follower would stand
     /// while the lease that its promise is for still holds.
     #[test]
     fn a_promise_counts_from_a_reading_that_is_not_older_than_the_message() {
-        let clock = Hands::default();
+        let clock = StillClock::default();
         let mut node = follower(&clock);
         let idle = Idle::new(clock.now());
-        let idle = turn(idle, &clock, &mut node, 900, vec![heartbeat(1)]);
+        // Longer than any election timeout.
+        let (idle, asks) = turn(idle, &clock, &mut node, 2_000, vec![heartbeat(1)]);
+        assert!(!asks, "it hears its leader");
         assert_eq!(node.status().leader, Some(NodeId(2)));
-        let _ = turn(idle, &clock, &mut node, 499, vec![]);
-        assert_eq!(node.status().role, Role::Follower);
-        let due = node.poll_timeout();
-        assert!(!clock.now().certainly_after(due), "due at {due}");
+        let (idle, asks) = turn(idle, &clock, &mut node, 499, vec![]);
+        assert!(!asks, "it has promised 500 ms from the heartbeat on");
+        let (_, asks) = turn(idle, &clock, &mut node, 5_000, vec![]);
+        assert!(asks, "silence");
     }
 
     /// Who was paused for longer than an election timeout has heartbeats waiting.
     #[test]
     fn what_has_arrived_is_heard_before_the_time_is_looked_at() {
-        let clock = Hands::default();
+        let clock = StillClock::default();
         let mut node = follower(&clock);
         let idle = Idle::new(clock.now());
-        let idle = turn(idle, &clock, &mut node, 1, vec![heartbeat(1)]);
-        while node.poll_output().is_some() {}
-        let _ = turn(idle, &clock, &mut node, 5_000, vec![heartbeat(2)]);
-        assert_eq!(node.status().role, Role::Follower);
-        let asks = std::iter::from_fn(|| node.poll_output()).any(|output| {
-            matches!(output, Output::Send(envelope)
-                if matches!(envelope.message, Message::PreVote(_)))
-        });
-        assert!(
-            !asks,
-            "it asks for votes against a leader that it has heard"
-        );
+        let (idle, _) = turn(idle, &clock, &mut node, 1, vec![heartbeat(1)]);
+        let (idle, asks) = turn(idle, &clock, &mut node, 5_000, vec![heartbeat(2)]);
+        assert!(!asks, "it has heard its leader");
+        let (_, asks) = turn(idle, &clock, &mut node, 5_000, vec![]);
+        assert!(asks, "silence");
     }
 
     #[test]
     fn a_tick_is_late_once() {
-        let clock = Hands::default();
+        let clock = StillClock::default();
         let due = Instant::from_nanos(5_000_000);
         let late = |last: u64, millis: u64| {
             let idle: Idle<()> = Idle::new(Instant::from_nanos(last * 1_000_000));

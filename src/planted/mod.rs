@@ -181,6 +181,7 @@ bugs! {
     PreVoteUngated "P4" "grants pre-votes whatever it has promised"
         ["p06_promise_outlives_a_change_of_term"]
     CachedNow "P5, N2" "the driver's reading is from before it took the batch"
+        ["node::turn::tests::a_promise_counts_from_a_reading_that_is_not_older_than_the_message"]
     CachedCheckClock "P5, N5" "a batch of reads checks the lease with the reading of the batch before"
 
     // Keeping the promise.
@@ -328,6 +329,7 @@ bugs! {
     SilentDiskLeads "P29" "a leader whose disk is silent stays"
         ["p29_leader_without_a_disk_steps_down"]
     TimeFirst "P29, A2" "the tick is handled before the messages of its batch"
+        ["node::turn::tests::what_has_arrived_is_heard_before_the_time_is_looked_at"]
 
     // Lifecycle.
     VoteBeforeSync "P33" "a vote is given before it is durable"
