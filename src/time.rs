@@ -47,13 +47,15 @@ impl Instant {
     /// Both clocks are before `deadline`: the question for anything that must not be trusted too
     /// long (a leader lease, a client's view of its own lease). Exactly at the deadline is over.
     pub fn certainly_before(self, deadline: Self) -> bool {
-        self.boot < deadline.boot && self.raw < deadline.raw
+        let boot = self.boot < deadline.boot || planted!(BeforeByRaw);
+        boot && self.raw < deadline.raw
     }
 
     /// Both clocks have reached `deadline`: the question for anything that must not be done too
     /// early (a vote after a promise, an expiry).
     pub fn certainly_after(self, deadline: Self) -> bool {
-        self.boot >= deadline.boot && self.raw >= deadline.raw
+        let raw = self.raw >= deadline.raw || planted!(AfterByBoot);
+        self.boot >= deadline.boot && raw
     }
 
     /// Either clock has reached `deadline`: the question for giving something up in good time.
@@ -93,7 +95,8 @@ impl Instant {
 
     /// Whether either clock reads less than it did at `earlier`: a clock that ran backwards.
     pub fn went_back_since(self, earlier: Self) -> bool {
-        self.boot < earlier.boot || self.raw < earlier.raw
+        let raw = self.raw < earlier.raw && !planted!(RawStepUnseen);
+        self.boot < earlier.boot || raw
     }
 }
 
@@ -167,7 +170,22 @@ mod tests {
             !at(500, 99).certainly_after(deadline),
             "suspended time alone does not end it"
         );
+        assert!(
+            !at(99, 500).certainly_after(deadline),
+            "a clock that is too fast does not end it"
+        );
         assert!(at(500, 99).possibly_after(deadline));
+        assert!(at(99, 500).possibly_after(deadline));
+        assert!(!at(99, 99).possibly_after(deadline));
+    }
+
+    #[test]
+    fn the_time_between_lies_between_what_the_two_clocks_say() {
+        for (earlier, later) in [(at(10, 20), at(15, 50)), (at(20, 10), at(50, 15))] {
+            assert_eq!(later.at_least_since(earlier), Duration::from_nanos(5));
+            assert_eq!(later.at_most_since(earlier), Duration::from_nanos(30));
+            assert_eq!(earlier.at_most_since(later), Duration::ZERO);
+        }
     }
 
     #[test]
@@ -179,6 +197,7 @@ mod tests {
     #[test]
     fn a_step_back_of_either_clock_is_seen() {
         assert!(at(9, 20).went_back_since(at(10, 10)));
+        assert!(at(20, 9).went_back_since(at(10, 10)));
         assert!(!at(10, 10).went_back_since(at(10, 10)));
     }
 }

@@ -258,6 +258,16 @@ bugs! {
         ["raft::leader_lease::tests::a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise"]
     CampaignOverStepBack "A4, H1" "a lease counts from a campaign that a clock ran back over"
         ["a04_lease_of_a_transfer_does_not_count_from_before_a_step_back"]
+    SuspendUnseen "P17" "the pair has no clock that counts suspended time"
+        ["clock::tests::the_pair_counts_suspended_time_with_one_clock_and_is_not_slewed_in_the_other"]
+    SlewUnseen "P18" "the pair has no clock that is never slewed"
+        ["clock::tests::the_pair_counts_suspended_time_with_one_clock_and_is_not_slewed_in_the_other"]
+    BeforeByRaw "P17" "whether a deadline is still to come is judged by the raw clock alone"
+        ["time::tests::a_deadline_is_trusted_only_while_both_clocks_are_before_it"]
+    AfterByBoot "P17" "a deadline is over once the boot clock has reached it"
+        ["time::tests::a_deadline_is_over_only_when_both_clocks_have_reached_it"]
+    RawStepUnseen "A4" "a step back of the raw clock goes unnoticed"
+        ["time::tests::a_step_back_of_either_clock_is_seen"]
 
     // The read.
     MemoizedCheck "P20" "a permit is used again for 100 ms"

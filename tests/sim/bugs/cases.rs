@@ -113,6 +113,11 @@ pub(super) const CASES: &[Case] = &[
     ),
     witness(&[SilenceCutByStepBack]),
     witness(&[CampaignOverStepBack]),
+    witness(&[SuspendUnseen]),
+    witness(&[SlewUnseen]),
+    witness(&[BeforeByRaw]),
+    witness(&[AfterByBoot]),
+    witness(&[RawStepUnseen]),
     // The read.
     seeds(&[MemoizedCheck], Aim::PlayTight(1), 800, &["L2", "L1"]),
     seeds(&[OlderCommit], Aim::Play(20), 300, &["L2"]),
