@@ -49,7 +49,7 @@ models:
 
 # Every planted bug is found.
 planted:
-    RUSTFLAGS='--cfg leasehold_bugs' cargo test --locked --release --target-dir target/bugs --no-default-features --lib --test sim -- planted bugs --nocapture
+    RUSTFLAGS='--cfg leasehold_bugs' cargo test --locked --release --target-dir target/bugs --no-default-features --features client,server --lib --test sim -- planted bugs --nocapture
 
 # Leases that are kept while one leader after the other is killed.
 storm:

@@ -97,8 +97,10 @@ impl<D: Disk> Log<D> {
             None => (vote_file::create(&mut disk, &options, &look.slot)?, 0),
         };
         // Names that can be seen may not be on disk either.
-        disk.sync_dir("")?;
-        disk.sync_dir(FOLDER)?;
+        if !planted!(NamesTrusted) {
+            disk.sync_dir("")?;
+            disk.sync_dir(FOLDER)?;
+        }
         let mut slot = look.slot;
         let body = if let Verdict::Damaged(_) = recovery.verdict {
             let found = Box::new(look.found);
@@ -900,6 +902,7 @@ impl<F: DiskFile> Filling<F> {
     ) -> Result<(), DiskError> {
         self.file.write_at(&self.header.encode(options), 0)?;
         self.file.sync_data()?;
+        planted!(SegmentNameUnsynced => return Ok(()));
         disk.sync_dir(FOLDER)
     }
 }

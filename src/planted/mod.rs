@@ -450,6 +450,20 @@ bugs! {
         ["log::tests::the_next_segment_is_there_before_one_is_used"]
     QuarantineUnwritten "A23" "the mark of damage is not written down"
         ["log::tests::a_damaged_log_takes_nothing_until_repaired_and_stays_in_quarantine"]
+    NamesTrusted "A21" "names that are found are not made durable before they count"
+        ["log::tests::a_prepared_segment_that_only_the_page_cache_knows_is_not_relied_upon"]
+    SegmentNameUnsynced "A22" "the name of a segment is not durable when it is used"
+        ["log::tests::after_a_crash_at_any_call_all_that_was_acknowledged_is_there_and_no_more"]
+    RealSyncSkipped "R9" "the real disk does not sync the files of the log"
+        ["server::disk::file::tests::a_sync_of_the_log_is_one_of_the_system"]
+    RealNamesUnsynced "R9" "the real disk does not sync names"
+        ["server::disk::file::tests::a_sync_of_names_is_one_of_the_system"]
+    MarkUnsynced "A23" "a mark gets its name before its content is durable"
+        ["server::disk::durable::tests::a_crash_at_any_call_leaves_the_old_file_or_the_new_one_and_after_the_last_the_new_one"]
+    MarkNameUnsynced "A23" "a mark counts before its name is durable"
+        ["server::disk::durable::tests::a_crash_at_any_call_leaves_the_old_file_or_the_new_one_and_after_the_last_the_new_one"]
+    RealMarkUnsynced "A23" "the real disk does not sync marks"
+        ["server::disk::durable::tests::syncs_are_those_of_the_system"]
 
     // Logs without a beginning, and whole states.
     CompactsUnapplied "D1" "the log is cut before the state machine holds what is cut"

@@ -46,6 +46,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 /// # Errors
 /// Those of the disk.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    planted!(RealNamesUnsynced => return Ok(()));
     File::open(folder)?.sync_all()
 }
 
@@ -78,8 +79,11 @@ fn replace_in<F: Folder>(folder: &mut F, path: &Path, bytes: &[u8]) -> io::Resul
     let mut file = folder.create(&beside)?;
     folder.write(&mut file, bytes)?;
     // Its content first: a name that is durable before it would show an empty file after a crash.
-    folder.sync(&file)?;
+    if !planted!(MarkUnsynced) {
+        folder.sync(&file)?;
+    }
     folder.rename(&beside, path)?;
+    planted!(MarkNameUnsynced => return Ok(()));
     folder.sync_folder_of(path)
 }
 
@@ -99,6 +103,7 @@ impl Folder for RealFolder {
     }
 
     fn sync(&mut self, file: &File) -> io::Result<()> {
+        planted!(RealMarkUnsynced => return Ok(()));
         file.sync_all()
     }
 
@@ -135,6 +140,19 @@ mod tests {
         remove(&path).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(replace(&folder.path().join("no/such"), b"").is_err());
+    }
+
+    /// A device of this kind cannot be synced, so the system says no if it is asked.
+    #[test]
+    fn syncs_are_those_of_the_system() {
+        let device = Path::new("/dev/full");
+        let file = File::open(device).unwrap();
+        let refused = RealFolder.sync(&file).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        let refused = sync_folder(device).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        let refused = RealFolder.sync_folder_of(&device.join("mark")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -127,7 +127,10 @@ impl DiskFile for RealFile {
     )]
     fn sync_data(&mut self) -> Result<(), DiskError> {
         let begun = self.observer.as_ref().map(|_| Instant::now());
-        let done = self.file.sync_data();
+        let done = match planted!(RealSyncSkipped) {
+            true => Ok(()),
+            false => self.file.sync_data(),
+        };
         if let (Some(observer), Some(begun)) = (&self.observer, begun) {
             observer(begun.elapsed());
         }
@@ -247,6 +250,26 @@ mod tests {
         assert!(matches!(error, DiskError::NoSpace { .. }), "{error}");
         let error = file.read_at(&mut [0], 0).unwrap_err();
         assert!(matches!(error, DiskError::Io { .. }), "{error}");
+    }
+
+    /// What no test of a process can see that goes on running: whether the system was asked at all. It
+    /// refuses to sync a device of this kind.
+    #[test]
+    fn a_sync_of_the_log_is_one_of_the_system() {
+        let device = Path::new("/dev/full");
+        let mut file = RealFile {
+            file: File::open(device).unwrap(),
+            path: device.to_owned(),
+            observer: None,
+        };
+        let error = file.sync_data().unwrap_err();
+        assert!(matches!(error, DiskError::Io { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_sync_of_names_is_one_of_the_system() {
+        let error = RealDisk::new(Path::new("/dev/full")).sync_dir("");
+        assert!(matches!(error, Err(DiskError::Io { .. })), "{error:?}");
     }
 
     #[test]

@@ -281,6 +281,13 @@ pub(super) const CASES: &[Case] = &[
     witness(&[TailTrusted]),
     witness(&[NoSpare]),
     witness(&[QuarantineUnwritten]),
+    witness(&[NamesTrusted]),
+    witness(&[SegmentNameUnsynced]),
+    witness(&[RealSyncSkipped]),
+    witness(&[RealNamesUnsynced]),
+    witness(&[MarkUnsynced]),
+    witness(&[MarkNameUnsynced]),
+    witness(&[RealMarkUnsynced]),
     // Client leases.
     seeds(
         &[ExpiredBeforeCommit],
