@@ -318,7 +318,8 @@ pub(super) fn update_ttl<S: Store>(
     }
     // Whoever holds it may count on the longest that it was told, also under the next leader (A13).
     let promised = found.promised_ms.max(found.ttl_ms);
-    found.promised_ms = if promised > ttl_ms { promised } else { 0 };
+    let is_shorter = ttl_ms < promised && !planted!(LongerPromiseForgotten);
+    found.promised_ms = if is_shorter { promised } else { 0 };
     found.ttl_ms = ttl_ms.max(1);
     found.write(store, lease.id)?;
     Ok(Ok(found.terms(lease.id)))

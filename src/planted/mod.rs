@@ -490,6 +490,14 @@ bugs! {
         ["kv::tests::leases::s17_x7_a_key_dies_with_its_current_lease_only"]
     CheckpointNotCleared "T9, A14" "a renewal is acknowledged while the last checkpoint stands"
         ["node::tests::leases::t9_a14_a_checkpoint_shortens_a_restart_and_a_renewal_clears_it_first"]
+    CheckpointByFasterClock "A14" "a checkpoint notes the smaller of what two clocks say is left"
+        ["node::tests::leases::a14_a_checkpoint_notes_the_larger_of_what_the_two_clocks_say_is_left"]
+    NewTtlCountsAtOnce "A13" "a shorter time to live takes back time that was promised"
+        ["node::tests::leases::a13_a_renewal_after_a_shorter_time_to_live_takes_nothing_back"]
+    RenewalTakesBack "A13" "a renewal after a shorter time to live takes back time that was promised"
+        ["node::tests::leases::a13_a_renewal_after_a_shorter_time_to_live_takes_nothing_back"]
+    LongerPromiseForgotten "A13" "the next leader does not know that a longer time to live was promised"
+        ["node::tests::leases::a13_a_shorter_time_to_live_takes_nothing_back"]
 
     // Watches.
     HandOverGap "W1" "whoever has caught up a little is taken to keep up"

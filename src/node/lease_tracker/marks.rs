@@ -54,7 +54,12 @@ impl LeaseTracker {
                 leading,
                 restart_ms(self.restart_min_ms, &tracked.terms),
             );
-            let left_ms = millis_up(deadline.at_most_since(now)) + 1;
+            // By the clock that says more: a new leader must not end it sooner than this one (A14).
+            let left = match planted!(CheckpointByFasterClock) {
+                true => deadline.at_least_since(now),
+                false => deadline.at_most_since(now),
+            };
+            let left_ms = millis_up(left) + 1;
             let stale_ms = restart_ms(self.restart_min_ms, &tracked.terms).saturating_sub(left_ms);
             if stale_ms >= millis_up(self.options.checkpoint_interval) / 2 {
                 let kind = LeaseMarkKind::Remaining(left_ms);

@@ -249,6 +249,11 @@ impl LeaseTracker {
             LeaseChange::Changed(terms) => {
                 // Its deadline is what it was, however the terms are now (A13).
                 let deadline = self.deadline(terms.lease.id);
+                #[cfg(leasehold_bugs)]
+                let deadline = match planted!(NewTtlCountsAtOnce) {
+                    true => deadline.map(|_| now + Duration::from_millis(terms.ttl_ms)),
+                    false => deadline,
+                };
                 self.insert(terms);
                 if let Some(deadline) = deadline {
                     self.give(terms.lease.id, now, deadline);
@@ -319,7 +324,9 @@ impl LeaseTracker {
             self.counts.left_at_renewal.push(share);
         }
         self.renewals += 1;
-        let renewed = deadline.map_or(renewed, |deadline| deadline.max(renewed));
+        // A shorter time to live than it was granted or renewed with takes nothing back (A13).
+        let promised = deadline.filter(|_| !planted!(RenewalTakesBack));
+        let renewed = promised.map_or(renewed, |promised| promised.max(renewed));
         tracked.note(self.epoch, now);
         tracked.deadline = renewed;
         leading.put(&self.options, tracked);

@@ -668,6 +668,31 @@ fn a13_a_shorter_time_to_live_takes_nothing_back() {
     assert_eq!(world.renew(second, lease), Renewed { ttl_ms: 500 });
 }
 
+/// A13: a renewal with the shorter time takes nothing of the longer one that was promised before. Its
+/// leader looks at the lease in between, when it would have been due without any of that.
+#[test]
+fn a13_a_renewal_after_a_shorter_time_to_live_takes_nothing_back() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let lease = world.grant(leader, 2_000).id;
+    for (ttl_ms, kept) in [
+        (6_000, Renewed { ttl_ms: 6_000 }),
+        (500, Renewed { ttl_ms: 500 }),
+    ] {
+        let update = Request::LeaseUpdateTtl {
+            lease: LeaseRef::id(lease),
+            ttl_ms,
+        };
+        world.ask(leader, update, Consistency::default());
+        assert_eq!(world.renew(leader, lease), kept);
+    }
+    world.advance(5_800);
+    assert!(world.has(leader, lease), "it was promised 6 s");
+    assert_eq!(world.renew(leader, lease), Renewed { ttl_ms: 500 });
+    world.advance(500 + LATE_MAX);
+    assert!(!world.has(leader, lease), "from here on it is the shorter");
+}
+
 /// A16: what a leader began, the next one finishes.
 #[test]
 fn a16_the_end_of_a_lease_with_many_keys_is_continued_by_whoever_leads() {
@@ -881,6 +906,21 @@ fn a14_of_a_lease_one_mark_is_under_way_and_renewals_wait_for_it() {
     tracker.apply(later, kv::LeaseChange::Changed(with(ttl_ms, false)));
     tracker.landed(LogIndex(10));
     assert_eq!(tracker.renew(later, lease, true), Renewed { ttl_ms });
+}
+
+/// A14: the next leader goes by what is noted, so the clock decides that says that more is left.
+#[test]
+fn a14_a_checkpoint_notes_the_larger_of_what_the_two_clocks_say_is_left() {
+    for (boot_s, raw_s) in [(120, 150), (150, 120)] {
+        let mut tracker = tracker_with(&[(5, 600_000)]);
+        let now = Instant {
+            boot: START.boot + boot_s * 1_000_000_000,
+            raw: START.raw + raw_s * 1_000_000_000,
+        };
+        let marks = tracker.take_marks(now);
+        let kinds: Vec<_> = marks.iter().map(|mark| mark.kind).collect();
+        assert_eq!(kinds, [kv::LeaseMarkKind::Remaining(480_001)]);
+    }
 }
 
 /// A14: a mark that could not be proposed is asked for again, and one that is applied to a lease that

@@ -317,6 +317,10 @@ pub(super) const CASES: &[Case] = &[
         &["R4", "K1", "C2", "liveness"],
     ),
     seeds(&[CheckpointNotCleared], Aim::Holders, 2_000, &["C1"]),
+    witness(&[CheckpointByFasterClock]),
+    witness(&[NewTtlCountsAtOnce]),
+    witness(&[RenewalTakesBack]),
+    witness(&[LongerPromiseForgotten]),
     // Logs without a beginning, and whole states.
     witness(&[CompactsUnapplied]),
     seeds(&[SnapshotGoesBack], Aim::Compacted, 400, &["P30"]),
@@ -415,7 +419,7 @@ pub(super) const WITHOUT: &[(&str, &str)] = &[
         "the lock of the data directory and certificates keep it, outside of what is simulated",
     ),
     (
-        "A12, A13, A16",
+        "A12, A16",
         "unit tests of the node hold them (`node::tests::leases`): a grant and what it does to \
          deadlines are one step here, so there is no place between to take a rule away",
     ),
