@@ -273,7 +273,9 @@ bugs! {
     MemoizedCheck "P20" "a permit is used again for 100 ms"
     OlderCommit "P20, P21" "the commit index is from before the requests arrived"
     PermitIndexIgnored "P21, A7" "the reader does not look whether its state has the permit's index"
+        ["node::tests::a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_before_it"]
     CommitNotCaptured "P21" "a leased read asks for nothing but the floor"
+        ["node::tests::a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_before_it"]
     ReadUnapplied "P21" "a permitted read does not wait until its index is applied"
         ["node::tests::a_read_waits_until_the_state_machine_has_what_was_committed_before_it"]
     CommitPublishedLate "P21" "the commit index is published after what follows from it is out"
@@ -363,6 +365,8 @@ bugs! {
         ["p37_leader_beside_a_valid_lease_trips_the_wire"]
     TripwireForgotten "P37" "a restart forgets that the tripwire went off"
         ["node::recovery::tests::a_lease_that_tripped_is_remembered"]
+    TripwireUnmarked "P37" "that the tripwire went off is not written down"
+        ["server::driver::tests::a_lease_that_tripped_is_marked"]
     CandidateTrips "P37" "a candidate of a later term sets the tripwire off"
         ["p23_lease_is_void_before_a_vote_is_given"]
 
@@ -410,6 +414,8 @@ bugs! {
         ["node::recovery::tests::a_start_that_is_cut_off_anywhere_forgives_nothing_later"]
     ForgottenVotesAtOnce "A23" "a member that forgot its votes does not wait until they count no more"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
+    SilenceNotKept "A23" "a member that has to be silent at its start is not"
+        ["server::run::start::tests::a_member_that_lost_its_votes_opens_no_port_before_they_count_no_more"]
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"

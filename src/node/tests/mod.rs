@@ -6,11 +6,13 @@ mod proposals;
 mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 
 use super::*;
 use crate::api::{Consistency, Error, Outcome, PutRequest, RangeRequest, Response, ResponseBody};
 use crate::kv::{MemStore, apply};
 use crate::raft::{Configuration, Payload, ReadPermit};
+use crate::time::Clock;
 use crate::types::{Role, SessionId};
 
 /// Nodes that hand each other messages; what they do not say stays in their hands.
@@ -489,6 +491,50 @@ fn a_read_waits_until_the_state_machine_has_what_was_committed_before_it() {
         assert!(permit.index() >= commit);
         let leased = permit.lease_remaining().is_some();
         assert_eq!(leased, consistency == Consistency::Linearizable);
+    }
+}
+
+/// P21: the state machine is behind, and the lease holds all the same.
+#[test]
+fn a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_before_it() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    world.put(leader);
+    world.stalled = vec![leader];
+    world.put(leader);
+    let published = world.nodes[&leader].node.published();
+    let applied = world.nodes[&leader].node.applied();
+    assert!(applied < published.commit());
+    let demand = Demand {
+        consistency: Consistency::LeaseOnly,
+        min_revision: 0,
+    };
+    let reader = Reader {
+        lease_margin: Duration::ZERO,
+    };
+    let read_at = |applied| {
+        let source = Source {
+            found: (),
+            applied,
+            revision: 1,
+        };
+        let reads = std::slice::from_ref(&demand);
+        let captured = Captured::of(reads, &published, ReadBuffer::default());
+        let looked = captured.look(|_| Ok::<_, ()>(ControlFlow::Break(source.clone())));
+        let mut judged = looked.unwrap().judge(&At(world.now));
+        let (_, result) = judged.next(&reader).expect("one read was captured");
+        result
+    };
+    assert!(matches!(read_at(applied), ReadResult::Behind));
+    assert!(matches!(read_at(published.commit()), ReadResult::Answer(_)));
+}
+
+/// A clock that stands still.
+struct At(Instant);
+
+impl Clock for At {
+    fn now(&self) -> Instant {
+        self.0
     }
 }
 

@@ -199,7 +199,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         if old_role == Role::Quarantined && new_role != Role::Quarantined {
             self.effects.mark(Mark::QuarantineOver);
         }
-        if !old.lease_tripped && self.view.lease_tripped {
+        if !old.lease_tripped && self.view.lease_tripped && !planted!(TripwireUnmarked) {
             self.effects.mark(Mark::LeaseTripped);
         }
         let is_corrupt = |view: &NodeView| matches!(view.consistency, Consistency::Corrupt(_));
@@ -569,6 +569,47 @@ mod tests {
         let observer = Watching(|_: &NodeView, _: &NodeView| ());
         Driver::new(node, mailbox, clock, effects, observer, true).run();
         assert_eq!(*told.lock().unwrap(), ["proven", "entries to write"]);
+    }
+
+    /// P37: two leaders of one term prove that something failed which leases rest on.
+    #[test]
+    fn a_lease_that_tripped_is_marked() {
+        let ids = [1, 2, 3].map(NodeId);
+        let clock = Arc::new(Stepping::default());
+        let mailbox = Arc::new(Mailbox::default());
+        let restored = crate::raft::Restored {
+            base_configuration: Configuration {
+                voters: ids.into(),
+                ..Configuration::default()
+            },
+            ..crate::raft::Restored::default()
+        };
+        let node = Node::new(options(), restored, false, 1, clock.now());
+        let heartbeat = crate::raft::Heartbeat {
+            round: crate::raft::RoundId(1),
+            promise: Duration::from_millis(500),
+            commit: LogIndex(0),
+            fresh: None,
+        };
+        for leader in [ids[1], ids[2]] {
+            mailbox.send(Mail::Input(Input::Message(Envelope {
+                from: leader,
+                to: ids[0],
+                term: Term(1),
+                message: Message::Heartbeat(heartbeat),
+            })));
+        }
+        let (marked, stopping) = (Arc::new(std::sync::Mutex::new(Vec::new())), mailbox.clone());
+        let mut effects = Script::new(|_, _| ());
+        let marks = marked.clone();
+        effects.mark = Box::new(move |mark| marks.lock().unwrap().push(mark));
+        let observer = Watching(move |_: &NodeView, new: &NodeView| {
+            if new.lease_tripped {
+                stopping.send(Mail::Stop);
+            }
+        });
+        Driver::new(node, mailbox, clock, effects, observer, false).run();
+        assert_eq!(*marked.lock().unwrap(), [Mark::LeaseTripped]);
     }
 
     #[test]

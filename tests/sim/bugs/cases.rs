@@ -234,6 +234,7 @@ pub(super) const CASES: &[Case] = &[
         p17_clocks_that_stop_unnoticed_break_a_lease_and_the_tripwire_says_so
     ),
     witness(&[CandidateTrips]),
+    witness(&[TripwireUnmarked]),
     // Raft.
     seeds(&[TwoVotes], Aim::Drawn, 100, &["R6", "R1"]),
     seeds(&[LogIgnored], Aim::Drawn, 200, &["R3"]),
@@ -256,6 +257,7 @@ pub(super) const CASES: &[Case] = &[
     witness(&[DamageForgiven]),
     witness(&[QuarantineForgotten]),
     witness(&[ForgottenVotesAtOnce]),
+    witness(&[SilenceNotKept]),
     // Requests and exactly-once.
     hidden(
         &[WaitersByIndex],
