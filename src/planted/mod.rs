@@ -537,6 +537,10 @@ bugs! {
     PastReadsCurrent "K5" "a read at an earlier revision shows what is there now"
     CompactedRead "K5" "a revision that is compacted can be read"
     FutureRead "K5" "a revision that is not there yet can be read"
+    SnapshotUnconfirmed "L7" "a client's snapshot begins whether this node's state is confirmed or not"
+        ["server::session::tests::inside::a_snapshot_does_not_begin_on_a_state_that_nobody_confirms"]
+    ExportUnconfirmed "L7" "a download begins whether this node's state is confirmed or not"
+        ["server::session::tests::inside::an_export_does_not_begin_on_a_state_that_nobody_confirms"]
 
     // The comparison of states.
     StateDiverges "R4" "a member applies a write otherwise than the others"

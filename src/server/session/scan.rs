@@ -189,7 +189,12 @@ impl Scan {
             }
             ScanOn::Own(call) => {
                 let demand = Demand {
-                    consistency: call.consistency,
+                    consistency: match &self.query {
+                        Query::Snapshot(_) if planted!(SnapshotUnconfirmed) => {
+                            Consistency::Serializable
+                        }
+                        _ => call.consistency,
+                    },
                     min_revision: self.min_revision,
                 };
                 let captured = Captured::of(slice::from_ref(&demand), published, buffer);

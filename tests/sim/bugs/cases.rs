@@ -365,6 +365,8 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[PastReadsCurrent], Aim::Watchers, 40, &["K5", "K1", "W9"]),
     seeds(&[CompactedRead], Aim::Watchers, 40, &["K5"]),
     seeds(&[FutureRead], Aim::Watchers, 40, &["K5"]),
+    witness(&[SnapshotUnconfirmed]),
+    witness(&[ExportUnconfirmed]),
     // The comparison of states.
     seeds(&[StateDiverges], Aim::Compared, 40, &["R4 equal states"]),
     seeds(&[NeverCompared], Aim::Compared, 40, &["R4 states are"]),

@@ -1,7 +1,7 @@
 //! What comes from inside, as the driver is sent it.
 
 use super::*;
-use crate::api::LeaseRef;
+use crate::api::{LeaseRef, SnapshotCall};
 use crate::kv::access::Author;
 
 #[tokio::test]
@@ -30,4 +30,48 @@ async fn a_write_from_inside_is_in_the_nodes_own_name() {
     outbox.deliver(frame, Delivery::Reply(Err(refused)));
     let error = asked.await.unwrap().unwrap_err();
     assert_eq!(error.kind, ErrorKind::LeaseNotFound);
+}
+
+/// Once the lease is over another leader may have acknowledged what is not here: such a state is no
+/// backup of what was acknowledged before it was asked for.
+#[tokio::test]
+async fn a_snapshot_does_not_begin_on_a_state_that_nobody_confirms() {
+    let mut world = World::new();
+    let begin = Request::Snapshot(SnapshotCall::Begin);
+    let begun = asked_aside(&mut world, Consistency::Linearizable, begin.clone()).await;
+    assert_eq!(path(&begun.unwrap()), ReadPath::Lease);
+    let later = Duration::from_secs(1).as_nanos() as u64;
+    world.clock.nanos.fetch_add(later, Ordering::Relaxed);
+    let frame = world.frame(Consistency::Linearizable, begin);
+    assert!(world.take_in(&[frame]).0.is_empty());
+    let (outbox, mut answers) = (world.session.outbox.clone(), Vec::new());
+    tokio::select! {
+        mails = sent_to_the_driver(&world) => assert_eq!(mails.len(), 1),
+        () = outbox.take(&mut answers) => panic!("a snapshot was begun on nobody's word"),
+    }
+}
+
+/// The same of what the admin port downloads.
+#[tokio::test]
+async fn an_export_does_not_begin_on_a_state_that_nobody_confirms() {
+    let world = World::new();
+    let patience = Duration::from_secs(60);
+    let begun = world.shared.export(SnapshotCall::Begin, patience).await;
+    assert!(begun.is_ok(), "the lease holds");
+    let later = Duration::from_secs(1).as_nanos() as u64;
+    world.clock.nanos.fetch_add(later, Ordering::Relaxed);
+    let shared = world.shared.clone();
+    let export = tokio::spawn(async move { shared.export(SnapshotCall::Begin, patience).await });
+    tokio::pin!(export);
+    let mut mails = tokio::select! {
+        mails = sent_to_the_driver(&world) => mails,
+        _ = &mut export => panic!("an export was begun on nobody's word"),
+    };
+    let Some(Mail::Request { outbox, frame, .. }) = mails.pop() else {
+        panic!("a quorum has to be asked");
+    };
+    let kind = ErrorKind::LeaderChanged;
+    let refused = Error::not_applied(kind.clone(), "another one leads");
+    outbox.deliver(frame, Delivery::Reply(Err(refused)));
+    assert_eq!(export.await.unwrap().unwrap_err().kind, kind);
 }
