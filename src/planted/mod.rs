@@ -552,4 +552,6 @@ bugs! {
     FenceUnchecked "T13" "a write behind a fence is made whether the fence stands or not"
     LockToAnyWaiter "X13" "whoever waits for a lock gets it, first in the queue or not"
     LeaseKeysLeft "X2, S11" "the keys of a lease that expires stay"
+    RecipesLookStale "X13" "recipes decide by a state that may be old, if their client reads so"
+        ["client::tests::recipes::what_a_recipe_decides_by_is_never_read_from_a_state_that_may_be_old"]
 }

@@ -195,6 +195,15 @@ impl Place {
     }
 }
 
+/// The consistency of every read that a recipe decides by, regardless of the client's default: with
+/// stale state, two clients could hold the lock.
+pub(super) fn current() -> Consistency {
+    match planted!(RecipesLookStale) {
+        true => Consistency::Serializable,
+        false => Consistency::Linearizable,
+    }
+}
+
 /// Reads the entries at `places` that `range` selects, with the revision of the read, and the
 /// contents of `beside`.
 pub(super) async fn look<const N: usize>(
@@ -210,9 +219,7 @@ pub(super) async fn look<const N: usize>(
             .map(|place| TxnOp::Range(place.range(order, until, limit)));
         let gets = beside.iter().map(|key| TxnOp::get(key.clone()));
         let txn = TxnRequest::new().and_then(ranges.chain(gets));
-        // Regardless of the client's default consistency: with stale state, two clients could hold
-        // the lock.
-        let options = TxnOptions::new().with_consistency(Consistency::Linearizable);
+        let options = TxnOptions::new().with_consistency(current());
         let found = client.txn(txn, Some(options)).await?;
         let mut answers = found.responses.into_iter().map(|response| match response {
             TxnOpResponse::Range(range) => range.kvs,

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::entry::{Place, changed};
-use crate::api::{Compare, CompareOp, Consistency, Error, ErrorKind, KeyValue, TxnOp, TxnRequest};
+use super::entry::{Place, changed, current};
+use crate::api::{Compare, CompareOp, Error, ErrorKind, KeyValue, TxnOp, TxnRequest};
 use crate::client::{Client, GetOptions, TxnOptions, WatchOptions};
 
 /// How many of the first items a consumer reads, to find one that no other consumer has taken.
@@ -68,7 +68,7 @@ impl Queue {
         let value = value.into();
         let options = GetOptions::new()
             .with_count_only()
-            .with_consistency(Consistency::Linearizable);
+            .with_consistency(current());
         let before = self.client.get(self.place.prefix(), Some(options)).await?;
         loop {
             let number = self.client.inner.router.random();
@@ -123,7 +123,7 @@ impl Queue {
             let options = GetOptions::new()
                 .with_prefix()
                 .with_limit(LOOK_AT)
-                .with_consistency(Consistency::Linearizable);
+                .with_consistency(current());
             let found = self.client.get(self.place.prefix(), Some(options)).await?;
             if found.kvs.is_empty() {
                 return Ok(Err(found.header.revision));

@@ -1,6 +1,7 @@
 mod leases;
 mod members;
 mod queues;
+mod recipes;
 mod sessions;
 mod watch;
 

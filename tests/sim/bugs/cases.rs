@@ -386,6 +386,7 @@ pub(super) const CASES: &[Case] = &[
         100,
         &["R4", "K1", "X13", "T13", "liveness"],
     ),
+    witness(&[RecipesLookStale]),
 ];
 
 /// No bug, and clocks that are wrong by more than the margin allows: it must show.
