@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! LEASEHOLD_BUGS=OldTermAck,RoundsStartOver RUSTFLAGS='--cfg leasehold_bugs' \
-//!     cargo test --target-dir target/bugs --no-default-features --lib
+//!     cargo test --target-dir target/bugs --no-default-features --features client,server --lib
 //! ```
 
 #[cfg(test)]
