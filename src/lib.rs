@@ -78,8 +78,6 @@ pub mod kv;
 pub mod leader_lease;
 pub mod log;
 pub mod node;
-#[cfg(all(test, feature = "cli"))]
-mod pins;
 pub mod raft;
 #[cfg(feature = "server")]
 pub mod server;

@@ -82,8 +82,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "types", "time", "version", "sync", "api", "raft", "clock", "client", "cli",
         ],
     ),
-    // A test of what follows from a request, in the library because it asks private functions.
-    ("pins", &["api", "kv", "node", "client", "server"]),
 ];
 
 fn source_root() -> PathBuf {

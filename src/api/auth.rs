@@ -271,59 +271,6 @@ pub struct RoleInfo {
 }
 
 impl AuthRequest {
-    /// Whether this changes something, and so becomes a log entry.
-    pub fn is_write(&self) -> bool {
-        match self {
-            Self::Enable { .. }
-            | Self::Disable
-            | Self::UserAdd { .. }
-            | Self::UserDelete { .. }
-            | Self::UserChangePassword { .. }
-            | Self::UserGrantRole { .. }
-            | Self::UserRevokeRole { .. }
-            | Self::RoleAdd { .. }
-            | Self::RoleDelete { .. }
-            | Self::RoleGrantPermission { .. }
-            | Self::RoleRevokePermission { .. } => true,
-            Self::Status
-            | Self::Authenticate { .. }
-            | Self::UseToken { .. }
-            | Self::UserGet { .. }
-            | Self::UserList
-            | Self::RoleGet { .. }
-            | Self::RoleList => false,
-        }
-    }
-
-    /// Whether this is answered from a state of the store.
-    pub fn is_read(&self) -> bool {
-        !self.is_write() && !matches!(self, Self::UseToken { .. })
-    }
-
-    /// The request's name in logs and metric labels.
-    pub fn method(&self) -> &'static str {
-        match self {
-            Self::Enable { .. } => "auth_enable",
-            Self::Disable => "auth_disable",
-            Self::Status => "auth_status",
-            Self::Authenticate { .. } => "authenticate",
-            Self::UseToken { .. } => "use_token",
-            Self::UserAdd { .. } => "user_add",
-            Self::UserGet { .. } => "user_get",
-            Self::UserList => "user_list",
-            Self::UserDelete { .. } => "user_delete",
-            Self::UserChangePassword { .. } => "user_change_password",
-            Self::UserGrantRole { .. } => "user_grant_role",
-            Self::UserRevokeRole { .. } => "user_revoke_role",
-            Self::RoleAdd { .. } => "role_add",
-            Self::RoleGet { .. } => "role_get",
-            Self::RoleList => "role_list",
-            Self::RoleDelete { .. } => "role_delete",
-            Self::RoleGrantPermission { .. } => "role_grant_permission",
-            Self::RoleRevokePermission { .. } => "role_revoke_permission",
-        }
-    }
-
     /// The password that a node has to hash before it goes any further.
     pub fn password_mut(&mut self) -> Option<&mut Password> {
         match self {

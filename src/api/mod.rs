@@ -18,6 +18,7 @@ mod limits;
 mod member;
 mod nested;
 mod snapshot;
+mod spec;
 mod status;
 mod txn;
 mod watch;
@@ -58,6 +59,7 @@ pub use self::member::{
     MembersResponse, Membership,
 };
 pub use self::snapshot::{SnapshotCall, SnapshotReply};
+pub use self::spec::{Class, Needs, RequestKind, Safety, Spec};
 pub use self::status::{HistoryStatus, LeaderLeaseStatus, QuotaStatus, ReadCounts, StatusResponse};
 pub use self::txn::{
     CasResult, Compare, CompareOp, CompareTarget, TXN_DEPTH_MAX, TXN_PARTS_MAX, TxnOp,
@@ -207,126 +209,6 @@ pub enum Request {
     MemberUpdate(MemberUpdateRequest),
     /// About users, roles and what they may do.
     Auth(AuthRequest),
-}
-
-impl Request {
-    /// Whether this request may change the store and so becomes a log entry.
-    pub fn is_write(&self) -> bool {
-        match self {
-            Self::Put(_)
-            | Self::DeleteRange(_)
-            | Self::OpenSession
-            | Self::Compact(_)
-            | Self::LeaseGrant(_)
-            | Self::LeaseRevoke(_)
-            | Self::LeaseUpdateTtl { .. }
-            | Self::PutWithNewLease(..) => true,
-            Self::Txn(txn) => !txn.is_read_only(),
-            Self::Auth(auth) => auth.is_write(),
-            Self::Range(_)
-            | Self::Status
-            | Self::MoveLeader { .. }
-            | Self::LeaderLeaseReport
-            | Self::Watch { .. }
-            | Self::WatchCancel { .. }
-            | Self::WatchProgress { .. }
-            | Self::LeaseKeepAlive(_)
-            | Self::LeaseTimeToLive { .. }
-            | Self::LeaseList(_)
-            | Self::RangePage(_)
-            | Self::Snapshot(_)
-            | Self::MemberList
-            | Self::MemberAdd(_)
-            | Self::MemberRemove { .. }
-            | Self::MemberPromote { .. }
-            | Self::MemberUpdate(_) => false,
-        }
-    }
-
-    /// Whether this only looks at the store: it is served on a permit, and no log entry is made.
-    pub fn is_read(&self) -> bool {
-        match self {
-            Self::Range(_)
-            | Self::RangePage(_)
-            | Self::LeaseTimeToLive { .. }
-            | Self::LeaseList(_)
-            | Self::Snapshot(_)
-            | Self::MemberList => true,
-            Self::Txn(txn) => txn.is_read_only(),
-            Self::Auth(auth) => auth.is_read(),
-            Self::Put(_)
-            | Self::DeleteRange(_)
-            | Self::OpenSession
-            | Self::Status
-            | Self::MoveLeader { .. }
-            | Self::Compact(_)
-            | Self::LeaderLeaseReport
-            | Self::Watch { .. }
-            | Self::WatchCancel { .. }
-            | Self::WatchProgress { .. }
-            | Self::LeaseGrant(_)
-            | Self::LeaseRevoke(_)
-            | Self::LeaseKeepAlive(_)
-            | Self::LeaseUpdateTtl { .. }
-            | Self::PutWithNewLease(..)
-            | Self::MemberAdd(_)
-            | Self::MemberRemove { .. }
-            | Self::MemberPromote { .. }
-            | Self::MemberUpdate(_) => false,
-        }
-    }
-
-    /// Whether this changes who the members are, or where.
-    pub fn is_member_change(&self) -> bool {
-        matches!(
-            self,
-            Self::MemberAdd(_)
-                | Self::MemberRemove { .. }
-                | Self::MemberPromote { .. }
-                | Self::MemberUpdate(_)
-        )
-    }
-
-    /// Whether this is about a watch of the connection that it comes by.
-    pub fn is_watch_control(&self) -> bool {
-        matches!(
-            self,
-            Self::Watch { .. } | Self::WatchCancel { .. } | Self::WatchProgress { .. }
-        )
-    }
-
-    /// The request's name in logs and metric labels.
-    pub fn method(&self) -> &'static str {
-        match self {
-            Self::Range(_) => "range",
-            Self::Put(_) => "put",
-            Self::DeleteRange(_) => "delete_range",
-            Self::OpenSession => "open_session",
-            Self::Status => "status",
-            Self::MoveLeader { .. } => "move_leader",
-            Self::Compact(_) => "compact",
-            Self::LeaderLeaseReport => "leader_lease_report",
-            Self::Txn(_) => "txn",
-            Self::Watch { .. } => "watch",
-            Self::WatchCancel { .. } => "watch_cancel",
-            Self::WatchProgress { .. } => "watch_progress",
-            Self::LeaseGrant(_) => "lease_grant",
-            Self::LeaseRevoke(_) => "lease_revoke",
-            Self::LeaseKeepAlive(_) => "lease_keep_alive",
-            Self::LeaseTimeToLive { .. } => "lease_time_to_live",
-            Self::LeaseList(_) => "lease_list",
-            Self::LeaseUpdateTtl { .. } => "lease_update_ttl",
-            Self::PutWithNewLease(..) => "put_with_new_lease",
-            Self::RangePage(_) => "range_page",
-            Self::Snapshot(_) => "snapshot",
-            Self::MemberList => "member_list",
-            Self::MemberAdd(_) => "member_add",
-            Self::MemberRemove { .. } => "member_remove",
-            Self::MemberPromote { .. } => "member_promote",
-            Self::MemberUpdate(_) => "member_update",
-            Self::Auth(auth) => auth.method(),
-        }
-    }
 }
 
 /// A successful reply.

@@ -383,10 +383,10 @@ impl AuthClient {
     }
 
     async fn ask(&self, request: AuthRequest) -> Result<AuthResponse, Error> {
+        let request = Request::Auth(request);
         if !request.is_read() {
             return Err(invalid("this is nothing that is asked of a cluster"));
         }
-        let request = Request::Auth(request);
         let asked = self
             .client
             .read(request, Consistency::Linearizable, 0, None);

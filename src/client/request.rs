@@ -10,8 +10,8 @@ use super::Client;
 use super::route::{Errand, Failed, describe, in_time};
 use super::session::{Session, Ticket};
 use crate::api::{
-    Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody, ResponseHeader,
-    validate,
+    Consistency, Error, ErrorKind, Outcome, Request, RequestKind, Response, ResponseBody,
+    ResponseHeader, validate,
 };
 
 impl Client {
@@ -40,68 +40,37 @@ impl Client {
         request: Request,
         consistency: Consistency,
     ) -> Result<Response, Error> {
-        let (header, body) = match request {
-            Request::Range(_)
-            | Request::RangePage(_)
-            | Request::LeaseTimeToLive { .. }
-            | Request::LeaseList(_)
-            | Request::MemberList => self.read(request, consistency, 0, None).await?,
-            Request::Txn(ref txn) if txn.is_read_only() => {
+        let (header, body) = match (request.spec().kind, request) {
+            // The client makes these itself, and means something else by them.
+            (_, request @ (Request::OpenSession | Request::Snapshot(_))) => {
+                return Err(not_of_a_cluster(&request));
+            }
+            (RequestKind::Read | RequestKind::LeaseRead | RequestKind::MemberList, request) => {
                 self.read(request, consistency, 0, None).await?
             }
-            Request::Auth(ref auth) if auth.is_read() => {
-                self.read(request, consistency, 0, None).await?
-            }
-            Request::Auth(ref auth) if auth.is_write() => self.write(request, None).await?,
-            Request::Put(_)
-            | Request::DeleteRange(_)
-            | Request::Compact(_)
-            | Request::Txn(_)
-            | Request::LeaseGrant(_)
-            | Request::LeaseRevoke(_)
-            | Request::LeaseUpdateTtl { .. }
-            | Request::PutWithNewLease(..) => self.write(request, None).await?,
-            Request::LeaseKeepAlive(leases) => {
+            (RequestKind::Write, request) => self.write(request, None).await?,
+            (_, Request::LeaseKeepAlive(leases)) => {
                 let kept = self.renew(leases, self.inner.options.timeout).await?;
-                let header = ResponseHeader {
-                    leader_id: self.leader(),
-                    ..ResponseHeader::default()
-                };
-                (header, ResponseBody::LeaseKeepAlive(kept))
+                (self.header(), ResponseBody::LeaseKeepAlive(kept))
             }
-            Request::MoveLeader { target } => {
+            (_, Request::MoveLeader { target }) => {
                 (self.move_leader(target).await?, ResponseBody::MoveLeader)
             }
-            Request::MemberAdd(_)
-            | Request::MemberRemove { .. }
-            | Request::MemberPromote { .. }
-            | Request::MemberUpdate(_) => {
+            (RequestKind::MemberChange, request) => {
                 let members = self.change_members(request).await?;
-                let header = ResponseHeader {
-                    leader_id: self.leader(),
-                    ..ResponseHeader::default()
-                };
-                (header, ResponseBody::Members(Box::new(members)))
+                (self.header(), ResponseBody::Members(Box::new(members)))
             }
-            Request::OpenSession
-            | Request::Status
-            | Request::LeaderLeaseReport
-            | Request::Snapshot(_)
-            | Request::Watch { .. }
-            | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. }
-            | Request::Auth(_) => {
-                return Err(Error::not_applied(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "`{}` is not asked of a cluster: see Client::status, \
-                         Client::leader_lease_report and Client::snapshot",
-                        request.method()
-                    ),
-                ));
-            }
+            (_, request) => return Err(not_of_a_cluster(&request)),
         };
         Ok(Response { header, body })
+    }
+
+    /// Of a reply that was put together here.
+    fn header(&self) -> ResponseHeader {
+        ResponseHeader {
+            leader_id: self.leader(),
+            ..ResponseHeader::default()
+        }
     }
 
     pub(super) async fn read(
@@ -262,6 +231,17 @@ impl Client {
             self.inner.opened.store(None);
         }
     }
+}
+
+fn not_of_a_cluster(request: &Request) -> Error {
+    Error::not_applied(
+        ErrorKind::Unsupported,
+        format!(
+            "`{}` is not asked of a cluster: see Client::status, Client::leader_lease_report and \
+             Client::snapshot",
+            request.method()
+        ),
+    )
 }
 
 pub(super) fn parts(response: Response) -> (ResponseHeader, ResponseBody) {

@@ -17,15 +17,14 @@ use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
 use crate::api::{
-    Call, Consistency, Error, ErrorKind, MembersResponse, Outcome, ReadPath, Request, Response,
-    ResponseBody, ResponseHeader, SessionCall,
+    Call, Consistency, Error, ErrorKind, MembersResponse, Outcome, ReadPath, Request, RequestKind,
+    Response, ResponseBody, ResponseHeader, Safety, SessionCall,
 };
 use crate::client::addresses::Addresses;
 use crate::client::link::{Broken, BrokenCause, Link};
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
 use crate::client::session::Ticket;
-use crate::client::throttle::Throttle;
 use crate::sync::Mutex;
 use crate::transport::Lost;
 use crate::types::NodeId;
@@ -248,7 +247,7 @@ impl Router {
                 request: errand.request,
             },
         };
-        let safety = Safety::of(&frame.call.request, errand.ticket.is_some());
+        let safety = frame.call.request.spec().safety(errand.ticket.is_some());
         let mut progress = Progress::default();
         loop {
             progress.attempts += 1;
@@ -367,7 +366,7 @@ impl Router {
                 }
             },
         };
-        let concerned = Throttle::concerns(&frame.call.request);
+        let concerned = frame.call.request.spec().is_throttled;
         if concerned && let Err(error) = self.admit(&link) {
             return self.refused(error, address, &link, safety, progress);
         }
@@ -517,7 +516,7 @@ impl Router {
 
     /// The destination: the leader if it is known, otherwise the next address.
     fn target(&self, call: &Call) -> Target {
-        let anyone = matches!(call.request, Request::Status | Request::LeaderLeaseReport)
+        let anyone = call.request.spec().kind == RequestKind::Node
             || (call.request.is_read()
                 && matches!(
                     call.consistency,
@@ -808,54 +807,6 @@ enum Next {
     ElsewhereNow,
     /// At the same node, after the wait that it requested.
     After(Duration),
-}
-
-/// How often a request may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Safety {
-    /// It changes nothing (a session that is opened and not used changes nothing that matters).
-    Repeatable,
-    /// The cluster recognises a repetition.
-    Numbered,
-    /// Repeated only if it was certainly not applied.
-    Once,
-}
-
-impl Safety {
-    pub(crate) fn of(request: &Request, numbered: bool) -> Self {
-        match request {
-            Request::Range(_)
-            | Request::RangePage(_)
-            | Request::Snapshot(_)
-            | Request::Status
-            | Request::LeaderLeaseReport
-            | Request::OpenSession
-            | Request::Watch { .. }
-            | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. }
-            | Request::LeaseKeepAlive(_)
-            | Request::LeaseTimeToLive { .. }
-            | Request::LeaseList(_)
-            | Request::MemberList => Self::Repeatable,
-            Request::Auth(auth) if !auth.is_write() => Self::Repeatable,
-            Request::Txn(txn) if txn.is_read_only() => Self::Repeatable,
-            Request::MoveLeader { .. }
-            | Request::MemberAdd(_)
-            | Request::MemberRemove { .. }
-            | Request::MemberPromote { .. }
-            | Request::MemberUpdate(_) => Self::Once,
-            _ if numbered => Self::Numbered,
-            Request::Put(_)
-            | Request::DeleteRange(_)
-            | Request::Compact(_)
-            | Request::Txn(_)
-            | Request::LeaseGrant(_)
-            | Request::LeaseRevoke(_)
-            | Request::LeaseUpdateTtl { .. }
-            | Request::PutWithNewLease(..)
-            | Request::Auth(_) => Self::Once,
-        }
-    }
 }
 
 /// The history of a request's attempts.

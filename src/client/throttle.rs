@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::{Error, ErrorKind, Request};
+use crate::api::{Error, ErrorKind};
 use crate::client::route::in_time;
 use crate::sync::Mutex;
 
@@ -31,7 +31,7 @@ const FORGOTTEN: f64 = 0.5;
 
 /// Recent results of one connection's requests that a node may refuse for lack of capacity.
 #[derive(Debug, Default)]
-pub(crate) struct Throttle {
+pub(super) struct Throttle {
     /// Whether a request was refused lately.
     is_counting: AtomicBool,
     counts: Mutex<Counts>,
@@ -67,21 +67,6 @@ impl Counts {
 }
 
 impl Throttle {
-    /// Whether requests of this kind are counted and throttled: those that a node refuses first.
-    /// Lease renewals and operators' requests are always sent.
-    pub(crate) fn concerns(request: &Request) -> bool {
-        match request {
-            Request::Put(_)
-            | Request::DeleteRange(_)
-            | Request::LeaseGrant(_)
-            | Request::PutWithNewLease(..)
-            | Request::RangePage(_) => true,
-            Request::Range(range) => !range.is_point(),
-            Request::Txn(txn) => !txn.is_read_only(),
-            _ => false,
-        }
-    }
-
     /// Whether a request was refused lately. If not, everything may be sent.
     pub(super) fn is_counting(&self) -> bool {
         self.is_counting.load(Ordering::Relaxed)

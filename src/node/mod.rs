@@ -20,7 +20,7 @@ mod members;
 mod proposals;
 mod quota;
 pub mod recovery;
-pub(crate) mod requests;
+mod requests;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{Call, ClusterInfo, ErrorKind, Limits, MemberInfo, Request, ResponseHeader};
+use crate::api::{
+    Call, ClusterInfo, ErrorKind, Limits, MemberInfo, Request, RequestKind, ResponseHeader,
+};
 use crate::kv::access::Author;
 use crate::kv::{Command, SpaceAlarm};
 use crate::raft;
@@ -60,7 +62,7 @@ use compaction::Compactor;
 use consistency::Referee;
 use leases::Leases;
 use members::MemberQuestions;
-use requests::{Waiting, is_urgent};
+use requests::Waiting;
 use upgrade::Upgrade;
 use view::SharedConfiguration;
 
@@ -283,64 +285,48 @@ impl Node {
                 "the deadline had passed before the request was looked at",
             );
         }
-        if self.waiting.is_full(is_urgent(&call.request)) {
+        let spec = call.request.spec();
+        if self.waiting.is_full(spec.is_urgent()) {
             return self.refuse(
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 20 },
                 "too many requests wait on this node: ask again shortly",
             );
         }
-        let is_served =
-            self.consistency().is_sound() || matches!(call.request, Request::MoveLeader { .. });
-        if !is_served {
+        if !self.consistency().is_sound() && spec.kind != RequestKind::Transfer {
             return self.refuse(id, ErrorKind::Corrupt, STATE_DIFFERS);
         }
-        match &call.request {
-            Request::Range(_) | Request::RangePage(_) | Request::Snapshot(_) => {
-                self.start_read(now, id, &call);
+        if let Request::MoveLeader { target } = call.request {
+            return self.start_transfer(now, id, target, deadline);
+        }
+        match spec.kind {
+            RequestKind::Write => self.start_write(now, id, &call, author, deadline),
+            RequestKind::Read => self.start_read(now, id, &call),
+            RequestKind::LeaseRead | RequestKind::KeepAlive => self.ask_leases(now, id, &call),
+            RequestKind::MemberList => self.list_members(now, id, &call),
+            RequestKind::MemberChange => self.start_change(now, id, &call.request, deadline),
+            RequestKind::Transfer | RequestKind::Watch | RequestKind::Node | RequestKind::Login => {
+                self.refuse(
+                    id,
+                    ErrorKind::Unsupported,
+                    "this is answered by the session that received it, not by consensus",
+                )
             }
-            Request::LeaseKeepAlive(_)
-            | Request::LeaseTimeToLive { .. }
-            | Request::LeaseList(_) => self.ask_leases(now, id, &call),
-            Request::Txn(txn) if txn.is_read_only() => self.start_read(now, id, &call),
-            Request::MemberList => self.list_members(now, id, &call),
-            Request::MemberAdd(_)
-            | Request::MemberRemove { .. }
-            | Request::MemberPromote { .. }
-            | Request::MemberUpdate(_) => self.start_change(now, id, &call.request, deadline),
-            Request::MoveLeader { target } => {
-                match self.consensus.transfer(now, *target) {
-                    Ok(_) => self
-                        .waiting
-                        .add_transfer(id, self.consensus.status().term, deadline),
-                    Err(refused) => self.refuse_because(id, refused),
-                };
-            }
-            Request::Put(_)
-            | Request::DeleteRange(_)
-            | Request::OpenSession
-            | Request::Compact(_)
-            | Request::Txn(_)
-            | Request::LeaseGrant(_)
-            | Request::LeaseRevoke(_)
-            | Request::LeaseUpdateTtl { .. }
-            | Request::PutWithNewLease(..) => {
-                self.start_write(now, id, &call, author, deadline);
-            }
-            Request::Auth(auth) if auth.is_write() => {
-                self.start_write(now, id, &call, author, deadline);
-            }
-            Request::Auth(auth) if auth.is_read() => self.start_read(now, id, &call),
-            Request::Status
-            | Request::LeaderLeaseReport
-            | Request::Watch { .. }
-            | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. }
-            | Request::Auth(_) => self.refuse(
-                id,
-                ErrorKind::Unsupported,
-                "this is answered by the session that received it, not by consensus",
-            ),
+        }
+    }
+
+    fn start_transfer(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        target: Option<NodeId>,
+        deadline: Instant,
+    ) {
+        match self.consensus.transfer(now, target) {
+            Ok(_) => self
+                .waiting
+                .add_transfer(id, self.consensus.status().term, deadline),
+            Err(refused) => self.refuse_because(id, refused),
         }
     }
 

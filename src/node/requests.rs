@@ -19,21 +19,6 @@ use crate::types::{LogId, LogIndex, RequestId, Term};
 /// whoever else is refused only comes again.
 const URGENT_PART: usize = 8;
 
-/// Whether `request` may have the last of the room: renewals of leases, and what an operator does to a
-/// cluster in trouble.
-pub(crate) fn is_urgent(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::LeaseKeepAlive(_)
-            | Request::MoveLeader { .. }
-            | Request::MemberAdd(_)
-            | Request::MemberRemove { .. }
-            | Request::MemberPromote { .. }
-            | Request::MemberUpdate(_)
-            | Request::MemberList
-    )
-}
-
 /// Everything that waits inside a node. Every operation is O(log n).
 pub(super) struct Waiting {
     max: usize,

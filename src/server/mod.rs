@@ -7,7 +7,7 @@ mod driver;
 pub mod metrics;
 pub mod peers;
 pub mod run;
-pub(crate) mod session;
+mod session;
 mod status;
 mod threads;
 mod watch;

@@ -32,7 +32,6 @@ const UPWARDS: &[(&str, &str)] = &[
     ("disk", "watch"),
     ("driver", "session"),
     ("metrics", "admin"),
-    ("metrics", "session"),
     ("peers", "driver"),
     ("status", "session"),
     ("threads", "disk"),

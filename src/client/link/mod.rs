@@ -19,8 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::api::{
-    Call, Consistency, Error, ErrorKind, KeyRange, Outcome, Request, Response, ResponseBody, TxnOp,
-    TxnRequest, WatchRequest,
+    Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody, WatchRequest,
 };
 use crate::client::request::senseless;
 use crate::client::throttle::Throttle;
@@ -33,8 +32,6 @@ use crate::wire::{Frame, FrameLimits, WireError, encode};
 use lane::{Lane, Signals};
 pub(super) use watches::WatchStream;
 
-/// A value of this size or more is large, and uses the stream for large requests.
-const LARGE_BYTES: usize = 32 << 10;
 /// Interval of the packet check while there are waiting requests or watches.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// After this many checks in which packets were sent and none received, the connection is lost.
@@ -208,7 +205,7 @@ impl Link {
         movable: bool,
         deadline: Instant,
     ) -> Result<Result<Response, Error>, Broken> {
-        let lane = if is_large(&frame.call.request) {
+        let lane = if frame.call.request.is_large() {
             &self.large
         } else {
             &self.small
@@ -347,58 +344,6 @@ impl Drop for Link {
     }
 }
 
-pub(crate) fn is_large(request: &Request) -> bool {
-    match request {
-        Request::Put(put) => put.value.len() >= LARGE_BYTES,
-        Request::Range(range) => range.range != KeyRange::Single && !range.count_only,
-        Request::DeleteRange(delete) => delete.range != KeyRange::Single,
-        Request::Txn(txn) => txn_weight(txn).is_none_or(|bytes| bytes >= LARGE_BYTES),
-        Request::RangePage(_) | Request::Snapshot(_) => true,
-        Request::OpenSession
-        | Request::Status
-        | Request::MoveLeader { .. }
-        | Request::Compact(_)
-        | Request::LeaderLeaseReport
-        | Request::Watch { .. }
-        | Request::WatchCancel { .. }
-        | Request::WatchProgress { .. }
-        | Request::LeaseGrant(_)
-        | Request::LeaseRevoke(_)
-        | Request::LeaseTimeToLive { keys: false, .. }
-        | Request::LeaseUpdateTtl { .. }
-        | Request::MemberList
-        | Request::MemberAdd(_)
-        | Request::MemberRemove { .. }
-        | Request::MemberPromote { .. }
-        | Request::MemberUpdate(_)
-        | Request::Auth(_) => false,
-        // A thousand renewals are small beside any of these, and must not wait behind them.
-        Request::LeaseKeepAlive(_) => false,
-        Request::LeaseTimeToLive { .. } | Request::LeaseList(_) => true,
-        Request::PutWithNewLease(_, put) => put.value.len() >= LARGE_BYTES,
-    }
-}
-
-/// The size of a transaction and of its possible replies, in bytes; `None` if that is unknown: it
-/// reads or deletes ranges, or returns values.
-fn txn_weight(txn: &TxnRequest) -> Option<usize> {
-    let compares = txn.compare.iter().map(|compare| compare.key.len()).sum();
-    let branches = txn.success.iter().chain(&txn.failure);
-    branches
-        .map(op_weight)
-        .try_fold(compares, |sum: usize, bytes| Some(sum + bytes?))
-}
-
-fn op_weight(op: &TxnOp) -> Option<usize> {
-    match op {
-        TxnOp::Put(put) => Some(put.key.len() + put.value.len()),
-        TxnOp::Range(range) if range.range == KeyRange::Single => Some(range.key.len()),
-        TxnOp::DeleteRange(delete) if delete.range == KeyRange::Single => Some(delete.key.len()),
-        TxnOp::Txn(txn) => txn_weight(txn),
-        TxnOp::Range(_) | TxnOp::DeleteRange(_) => None,
-    }
-}
-
 /// Monitors the packets while requests wait, or there are watches.
 async fn watch(
     connection: Connection,
@@ -461,52 +406,6 @@ async fn keep_deadlines(lanes: [Arc<Lane>; 2], signals: Arc<Signals>) {
                     }
                 }
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::{PutRequest, RangeRequest};
-
-    #[test]
-    fn what_is_small_travels_with_the_small_and_what_nobody_can_tell_does_not() {
-        let put = |bytes: usize| {
-            Request::Put(PutRequest {
-                value: vec![0; bytes].into(),
-                ..PutRequest::default()
-            })
-        };
-        let txn = |ops: Vec<TxnOp>| Request::Txn(TxnRequest::new().and_then(ops));
-        let prefix = || RangeRequest {
-            range: KeyRange::Prefix,
-            ..RangeRequest::default()
-        };
-        let nested = |op| TxnOp::txn(TxnRequest::new().or_else([op]));
-        let small = [
-            put(LARGE_BYTES - 1),
-            Request::Txn(TxnRequest::create("k", "v")),
-            txn(vec![
-                TxnOp::put("a", "1"),
-                TxnOp::get("b"),
-                TxnOp::delete("c"),
-            ]),
-            txn(vec![nested(TxnOp::put("a", "1"))]),
-        ];
-        for request in small {
-            assert!(!is_large(&request), "{request:?}");
-        }
-        let large = [
-            put(LARGE_BYTES),
-            Request::Range(prefix()),
-            Request::RangePage(prefix()),
-            txn(vec![TxnOp::put("a", vec![0; LARGE_BYTES])]),
-            txn(vec![TxnOp::put("a", vec![0; LARGE_BYTES / 2]); 2]),
-            txn(vec![nested(TxnOp::Range(prefix()))]),
-        ];
-        for request in large {
-            assert!(is_large(&request), "{}", request.method());
         }
     }
 }

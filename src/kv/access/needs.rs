@@ -1,11 +1,12 @@
-//! What each request needs: the one table, without a default.
+//! What each request needs, for what it names; what does not depend on that stands in its
+//! [`Spec`](crate::api::Spec).
 //!
-//! Whoever adds a request, an operation or a question has to say here what it needs, or nothing
-//! compiles. Of a transaction everything counts, comparisons and both branches at every depth:
-//! whether it is allowed must not depend on what the store holds.
+//! What nobody has said of a request, root alone may. Of a transaction everything counts,
+//! comparisons and both branches at every depth: whether it is allowed must not depend on what the
+//! store holds.
 
 use crate::api::{
-    AuthRequest, Compare, DeleteRangeRequest, Error, KeyRange, LeaseTarget, PutRequest,
+    AuthRequest, Compare, DeleteRangeRequest, Error, KeyRange, LeaseTarget, Needs, PutRequest,
     RangeRequest, Request, TxnOp, TxnRequest, WatchRequest,
 };
 use crate::kv::command::Operation;
@@ -17,42 +18,32 @@ use super::policy::{Rules, judge};
 
 /// What `request` needs.
 pub fn needs(request: &Request) -> Vec<Need<'_>> {
+    match request.spec().needs {
+        Needs::WhatItNames => of_named(request),
+        fixed => vec![of_fixed(fixed)],
+    }
+}
+
+/// What a request needs for the keys, leases, users and roles that it names.
+fn of_named(request: &Request) -> Vec<Need<'_>> {
     let mut needs = Vec::new();
     match request {
         Request::Range(range) | Request::RangePage(range) => of_range(range, &mut needs),
-        Request::Put(put) => of_put(put, &mut needs),
+        Request::Put(put) | Request::PutWithNewLease(_, put) => of_put(put, &mut needs),
         Request::DeleteRange(delete) => of_delete(delete, &mut needs),
         Request::Txn(txn) => of_txn(txn, &mut needs),
         Request::Watch { watch, .. } => of_watch(watch, &mut needs),
-        Request::LeaseGrant(_) => needs.push(Need::Anything),
-        Request::PutWithNewLease(_, put) => of_put(put, &mut needs),
         Request::LeaseRevoke(lease) => needs.push(Need::LeaseEnd(*lease)),
         Request::LeaseUpdateTtl { lease, .. } => needs.push(Need::LeaseUse(*lease)),
         Request::LeaseKeepAlive(leases) => {
             needs.push(Need::Anything);
             needs.extend(leases.iter().map(|lease| Need::LeaseUse(*lease)));
         }
-        Request::LeaseTimeToLive { id, keys } => {
-            needs.push(Need::Anything);
-            if *keys {
-                needs.push(Need::LeaseKeys(*id));
-            }
+        Request::LeaseTimeToLive { id, .. } => {
+            needs.extend([Need::Anything, Need::LeaseKeys(*id)]);
         }
-        Request::LeaseList(_)
-        | Request::OpenSession
-        | Request::Status
-        | Request::MemberList
-        | Request::LeaderLeaseReport
-        | Request::WatchCancel { .. }
-        | Request::WatchProgress { .. } => needs.push(Need::Anything),
-        Request::MoveLeader { .. }
-        | Request::MemberAdd(_)
-        | Request::MemberRemove { .. }
-        | Request::MemberPromote { .. }
-        | Request::MemberUpdate(_)
-        | Request::Compact(_)
-        | Request::Snapshot(_) => needs.push(Need::Root),
         Request::Auth(auth) => of_auth(auth, &mut needs),
+        _ => needs.push(of_fixed(Needs::WhatItNames)),
     }
     needs
 }
@@ -143,23 +134,18 @@ fn of_txn<'a>(txn: &'a TxnRequest, needs: &mut Vec<Need<'a>>) {
 }
 
 fn of_auth<'a>(auth: &'a AuthRequest, needs: &mut Vec<Need<'a>>) {
-    needs.push(match auth {
-        AuthRequest::Authenticate { .. } | AuthRequest::UseToken { .. } => Need::Nothing,
-        AuthRequest::Status => Need::Anything,
-        AuthRequest::UserGet { name } => Need::User(name),
-        AuthRequest::RoleGet { name } => Need::Role(name),
-        AuthRequest::Enable { .. }
-        | AuthRequest::Disable
-        | AuthRequest::UserAdd { .. }
-        | AuthRequest::UserList
-        | AuthRequest::UserDelete { .. }
-        | AuthRequest::UserChangePassword { .. }
-        | AuthRequest::UserGrantRole { .. }
-        | AuthRequest::UserRevokeRole { .. }
-        | AuthRequest::RoleAdd { .. }
-        | AuthRequest::RoleList
-        | AuthRequest::RoleDelete { .. }
-        | AuthRequest::RoleGrantPermission { .. }
-        | AuthRequest::RoleRevokePermission { .. } => Need::Root,
+    needs.push(match (auth.spec().needs, auth) {
+        (Needs::WhatItNames, AuthRequest::UserGet { name }) => Need::User(name),
+        (Needs::WhatItNames, AuthRequest::RoleGet { name }) => Need::Role(name),
+        (fixed, _) => of_fixed(fixed),
     });
+}
+
+fn of_fixed(needs: Needs) -> Need<'static> {
+    match needs {
+        Needs::Nothing => Need::Nothing,
+        Needs::Anything => Need::Anything,
+        // What was forgotten where it is said what a request names is root's.
+        Needs::Root | Needs::WhatItNames => Need::Root,
+    }
 }

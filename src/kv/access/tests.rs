@@ -7,7 +7,7 @@ use crate::api::fixtures::every_request;
 use crate::api::{
     AuthRequest, AuthResponse, Compare, CompareOp, DeleteRangeRequest, Error, ErrorKind, KeyRange,
     LeaseRef, LeaseTarget, Password, Permission, PermissionKind, PutRequest, ROOT, RangeRequest,
-    Request, ResponseBody, Secret, SessionCall, TxnOp, TxnRequest,
+    Request, RequestKind, ResponseBody, Secret, SessionCall, TxnOp, TxnRequest,
 };
 use crate::kv;
 use crate::kv::{Command, LeaseGrant, MemStore, Operation};
@@ -195,7 +195,9 @@ fn no_write_of_whoever_has_nothing_takes_effect() {
     let writes = every_request()
         .into_iter()
         .filter_map(|request| match request {
-            Request::Auth(auth) if auth.is_write() => Some(Operation::Auth(auth)),
+            Request::Auth(auth) if auth.spec().kind == RequestKind::Write => {
+                Some(Operation::Auth(auth))
+            }
             _ => None,
         });
     operations.extend(writes);

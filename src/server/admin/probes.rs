@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 
+use crate::api::Class;
 use crate::raft::{Invalidation, Status};
 use crate::server::admin::{AdminSource, Answer, Check};
 use crate::server::metrics::{Metrics, PortMetrics};
 use crate::server::session::Sessions;
-use crate::server::session::admission::Class;
 use crate::server::status::startup::{Startup, StartupProgress};
 use crate::transport::{Endpoint, HandshakeFailure, Port, TransportStats};
 use crate::types::Role;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram};
 
 use super::Register;
-use super::requests::{METHODS, method_index};
+use super::requests::ByMethod;
 
 /// What the time of a request goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Phase {
 /// Where the time of requests goes.
 pub struct PhaseMetrics {
     durations: [Histogram; Phase::ALL.len()],
-    slow: [Counter; METHODS.len()],
+    slow: ByMethod<Counter>,
     /// Retries answered with what their session kept of the first time.
     pub dedup_hits: Counter,
 }
@@ -53,7 +53,7 @@ impl PhaseMetrics {
                      lease, one in 64).",
                 )
             }),
-            slow: METHODS.map(|method| {
+            slow: ByMethod::new(|method| {
                 register.labelled(&[("method", method)]).counter(
                     "leasehold_slow_requests_total",
                     "Requests that took log.slow_request or longer (of reads under the lease, \
@@ -75,6 +75,6 @@ impl PhaseMetrics {
 
     /// Requests of this [`method`](crate::api::Request::method) that took too long.
     pub fn slow(&self, method: &str) -> &Counter {
-        &self.slow[method_index(method)]
+        self.slow.of(method)
     }
 }

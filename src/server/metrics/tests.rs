@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::requests::{METHODS, method_index};
 use super::*;
 use crate::api::{ErrorKind, ReadPath};
 use crate::node::{Lapse, LeaseCounts};
@@ -289,21 +288,6 @@ fn two_nodes_of_one_process_do_not_share_a_metric() {
     let name = "leasehold_raft_leader_changes_total";
     assert_eq!(value(&one.render(|_| {}), name), 5.0);
     assert_eq!(value(&two.render(|_| {}), name), 0.0);
-}
-
-#[test]
-fn every_method_of_a_request_has_its_handles() {
-    let requests = crate::api::fixtures::every_request();
-    let mut indexes: Vec<usize> = requests
-        .iter()
-        .map(|request| method_index(request.method()))
-        .collect();
-    indexes.sort_unstable();
-    assert_eq!(
-        indexes,
-        (0..METHODS.len() - 1).collect::<Vec<_>>(),
-        "and the last is for what is not known here"
-    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use metrics::{Counter, Gauge};
 
 use super::Register;
-use crate::server::session::admission::Class;
+use crate::api::Class;
 
 /// Why a request was not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

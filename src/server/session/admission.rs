@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::api::Request;
+use crate::api::Class;
 use crate::sync::Mutex;
 
 /// Writes should not wait longer.
@@ -50,70 +50,6 @@ impl AdmissionOptions {
         bytes_max: 256 << 20,
         connection_bytes_max: 64 << 20,
     };
-}
-
-/// How much it matters that a request is served, most first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Renewals of leases, and what an operator does to a cluster in trouble.
-    KeepAlive,
-    /// Reads of one key, and questions about leases and watches.
-    Read,
-    /// Everything that goes into the log.
-    Write,
-    /// Reads of many keys.
-    Scan,
-}
-
-impl Class {
-    /// Every class, in order.
-    pub const ALL: [Self; 4] = [Self::KeepAlive, Self::Read, Self::Write, Self::Scan];
-
-    /// That of a request.
-    pub(crate) fn of(request: &Request) -> Self {
-        match request {
-            Request::LeaseKeepAlive(_)
-            | Request::MoveLeader { .. }
-            | Request::MemberAdd(_)
-            | Request::MemberRemove { .. }
-            | Request::MemberPromote { .. }
-            | Request::MemberUpdate(_)
-            | Request::MemberList
-            | Request::Status
-            | Request::LeaderLeaseReport => Self::KeepAlive,
-            Request::Range(range) if range.is_point() => Self::Read,
-            Request::Txn(txn) if txn.is_read_only() => Self::Read,
-            Request::Auth(auth) if !auth.is_write() => Self::Read,
-            Request::LeaseTimeToLive { .. }
-            | Request::Watch { .. }
-            | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. } => Self::Read,
-            Request::Put(_)
-            | Request::DeleteRange(_)
-            | Request::OpenSession
-            | Request::Compact(_)
-            | Request::Txn(_)
-            | Request::LeaseGrant(_)
-            | Request::LeaseRevoke(_)
-            | Request::LeaseUpdateTtl { .. }
-            | Request::PutWithNewLease(..)
-            | Request::Auth(_) => Self::Write,
-            Request::Range(_)
-            | Request::RangePage(_)
-            | Request::LeaseList(_)
-            | Request::Snapshot(_) => Self::Scan,
-        }
-    }
-
-    /// Its name in metric labels.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::KeepAlive => "keep_alive",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Scan => "scan",
-        }
-    }
 }
 
 /// The requests of all connections that wait in this node.

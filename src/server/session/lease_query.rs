@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::stream::{Session, Way, What};
 use super::{Sessions, not_readable};
 use crate::api::{
-    Consistency, Error, ErrorKind, LeaseInfo, LeaseListResponse, Request, Response, ResponseBody,
+    Class, Consistency, Error, ErrorKind, LeaseInfo, LeaseListResponse, Request, RequestKind,
+    Response, ResponseBody,
 };
 use crate::kv;
 use crate::node::{AskedLeases, Captured, Demand, ReadBuffer, ReadResult};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::StoreError;
 use crate::server::metrics::stopwatch;
-use crate::server::session::admission::Class;
 use crate::server::session::auth::Who;
 use crate::server::session::budget::ScanPlace;
 use crate::server::session::outbox::{Delivery, Stages};
@@ -30,10 +30,7 @@ pub(super) struct LeaseQuestion {
 impl LeaseQuestion {
     /// The question that `call` asks, if it is one that a snapshot answers.
     pub(super) fn of(call: &crate::api::Call) -> Option<Self> {
-        let asks = matches!(
-            call.request,
-            Request::LeaseTimeToLive { .. } | Request::LeaseList(_)
-        );
+        let asks = call.request.spec().kind == RequestKind::LeaseRead;
         asks.then(|| Self {
             request: call.request.clone(),
             consistency: call.consistency,

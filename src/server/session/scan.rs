@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::{Sessions, lease_invalid};
 use crate::api::{
-    AuthRequest, Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response,
+    AuthRequest, Call, Consistency, Error, ErrorKind, RangeRequest, Request, RequestKind, Response,
     ResponseBody, SnapshotCall, TxnRequest,
 };
 use crate::node::{Captured, Demand, ReadBuffer, ReadResult, Source};
@@ -53,7 +53,9 @@ impl Query {
             Request::RangePage(range) => Some(Self::Page(range.clone())),
             Request::Txn(txn) if txn.is_read_only() => Some(Self::Txn(Arc::new(txn.clone()))),
             Request::Snapshot(call) => Some(Self::Snapshot(*call)),
-            Request::Auth(auth) if auth.is_read() => Some(Self::Auth(Arc::new(auth.clone()))),
+            Request::Auth(auth) if auth.spec().kind == RequestKind::Read => {
+                Some(Self::Auth(Arc::new(auth.clone())))
+            }
             _ => None,
         }
     }
@@ -65,7 +67,7 @@ impl Query {
             Self::Page(_) => "range_page",
             Self::Txn(_) => "txn",
             Self::Snapshot(_) => "snapshot",
-            Self::Auth(auth) => auth.method(),
+            Self::Auth(auth) => auth.spec().name,
         }
     }
 

@@ -16,15 +16,15 @@ use super::phases::Phases;
 use super::{Sessions, Shares, founds_alone, lease_invalid, not_readable, stopping};
 use crate::api;
 use crate::api::{
-    AuthRequest, Call, Consistency, Error, ErrorKind, Outcome, ReadPath, Request, Response,
-    ResponseBody,
+    AuthRequest, Call, Class, Consistency, Error, ErrorKind, Outcome, ReadPath, Request,
+    RequestKind, Response, ResponseBody,
 };
 use crate::kv::access::Author;
 use crate::node::{ReadBuffer, path_of, wants_lease};
 use crate::raft::ReadPermit;
 use crate::server::driver::Mail;
 use crate::server::metrics::{Phase, Rejection, stopwatch};
-use crate::server::session::admission::{Class, Place};
+use crate::server::session::admission::Place;
 use crate::server::session::auth::{Judged, Note, Who};
 use crate::server::session::blocking_task::Errand;
 use crate::server::session::budget::{ScanPlace, Share};
@@ -297,7 +297,8 @@ impl Session {
             request_id,
             mut call,
         } = call_of(frame)?;
-        let method = call.request.method();
+        let spec = call.request.spec();
+        let method = spec.name;
         // Another request waits under this number: its answer is for both, and its note stays.
         if self.waiting.contains_key(&request_id) {
             return Ok(());
@@ -306,8 +307,7 @@ impl Session {
             self.notes.insert(request_id, Note::of(&call.request));
         }
         // How it stands can be asked of a node that is out of service, too.
-        let is_about_node = matches!(call.request, Request::Status | Request::LeaderLeaseReport);
-        if is_stopping && !is_about_node {
+        if is_stopping && spec.kind != RequestKind::Node {
             self.reply(request_id, method, Err(stopping()));
             return Ok(());
         }
@@ -316,7 +316,7 @@ impl Session {
             return Ok(());
         }
         lease_query::stamp(&mut call.request);
-        if Judged::of(&call.request) == Judged::AtOnce
+        if Judged::of(spec.kind) == Judged::AtOnce
             && let Err(error) = self.shared.access.admit_at_once(self.who(), &call.request)
         {
             self.reply(request_id, method, Err(error));
@@ -352,8 +352,7 @@ impl Session {
             }
             _ => {}
         }
-        if !self.shared.integrity.is_sound() && !matches!(call.request, Request::MoveLeader { .. })
-        {
+        if !self.shared.integrity.is_sound() && spec.kind != RequestKind::Transfer {
             let refusal = self.shared.integrity.refusal();
             self.reply(request_id, method, Err(refusal));
             return Ok(());
@@ -402,7 +401,7 @@ impl Session {
             Err(error) => return self.reply(frame, method, Err(error)),
         };
         match &mut call.request {
-            Request::Auth(auth) if auth.is_write() => {
+            Request::Auth(auth) if auth.spec().kind == RequestKind::Write => {
                 if !auth::has_plain_password(auth) {
                     return match auth::prepare(auth) {
                         Ok(()) => self.hand_on(frame, call, author, bytes),
@@ -425,7 +424,7 @@ impl Session {
             };
             return self.reply(frame, method, Err(refusal));
         }
-        let class = Class::of(&call.request);
+        let class = call.request.spec().class;
         let way = Way::begin(bytes);
         if self.remember(way, frame, class, What::of(&call.request), bytes) {
             let errand = Errand {
@@ -486,7 +485,7 @@ impl Session {
         let what = What::read(query.clone(), &call);
         let timeout = timeout(&call);
         // A transaction that only reads is asked for as one thing, like a read of one key.
-        let class = Class::of(&call.request);
+        let class = call.request.spec().class;
         let way = Way::begin(bytes);
         self.run_scan(way, frame, class, query, timeout, what, ScanOn::Own(call));
     }
@@ -536,7 +535,7 @@ impl Session {
                 None => What::of(&call.request),
             },
         };
-        let class = Class::of(&call.request);
+        let class = call.request.spec().class;
         let way = Way::begin(bytes);
         if self.remember(way, frame, class, what, bytes) {
             let outbox = self.outbox.clone();

@@ -83,7 +83,7 @@ fn named(command: &[u8]) -> String {
             Operation::LeaseRevoke(_) => "lease_revoke",
             Operation::LeaseUpdateTtl { .. } => "lease_update_ttl",
             Operation::PutWithNewLease { .. } => "put_with_new_lease",
-            Operation::Auth(request) => request.method(),
+            Operation::Auth(request) => request.spec().name,
         },
         Command::OpenSession { .. } | Command::OpenSessionAs { .. } => "open_session",
         Command::Bootstrap(_) => "bootstrap",

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Who;
 use super::token::millis_since_1970;
-use crate::api::{Error, ErrorKind, Request, Response, TxnOp, TxnRequest};
+use crate::api::{Error, ErrorKind, Needs, Request, RequestKind, Response, TxnOp, TxnRequest};
 use crate::server::metrics::stopwatch;
 use crate::sync::Mutex;
 
@@ -57,33 +57,20 @@ enum Kind {
 impl Note {
     /// Of `request`.
     pub(crate) fn of(request: &Request) -> Self {
-        let (kind, key) = match request {
-            Request::Range(range) | Request::RangePage(range) => (Kind::Read, Some(&range.key)),
-            Request::Watch { watch, .. } => (Kind::Read, Some(&watch.key)),
-            Request::Put(put) | Request::PutWithNewLease(_, put) => (Kind::Write, Some(&put.key)),
-            Request::DeleteRange(delete) => (Kind::Write, Some(&delete.key)),
-            Request::Txn(txn) if txn.is_read_only() => (Kind::Read, first_key(txn)),
-            Request::Txn(txn) => (Kind::Write, first_key(txn)),
-            Request::LeaseGrant(_)
-            | Request::LeaseRevoke(_)
-            | Request::LeaseUpdateTtl { .. }
-            | Request::OpenSession => (Kind::Write, None),
-            Request::MoveLeader { .. }
-            | Request::MemberAdd(_)
-            | Request::MemberRemove { .. }
-            | Request::MemberPromote { .. }
-            | Request::MemberUpdate(_)
-            | Request::Compact(_)
-            | Request::Snapshot(_)
-            | Request::Auth(_) => (Kind::Guarded, None),
-            Request::Status
-            | Request::MemberList
-            | Request::LeaderLeaseReport
-            | Request::WatchCancel { .. }
-            | Request::WatchProgress { .. }
-            | Request::LeaseKeepAlive(_)
-            | Request::LeaseTimeToLive { .. }
-            | Request::LeaseList(_) => (Kind::Read, None),
+        let spec = request.spec();
+        let kind = match (spec.needs, spec.kind) {
+            _ if matches!(request, Request::Auth(_)) => Kind::Guarded,
+            (Needs::Root, _) => Kind::Guarded,
+            (_, RequestKind::Write) => Kind::Write,
+            _ => Kind::Read,
+        };
+        let key = match request {
+            Request::Range(range) | Request::RangePage(range) => Some(&range.key),
+            Request::Watch { watch, .. } => Some(&watch.key),
+            Request::Put(put) | Request::PutWithNewLease(_, put) => Some(&put.key),
+            Request::DeleteRange(delete) => Some(&delete.key),
+            Request::Txn(txn) => first_key(txn),
+            _ => None,
         };
         Self {
             kind,

@@ -2,9 +2,8 @@
 //! down of those that are not answered.
 
 use super::*;
-use crate::api::{AuthRequest, Password, Secret};
+use crate::api::{AuthRequest, Class, Password, Secret};
 use crate::kv::access::{Author, Identity};
-use crate::server::session::admission::Class;
 use crate::server::session::outbox::Outbox;
 use crate::transport::StreamError;
 

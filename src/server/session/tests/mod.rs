@@ -3,6 +3,7 @@
 mod allocations;
 mod held;
 mod inside;
+mod pins;
 mod slow_log;
 
 use std::slice;

@@ -1,6 +1,6 @@
 //! What follows from what a request is, against a golden file: see `tests/pins`.
 
-#[path = "../tests/pins/golden.rs"]
+#[path = "../../../../tests/pins/golden.rs"]
 mod golden;
 
 use std::fmt::Write;
@@ -10,14 +10,9 @@ use bytes::Bytes;
 use crate::api::fixtures::every_request;
 use crate::api::{
     AuthRequest, DeleteRangeRequest, KeyRange, LeaseGrantRequest, LeaseTarget, Password,
-    PutRequest, RangeRequest, Request, Secret, SortTarget, TxnOp, TxnRequest,
+    PutRequest, RangeRequest, Request, RequestKind, Secret, SortTarget, TxnOp, TxnRequest,
 };
-use crate::client::link::is_large;
-use crate::client::route::Safety;
-use crate::client::throttle::Throttle;
 use crate::kv::access::needs;
-use crate::node::requests::is_urgent;
-use crate::server::session::admission::Class;
 use crate::server::session::auth::{Judged, Note};
 
 /// Requests of which it depends on more than their kind what follows.
@@ -100,30 +95,30 @@ fn what_follows_from_what_a_request_is_stays_as_it_was() {
     let kinds = every_request().into_iter().map(|request| ("", request));
     let mut out = String::new();
     for (variant, request) in kinds.chain(variants()) {
-        let method = request.method();
-        writeln!(out, "=== {method} {variant}").unwrap();
+        let spec = request.spec();
+        writeln!(out, "=== {} {variant}", spec.name).unwrap();
         for (name, said) in [
             ("write", request.is_write()),
             ("read", request.is_read()),
-            ("member change", request.is_member_change()),
-            ("watch control", request.is_watch_control()),
-            ("urgent", is_urgent(&request)),
-            ("large", is_large(&request)),
-            ("throttled", Throttle::concerns(&request)),
+            ("member change", spec.kind == RequestKind::MemberChange),
+            ("watch control", spec.kind == RequestKind::Watch),
+            ("urgent", spec.is_urgent()),
+            ("large", request.is_large()),
+            ("throttled", spec.is_throttled),
         ] {
             if said {
                 writeln!(out, "{name}").unwrap();
             }
         }
-        let safety = [false, true].map(|numbered| Safety::of(&request, numbered));
+        let safety = [false, true].map(|numbered| spec.safety(numbered));
         writeln!(
             out,
             "sent again: {:?}, numbered: {:?}",
             safety[0], safety[1]
         )
         .unwrap();
-        writeln!(out, "class: {:?}", Class::of(&request)).unwrap();
-        writeln!(out, "judged: {:?}", Judged::of(&request)).unwrap();
+        writeln!(out, "class: {:?}", spec.class).unwrap();
+        writeln!(out, "judged: {:?}", Judged::of(spec.kind)).unwrap();
         writeln!(out, "audit: {:?}", Note::of(&request)).unwrap();
         writeln!(out, "needs: {:?}", needs(&request)).unwrap();
     }

@@ -1,0 +1,363 @@
+//! What each request is, in one table: a line for each, and everyone asks it.
+//!
+//! By its line a request is named, sent, retried, throttled, admitted, served, permitted and
+//! recorded. What a line cannot say, because it depends on the keys and values of the request, is
+//! said by functions that a line refers to as [`Weight::ByContent`] and [`Needs::WhatItNames`].
+//! A request without a line does not compile.
+
+use super::{AuthRequest, KeyRange, Request, TxnOp, TxnRequest};
+
+/// What is known of a request by its kind.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Its name in logs, metric labels and the audit file.
+    pub name: &'static str,
+    /// Who serves it, and how.
+    pub kind: RequestKind,
+    /// How much it matters to a node that has too much to do.
+    pub class: Class,
+    /// How often it may be sent, if it is numbered: see [`Spec::safety`].
+    safety: Safety,
+    /// Whether it travels with the large ones: see [`Request::is_large`].
+    weight: Weight,
+    /// Whether a client throttles it while the node refuses most of what it receives. Renewals of
+    /// leases and operators' requests are always sent.
+    pub is_throttled: bool,
+    /// What whoever asks must be allowed.
+    pub needs: Needs,
+}
+
+/// Who serves a request, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// The state machine: it becomes a log entry.
+    Write,
+    /// A state of the store, with a permit.
+    Read,
+    /// The leader's lease deadlines, and then a state of the store, with a permit.
+    LeaseRead,
+    /// The leader's lease deadlines, without a log entry.
+    KeepAlive,
+    /// The node's own configuration, with a permit.
+    MemberList,
+    /// The leader, by entries of its own.
+    MemberChange,
+    /// The leader: it hands leadership over.
+    Transfer,
+    /// The watch thread of the node that is asked; it concerns a watch of the same connection.
+    Watch,
+    /// The node that is asked, from what it knows of itself; also out of service.
+    Node,
+    /// The connection: whose it is from here on.
+    Login,
+}
+
+/// How much it matters that a request is served, most first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Renewals of leases, and what an operator does to a cluster in trouble.
+    KeepAlive,
+    /// Reads of one key, and questions about leases and watches.
+    Read,
+    /// Everything that goes into the log.
+    Write,
+    /// Reads of many keys.
+    Scan,
+}
+
+/// How often a request may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Safety {
+    /// It changes nothing (a session that is opened and not used changes nothing that matters).
+    Repeatable,
+    /// The cluster recognises a repetition.
+    Numbered,
+    /// Repeated only if it was certainly not applied.
+    Once,
+}
+
+/// The size of a request and of its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weight {
+    Small,
+    Large,
+    ByContent,
+}
+
+/// What whoever makes a request must be allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing: anybody may, known or not.
+    Nothing,
+    /// Anything at all.
+    Anything,
+    /// The role [`ROOT`](super::ROOT).
+    Root,
+    /// What it does to the keys, leases, users and roles that it names.
+    WhatItNames,
+}
+
+/// Makes `spec()` of requests, and the list of all lines.
+macro_rules! table {
+    ($requests:ty, $all:ident $(, $others:pat_param => $spec:expr)?;
+     $($request:pat_param $(if $guard:expr)? => $name:literal $kind:ident $class:ident
+       $safety:ident $weight:ident $is_throttled:literal $needs:ident;)+) => {
+        impl $requests {
+            /// What this request is.
+            pub fn spec(&self) -> &'static Spec {
+                match self {
+                    $($request $(if $guard)? => &table!(
+                        @line $name $kind $class $safety $weight $is_throttled $needs
+                    ),)+
+                    $($others => $spec,)?
+                }
+            }
+        }
+
+        const $all: &[Spec] = &[$(
+            table!(@line $name $kind $class $safety $weight $is_throttled $needs),
+        )+];
+    };
+    (@line $name:literal $kind:ident $class:ident $safety:ident $weight:ident
+     $is_throttled:literal $needs:ident) => {
+        Spec {
+            name: $name,
+            kind: RequestKind::$kind,
+            class: Class::$class,
+            safety: Safety::$safety,
+            weight: Weight::$weight,
+            is_throttled: $is_throttled,
+            needs: Needs::$needs,
+        }
+    };
+}
+
+use AuthRequest as A;
+use Request as R;
+
+// Two lines where the content decides what a request is.
+table! {
+    Request, REQUESTS, R::Auth(auth) => auth.spec();
+    //                                      name                  kind         class     safety     weight    throttled needs
+    R::Range(range) if range.is_point()  => "range"               Read         Read      Repeatable Small     false WhatItNames;
+    R::Range(_)                          => "range"               Read         Scan      Repeatable ByContent true  WhatItNames;
+    R::RangePage(_)                      => "range_page"          Read         Scan      Repeatable Large     true  WhatItNames;
+    R::Put(_)                            => "put"                 Write        Write     Numbered   ByContent true  WhatItNames;
+    R::DeleteRange(_)                    => "delete_range"        Write        Write     Numbered   ByContent true  WhatItNames;
+    R::Txn(txn) if txn.is_read_only()    => "txn"                 Read         Read      Repeatable ByContent false WhatItNames;
+    R::Txn(_)                            => "txn"                 Write        Write     Numbered   ByContent true  WhatItNames;
+    R::Compact(_)                        => "compact"             Write        Write     Numbered   Small     false Root;
+    R::OpenSession                       => "open_session"        Write        Write     Repeatable Small     false Anything;
+    R::Snapshot(_)                       => "snapshot"            Read         Scan      Repeatable Large     false Root;
+    R::Watch { .. }                      => "watch"               Watch        Read      Repeatable Small     false WhatItNames;
+    R::WatchCancel { .. }                => "watch_cancel"        Watch        Read      Repeatable Small     false Anything;
+    R::WatchProgress { .. }              => "watch_progress"      Watch        Read      Repeatable Small     false Anything;
+    R::LeaseGrant(_)                     => "lease_grant"         Write        Write     Numbered   Small     true  Anything;
+    R::PutWithNewLease(..)               => "put_with_new_lease"  Write        Write     Numbered   ByContent true  WhatItNames;
+    R::LeaseRevoke(_)                    => "lease_revoke"        Write        Write     Numbered   Small     false WhatItNames;
+    R::LeaseUpdateTtl { .. }             => "lease_update_ttl"    Write        Write     Numbered   Small     false WhatItNames;
+    // A thousand renewals are small beside any that is large, and must not wait behind it.
+    R::LeaseKeepAlive(_)                 => "lease_keep_alive"    KeepAlive    KeepAlive Repeatable Small     false WhatItNames;
+    R::LeaseTimeToLive { keys: false, .. } => "lease_time_to_live" LeaseRead   Read      Repeatable Small     false Anything;
+    R::LeaseTimeToLive { .. }            => "lease_time_to_live"  LeaseRead    Read      Repeatable Large     false WhatItNames;
+    R::LeaseList(_)                      => "lease_list"          LeaseRead    Scan      Repeatable Large     false Anything;
+    R::Status                            => "status"              Node         KeepAlive Repeatable Small     false Anything;
+    R::LeaderLeaseReport                 => "leader_lease_report" Node         KeepAlive Repeatable Small     false Anything;
+    R::MoveLeader { .. }                 => "move_leader"         Transfer     KeepAlive Once       Small     false Root;
+    R::MemberList                        => "member_list"         MemberList   KeepAlive Repeatable Small     false Anything;
+    R::MemberAdd(_)                      => "member_add"          MemberChange KeepAlive Once       Small     false Root;
+    R::MemberRemove { .. }               => "member_remove"       MemberChange KeepAlive Once       Small     false Root;
+    R::MemberPromote { .. }              => "member_promote"      MemberChange KeepAlive Once       Small     false Root;
+    R::MemberUpdate(_)                   => "member_update"       MemberChange KeepAlive Once       Small     false Root;
+}
+
+table! {
+    AuthRequest, AUTH_REQUESTS;
+    //                                name                     kind  class safety     weight throttled needs
+    A::Enable { .. }               => "auth_enable"            Write Write Numbered   Small  false Root;
+    A::Disable                     => "auth_disable"           Write Write Numbered   Small  false Root;
+    A::Status                      => "auth_status"            Read  Read  Repeatable Small  false Anything;
+    A::Authenticate { .. }         => "authenticate"           Read  Read  Repeatable Small  false Nothing;
+    A::UseToken { .. }             => "use_token"              Login Read  Repeatable Small  false Nothing;
+    A::UserAdd { .. }              => "user_add"               Write Write Numbered   Small  false Root;
+    A::UserGet { .. }              => "user_get"               Read  Read  Repeatable Small  false WhatItNames;
+    A::UserList                    => "user_list"              Read  Read  Repeatable Small  false Root;
+    A::UserDelete { .. }           => "user_delete"            Write Write Numbered   Small  false Root;
+    A::UserChangePassword { .. }   => "user_change_password"   Write Write Numbered   Small  false Root;
+    A::UserGrantRole { .. }        => "user_grant_role"        Write Write Numbered   Small  false Root;
+    A::UserRevokeRole { .. }       => "user_revoke_role"       Write Write Numbered   Small  false Root;
+    A::RoleAdd { .. }              => "role_add"               Write Write Numbered   Small  false Root;
+    A::RoleGet { .. }              => "role_get"               Read  Read  Repeatable Small  false WhatItNames;
+    A::RoleList                    => "role_list"              Read  Read  Repeatable Small  false Root;
+    A::RoleDelete { .. }           => "role_delete"            Write Write Numbered   Small  false Root;
+    A::RoleGrantPermission { .. }  => "role_grant_permission"  Write Write Numbered   Small  false Root;
+    A::RoleRevokePermission { .. } => "role_revoke_permission" Write Write Numbered   Small  false Root;
+}
+
+impl Spec {
+    /// All lines. Those of one request follow each other.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        REQUESTS.iter().chain(AUTH_REQUESTS)
+    }
+
+    /// Whether it may have the last of the room in a node: renewals of leases, and what an operator
+    /// does to a cluster in trouble.
+    pub fn is_urgent(&self) -> bool {
+        matches!(
+            self.kind,
+            RequestKind::KeepAlive
+                | RequestKind::MemberList
+                | RequestKind::MemberChange
+                | RequestKind::Transfer
+        )
+    }
+
+    /// How often it may be sent, with a sequence number in a session or without.
+    pub fn safety(&self, is_numbered: bool) -> Safety {
+        match self.safety {
+            Safety::Numbered if !is_numbered => Safety::Once,
+            safety => safety,
+        }
+    }
+}
+
+impl Class {
+    /// Every class, in order.
+    pub const ALL: [Self; 4] = [Self::KeepAlive, Self::Read, Self::Write, Self::Scan];
+
+    /// Its name in metric labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KeepAlive => "keep_alive",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Scan => "scan",
+        }
+    }
+}
+
+impl Request {
+    /// The request's name in logs and metric labels.
+    pub fn method(&self) -> &'static str {
+        self.spec().name
+    }
+
+    /// Whether this request may change the store and so becomes a log entry.
+    pub fn is_write(&self) -> bool {
+        self.spec().kind == RequestKind::Write
+    }
+
+    /// Whether this only looks at a state: it is served on a permit, and no log entry is made.
+    pub fn is_read(&self) -> bool {
+        matches!(
+            self.spec().kind,
+            RequestKind::Read | RequestKind::LeaseRead | RequestKind::MemberList
+        )
+    }
+
+    /// Whether the request or its reply may be large: it travels apart from those that are small,
+    /// which must not wait behind it.
+    pub fn is_large(&self) -> bool {
+        match self.spec().weight {
+            Weight::Small => false,
+            Weight::Large => true,
+            Weight::ByContent => match self {
+                Self::Put(put) | Self::PutWithNewLease(_, put) => put.value.len() >= LARGE_BYTES,
+                Self::Range(range) => range.range != KeyRange::Single && !range.count_only,
+                Self::DeleteRange(delete) => delete.range != KeyRange::Single,
+                Self::Txn(txn) => txn_weight(txn).is_none_or(|bytes| bytes >= LARGE_BYTES),
+                _ => true,
+            },
+        }
+    }
+}
+
+/// The size of a transaction and of its possible replies, in bytes; `None` if that is unknown: it
+/// reads or deletes ranges, or returns values.
+fn txn_weight(txn: &TxnRequest) -> Option<usize> {
+    let compares = txn.compare.iter().map(|compare| compare.key.len()).sum();
+    let branches = txn.success.iter().chain(&txn.failure);
+    branches
+        .map(op_weight)
+        .try_fold(compares, |sum: usize, bytes| Some(sum + bytes?))
+}
+
+fn op_weight(op: &TxnOp) -> Option<usize> {
+    match op {
+        TxnOp::Put(put) => Some(put.key.len() + put.value.len()),
+        TxnOp::Range(range) if range.range == KeyRange::Single => Some(range.key.len()),
+        TxnOp::DeleteRange(delete) if delete.range == KeyRange::Single => Some(delete.key.len()),
+        TxnOp::Txn(txn) => txn_weight(txn),
+        TxnOp::Range(_) | TxnOp::DeleteRange(_) => None,
+    }
+}
+
+/// From this size on a request is large, in bytes.
+const LARGE_BYTES: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::fixtures::every_request;
+    use crate::api::{PutRequest, RangeRequest};
+
+    #[test]
+    fn each_request_has_one_line_and_two_where_its_content_decides() {
+        let lines: Vec<&str> = Spec::all().map(|spec| spec.name).collect();
+        let mut names = lines.clone();
+        names.dedup();
+        let twice: Vec<&str> = names
+            .iter()
+            .copied()
+            .filter(|name| lines.iter().filter(|line| line == &name).count() > 1)
+            .collect();
+        assert_eq!(twice, ["range", "txn", "lease_time_to_live"]);
+        assert_eq!(lines.len(), names.len() + twice.len());
+        // Nor is there a line that no request has.
+        let requests = every_request();
+        let mut named: Vec<&str> = requests.iter().map(Request::method).collect();
+        named.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(named, names);
+    }
+
+    #[test]
+    fn what_is_small_travels_with_the_small_and_what_nobody_can_tell_does_not() {
+        let put = |bytes: usize| {
+            Request::Put(PutRequest {
+                value: vec![0; bytes].into(),
+                ..PutRequest::default()
+            })
+        };
+        let txn = |ops: Vec<TxnOp>| Request::Txn(TxnRequest::new().and_then(ops));
+        let prefix = || RangeRequest {
+            range: KeyRange::Prefix,
+            ..RangeRequest::default()
+        };
+        let nested = |op| TxnOp::txn(TxnRequest::new().or_else([op]));
+        let small = [
+            put(LARGE_BYTES - 1),
+            Request::Txn(TxnRequest::create("k", "v")),
+            txn(vec![
+                TxnOp::put("a", "1"),
+                TxnOp::get("b"),
+                TxnOp::delete("c"),
+            ]),
+            txn(vec![nested(TxnOp::put("a", "1"))]),
+        ];
+        for request in small {
+            assert!(!request.is_large(), "{request:?}");
+        }
+        let large = [
+            put(LARGE_BYTES),
+            Request::Range(prefix()),
+            Request::RangePage(prefix()),
+            txn(vec![TxnOp::put("a", vec![0; LARGE_BYTES])]),
+            txn(vec![TxnOp::put("a", vec![0; LARGE_BYTES / 2]); 2]),
+            txn(vec![nested(TxnOp::Range(prefix()))]),
+        ];
+        for request in large {
+            assert!(request.is_large(), "{}", request.method());
+        }
+    }
+}
