@@ -7,17 +7,14 @@
 //! own silence against its clients (T15). What is under way of expiries is bounded, so that half a
 //! million leases that are due together neither hold up a heartbeat nor crowd out writes (T10).
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::lease_tracker::{Lapse, LeaseCounts, LeaseOptions, LeaseTracker};
+use super::lease_questions::{AskedLease, AskedLeases, Question};
+use super::lease_tracker::{Lapse, LeaseCounts, LeaseTracker};
 use super::{Node, Output};
-use crate::api::{
-    Call, Error, ErrorKind, LEASE_PAGE_MAX, LeaseGrantRequest, LeaseRef, Request, Response,
-    ResponseBody,
-};
-use crate::kv::{Command, HeldLeases, LeaseGrant};
-use crate::raft::{ReadPermit, Timing};
+use crate::api::{Call, ErrorKind, LEASE_PAGE_MAX, LeaseRef, Request, Response, ResponseBody};
+use crate::kv::{Command, HeldLeases};
+use crate::raft::ReadPermit;
 use crate::time::Instant;
 use crate::types::{LogId, RequestId, Term};
 
@@ -25,102 +22,6 @@ use crate::types::{LogId, RequestId, Term};
 const LAPSE_MAX: Duration = Duration::from_millis(500);
 /// How often a leader looks at its clocks at least, so that it would notice.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The leases of a node, and who asks for them.
-pub(super) struct Leases {
-    options: LeaseOptions,
-    pub(super) tracker: LeaseTracker,
-    /// Questions that wait for a permit.
-    questions: BTreeMap<RequestId, Question>,
-    /// The last tick of this promotion, and the last at which a quorum answered.
-    ticked: Instant,
-    confirmed: Instant,
-    /// `ExpiryKept`: what earlier leaderships of this node had decided, with their terms.
-    #[cfg(leasehold_bugs)]
-    kept: Vec<(Term, LeaseRef)>,
-}
-
-enum Question {
-    KeepAlive(Vec<LeaseRef>),
-    TimeToLive(i64),
-    List { after: i64, limit: u32 },
-}
-
-/// A lease that a question is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskedLease {
-    /// Its id.
-    pub id: i64,
-    /// How long it has, in milliseconds, by the clock of a leader; `None` elsewhere.
-    pub remaining_ms: Option<u64>,
-}
-
-/// Which leases a question is about: the shell reads the rest from the store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AskedLeases {
-    /// In the order of their ids.
-    pub leases: Vec<AskedLease>,
-    /// Where the next page of a list begins; `None` if this is the last.
-    pub next: Option<i64>,
-}
-
-impl Leases {
-    pub(super) fn new(options: LeaseOptions, timing: &Timing) -> Self {
-        Self {
-            options,
-            tracker: LeaseTracker::new(options, restart_min(timing)),
-            questions: BTreeMap::new(),
-            ticked: Instant::ZERO,
-            confirmed: Instant::ZERO,
-            #[cfg(leasehold_bugs)]
-            kept: Vec::new(),
-        }
-    }
-
-    /// The store holds these leases now, and what was known of others is void.
-    pub(super) fn begin_anew(&mut self, leases: HeldLeases, timing: &Timing) {
-        self.tracker = LeaseTracker::new(self.options, restart_min(timing));
-        self.tracker.restore(leases);
-    }
-
-    /// Nobody waits for an answer any more.
-    pub(super) fn forget(&mut self, id: RequestId) {
-        self.questions.remove(&id);
-    }
-
-    /// The lease to propose for `request`, within this node's limits.
-    pub(super) fn grant(&self, request: &LeaseGrantRequest) -> Result<LeaseGrant, Error> {
-        let requested = u64::try_from(request.ttl_ms).unwrap_or(0);
-        Ok(LeaseGrant {
-            id: request.id,
-            ttl_ms: self.ttl_ms(request.ttl_ms)?,
-            requested_ttl_ms: requested,
-            name: request.name.clone(),
-            owner: request.owner.clone(),
-            granted_at_ms: request.granted_at_ms,
-            leases_max: self.options.leases_max,
-        })
-    }
-
-    /// The time to live to propose where `asked` is asked for (T20).
-    pub(super) fn ttl_ms(&self, asked: i64) -> Result<u64, Error> {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let (least, most) = (millis(self.options.ttl_min), millis(self.options.ttl_max));
-        let asked = u64::try_from(asked).unwrap_or(0).max(1);
-        if asked > most {
-            return Err(Error::not_applied(
-                ErrorKind::TtlOutOfRange { ttl_max_ms: most },
-                format!("a lease of {asked} ms is asked for, and the longest lasts {most} ms"),
-            ));
-        }
-        Ok(asked.max(least))
-    }
-}
-
-/// Time for a holder to notice a new leader, and to find it.
-fn restart_min(timing: &Timing) -> Duration {
-    timing.lease_duration + timing.election_timeout_max
-}
 
 impl Node {
     /// The same node with the leases that its store holds.

@@ -11,7 +11,7 @@
 //!
 //! [`Consensus::change`]: crate::raft::Consensus::change
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
@@ -22,24 +22,7 @@ use crate::api::{
 };
 use crate::raft::{Change, Configuration, Joining, Unfit};
 use crate::time::Instant;
-use crate::types::{Incarnation, LogIndex, NodeId, RequestId};
-
-/// Who waits for what about members.
-#[derive(Default)]
-pub(super) struct MemberQuestions {
-    /// Reads of the list.
-    lists: BTreeSet<RequestId>,
-    /// Changes, by where their entries are, with the member that each is about.
-    changes: BTreeMap<RequestId, (LogIndex, NodeId)>,
-}
-
-impl MemberQuestions {
-    /// Nobody waits for this answer any more.
-    pub(super) fn forget(&mut self, id: RequestId) {
-        self.lists.remove(&id);
-        self.changes.remove(&id);
-    }
-}
+use crate::types::{Incarnation, NodeId, RequestId};
 
 impl Node {
     /// Reads the list of members: as any other read, so that it holds every change that was complete

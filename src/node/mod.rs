@@ -11,22 +11,30 @@
 //! as requests.
 
 mod compaction;
+mod compactor;
 mod consistency;
+mod corruption_checker;
 mod io;
+mod lease_questions;
 mod lease_tracker;
 mod leased_read;
 mod leases;
+mod member_questions;
 mod members;
+mod proposal_counts;
 mod proposals;
 mod quota;
 pub mod recovery;
 mod requests;
 mod snapshots;
+mod space_report;
 #[cfg(test)]
 mod tests;
 pub mod turn;
 mod upgrade;
+mod versions;
 mod view;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,11 +48,12 @@ use crate::kv::{Command, SpaceAlarm};
 use crate::raft;
 use crate::raft::{Consensus, Envelope, Message, Published, Restored, Timing};
 use crate::time::Instant;
-use crate::types::{ClusterId, LogId, LogIndex, NodeId, RequestId, SessionId};
+use crate::types::{ClusterId, LogId, LogIndex, NodeId, RequestId, Role, SessionId};
 
-pub use compaction::AutoCompaction;
-pub use consistency::Consistency;
+pub use compactor::AutoCompaction;
+pub use corruption_checker::Consistency;
 pub use io::{Input, Installed, Output};
+pub use lease_questions::{AskedLease, AskedLeases};
 pub use lease_tracker::{
     LEASE_BATCH_MAX, Lapse, LeaseCounts, LeaseOptions, LeaseTracker, RENEWALS_SAMPLED,
 };
@@ -52,19 +61,18 @@ pub use leased_read::{
     Answer, Captured, Demand, Judged, Looked, Read, ReadBuffer, ReadResult, Reader, Source,
     path_of, wants_lease,
 };
-pub use leases::{AskedLease, AskedLeases};
 pub use members::{known, members_of};
-pub use proposals::Proposals;
-pub use quota::SpaceReport;
+pub use proposal_counts::Proposals;
+pub use space_report::SpaceReport;
 pub use view::{LeaseTotals, MembersInForce, NodeView};
 
-use compaction::Compactor;
-use consistency::Referee;
-use leases::Leases;
-use members::MemberQuestions;
-use requests::Waiting;
-use upgrade::Upgrade;
+use compactor::Compactor;
+use corruption_checker::Referee;
+use lease_questions::Leases;
+use member_questions::MemberQuestions;
+use versions::Upgrade;
 use view::SharedConfiguration;
+use waiting::Waiting;
 
 /// How often the leader notes how far the log has come, to know later which sessions were unused
 /// since then.
@@ -464,6 +472,52 @@ impl Node {
             raft_term: status.term,
             leader_id: status.leader,
             read: None,
+        }
+    }
+}
+
+impl Node {
+    /// How the node stands after its last input.
+    pub fn view(&mut self) -> NodeView {
+        let members = self.members_in_force();
+        let consensus = &self.consensus;
+        let (status, published) = (consensus.status(), consensus.published());
+        let until = published.lease().map(|lease| lease.until());
+        let tracker = &self.leases.tracker;
+        NodeView {
+            lease_until: until.filter(|until| *until != Instant::ZERO),
+            proposals: self.proposals(),
+            leases: LeaseTotals {
+                leases: tracker.len(),
+                keys: tracker.keys(),
+                expiring: tracker.expiring(),
+            },
+            members,
+            consistency: self.consistency(),
+            checks_agreed: self.checks_agreed(),
+            disk_silent: consensus.stalled_disk(self.now),
+            clock_regressions: published.lease_counters().clock_regressions(),
+            lease_tripped: consensus.lease_tripped(),
+            is_unproven: consensus.is_unproven() || consensus.is_quarantined(),
+            // Who removed itself leads until another has taken over.
+            is_removed: consensus.is_removed() && status.role != Role::Leader,
+            cluster_version: self.cluster_version(),
+            status,
+        }
+    }
+
+    fn members_in_force(&mut self) -> MembersInForce {
+        let (consensus, shared) = (&self.consensus, &mut self.shared_configuration);
+        let index = consensus.configuration_index();
+        let place = Some((index, consensus.status().term));
+        if shared.place != place {
+            shared.place = place;
+            shared.configuration = Arc::new(consensus.configuration().clone());
+        }
+        MembersInForce {
+            index,
+            is_committed: consensus.is_configuration_committed(),
+            configuration: shared.configuration.clone(),
         }
     }
 }

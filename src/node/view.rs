@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Consistency, Node, Proposals};
+use super::corruption_checker::Consistency;
+use super::proposal_counts::Proposals;
 use crate::raft;
 use crate::raft::Configuration;
 use crate::time::Instant;
-use crate::types::{LogIndex, Role, Term};
+use crate::types::{LogIndex, Term};
 
 /// A node after some input. Made once a turn, so it copies numbers and shares the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,52 +67,6 @@ pub struct MembersInForce {
 /// have put another one at the same place.
 #[derive(Debug, Default)]
 pub(super) struct SharedConfiguration {
-    place: Option<(LogIndex, Term)>,
-    configuration: Arc<Configuration>,
-}
-
-impl Node {
-    /// How the node stands after its last input.
-    pub fn view(&mut self) -> NodeView {
-        let members = self.members_in_force();
-        let consensus = &self.consensus;
-        let (status, published) = (consensus.status(), consensus.published());
-        let until = published.lease().map(|lease| lease.until());
-        let tracker = &self.leases.tracker;
-        NodeView {
-            lease_until: until.filter(|until| *until != Instant::ZERO),
-            proposals: self.proposals(),
-            leases: LeaseTotals {
-                leases: tracker.len(),
-                keys: tracker.keys(),
-                expiring: tracker.expiring(),
-            },
-            members,
-            consistency: self.consistency(),
-            checks_agreed: self.checks_agreed(),
-            disk_silent: consensus.stalled_disk(self.now),
-            clock_regressions: published.lease_counters().clock_regressions(),
-            lease_tripped: consensus.lease_tripped(),
-            is_unproven: consensus.is_unproven() || consensus.is_quarantined(),
-            // Who removed itself leads until another has taken over.
-            is_removed: consensus.is_removed() && status.role != Role::Leader,
-            cluster_version: self.cluster_version(),
-            status,
-        }
-    }
-
-    fn members_in_force(&mut self) -> MembersInForce {
-        let (consensus, shared) = (&self.consensus, &mut self.shared_configuration);
-        let index = consensus.configuration_index();
-        let place = Some((index, consensus.status().term));
-        if shared.place != place {
-            shared.place = place;
-            shared.configuration = Arc::new(consensus.configuration().clone());
-        }
-        MembersInForce {
-            index,
-            is_committed: consensus.is_configuration_committed(),
-            configuration: shared.configuration.clone(),
-        }
-    }
+    pub(super) place: Option<(LogIndex, Term)>,
+    pub(super) configuration: Arc<Configuration>,
 }

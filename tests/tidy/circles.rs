@@ -12,7 +12,6 @@ use super::code::{Token, product, product_tokens};
 const WITH_CIRCLES: &[&str] = &[
     "api",
     "client",
-    "node",
     "raft",
     "server::config",
     "server::disk",

@@ -1,10 +1,9 @@
 //! From being due to being gone: what is found, proposed, tried again and continued.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::time::Duration;
 
-use super::{CONTINUED_MAX, FLIGHTS_MAX, LEASE_BATCH_MAX, LeaseTracker, VISITS_MAX, nanos};
+use super::leading::{nanos, next_in};
+use super::{CONTINUED_MAX, FLIGHTS_MAX, LEASE_BATCH_MAX, LeaseTracker, VISITS_MAX};
 use crate::api::LeaseRef;
 use crate::time::Instant;
 use crate::types::LogIndex;
@@ -173,15 +172,4 @@ impl LeaseTracker {
             leading.continuing = Some(index);
         }
     }
-}
-
-pub(super) fn next_in(
-    order: &BTreeSet<(u64, i64)>,
-    walked: Option<(u64, i64)>,
-) -> Option<(u64, i64)> {
-    let from = match walked {
-        Some(last) => Bound::Excluded(last),
-        None => Bound::Unbounded,
-    };
-    order.range((from, Bound::Unbounded)).next().copied()
 }

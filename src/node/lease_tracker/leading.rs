@@ -2,9 +2,10 @@
 //! its decisions is under way in the log.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
-use super::{LeaseOptions, nanos};
+use super::LeaseOptions;
 use crate::api::LeaseRef;
 use crate::kv::{LeaseMark, LeaseTerms};
 use crate::time::Instant;
@@ -98,4 +99,19 @@ impl Leading {
             self.due.push_back(tracked.terms.lease);
         }
     }
+}
+
+pub(super) fn next_in(
+    order: &BTreeSet<(u64, i64)>,
+    walked: Option<(u64, i64)>,
+) -> Option<(u64, i64)> {
+    let from = match walked {
+        Some(last) => Bound::Excluded(last),
+        None => Bound::Unbounded,
+    };
+    order.range((from, Bound::Unbounded)).next().copied()
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

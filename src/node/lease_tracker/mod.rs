@@ -30,8 +30,7 @@ use crate::types::{LogIndex, Term};
 
 pub use options::LeaseOptions;
 
-use expiry::next_in;
-use leading::{Leading, Tracked};
+use leading::{Leading, Tracked, nanos, next_in};
 
 /// Most leases that one entry expires, marks or continues.
 pub const LEASE_BATCH_MAX: usize = 512;
@@ -479,10 +478,6 @@ fn keep(set: &mut BTreeSet<i64>, id: i64, belongs: bool) {
         true => set.insert(id),
         false => set.remove(&id),
     };
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn millis_up(duration: Duration) -> u64 {

@@ -1,0 +1,207 @@
+//! Requests that wait: by deadline, by entry, by permit and by revision.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::raft::ReadPermit;
+use crate::time::Instant;
+use crate::types::{LogId, LogIndex, RequestId, Term};
+
+/// Of the room for what waits, this part is kept for what is urgent: whoever renews a lease may lose it,
+/// whoever else is refused only comes again.
+pub(super) const URGENT_PART: usize = 8;
+
+/// Everything that waits inside a node. Every operation is O(log n).
+pub(super) struct Waiting {
+    pub(super) max: usize,
+    pub(super) requests: BTreeMap<RequestId, Waiter>,
+    /// The same requests by deadline, as a reading of the boot clock: no safety hangs on request
+    /// deadlines, so one clock is enough.
+    pub(super) deadlines: BTreeSet<(u64, RequestId)>,
+    pub(super) writes: BTreeMap<LogIndex, (Term, RequestId)>,
+    /// Reads with a permit, waiting for the state machine to reach its index.
+    pub(super) permitted: BTreeMap<(LogIndex, RequestId), ReadPermit>,
+    /// Reads that wait for a revision, and nothing else; with a permit, if they needed one.
+    pub(super) early: BTreeMap<(i64, RequestId), Option<ReadPermit>>,
+    /// Transfers by the term that they end.
+    pub(super) transfers: BTreeMap<RequestId, Term>,
+    /// The leadership that writes and transfers wait on.
+    pub(super) leadership: Option<Term>,
+}
+
+pub(super) struct Waiter {
+    pub(super) deadline: u64,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    /// Waits for a permit, and then for at least this revision.
+    Read(i64),
+    PermittedRead(LogIndex, i64),
+    EarlyRead(i64),
+    Write(LogIndex),
+    Transfer,
+    /// A change of members.
+    Change,
+}
+
+impl Waiting {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            requests: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            writes: BTreeMap::new(),
+            permitted: BTreeMap::new(),
+            early: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            leadership: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// How many of them are writes that have an entry.
+    pub(super) fn writes(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// The entry that a write waits for.
+    pub(super) fn entry_of(&self, request: RequestId) -> Option<LogIndex> {
+        match self.requests.get(&request)?.what {
+            What::Write(index) => Some(index),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no room for one more. The last of it is kept for what is urgent.
+    pub(super) fn is_full(&self, is_urgent: bool) -> bool {
+        let kept = match is_urgent {
+            true => 0,
+            false => self.max / URGENT_PART,
+        };
+        self.len() >= self.max - kept
+    }
+
+    /// The earliest instant at which some request's deadline is over.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(boot, _)| Instant {
+            boot: *boot,
+            ..Instant::NEVER
+        })
+    }
+
+    pub(super) fn add(&mut self, request: RequestId, deadline: Instant, what: What) {
+        self.deadlines.insert((deadline.boot, request));
+        self.requests.insert(
+            request,
+            Waiter {
+                deadline: deadline.boot,
+                what,
+            },
+        );
+    }
+
+    pub(super) fn remove(&mut self, request: RequestId) -> Option<Waiter> {
+        let waiter = self.requests.remove(&request)?;
+        self.deadlines.remove(&(waiter.deadline, request));
+        match waiter.what {
+            What::Read(_) | What::Change => {}
+            What::PermittedRead(index, _) => {
+                self.permitted.remove(&(index, request));
+            }
+            What::EarlyRead(revision) => {
+                self.early.remove(&(revision, request));
+            }
+            What::Write(index) => {
+                self.writes.remove(&index);
+            }
+            What::Transfer => {
+                self.transfers.remove(&request);
+            }
+        }
+        Some(waiter)
+    }
+
+    pub(super) fn add_transfer(&mut self, request: RequestId, term: Term, deadline: Instant) {
+        self.add(request, deadline, What::Transfer);
+        self.transfers.insert(request, term);
+    }
+
+    pub(super) fn add_change(&mut self, request: RequestId, deadline: Instant) {
+        self.add(request, deadline, What::Change);
+    }
+
+    pub(super) fn take_change(&mut self, request: RequestId) {
+        self.remove(request);
+    }
+
+    pub(super) fn add_write(&mut self, id: LogId, request: RequestId, deadline: Instant) {
+        self.add(request, deadline, What::Write(id.index));
+        self.writes.insert(id.index, (id.term, request));
+    }
+
+    pub(super) fn take_read(&mut self, request: RequestId) -> bool {
+        self.remove(request).is_some()
+    }
+
+    /// A read got its permit and waits for the state machine from here on. One that is not here
+    /// any more ran out of time.
+    pub(super) fn permit_read(&mut self, request: RequestId, permit: ReadPermit) {
+        if let Some(waiter) = self.requests.get_mut(&request)
+            && let What::Read(revision) = waiter.what
+        {
+            waiter.what = What::PermittedRead(permit.index(), revision);
+            self.permitted.insert((permit.index(), request), permit);
+        }
+    }
+
+    /// From here on the request waits for nothing but `revision`.
+    pub(super) fn wait_for_revision(
+        &mut self,
+        request: RequestId,
+        revision: i64,
+        permit: Option<ReadPermit>,
+    ) {
+        if let Some(waiter) = self.requests.get_mut(&request) {
+            waiter.what = What::EarlyRead(revision);
+            self.early.insert((revision, request), permit);
+        }
+    }
+
+    /// Lets those wait for their revision who waited for `applied`; then the first read that waits
+    /// for nothing any more.
+    pub(super) fn take_released(
+        &mut self,
+        applied: LogIndex,
+        reached: i64,
+    ) -> Option<(RequestId, Option<ReadPermit>)> {
+        while let Some((&(index, request), &permit)) = self.permitted.first_key_value()
+            && (index <= applied || planted!(ReadUnapplied))
+        {
+            let what = self.requests.get(&request).map(|waiter| waiter.what);
+            let Some(What::PermittedRead(_, revision)) = what else {
+                unreachable!("whoever is permitted waits");
+            };
+            self.permitted.pop_first();
+            self.wait_for_revision(request, revision, Some(permit));
+        }
+        let (&(revision, request), &permit) = self.early.first_key_value()?;
+        if revision > reached {
+            return None;
+        }
+        self.remove(request);
+        Some((request, permit))
+    }
+
+    /// A request whose deadline is over, and what it waited for.
+    pub(super) fn take_expired(&mut self, now: Instant) -> Option<(RequestId, What)> {
+        let (deadline, request) = *self.deadlines.first()?;
+        if now.boot < deadline {
+            return None;
+        }
+        Some((request, self.remove(request)?.what))
+    }
+}
