@@ -38,11 +38,12 @@
 //!
 //! - [`types`], [`time`], [`api`]: the nouns, the pair of clocks, what may be asked;
 //! - [`raft`], [`log`], [`kv`]: consensus, its log, and the state machine, each pure and none
-//!   knowing the others; [`watch`]: which watchers are sent what;
+//!   knowing the others; [`front`]: how the state is published and read; [`watch`]: which watchers
+//!   are sent what;
 //! - [`node`]: one replica made of them, still pure; [`wire`]: its frames;
 //! - `clock`, `transport`, `server`: the machine around it; `cli`: the binary; `bench`: load on it.
 //!
-//! `raft`, `log`, `kv`, `watch`, `node` and `wire` are public so that the simulator, the fuzzers and
+//! `raft`, `log`, `kv`, `front`, `watch`, `node` and `wire` are public so that the simulator, the fuzzers and
 //! the benches enter by the same door as the server. They promise no stability.
 //!
 //! Why a leased read is never stale is proved in docs/protocol.md, rule by rule; comments cite the
@@ -74,6 +75,7 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
+pub mod front;
 pub mod kv;
 pub mod leader_lease;
 pub mod log;

@@ -1,6 +1,6 @@
 //! What threads of a node have in common is made of these.
 //!
-//! They are the standard library's, and a slot of `arc-swap`. The names are kept in one place so
+//! They are the standard library's, and two of `arc-swap`. The names are kept in one place so
 //! that `tests/loom` and `tests/shuttle` can compile the very files that use them against a model
 //! checker's own, and try every order in which threads may come to them. Nothing here is switched
 //! by a feature or a flag.
@@ -21,6 +21,9 @@ use std::time::Duration;
 
 /// A shared value that is replaced as a whole.
 pub(crate) type Slot<T> = arc_swap::ArcSwapOption<T>;
+
+/// The same, of which there always is one.
+pub(crate) type Swap<T> = arc_swap::ArcSwap<T>;
 
 /// A count for metrics. Nothing rests on its order, so no model looks at it.
 pub(crate) type Count = AtomicU64;

@@ -308,6 +308,11 @@ impl<V: View> Overlay<V> {
         }
     }
 
+    /// What was written in `space`: the last change of each key.
+    pub fn changes(&self, space: Space) -> &Changes {
+        &self.spaces[space.slot()]
+    }
+
     /// What was written, by keyspace: the last change of each key.
     pub fn into_changes(self) -> impl Iterator<Item = (Space, Changes)> {
         Space::ALL.into_iter().zip(self.spaces)

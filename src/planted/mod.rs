@@ -276,6 +276,8 @@ bugs! {
         ["node::tests::a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_before_it"]
     CommitNotCaptured "P21" "a leased read asks for nothing but the floor"
         ["node::tests::a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_before_it"]
+    AppliedBeforeShown "A7" "the applied index is published before the state can be found"
+    RevisionAfterApplied "A10" "the revision is published after the applied index"
     ReadUnapplied "P21" "a permitted read does not wait until its index is applied"
         ["node::tests::a_read_waits_until_the_state_machine_has_what_was_committed_before_it"]
     CommitPublishedLate "P21" "the commit index is published after what follows from it is out"
@@ -472,6 +474,7 @@ bugs! {
         ["server::disk::durable::tests::syncs_are_those_of_the_system"]
 
     // Logs without a beginning, and whole states.
+    CutBeforeDurable "D1" "the log is cut by a state that was not synced"
     CompactsUnapplied "D1" "the log is cut before the state machine holds what is cut"
         ["log_is_cut_no_further_than_what_is_applied"]
     SnapshotGoesBack "P30" "a state older than what is applied is installed"
@@ -514,7 +517,7 @@ bugs! {
         ["watch::tests::rules::a_slow_watcher_is_ended_with_the_revision_to_resume_from"]
     ResumeBeforeNext "W2" "a watch that was interrupted asks for what it was told last once more"
         ["api::course::tests::it_goes_on_after_what_was_told_and_a_start_of_now_is_fixed_once"]
-    UncommittedShown "W3" "a leader tells watchers what it has appended, not what it has applied"
+    UncommittedShown "W3" "a leader applies what it has appended, and shows it, before it is committed"
     RevisionSplit "W4" "a step of catching up ends in the middle of a revision"
         ["watch::tests::rules::a_large_revision_is_not_split_by_a_small_budget"]
     PartsKept "W4" "what came of a revision before an interruption is kept for the next stream"
@@ -543,7 +546,7 @@ bugs! {
         ["server::session::tests::inside::an_export_does_not_begin_on_a_state_that_nobody_confirms"]
 
     // The comparison of states.
-    StateDiverges "R4" "a member applies a write otherwise than the others"
+    StateDiverges "R4" "what a write makes of a key depends on whether its record is cached"
     NeverCompared "R4" "reports of states are not compared"
         ["node::consistency::tests::the_minority_is_wrong_and_only_it"]
     DifferenceForgiven "R4" "a member that a majority contradicts goes on"

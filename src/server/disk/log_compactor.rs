@@ -181,7 +181,7 @@ impl LogCompactor {
             };
             let began = stopwatch();
             let durable = self.keeper.persist()?;
-            let through = through.min(durable.index);
+            let through = durable.may_cut(through);
             self.log_use.cut(through);
             self.mailbox.send(Mail::Input(Input::Compact(through)));
             let metrics = &self.metrics.raft;

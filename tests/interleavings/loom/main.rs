@@ -54,6 +54,16 @@ use leasehold::{api, kv, node, time, types, wire};
 extern crate self as tokio;
 
 #[cfg(loom)]
+#[path = "../../../src/front/mod.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "compiled as it is"
+)]
+mod front;
+
+#[cfg(loom)]
 #[path = "../../../src/node/leased_read.rs"]
 #[allow(dead_code, unreachable_pub, reason = "compiled as it is")]
 mod leased_read;

@@ -1,118 +1,155 @@
 //! What stands in front of the database: the thread that applies against readers that find a key in
-//! the cache, or on disk, and fill it in.
+//! the cache, or in the database, and fill it in.
 //!
-//! The database is one number for each key, read and written as a whole, since that is what fjall
-//! promises: who reads after a commit sees it.
+//! The database is a map that is read and written as a whole, since that is what fjall promises: who
+//! takes a snapshot after a write sees it. So its lock is none of loom's.
 
-use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-#[path = "../../../src/server/disk/store/cache.rs"]
-#[allow(dead_code, reason = "compiled as it is")]
-mod cache;
-#[path = "../../../src/server/disk/store/front.rs"]
-#[allow(dead_code, reason = "compiled as it is")]
-mod front;
-
-use cache::Cached;
-use front::Front;
-
-use crate::api::KeyValue;
-use crate::kv::Progress;
+use crate::api::{DeleteRangeRequest, PutRequest};
+use crate::front::{Batch, Database, Front, Handle, Point, Writer};
+use crate::kv::{Changes, Command, Fault, MemStore, Operation, Pair, Space, Span, Store, View};
 use crate::types::{LogId, LogIndex, Term};
-use crate::wire::point::Record;
-
-/// As in `store.rs`, whose file knows disks.
-#[derive(Clone, Debug)]
-pub(crate) struct Point {
-    pub record: Option<Record>,
-    pub revision: i64,
-    pub applied: LogIndex,
-}
 
 const KEY: &[u8] = b"k";
+const OTHER: &[u8] = b"other";
 /// Room for everything that a model writes.
 const ROOM: usize = 1 << 20;
-/// No room at all, so that every read goes to the disk.
+/// No room at all, so that every read goes to the database.
 const NO_ROOM: usize = 0;
 
+#[derive(Default)]
+struct Map {
+    store: Mutex<Arc<MemStore>>,
+}
+
+impl Database for Map {
+    type Error = Fault;
+    type Snapshot = Arc<MemStore>;
+
+    fn snapshot(&self) -> Arc<MemStore> {
+        Arc::clone(&self.store.lock().unwrap())
+    }
+
+    fn get(&self, at: &Arc<MemStore>, space: Space, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        at.get(space, key)
+    }
+
+    fn range<'a>(
+        &'a self,
+        at: &'a Arc<MemStore>,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, Fault>> + use<'a> {
+        MemStore::range(at, space, span)
+    }
+
+    fn write<'c>(&self, changes: impl Iterator<Item = (Space, &'c Changes)>) -> Result<(), Fault> {
+        let mut store = self.store.lock().unwrap();
+        let store = Arc::make_mut(&mut store);
+        for (space, changes) in changes {
+            for (key, change) in changes {
+                match change {
+                    Some(record) => store.put(space, key.clone(), record.clone()),
+                    None => store.delete(space, key.clone()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// What readers share with the thread that applies.
 struct World {
-    front: Front,
-    /// The revision of the key on disk; 0 if it is not there.
-    disk: Mutex<i64>,
+    handle: Handle<Map>,
     /// What consensus has published as committed, in entries.
     commit: AtomicU64,
 }
 
+/// The thread that applies.
+struct Applier {
+    world: Arc<World>,
+    writer: Writer<Map>,
+    applied: u64,
+}
+
+/// Each entry makes one revision, of its own number.
+enum Entry {
+    Nothing,
+    Put(&'static [u8]),
+    Delete(&'static [u8]),
+}
+
+impl Applier {
+    /// A store with room for records in its cache, that has applied these entries.
+    fn new(room: usize, entries: impl IntoIterator<Item = Entry>) -> Self {
+        let front = Front::open(Map::default(), room).unwrap();
+        let writer = Writer::new(front);
+        let world = World {
+            handle: writer.handle(),
+            commit: AtomicU64::new(0),
+        };
+        let mut this = Self {
+            world: Arc::new(world),
+            writer,
+            applied: 0,
+        };
+        // Revisions begin at 1.
+        for entry in std::iter::once(Entry::Nothing).chain(entries) {
+            this.applies(entry);
+        }
+        this
+    }
+
+    /// The next entry is committed, applied and published.
+    fn applies(&mut self, entry: Entry) {
+        self.applied += 1;
+        self.world.commit.store(self.applied, Ordering::Release);
+        let operation = match entry {
+            Entry::Nothing => None,
+            Entry::Put(key) => Some(Operation::Put(PutRequest {
+                key: Bytes::from_static(key),
+                ..PutRequest::default()
+            })),
+            Entry::Delete(key) => Some(Operation::DeleteRange(DeleteRangeRequest {
+                key: Bytes::from_static(key),
+                ..DeleteRangeRequest::default()
+            })),
+        };
+        let session = None;
+        let command = operation.map(|operation| Command::Write { session, operation }.encode());
+        let id = LogId::new(LogIndex(self.applied), Term(1));
+        let mut batch = Batch::begin(&mut self.writer).unwrap();
+        batch.apply(id, command.as_deref()).unwrap();
+        batch.show().unwrap().cache().unwrap().revise().publish();
+    }
+
+    fn world(&self) -> Arc<World> {
+        Arc::clone(&self.world)
+    }
+}
+
 impl World {
-    /// A store at entry and revision 1, without the key.
-    fn new(room: usize) -> Arc<Self> {
-        let front = Front::new(room);
-        front.publish(progress(1, 1));
-        Arc::new(Self {
-            front,
-            disk: Mutex::new(0),
-            commit: AtomicU64::new(1),
-        })
-    }
-
-    /// The state thread commits a batch that leaves the key at `revision`, or deleted by it, and
-    /// publishes it as entry `revision`.
-    fn advance(&self, revision: i64, deleted: bool) {
-        let entry = revision.unsigned_abs();
-        self.commit.store(entry, Ordering::Release);
-        *self.disk.lock().unwrap() = if deleted { 0 } else { revision };
-        let change = match deleted {
-            true => Cached::Absent { revision },
-            false => cached(revision),
-        };
-        let changes = std::iter::once(Ok::<_, Infallible>((KEY, change)));
-        let progress = progress(entry, revision);
-        self.front.advance(changes, progress).unwrap();
-    }
-
     fn get(&self) -> Point {
-        let read = || {
-            // The disk's own snapshot may be older than the reply's revision, never younger than
-            // the lookup.
-            let revision = *self.disk.lock().unwrap();
-            Ok::<_, Infallible>(match revision {
-                0 => Cached::Absent { revision: 1 },
-                revision => cached(revision),
-            })
-        };
-        self.front.get(KEY, read).unwrap()
+        self.handle.load().get(KEY).unwrap()
     }
-}
-
-fn progress(index: u64, revision: i64) -> Progress {
-    Progress {
-        applied: LogId::new(LogIndex(index), Term(1)),
-        revision,
-        ..Progress::default()
-    }
-}
-
-fn cached(revision: i64) -> Cached {
-    Cached::Present(Record::new(&KeyValue {
-        key: Bytes::from_static(KEY),
-        mod_revision: revision,
-        ..KeyValue::default()
-    }))
 }
 
 /// The key is written at each revision up to `through`; each reader looks as often as it says.
-fn writes_against_readers(room: usize, through: i64, readers: &[usize]) {
-    let world = World::new(room);
+fn writes_against_readers(room: usize, through: u64, readers: &[usize]) {
+    let mut applier = Applier::new(room, []);
     let readers: Vec<_> = readers
         .iter()
         .map(|&times| {
-            let world = Arc::clone(&world);
+            let world = applier.world();
             thread::spawn(move || {
                 let mut last = 0;
                 for _ in 0..times {
@@ -121,40 +158,39 @@ fn writes_against_readers(room: usize, through: i64, readers: &[usize]) {
             })
         })
         .collect();
-    for revision in 2..=through {
-        world.advance(revision, false);
+    for _ in 2..=through {
+        applier.applies(Entry::Put(KEY));
     }
+    applier.writer.settle().unwrap();
     for reader in readers {
         reader.join().unwrap();
     }
     // Whoever has filled something in has not undone the last write.
-    assert_eq!(look(&world, 0), through);
+    assert_eq!(look(&applier.world, 0), through);
 }
 
 /// What was published before the read began is in it (A7), the revision of the reply is one at
 /// which it was so (A10), and nobody who is answered goes back behind what he has seen. That last
-/// is not the cache's doing alone: one read may find on disk what the next does not find in the
+/// is not the cache's doing alone: one read may find in the database what the next does not find in the
 /// cache yet. But then the entry was committed before the first, so the second has captured it, and
 /// is not answered from a state without it (P21).
-fn look(world: &World, last: i64) -> i64 {
+fn look(world: &World, last: u64) -> u64 {
     let captured = match planted!(CommitNotCaptured) {
         true => 0,
         false => world.commit.load(Ordering::Acquire),
     };
-    let applied = world.front.applied();
-    let revision = world.front.revision();
     let point = world.get();
     let found = point.record.map_or(1, |record| record.mod_revision());
-    assert!(point.applied >= applied);
-    assert!(point.revision >= revision);
-    assert!(point.revision >= found);
+    let revision = u64::try_from(point.revision).unwrap();
+    let found = u64::try_from(found).unwrap();
+    assert!(revision >= found);
     assert!(
-        point.revision >= i64::try_from(applied.0).unwrap(),
-        "revision {} of entry {applied}",
-        point.revision
+        revision >= point.applied.0,
+        "revision {revision} of entry {}",
+        point.applied
     );
     assert!(
-        found >= i64::try_from(point.applied.0).unwrap(),
+        found >= point.applied.0,
         "revision {found} is shown as what entry {} left",
         point.applied
     );
@@ -169,7 +205,7 @@ pub(crate) fn a_read_has_what_was_applied_before_it_from_the_cache() {
     writes_against_readers(ROOM, 3, &[2]);
 }
 
-pub(crate) fn a_read_has_what_was_applied_before_it_from_the_disk() {
+pub(crate) fn a_read_has_what_was_applied_before_it_from_the_database() {
     writes_against_readers(NO_ROOM, 3, &[2]);
 }
 
@@ -180,36 +216,75 @@ pub(crate) fn readers_that_fill_in_do_not_undo_a_write() {
 /// A10: another key is written, so only the revision tells of it. Whoever sees the entry applied
 /// sees at least its revision.
 pub(crate) fn a_reply_names_the_revision_of_what_was_applied() {
-    let world = World::new(ROOM);
+    let mut applier = Applier::new(ROOM, [Entry::Put(KEY)]);
     let reader = thread::spawn({
-        let world = Arc::clone(&world);
+        let world = applier.world();
         move || {
             let point = world.get();
             assert!(point.revision >= i64::try_from(point.applied.0).unwrap());
         }
     });
-    let change = Ok::<_, Infallible>((b"other", cached(2)));
-    let changes = std::iter::once(change);
-    world.front.advance(changes, progress(2, 2)).unwrap();
+    applier.applies(Entry::Put(OTHER));
     reader.join().unwrap();
 }
 
 /// A key that was written and is then deleted: the reader who fills in what it read before does not
 /// bring it back.
 pub(crate) fn a_deleted_key_is_not_brought_back_by_a_reader() {
-    let world = World::new(ROOM);
-    *world.disk.lock().unwrap() = 1;
+    // It has left the cache by the time that it is read.
+    let mut applier = Applier::new(ROOM, [Entry::Put(KEY)]);
+    applier.writer.settle().unwrap();
+    let store = MemStore::clone(&applier.writer.front().database().snapshot());
+    applier.opens_anew(store);
     let reader = thread::spawn({
-        let world = Arc::clone(&world);
+        let world = applier.world();
         move || {
             let point = world.get();
             assert!(
-                point.applied < LogIndex(2) || point.record.is_none(),
-                "it was deleted by entry 2"
+                point.applied < LogIndex(3) || point.record.is_none(),
+                "it was deleted by entry 3"
             );
         }
     });
-    world.advance(2, true);
+    applier.applies(Entry::Delete(KEY));
     reader.join().unwrap();
-    assert!(world.get().record.is_none());
+    assert!(applier.world.get().record.is_none());
+}
+
+/// A9: another state, with one entry more, takes the place of the one that a reader looks at: it finds
+/// the one or the other, as a whole, and does not go back.
+pub(crate) fn a_state_that_takes_the_place_of_another_is_found_as_a_whole() {
+    let newer = Applier::new(ROOM, [Entry::Put(KEY), Entry::Put(KEY)]);
+    let mut applier = Applier::new(ROOM, [Entry::Put(KEY)]);
+    let reader = thread::spawn({
+        let world = applier.world();
+        move || {
+            let mut before = LogIndex(0);
+            for _ in 0..2 {
+                let point = world.get();
+                let found = point.record.map_or(1, |record| record.mod_revision());
+                let (found, revision) = (found.unsigned_abs(), point.revision.unsigned_abs());
+                assert_eq!((found, revision), (point.applied.0, point.applied.0));
+                assert!(point.applied >= before);
+                before = point.applied;
+            }
+        }
+    });
+    let _retired = applier.writer.replace(newer.writer);
+    reader.join().unwrap();
+    assert_eq!(applier.world.get().applied, LogIndex(3));
+}
+
+impl Applier {
+    /// The process starts again, with this database and an empty cache.
+    fn opens_anew(&mut self, store: MemStore) {
+        let database = Map {
+            store: Mutex::new(Arc::new(store)),
+        };
+        self.writer = Writer::new(Front::open(database, ROOM).unwrap());
+        self.world = Arc::new(World {
+            handle: self.writer.handle(),
+            commit: AtomicU64::new(self.applied),
+        });
+    }
 }

@@ -180,6 +180,43 @@ impl<T> Slot<T> {
     }
 }
 
+/// `ArcSwap`, as a lock: as [`Slot`].
+#[derive(Debug)]
+pub(crate) struct Swap<T> {
+    value: Mutex<Arc<T>>,
+}
+
+impl<T> Swap<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self {
+            value: Mutex::new(value),
+        }
+    }
+
+    pub(crate) fn store(&self, value: Arc<T>) {
+        *self.value.lock() = value;
+    }
+
+    pub(crate) fn load_full(&self) -> Arc<T> {
+        Arc::clone(&self.value.lock())
+    }
+
+    /// A loan of the value, which here is as good as the value.
+    pub(crate) fn load(&self) -> Owned<T> {
+        Owned(self.load_full())
+    }
+}
+
+pub(crate) struct Owned<T>(Arc<T>);
+
+impl<T> Deref for Owned<T> {
+    type Target = Arc<T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
 pub(crate) struct Loan<T>(Option<Arc<T>>);
 
 impl<T> Deref for Loan<T> {

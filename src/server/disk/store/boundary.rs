@@ -98,7 +98,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stand_back;
+    use super::super::tables::stand_back;
     use super::*;
     use std::time::Duration;
 

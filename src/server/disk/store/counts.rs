@@ -79,9 +79,9 @@ impl StateStore {
     /// Any is fatal.
     pub fn uncounted(&mut self) -> Result<Uncounted, StoreError> {
         // Nothing is applied between the two: whoever could holds this store.
-        let since = self.shared.keys.since.load(Ordering::Relaxed);
-        let snapshot = Snapshot::take(&self.shared);
-        let snapshot = self.shared.poison_on_error(snapshot)?;
+        let tables = self.tables();
+        let since = tables.keys.since.load(Ordering::Relaxed);
+        let snapshot = tables.poison_on_error(self.writer.front().snapshot())?;
         Ok(Uncounted { snapshot, since })
     }
 }
@@ -107,7 +107,7 @@ impl Uncounted {
         }
         let found = i64::try_from(keys).unwrap_or(i64::MAX) - self.since;
         // Counted twice, it comes to the same.
-        let _ = self.snapshot.shared.keys.found.set(found);
+        let _ = self.snapshot.front().database().keys.found.set(found);
         Ok(())
     }
 }

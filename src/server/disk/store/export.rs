@@ -65,7 +65,7 @@ impl Export {
     /// # Errors
     /// Any is fatal for the store.
     pub fn new(snapshot: Snapshot, origin: Origin) -> Result<Self, StoreError> {
-        let progress = snapshot.progress;
+        let progress = snapshot.progress();
         let header = StateHeader {
             cluster: origin.cluster,
             member: origin.member,

@@ -12,9 +12,9 @@ use fjall::{Database, Keyspace, PersistMode};
 
 use super::error::StoreError;
 use super::marks::Directory;
-use super::{HashReport, Snapshot, StateStore, StoreOptions, boundary, marks, open_database};
-use crate::kv;
-use crate::kv::{Overlay, Progress, Space};
+use super::{HashReport, StateStore, StoreOptions, boundary, marks, open_database};
+use crate::front::Batch;
+use crate::kv::Space;
 use crate::wire::state::{StateDecoder, StateFault, StateHeader, StatePart, StateSummary};
 
 /// Records go to the database in batches of about so many bytes.
@@ -153,23 +153,20 @@ impl Import {
 
 impl StateStore {
     /// Makes of a state that was taken from a backup the one that a new cluster begins with
-    /// ([`kv::begin_anew`]), and compares all of it with its hash. Nobody may read it yet.
+    /// ([`kv::begin_anew`](crate::kv::begin_anew)), and compares all of it with its hash. Nobody may read it yet.
     ///
     /// # Errors
     /// Any is fatal, and the state is not to be used.
     pub fn begin_anew(&mut self, leap: i64) -> Result<HashReport, StoreError> {
         let result = self.begin_anew_unguarded(leap);
-        let progress = self.shared.poison_on_error(result)?;
-        self.shared.front.publish(progress);
+        self.tables().poison_on_error(result)?;
         self.reader().verify()
     }
 
-    fn begin_anew_unguarded(&self, leap: i64) -> Result<Progress, StoreError> {
-        let mut overlay = Overlay::new(Snapshot::settled(&self.shared)?);
-        let progress = kv::begin_anew(&mut overlay, leap)?;
-        let changes: Vec<_> = overlay.into_changes().collect();
-        let changes = changes.iter().map(|(space, changes)| (*space, changes));
-        self.shared.commit("beginning the state anew", changes)?;
-        Ok(progress)
+    fn begin_anew_unguarded(&mut self, leap: i64) -> Result<(), StoreError> {
+        let mut batch = Batch::begin(&mut self.writer)?;
+        batch.begin_anew(leap)?;
+        batch.show()?.cache()?.revise().publish();
+        self.writer.settle()
     }
 }

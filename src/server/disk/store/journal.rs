@@ -66,7 +66,13 @@ impl Journal {
 
     fn sync(&mut self, worth: u64) -> Result<u64, StoreError> {
         let failed = |source| StoreError::io("syncing the journal of the state")(source);
-        let folder = self.state.load().farewell.path.join(super::marks::DATABASE);
+        let folder = self
+            .state
+            .load()
+            .database()
+            .farewell
+            .path
+            .join(super::marks::DATABASE);
         let Some((number, path)) = newest(&folder).map_err(failed)? else {
             return Ok(0);
         };

@@ -5,8 +5,8 @@
 
 use super::error::StoreError;
 use super::replace::Current;
-use super::{Journal, Snapshot, StateStore};
-use crate::types::LogId;
+use super::{Journal, StateStore};
+use crate::front::Durable;
 
 /// See the module.
 pub struct Keeper {
@@ -25,19 +25,15 @@ impl StateStore {
 }
 
 impl Keeper {
-    /// Makes the state durable, and says up to which entry it is: the log may be cut there.
+    /// Makes the state durable, as far as the database has it.
     ///
     /// # Errors
     /// Any is fatal: after a failed sync nobody knows what is on the disk.
-    pub fn persist(&mut self) -> Result<LogId, StoreError> {
-        let shared = self.current.get();
-        shared.check_poison()?;
+    pub fn persist(&mut self) -> Result<Durable, StoreError> {
+        let front = self.current.get();
+        front.database().check_poison()?;
         self.journal.sync_all_new()?;
-        // What is published ahead of the database is not in its journal.
-        let result = Snapshot::settled(&shared).and_then(|snapshot| {
-            shared.sync()?;
-            Ok(snapshot.progress.applied)
-        });
-        shared.poison_on_error(result)
+        let result = front.persist();
+        front.database().poison_on_error(result)
     }
 }

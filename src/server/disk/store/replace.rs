@@ -1,31 +1,32 @@
 //! Another state takes the place of this one, while everybody goes on.
 //!
 //! A state that a peer has sent lies in a directory of its own and is opened there. All handles of the
-//! state look for the database they work on at the beginning of each call ([`Current`]), so from one
-//! moment on they find the new one, with its cache, its revision and its applied index in one piece: an
-//! old database is never taken for one that has applied more (A9). Who has begun on the
-//! old one finishes there: it stays until nobody looks at it any more ([`Retired`]).
+//! state look for the one in use at the beginning of each call ([`Handle`]), so from one moment on they
+//! find the new one. Who has begun on the old one finishes there: it stays until nobody looks at it any
+//! more ([`Retired`]).
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use arc_swap::{ArcSwap, Guard};
+use crate::front;
+use crate::front::{Front, Handle};
 
-use super::{Gate, Operations, Shared, StateStore};
+use super::{Gate, Operations, StateStore, Tables};
 
-/// The database in use, for all handles of one state.
+/// The state in use, for all handles of it.
 #[derive(Clone)]
 pub(super) struct Current {
-    shared: Arc<ArcSwap<Shared>>,
+    handle: Handle<Tables>,
     gate: Arc<Gate>,
     operations: Arc<Operations>,
 }
 
 impl Current {
-    pub(super) fn new(shared: Arc<Shared>, gate: Gate) -> Self {
+    pub(super) fn new(handle: Handle<Tables>, gate: Gate) -> Self {
         Self {
-            shared: Arc::new(ArcSwap::new(shared)),
+            handle,
             gate: Arc::new(gate),
             operations: Arc::default(),
         }
@@ -42,19 +43,19 @@ impl Current {
     }
 
     /// For a short look.
-    pub(super) fn load(&self) -> Guard<Arc<Shared>> {
-        self.shared.load()
+    pub(super) fn load(&self) -> impl Deref<Target = Arc<Front<Tables>>> + use<> {
+        self.handle.load()
     }
 
     /// For longer work.
-    pub(super) fn get(&self) -> Arc<Shared> {
-        self.shared.load_full()
+    pub(super) fn get(&self) -> Arc<Front<Tables>> {
+        self.handle.get()
     }
 }
 
 /// A database that another one has taken the place of. Some may still read from it.
 pub struct Retired {
-    shared: Arc<Shared>,
+    state: front::Retired<Tables>,
 }
 
 impl StateStore {
@@ -63,15 +64,15 @@ impl StateStore {
     pub fn replace(&mut self, newer: Self) -> Retired {
         // Before the state that they are part of.
         self.current.gate.publish(newer.current.gate.policy());
-        self.current.shared.store(Arc::clone(&newer.shared));
         self.needs_verification = newer.needs_verification;
-        let shared = std::mem::replace(&mut self.shared, newer.shared);
-        Retired { shared }
+        Retired {
+            state: self.writer.replace(newer.writer),
+        }
     }
 
     /// The directory that it lies in.
     pub fn path(&self) -> &Path {
-        &self.shared.farewell.path
+        &self.tables().farewell.path
     }
 }
 
@@ -82,14 +83,14 @@ impl Retired {
     /// # Errors
     /// It cannot be removed.
     pub fn remove(self) -> io::Result<Option<Self>> {
-        let path: PathBuf = self.shared.farewell.path.clone();
-        match Arc::try_unwrap(self.shared) {
-            Ok(shared) => {
-                drop(shared);
+        let path: PathBuf = self.state.front().database().farewell.path.clone();
+        match self.state.into_database() {
+            Ok(tables) => {
+                drop(tables);
                 fs::remove_dir_all(path)?;
                 Ok(None)
             }
-            Err(shared) => Ok(Some(Self { shared })),
+            Err(state) => Ok(Some(Self { state })),
         }
     }
 }

@@ -21,7 +21,8 @@ use bytes::Bytes;
 
 use super::error::StoreError;
 use super::replace::Current;
-use super::{Shared, Snapshot, StateStore, boundary};
+use super::{StateStore, Tables, boundary};
+use crate::front::Front;
 use crate::kv;
 use crate::kv::{CompactionBudget, CompactionStep, Fault, Overlay, Space, View};
 
@@ -45,7 +46,7 @@ pub struct Sweeper {
 
 /// What it works on, for one call.
 struct Work {
-    shared: Arc<Shared>,
+    front: Arc<Front<Tables>>,
 }
 
 /// What one [`Sweeper::step`] has done.
@@ -81,7 +82,7 @@ impl Sweeper {
     /// # Errors
     /// Any is fatal.
     pub fn through(&self) -> Result<i64, StoreError> {
-        let compacted = self.run(|work| kv::compacted(&Snapshot::settled(&work.shared)?));
+        let compacted = self.run(|work| kv::compacted(&work.front.settled()?));
         Ok(compacted?.through)
     }
 
@@ -92,7 +93,7 @@ impl Sweeper {
     pub fn is_reclaim_due(&self) -> Result<bool, StoreError> {
         self.run(|work| {
             let garbage = work.garbage()?;
-            let spaces = &work.shared.spaces;
+            let spaces = &work.front.database().spaces;
             let tables = SWEPT.iter().map(|space| spaces[space.slot()].disk_space());
             let tables: u64 = tables.sum();
             Ok(garbage >= RECLAIM_BYTES_MIN && garbage >= tables / RECLAIM_PART)
@@ -115,17 +116,17 @@ impl Sweeper {
     }
 
     fn run<T>(&self, work: impl FnOnce(&Work) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let shared = self.current.get();
-        shared.check_poison()?;
-        let this = Work { shared };
+        let front = self.current.get();
+        front.database().check_poison()?;
+        let this = Work { front };
         let result = work(&this);
-        this.shared.poison_on_error(result)
+        this.front.database().poison_on_error(result)
     }
 }
 
 impl Work {
     fn step(&self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
-        let mut overlay = Overlay::new(Snapshot::settled(&self.shared)?);
+        let mut overlay = Overlay::new(self.front.settled()?);
         let step = kv::compact_step(&mut overlay, budget)?;
         let through = kv::compacted(&overlay)?.through;
         if step.bytes > 0 {
@@ -134,12 +135,14 @@ impl Work {
         }
         let changes: Vec<_> = overlay.into_changes().collect();
         let changes = changes.iter().map(|(space, changes)| (*space, changes));
-        self.shared.commit("removing compacted history", changes)?;
+        self.front
+            .database()
+            .commit("removing compacted history", changes)?;
         Ok(Swept { step, through })
     }
 
     fn garbage(&self) -> Result<u64, StoreError> {
-        read_garbage(&Snapshot::settled(&self.shared)?)
+        read_garbage(&self.front.settled()?)
     }
 
     fn reclaim(&self) -> Result<(), StoreError> {
@@ -147,21 +150,21 @@ impl Work {
         let merging = |error| StoreError::from_fjall("merging tables", error);
         // Where nothing is written any more because there is no room, no merge would ever come by
         // that drops deleted keys: they are what was deleted to make room.
-        let is_full = Snapshot::settled(&self.shared)?.space_alarm().is_some();
+        let is_full = self.front.settled()?.space_alarm().is_some();
         let full = is_full.then_some(Space::Current);
         let merged = || SWEPT.into_iter().chain(full);
         for space in merged() {
-            let keyspace = &self.shared.spaces[space.slot()];
+            let keyspace = self.front.database().space(space);
             keyspace.rotate_memtable().map_err(merging)?;
         }
         // The journals hold what was removed, too. They go when everyone's memtable has.
-        for (slot, keyspace) in self.shared.spaces.iter().enumerate() {
+        for (slot, keyspace) in self.front.database().spaces.iter().enumerate() {
             if merged().all(|space| space.slot() != slot) {
                 keyspace.rotate_memtable().map_err(merging)?;
             }
         }
         for space in merged() {
-            let keyspace = &self.shared.spaces[space.slot()];
+            let keyspace = self.front.database().space(space);
             // What is not in a table yet is not merged.
             while keyspace.sealed_memtable_count() > 0 {
                 // An engine that has failed flushes nothing any more, and says so to writers.
@@ -176,7 +179,7 @@ impl Work {
         for _ in 0..RELEASES {
             // Only now: what a crash leaves unmerged is still counted.
             self.set_garbage(0)?;
-            let local = &self.shared.spaces[Space::Local.slot()];
+            let local = self.front.database().space(Space::Local);
             local.rotate_memtable().map_err(merging)?;
             thread::sleep(FLUSH_POLL);
         }
@@ -184,8 +187,9 @@ impl Work {
     }
 
     fn set_garbage(&self, garbage: u64) -> Result<(), StoreError> {
-        let mut batch = self.shared.database.batch();
-        let local = &self.shared.spaces[Space::Local.slot()];
+        let tables = self.front.database();
+        let mut batch = tables.database.batch();
+        let local = tables.space(Space::Local);
         batch.insert(local, Bytes::from_static(GARBAGE), garbage_record(garbage));
         batch
             .commit()

@@ -84,7 +84,7 @@ fn the_next_batch_persisting_and_closing_settle_what_is_ahead() {
     let program = workload(12);
     let mut store = open(directory.path());
     let in_database = |store: &StateStore| {
-        let meta = &store.shared.spaces[Space::Meta.slot()];
+        let meta = &store.tables().spaces[Space::Meta.slot()];
         let record = meta.get("progress").unwrap();
         record.map(|record| u64::from_be_bytes(record[..8].try_into().unwrap()))
     };
@@ -92,10 +92,10 @@ fn the_next_batch_persisting_and_closing_settle_what_is_ahead() {
     assert_eq!(in_database(&store), None);
     store.apply_ahead(&program[3..6], false).unwrap();
     assert_eq!(in_database(&store), Some(3));
-    assert_eq!(store.persist().unwrap().index, LogIndex(6));
+    assert_eq!(store.persist().unwrap().through().index, LogIndex(6));
     assert_eq!(in_database(&store), Some(6));
     store.apply_ahead(&program[6..], false).unwrap();
-    assert_eq!(store.close().unwrap().index, LogIndex(12));
+    assert_eq!(store.close().unwrap().through().index, LogIndex(12));
     let store = open(directory.path());
     assert!(!store.needs_verification());
     assert_eq!(kept_hash(&store.reader()), hashes(&program)[12]);

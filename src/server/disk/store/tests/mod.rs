@@ -4,21 +4,24 @@ mod ahead;
 mod counts;
 mod travel;
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io, thread};
 
 use bytes::Bytes;
+use fjall::Keyspace;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::tables::{WORKER_NICENESS, WORKER_THREADS_MIN};
 use super::*;
 use crate::api::{
     CompactionRequest, DeleteRangeRequest, KeyRange, Limits, PutRequest, RangeRequest,
 };
 use crate::kv::tests::{entries, programs};
-use crate::kv::{Command, CompactionBudget, MemStore, Operation, Store};
+use crate::kv::{Command, CompactionBudget, MemStore, Operation, Pair, Space, Span, Store, View};
 use crate::types::Term;
 
 type Entry = (LogId, Option<Bytes>);
@@ -272,7 +275,7 @@ fn state_that_has_gone_into_tables_reads_like_state_in_memory() {
         kept_hash(&store.reader()),
         kv::content_hash(&memory).unwrap()
     );
-    let tables = store.shared.spaces.iter().map(Keyspace::table_count);
+    let tables = store.tables().spaces.iter().map(Keyspace::table_count);
     assert!(tables.sum::<usize>() > 0, "or this shows nothing");
 }
 
@@ -436,7 +439,7 @@ fn only_a_clean_stop_spares_the_verification() {
     assert!(!store.needs_verification(), "there is nothing to verify");
     store.apply_batch(&workload(10)).unwrap();
     let last = LogId::new(LogIndex(10), Term(1));
-    assert_eq!(store.persist().unwrap(), last);
+    assert_eq!(store.persist().unwrap().through(), last);
     drop(store);
 
     let mut store = open(directory.path());
@@ -450,7 +453,7 @@ fn only_a_clean_stop_spares_the_verification() {
         "an unsound report proves nothing"
     );
     store.verified(&report);
-    assert_eq!(store.close().unwrap(), last);
+    assert_eq!(store.close().unwrap().through(), last);
 
     let store = open(directory.path());
     assert!(!store.needs_verification());
@@ -650,7 +653,7 @@ fn a_flipped_bit_is_an_error_or_a_failed_verification_or_an_earlier_state() {
     }
     // Half of the keyspaces in tables, the rest in the journal.
     for space in [Space::Current, Space::Events] {
-        let keyspace = &store.shared.spaces[space.slot()];
+        let keyspace = &store.tables().spaces[space.slot()];
         keyspace.rotate_memtable_and_wait().unwrap();
     }
     drop(store);
@@ -711,7 +714,7 @@ fn a_journal_cut_below_what_has_gone_into_tables_is_found_by_verification() {
     for batch in entries.chunks(4) {
         store.apply_batch(batch).unwrap();
     }
-    let current = &store.shared.spaces[Space::Current.slot()];
+    let current = &store.tables().spaces[Space::Current.slot()];
     current.rotate_memtable_and_wait().unwrap();
     drop(store);
     shorten(whole.path());
@@ -736,7 +739,7 @@ fn a_record_lost_or_added_behind_our_back_is_found_by_verification() {
     let directory = directory();
     let mut store = open(directory.path());
     store.apply_batch(&workload(20)).unwrap();
-    let current = &store.shared.spaces[Space::Current.slot()];
+    let current = &store.tables().spaces[Space::Current.slot()];
     let record = current.get("key2").unwrap().expect("it was written");
     current.remove("key2").unwrap();
     assert!(!store.reader().verify().unwrap().is_sound());
@@ -790,7 +793,7 @@ fn a_batch_with_a_bad_entry_leaves_nothing_behind() {
 fn a_record_that_does_not_read_is_damage() {
     let directory = directory();
     let store = open(directory.path());
-    let current = &store.shared.spaces[Space::Current.slot()];
+    let current = &store.tables().spaces[Space::Current.slot()];
     current.insert("short", "x").unwrap();
     let error = store.reader().get(b"short").unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
@@ -1007,7 +1010,7 @@ fn what_compaction_gives_up_leaves_the_disk_and_nothing_else_does() {
         store.apply_batch(batch).unwrap();
     }
     let reader = store.reader();
-    let history = store.shared.spaces[Space::History.slot()].clone();
+    let history = store.tables().spaces[Space::History.slot()].clone();
     history.rotate_memtable_and_wait().unwrap();
     // Memtables before it are written out beside it.
     while history.sealed_memtable_count() > 0 {

@@ -205,8 +205,8 @@ fn a_state_whose_disk_lied_is_not_taken_in() {
     let (from, to) = (directory(), directory());
     let store = filled(from.path());
     let chunks = {
-        let mut batch = store.shared.database.batch();
-        let history = &store.shared.spaces[Space::History.slot()];
+        let mut batch = store.tables().database.batch();
+        let history = &store.tables().spaces[Space::History.slot()];
         batch.insert(
             history,
             Bytes::from_static(b"odd"),

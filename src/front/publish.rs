@@ -1,0 +1,313 @@
+//! The steps of publication, each made only from the one before.
+
+use std::ops::DerefMut;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::kv;
+use crate::kv::{Change, KeyChanges, Overlay, Pair, Progress, Reply, Space, Span, View};
+use crate::types::LogId;
+use crate::wire::point::Record;
+
+use super::cache::Known;
+use super::database::{Ahead, Database};
+use super::durable::Durable;
+use super::replace::{Handle, Retired};
+use super::state::{Front, Snapshot};
+
+/// The right to change a state: there is one of it, for the one thread that applies.
+pub struct Writer<D: Database> {
+    front: Arc<Front<D>>,
+    /// The same, for all who read.
+    handle: Handle<D>,
+}
+
+impl<D: Database> Writer<D> {
+    /// For the database behind `front`, which nobody else writes entries to.
+    pub fn new(front: Arc<Front<D>>) -> Self {
+        let handle = Handle::new(Arc::clone(&front));
+        Self { front, handle }
+    }
+
+    /// The front of the state in use.
+    pub fn front(&self) -> &Arc<Front<D>> {
+        &self.front
+    }
+
+    /// For those who read.
+    pub fn handle(&self) -> Handle<D> {
+        self.handle.clone()
+    }
+
+    /// Hands the database what was last shown ahead of it. Whatever writes to the database by another
+    /// way does this first.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn settle(&mut self) -> Result<(), D::Error> {
+        self.front.settle()
+    }
+
+    /// Makes everything applied so far durable.
+    ///
+    /// # Errors
+    /// Any is fatal: after a failed sync nobody knows what is on the disk.
+    pub fn persist(&mut self) -> Result<Durable, D::Error> {
+        self.settle()?;
+        self.front.persist()
+    }
+
+    /// Puts `newer` in the place of this state: whoever looks from now on, by whatever handle, finds
+    /// that one. `newer` has applied at least as much, and nobody has a handle of it yet.
+    pub fn replace(&mut self, newer: Self) -> Retired<D> {
+        self.handle.set(Arc::clone(&newer.front));
+        let front = std::mem::replace(&mut self.front, newer.front);
+        Retired { front }
+    }
+}
+
+impl<D: Database> Retired<D> {
+    /// The database, unless somebody still looks at it.
+    ///
+    /// # Errors
+    /// Somebody does.
+    pub fn into_database(self) -> Result<D, Self> {
+        Front::into_database(self.front).map_err(|front| Self { front })
+    }
+}
+
+/// What a batch is applied to: the state as it is, its current records from the cache where they are.
+/// Finding one there costs a fraction of what a database asks for it.
+struct Base<D: Database> {
+    snapshot: Snapshot<D>,
+}
+
+impl<D: Database> View for Base<D> {
+    type Error = D::Error;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, D::Error> {
+        if space == Space::Current {
+            match self.snapshot.front().known(key) {
+                Some(Known::Present(record)) => {
+                    let mut kv = record.to_key_value();
+                    kv.version += i64::from(planted!(StateDiverges));
+                    return Ok(Some(kv::record_of(&kv)));
+                }
+                Some(Known::Absent { .. }) => return Ok(None),
+                None => {}
+            }
+        }
+        self.snapshot.get(space, key)
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, D::Error>> + use<'_, D> {
+        self.snapshot.range(space, span)
+    }
+}
+
+/// Entries that are being applied. What they change is seen by nobody yet but through this; dropped, it
+/// was never there.
+#[must_use = "nobody sees what was applied until it is published"]
+pub struct Batch<W, D: Database> {
+    writer: W,
+    overlay: Overlay<Base<D>>,
+}
+
+impl<W, D> Batch<W, D>
+where
+    W: DerefMut<Target = Writer<D>>,
+    D: Database,
+{
+    /// Begins a batch above everything that was published before, which the database takes in first.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn begin(mut writer: W) -> Result<Self, D::Error> {
+        writer.settle()?;
+        let snapshot = writer.front.snapshot()?;
+        let overlay = Overlay::new(Base { snapshot });
+        Ok(Self { writer, overlay })
+    }
+
+    /// Applies the next entry. `command` is `None` for an entry without one.
+    ///
+    /// # Errors
+    /// Those of [`kv::apply`]: fatal, and this batch is to be dropped.
+    pub fn apply(&mut self, id: LogId, command: Option<&[u8]>) -> Result<Reply, D::Error> {
+        let reply = kv::apply(&mut self.overlay, id, command)?;
+        planted!(AppliedBeforeShown => self.writer.front.set_applied(id.index));
+        Ok(reply)
+    }
+
+    /// Makes of a state that was taken from a backup the one that a new cluster begins with
+    /// ([`kv::begin_anew`]).
+    ///
+    /// # Errors
+    /// Fatal, and this batch is to be dropped.
+    pub fn begin_anew(&mut self, leap: i64) -> Result<Progress, D::Error> {
+        kv::begin_anew(&mut self.overlay, leap)
+    }
+
+    /// What was changed so far, for watches.
+    ///
+    /// # Errors
+    /// Fatal: what was written does not read.
+    pub fn changes(&self) -> Result<Vec<Change>, D::Error> {
+        let events = self.overlay.changes(Space::Events);
+        let history = self.overlay.changes(Space::History);
+        Ok(kv::changes_of(events, history)?)
+    }
+
+    /// How many keys were written and deleted so far.
+    ///
+    /// # Errors
+    /// Fatal: what was written does not read.
+    pub fn key_changes(&self) -> Result<KeyChanges, D::Error> {
+        Ok(kv::key_changes(self.overlay.changes(Space::Events))?)
+    }
+
+    /// Puts the changes where every look at the database finds them.
+    ///
+    /// # Errors
+    /// Any is fatal, and nothing is shown.
+    pub fn show(self) -> Result<Shown<W>, D::Error> {
+        let Self { writer, overlay } = self;
+        let progress = kv::progress(&overlay)?;
+        let mut ahead = Ahead::default();
+        for (space, changes) in overlay.into_changes() {
+            ahead[space.slot()] = changes;
+        }
+        let ahead = Arc::new(ahead);
+        writer.front.show(Arc::clone(&ahead));
+        Ok(Shown {
+            writer,
+            ahead,
+            progress,
+        })
+    }
+}
+
+impl<W, D: Database> View for Batch<W, D> {
+    type Error = D::Error;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, D::Error> {
+        self.overlay.get(space, key)
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, D::Error>> + use<'_, W, D> {
+        self.overlay.range(space, span)
+    }
+}
+
+/// A batch that every look at the database finds. The cache may still have what was there before.
+#[must_use = "nobody may rely on what was applied until it is published"]
+pub struct Shown<W> {
+    writer: W,
+    ahead: Arc<Ahead>,
+    progress: Progress,
+}
+
+impl<W, D> Shown<W>
+where
+    W: DerefMut<Target = Writer<D>>,
+    D: Database,
+{
+    /// Changes the cache.
+    ///
+    /// # Errors
+    /// Any is fatal: what was written does not read.
+    pub fn cache(self) -> Result<Cached<W>, D::Error> {
+        let Self {
+            writer,
+            ahead,
+            progress,
+        } = self;
+        for (key, record) in &ahead[Space::Current.slot()] {
+            let known = match record {
+                Some(record) => {
+                    let kv = kv::key_value(key.clone(), record.clone())?;
+                    Known::Present(Record::new(&kv))
+                }
+                None => Known::Absent {
+                    revision: progress.revision,
+                },
+            };
+            writer.front.change(key, known);
+        }
+        Ok(Cached { writer, progress })
+    }
+}
+
+/// A batch whose keys the cache knows as they are now. Readers are told of no revision and no index of
+/// it yet.
+#[must_use = "nobody may rely on what was applied until it is published"]
+pub struct Cached<W> {
+    writer: W,
+    progress: Progress,
+}
+
+impl<W, D> Cached<W>
+where
+    W: DerefMut<Target = Writer<D>>,
+    D: Database,
+{
+    /// Publishes the revision (A10).
+    pub fn revise(self) -> Revised<W> {
+        let Self { writer, progress } = self;
+        match planted!(RevisionAfterApplied) {
+            true => writer.front.set_applied(progress.applied.index),
+            false => writer.front.set_revision(&progress),
+        }
+        Revised { writer, progress }
+    }
+}
+
+/// A batch whose revision readers are told of.
+#[must_use = "nobody may rely on what was applied until it is published"]
+pub struct Revised<W> {
+    writer: W,
+    progress: Progress,
+}
+
+impl<W, D> Revised<W>
+where
+    W: DerefMut<Target = Writer<D>>,
+    D: Database,
+{
+    /// Publishes the applied index: from here on whatever waits for these entries may be answered.
+    pub fn publish(self) -> Published<W> {
+        let Self { writer, progress } = self;
+        match planted!(RevisionAfterApplied) {
+            true => writer.front.set_revision(&progress),
+            false => writer.front.set_applied(progress.applied.index),
+        }
+        Published { writer, progress }
+    }
+}
+
+/// A batch that every read which begins from here on contains.
+pub struct Published<W> {
+    writer: W,
+    progress: Progress,
+}
+
+impl<W> Published<W> {
+    /// How far the state is with it.
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// For the next batch.
+    pub fn into_writer(self) -> W {
+        self.writer
+    }
+}

@@ -1,0 +1,305 @@
+//! The state as readers find it: what is published, the cache, and the looks at the database.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::api::KeyValue;
+use crate::kv;
+use crate::kv::{Pair, Progress, Space, Span, View};
+use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
+use crate::types::{LogId, LogIndex};
+use crate::wire::point::Record;
+
+use super::cache::{Known, Lookup, RecordCache};
+use super::database::{Ahead, Database, NOTHING_AHEAD};
+
+/// What stands in front of a database, between the thread that applies and all that read. See the
+/// [module](super).
+pub struct Front<D> {
+    /// What is published and not yet in the database. It is set before anything else shows it, and
+    /// taken away when the database has it.
+    ahead: Mutex<Option<Arc<Ahead>>>,
+    cache: RecordCache,
+    revision: AtomicI64,
+    /// Shown to people only: no read is judged by it.
+    compact_revision: AtomicI64,
+    applied: AtomicU64,
+    /// Let go of last.
+    database: D,
+}
+
+/// One key, read by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// The key and what it holds; `None` if there is no such key.
+    pub record: Option<Record>,
+    /// A revision at which this was so, not older than what was applied when the read began: what
+    /// belongs into the reply's header (A10).
+    pub revision: i64,
+    /// What was read contains at least this index (A7).
+    pub applied: LogIndex,
+}
+
+impl Point {
+    /// The key and what it holds, decoded.
+    pub fn key_value(&self) -> Option<KeyValue> {
+        self.record.as_ref().map(Record::to_key_value)
+    }
+}
+
+impl<D: Database> Front<D> {
+    /// In front of `database`, whose state is published, with about `cache_bytes` for current records.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn open(database: D, cache_bytes: usize) -> Result<Arc<Self>, D::Error> {
+        let this = Arc::new(Self {
+            ahead: Mutex::default(),
+            cache: RecordCache::new(cache_bytes),
+            revision: AtomicI64::new(0),
+            compact_revision: AtomicI64::new(0),
+            applied: AtomicU64::new(0),
+            database,
+        });
+        // Nobody reads yet, so the order does not matter here.
+        let found = this.settled()?.progress;
+        this.set_revision(&found);
+        this.set_applied(found.applied.index);
+        Ok(this)
+    }
+
+    /// The database behind it.
+    pub fn database(&self) -> &D {
+        &self.database
+    }
+
+    /// The last index applied. Any read that begins later contains it.
+    pub fn applied(&self) -> LogIndex {
+        LogIndex(self.applied.load(Ordering::Acquire))
+    }
+
+    /// The store-wide revision.
+    pub fn revision(&self) -> i64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// The oldest revision that can be read; 0 while nothing was ever compacted.
+    pub fn compact_revision(&self) -> i64 {
+        self.compact_revision.load(Ordering::Relaxed)
+    }
+
+    /// Reads one key: from the cache if it is there, else from a look at the database. A key found in
+    /// the cache shares its memory with it.
+    ///
+    /// The order is the reverse of publication: applied index, revision, lookup. So what is found has
+    /// everything up to that index, and the revision is not older than it.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn get(self: &Arc<Self>, key: &[u8]) -> Result<Point, D::Error> {
+        let applied = self.applied();
+        let revision = self.revision();
+        let known = match self.cache.get(key) {
+            Lookup::Found(known) => known,
+            Lookup::Missing(ticket) => {
+                let known = self.read_current(key)?;
+                self.cache.fill(ticket, key, known.clone());
+                known
+            }
+        };
+        Ok(match known {
+            Known::Present(record) => Point {
+                revision: revision.max(record.mod_revision()),
+                record: Some(record),
+                applied,
+            },
+            Known::Absent { revision: absent } => Point {
+                revision: revision.max(absent),
+                record: None,
+                applied,
+            },
+        })
+    }
+
+    fn read_current(self: &Arc<Self>, key: &[u8]) -> Result<Known, D::Error> {
+        let look = self.look();
+        match look.get(&self.database, Space::Current, key)? {
+            // Encoded anew, which copies: what a database hands out may keep a whole block in memory.
+            Some(record) => {
+                let kv = kv::key_value(Bytes::copy_from_slice(key), record)?;
+                Ok(Known::Present(Record::new(&kv)))
+            }
+            None => Ok(Known::Absent {
+                revision: Snapshot::with(self, look)?.progress.revision,
+            }),
+        }
+    }
+
+    /// A consistent look at everything. It stays as it is while writes go on; held for long, it keeps
+    /// what was replaced since from being cleaned up.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn snapshot(self: &Arc<Self>) -> Result<Snapshot<D>, D::Error> {
+        Snapshot::with(self, self.look())
+    }
+
+    /// A look at what the database itself has. Whoever writes to it beside the thread that applies
+    /// goes by this: what is ahead may be lost in a crash, and what was done by its word would not be.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn settled(self: &Arc<Self>) -> Result<Snapshot<D>, D::Error> {
+        let look = Look {
+            database: self.database.snapshot(),
+            ahead: None,
+        };
+        Snapshot::with(self, look)
+    }
+
+    /// Both halves are taken under one lock, so that they belong together: the database may have what
+    /// is ahead of it already, and nothing later.
+    fn look(&self) -> Look<D> {
+        let ahead = self.ahead.lock();
+        Look {
+            database: self.database.snapshot(),
+            ahead: ahead.clone(),
+        }
+    }
+
+    /// What is known of `key` as it was last published. For the thread that applies: nobody else
+    /// changes it meanwhile.
+    pub(super) fn known(&self, key: &[u8]) -> Option<Known> {
+        match self.cache.get(key) {
+            Lookup::Found(known) => Some(known),
+            Lookup::Missing(_) => None,
+        }
+    }
+
+    /// The database of a front that nobody uses any more.
+    pub(super) fn into_database(self: Arc<Self>) -> Result<D, Arc<Self>> {
+        Arc::try_unwrap(self).map(|this| this.database)
+    }
+
+    /// From here on every look at the state finds these changes.
+    pub(super) fn show(&self, ahead: Arc<Ahead>) {
+        *self.ahead.lock() = Some(ahead);
+    }
+
+    /// Hands the database what was last shown.
+    pub(super) fn settle(&self) -> Result<(), D::Error> {
+        let Some(ahead) = self.ahead.lock().clone() else {
+            return Ok(());
+        };
+        self.database
+            .write(Space::ALL.into_iter().zip(ahead.iter()))?;
+        // Only now: who looks in between finds the same in both.
+        *self.ahead.lock() = None;
+        Ok(())
+    }
+
+    /// Notes what a batch that is shown has made of `key`.
+    pub(super) fn change(&self, key: &[u8], known: Known) {
+        self.cache.change(key, known);
+    }
+
+    pub(super) fn set_revision(&self, progress: &Progress) {
+        self.compact_revision
+            .store(progress.compact_revision, Ordering::Relaxed);
+        self.revision.store(progress.revision, Ordering::Release);
+    }
+
+    pub(super) fn set_applied(&self, applied: LogIndex) {
+        self.applied.store(applied.0, Ordering::Release);
+    }
+}
+
+/// The database at one moment, and what was shown ahead of it by then.
+struct Look<D: Database> {
+    database: D::Snapshot,
+    ahead: Option<Arc<Ahead>>,
+}
+
+impl<D: Database> Look<D> {
+    fn get(&self, database: &D, space: Space, key: &[u8]) -> Result<Option<Bytes>, D::Error> {
+        let ahead = self.ahead.as_deref();
+        match ahead.and_then(|ahead| ahead[space.slot()].get(key)) {
+            Some(change) => Ok(change.clone()),
+            None => database.get(&self.database, space, key),
+        }
+    }
+}
+
+/// A consistent look at the state, with how far it is read from inside of it (A9).
+pub struct Snapshot<D: Database> {
+    look: Look<D>,
+    front: Arc<Front<D>>,
+    progress: Progress,
+}
+
+impl<D: Database> Snapshot<D> {
+    fn with(front: &Arc<Front<D>>, look: Look<D>) -> Result<Self, D::Error> {
+        let mut this = Self {
+            look,
+            front: Arc::clone(front),
+            progress: Progress::default(),
+        };
+        this.progress = kv::progress(&this)?;
+        Ok(this)
+    }
+
+    /// The front of the database that it is of.
+    pub fn front(&self) -> &Front<D> {
+        &self.front
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// The last entry this look contains.
+    pub fn applied(&self) -> LogId {
+        self.progress.applied
+    }
+
+    /// Its revision.
+    pub fn revision(&self) -> i64 {
+        self.progress.revision
+    }
+
+    /// The oldest revision that can be read in it.
+    pub fn compact_revision(&self) -> i64 {
+        self.progress.compact_revision
+    }
+
+    /// Whether what would make the state grow is refused in it, and with which figures.
+    pub fn space_alarm(&self) -> Option<kv::SpaceAlarm> {
+        self.progress.space_alarm
+    }
+
+    /// How many sessions are open in it.
+    pub fn sessions(&self) -> u64 {
+        self.progress.sessions
+    }
+}
+
+impl<D: Database> View for Snapshot<D> {
+    type Error = D::Error;
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, D::Error> {
+        self.look.get(&self.front.database, space, key)
+    }
+
+    fn range(
+        &self,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, D::Error>> + use<'_, D> {
+        let Look { database, ahead } = &self.look;
+        let below = self.front.database.range(database, space, span);
+        let ahead = ahead.as_deref().unwrap_or(&NOTHING_AHEAD);
+        kv::overlaid(below, &ahead[space.slot()], span)
+    }
+}

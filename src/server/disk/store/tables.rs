@@ -1,0 +1,246 @@
+//! The state's database: fjall's, with all its keyspaces.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::thread;
+
+use bytes::Bytes;
+use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+
+use crate::front::Database;
+use crate::kv::{Changes, Pair, Space, Span};
+use crate::sync::{Mutex, MutexGuard};
+
+use super::counts::KeyCount;
+use super::error::{Failure, StoreError};
+use super::marks::Directory;
+use super::{StoreOptions, boundary, marks};
+
+/// What the thread that applies and those that read have in common, behind the front.
+pub struct Tables {
+    pub(super) keys: KeyCount,
+    /// In the order of [`Space::ALL`].
+    pub(super) spaces: Vec<Keyspace>,
+    pub(super) database: fjall::Database,
+    /// The error that ended its use: the first one. Others follow from it.
+    failure: OnceLock<Failure>,
+    /// When fjall has let go of its files.
+    pub(super) farewell: Farewell,
+    /// Released last.
+    _lock: File,
+}
+
+impl Tables {
+    /// Of the database that was opened in `directory`.
+    pub(super) fn new(
+        directory: Directory,
+        (database, spaces): (fjall::Database, Vec<Keyspace>),
+    ) -> Self {
+        Self {
+            keys: KeyCount::default(),
+            spaces,
+            database,
+            failure: OnceLock::new(),
+            farewell: Farewell {
+                path: directory.path().to_owned(),
+                mark: Mutex::default(),
+            },
+            _lock: directory.into_lock(),
+        }
+    }
+
+    /// One of its keyspaces.
+    pub(super) fn space(&self, space: Space) -> &Keyspace {
+        &self.spaces[space.slot()]
+    }
+
+    /// Gives the database `changes`, all or none. `what` is being done, for the error.
+    pub(super) fn commit<'a>(
+        &self,
+        what: &'static str,
+        changes: impl IntoIterator<Item = (Space, &'a Changes)>,
+    ) -> Result<(), StoreError> {
+        let mut batch = self.database.batch();
+        for (space, changes) in changes {
+            let keyspace = self.space(space);
+            for (key, change) in changes {
+                match change {
+                    Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
+                    None => batch.remove(keyspace, key.clone()),
+                }
+            }
+        }
+        let committed = batch.commit();
+        committed.map_err(|error| StoreError::from_fjall(what, error))
+    }
+
+    pub(super) fn check_poison(&self) -> Result<(), StoreError> {
+        self.failure
+            .get()
+            .map_or(Ok(()), |failure| Err(StoreError::Poisoned(failure.clone())))
+    }
+
+    pub(super) fn poison_on_error<T>(
+        &self,
+        result: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if let Err(error) = &result {
+            self.failure.get_or_init(|| Failure::of(error));
+            *self.farewell.mark() = None;
+        }
+        result
+    }
+}
+
+fn unread(error: fjall::Error) -> StoreError {
+    StoreError::from_fjall("reading the state", error)
+}
+
+impl Database for Tables {
+    type Error = StoreError;
+    type Snapshot = fjall::Snapshot;
+
+    fn snapshot(&self) -> fjall::Snapshot {
+        self.database.snapshot()
+    }
+
+    fn get(
+        &self,
+        at: &fjall::Snapshot,
+        space: Space,
+        key: &[u8],
+    ) -> Result<Option<Bytes>, StoreError> {
+        let read = at.get(self.space(space), key);
+        let read = read.map(|record| record.map(Bytes::from));
+        self.poison_on_error(read.map_err(unread))
+    }
+
+    fn range<'a>(
+        &'a self,
+        at: &'a fjall::Snapshot,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, StoreError>> + use<'a> {
+        at.range::<&[u8], _>(self.space(space), span.bounds())
+            .map(|guard| match guard.into_inner() {
+                Ok((key, record)) => Ok((key.into(), record.into())),
+                Err(error) => self.poison_on_error(Err(unread(error))),
+            })
+    }
+
+    fn write<'c>(
+        &self,
+        changes: impl Iterator<Item = (Space, &'c Changes)>,
+    ) -> Result<(), StoreError> {
+        self.commit("writing the state", changes)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.database
+            .persist(PersistMode::SyncAll)
+            .map_err(|error| StoreError::from_fjall("syncing the state", error))
+    }
+}
+
+/// Notes that the stop was a clean one, if it was, once the database is closed and its files do not
+/// change any more.
+pub(super) struct Farewell {
+    pub(super) path: PathBuf,
+    mark: Mutex<Option<marks::CleanMark>>,
+}
+
+impl Farewell {
+    pub(super) fn mark(&self) -> MutexGuard<'_, Option<marks::CleanMark>> {
+        // It is set or taken away in one step.
+        self.mark.lock()
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let mark = self.mark().take();
+        if let Some(mark) = mark
+            && let Err(error) = marks::write_clean_mark(&self.path, &mark)
+        {
+            // Nothing is lost: the next start reads everything.
+            tracing::warn!(%error, "the clean stop of the state could not be noted");
+        }
+    }
+}
+
+/// The most bytes of fjall's journals before it hurries to empty them into tables.
+const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+
+/// How many threads of fjall's there are. The first of them leaves merges to the others, so that
+/// memtables become tables meanwhile; alone (as it would be where a control group leaves us one core)
+/// it does both in turn, and writes wait for the merges. What it leaves comes round to it until another
+/// one takes it, so with a single other one it would turn around for as long as that one merges.
+fn worker_threads() -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    cores.clamp(WORKER_THREADS_MIN, WORKER_THREADS_MAX)
+}
+
+pub(super) const WORKER_THREADS_MIN: usize = 3;
+const WORKER_THREADS_MAX: usize = 4;
+
+/// `meta` is a few records written over and over; a small memtable keeps it from holding back the
+/// journals of everyone.
+const META_MEMTABLE_BYTES: u64 = 2 << 20;
+
+/// How far fjall's threads stand back behind those that somebody waits for. A merge takes seconds, on as
+/// many cores as there are; where these are few, writes and renewals would wait for it. It must not starve
+/// either, or memtables pile up: this leaves it a quarter of a core that others want whole.
+pub(super) const WORKER_NICENESS: i32 = 5;
+
+/// Opens the database in `directory`, or makes an empty one, with all its keyspaces in the order of
+/// [`Space::ALL`].
+pub(super) fn open_database(
+    directory: &Directory,
+    options: &StoreOptions,
+) -> Result<(fjall::Database, Vec<Keyspace>), StoreError> {
+    let (path, options) = (directory.database(), *options);
+    boundary::expendable(move || {
+        // A thread begins with the niceness of the one that starts it, which cannot take its own back.
+        stand_back();
+        open_on_this_thread(&path, &options)
+    })
+}
+
+/// Gives way to the other threads of this process.
+pub(super) fn stand_back() {
+    // Elsewhere it is the process that has a niceness.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(WORKER_NICENESS) {
+        tracing::warn!(%error, "merging of tables runs at the priority of everything else");
+    }
+}
+
+fn open_on_this_thread(
+    path: &Path,
+    options: &StoreOptions,
+) -> Result<(fjall::Database, Vec<Keyspace>), StoreError> {
+    let database = fjall::Database::builder(path)
+        .cache_size(options.block_cache_bytes)
+        .max_journaling_size(JOURNAL_BYTES_MAX)
+        .worker_threads(worker_threads())
+        .open()
+        .map_err(|error| StoreError::from_fjall("opening the state", error))?;
+    let mut spaces = Vec::with_capacity(Space::ALL.len());
+    for space in Space::ALL {
+        let create = || create_options(space, options);
+        let keyspace = database
+            .keyspace(space.name(), create)
+            .map_err(|error| StoreError::from_fjall("opening a keyspace", error))?;
+        spaces.push(keyspace);
+    }
+    Ok((database, spaces))
+}
+
+fn create_options(space: Space, options: &StoreOptions) -> KeyspaceCreateOptions {
+    let memtable_bytes = match space {
+        Space::Meta => options.memtable_bytes.min(META_MEMTABLE_BYTES),
+        _ => options.memtable_bytes,
+    };
+    KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes)
+}
