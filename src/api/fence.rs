@@ -111,6 +111,15 @@ impl Error {
     }
 }
 
+/// Of the entries of a queue those are ahead of the one that the revision `token` created which were
+/// created up to this one. Whoever waits for a lock has it once there is none of them (X13).
+pub fn last_ahead_of(token: i64) -> i64 {
+    match planted!(LockToAnyWaiter) {
+        true => 1,
+        false => token - 1,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

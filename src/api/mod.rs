@@ -7,6 +7,7 @@
 //! variants are only ever appended, and a struct that must grow gets a new variant of the request
 //! or reply that holds it.
 
+mod attempts;
 mod auth;
 mod course;
 mod error;
@@ -36,13 +37,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{LogIndex, NodeId, SessionId, Term};
 
+pub use self::attempts::Attempts;
 pub use self::auth::{
     AuthRequest, AuthResponse, AuthStatus, PASSWORD_BYTES_MAX, Password, Permission,
     PermissionKind, ROOT, RoleInfo, Secret, UserInfo,
 };
 pub use self::course::{WatchCourse, WatchEnd, WatchStep};
 pub use self::error::{Error, ErrorKind, Outcome};
-pub use self::fence::Fence;
+pub use self::fence::{Fence, last_ahead_of};
 pub use self::key::{
     CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, KeyRange, KeyValue, PutRequest,
     PutResponse, RangePage, RangeRequest, RangeResponse, SortOrder, SortTarget, successor,

@@ -17,8 +17,8 @@ use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
 use crate::api::{
-    Call, Consistency, Error, ErrorKind, MembersResponse, Outcome, ReadPath, Request, RequestKind,
-    Response, ResponseBody, ResponseHeader, Safety, SessionCall,
+    Attempts, Call, Consistency, Error, ErrorKind, MembersResponse, Outcome, ReadPath, Request,
+    RequestKind, Response, ResponseBody, ResponseHeader, Safety, SessionCall,
 };
 use crate::client::addresses::Addresses;
 use crate::client::link::{Broken, BrokenCause, Link};
@@ -248,11 +248,11 @@ impl Router {
             },
         };
         let safety = frame.call.request.spec().safety(errand.ticket.is_some());
-        let mut progress = Progress::default();
+        let mut progress = Progress::new(safety);
         loop {
             progress.attempts += 1;
             let verdict = if let Some(first) = first.take() {
-                self.judge(first, safety, deadline, &mut progress).await
+                self.judge(first, deadline, &mut progress).await
             } else {
                 let target = match errand.only {
                     Some(address) => Target::Other(address.to_string()),
@@ -260,23 +260,23 @@ impl Router {
                 };
                 frame.call.session = errand.ticket.map(Ticket::call);
                 frame.call.timeout_ms = told(remaining(deadline));
-                self.attempt(&target, &mut frame, safety, deadline, &mut progress)
+                self.attempt(&target, &mut frame, deadline, &mut progress)
                     .await
             };
             let (error, next) = match verdict {
                 Verdict::Done(response) => return Ok(response),
-                Verdict::Final(error) => return Err(progress.fail(error, safety)),
+                Verdict::Final(error) => return Err(progress.fail(error)),
                 Verdict::Again(error, next) => (error, next),
             };
             let given_up = progress.attempts >= self.retry.attempts_max || self.pool.is_closed();
             if given_up {
-                return Err(progress.fail(error, safety));
+                return Err(progress.fail(error));
             }
             let left = remaining(deadline);
             let wait = self.wait_before(next, left, &mut progress);
             if left <= wait {
                 let error = progress.out_of_time(error, errand.timeout);
-                return Err(progress.fail(error, safety));
+                return Err(progress.fail(error));
             }
             progress.last = Some(error);
             tokio::time::sleep(wait).await;
@@ -286,7 +286,6 @@ impl Router {
     async fn judge(
         &self,
         first: FirstAttempt,
-        safety: Safety,
         deadline: Instant,
         progress: &mut Progress,
     ) -> Verdict {
@@ -297,9 +296,9 @@ impl Router {
                 .await
             {
                 Some(verdict) => verdict,
-                None => self.refused(error, address, &first.link, safety, progress),
+                None => self.refused(error, address, &first.link, progress),
             },
-            Err(broken) => self.broken(broken, address, &first.link, safety, progress),
+            Err(broken) => self.broken(broken, address, &first.link, progress),
         }
     }
 
@@ -346,7 +345,6 @@ impl Router {
         &self,
         target: &Target,
         frame: &mut ClientFrame,
-        safety: Safety,
         deadline: Instant,
         progress: &mut Progress,
     ) -> Verdict {
@@ -368,9 +366,10 @@ impl Router {
         };
         let concerned = frame.call.request.spec().is_throttled;
         if concerned && let Err(error) = self.admit(&link) {
-            return self.refused(error, address, &link, safety, progress);
+            return self.refused(error, address, &link, progress);
         }
-        let answer = link.call(frame, safety != Safety::Once, deadline).await;
+        let repeats = progress.failed.safety() != Safety::Once;
+        let answer = link.call(frame, repeats, deadline).await;
         if concerned && let Ok(answer) = &answer {
             link.throttle().answered(answer.as_ref().err());
         }
@@ -388,9 +387,9 @@ impl Router {
                 .await
             {
                 Some(verdict) => verdict,
-                None => self.refused(error, address, &link, safety, progress),
+                None => self.refused(error, address, &link, progress),
             },
-            Err(broken) => self.broken(broken, address, &link, safety, progress),
+            Err(broken) => self.broken(broken, address, &link, progress),
         }
     }
 
@@ -408,14 +407,7 @@ impl Router {
     }
 
     /// Handles an error reply of the node.
-    fn refused(
-        &self,
-        error: Error,
-        target: &str,
-        link: &Link,
-        safety: Safety,
-        progress: &mut Progress,
-    ) -> Verdict {
+    fn refused(&self, error: Error, target: &str, link: &Link, progress: &mut Progress) -> Verdict {
         let next = match &error.kind {
             ErrorKind::NotLeader { leader, address } => {
                 let hint = self.hinted(*leader, address.as_deref());
@@ -444,16 +436,11 @@ impl Router {
             }
             _ => return Verdict::Final(error),
         };
-        // A read has no outcome to consider, and a numbered write is recognised.
-        let certain = error.outcome == Outcome::NotApplied;
-        if !certain {
-            progress.unknown |= safety != Safety::Repeatable;
+        if !progress.failed.may_repeat_after(error.outcome) {
+            return Verdict::Final(error);
         }
-        if certain || safety != Safety::Once {
-            Verdict::Again(error, next)
-        } else {
-            Verdict::Final(error)
-        }
+        progress.failed.failed(error.outcome);
+        Verdict::Again(error, next)
     }
 
     /// Handles a connection that broke, or a deadline that passed, before a reply arrived.
@@ -462,7 +449,6 @@ impl Router {
         broken: Broken,
         target: &str,
         link: &Link,
-        safety: Safety,
         progress: &mut Progress,
     ) -> Verdict {
         let Broken { sent, cause } = broken;
@@ -483,7 +469,7 @@ impl Router {
             Error::not_applied(kind, format!("no answer from {target}: {cause}"))
         };
         // A read without a reply has simply failed.
-        let unknown = sent && safety != Safety::Repeatable;
+        let unknown = sent && progress.failed.safety() != Safety::Repeatable;
         let error = Error {
             outcome: if unknown {
                 Outcome::Unknown
@@ -507,10 +493,10 @@ impl Router {
             return Verdict::Final(error);
         }
         self.forget(target);
-        if closed_here || (unknown && safety == Safety::Once) {
+        if closed_here || !progress.failed.may_repeat_after(error.outcome) {
             return Verdict::Final(error);
         }
-        progress.unknown |= unknown;
+        progress.failed.failed(error.outcome);
         Verdict::Again(error, Next::Elsewhere)
     }
 
@@ -810,13 +796,12 @@ enum Next {
 }
 
 /// The history of a request's attempts.
-#[derive(Default)]
 struct Progress {
     attempts: u32,
     back_offs: u32,
     redirected: bool,
-    /// An attempt may have been applied.
-    unknown: bool,
+    /// What those that failed may have done.
+    failed: Attempts,
     /// A connection could not be made.
     met_nobody: bool,
     /// Number of waits for a connection.
@@ -827,17 +812,24 @@ struct Progress {
 }
 
 impl Progress {
-    fn fail(&self, error: Error, safety: Safety) -> Failed {
-        let unknown = self.unknown && safety != Safety::Repeatable;
-        let outcome = match error.outcome {
-            Outcome::NotApplied if unknown => Outcome::Unknown,
-            // A server's cautious outcome for a read.
-            Outcome::Unknown if safety == Safety::Repeatable => Outcome::NotApplied,
-            outcome => outcome,
-        };
+    fn new(safety: Safety) -> Self {
+        Self {
+            attempts: 0,
+            back_offs: 0,
+            redirected: false,
+            failed: Attempts::new(safety),
+            met_nobody: false,
+            dials: 0,
+            logins: 0,
+            last: None,
+        }
+    }
+
+    fn fail(&self, error: Error) -> Failed {
+        let outcome = self.failed.outcome(error.outcome);
         Failed {
             error: Error { outcome, ..error },
-            unknown_before: self.unknown,
+            unknown_before: self.failed.are_in_doubt(),
         }
     }
 

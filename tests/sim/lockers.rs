@@ -10,7 +10,7 @@ use leasehold::api::{
     Call, Compare, CompareOp, Consistency, DeleteRangeRequest, Error, ErrorKind, Fence, KeyRange,
     KeyValue, LeaseGrantRequest, LeaseKept, LeaseRef, LeaseTarget, Outcome, PutRequest,
     RangeRequest, Request, Response, ResponseBody, SortOrder, SortTarget, TxnOp, TxnOpResponse,
-    TxnRequest,
+    TxnRequest, last_ahead_of,
 };
 
 use crate::checkers::{Claim, entry, place_of, register};
@@ -156,10 +156,10 @@ impl Locker {
                     })])
                     .or_else([TxnOp::get(own)]),
             ),
-            What::Look => Request::Txn(
-                TxnRequest::new()
-                    .and_then([queue(lock, SortOrder::Descend, token - 1), TxnOp::get(own)]),
-            ),
+            What::Look => Request::Txn(TxnRequest::new().and_then([
+                queue(lock, SortOrder::Descend, last_ahead_of(token)),
+                TxnOp::get(own),
+            ])),
             What::Leader => {
                 Request::Txn(TxnRequest::new().and_then([queue(lock, SortOrder::Ascend, 0)]))
             }
@@ -384,7 +384,7 @@ impl World {
                 let Some(place) = this.place() else { return };
                 let own = first_of(&txn.responses[1]);
                 let is_there = own.is_some_and(|own| own.create_revision == place.token);
-                let is_first = first_of(&txn.responses[0]).is_none() || planted!(LockToAnyWaiter);
+                let is_first = first_of(&txn.responses[0]).is_none();
                 match (is_there, is_first) {
                     (true, true) => {
                         this.state = State::Holds(place);

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::api::{
-    Call, Consistency, DeleteRangeRequest, Error, ErrorKind, KeyRange, KeyValue, Outcome,
-    PutRequest, RangeRequest, Request, Response, ResponseBody, SessionCall, TxnOp, TxnOpResponse,
-    TxnRequest, TxnResponse,
+    Attempts, Call, Consistency, DeleteRangeRequest, Error, ErrorKind, KeyRange, KeyValue, Outcome,
+    PutRequest, RangeRequest, Request, Response, ResponseBody, Safety, SessionCall, TxnOp,
+    TxnOpResponse, TxnRequest, TxnResponse,
 };
 use leasehold::types::SessionId;
 
@@ -90,7 +90,7 @@ pub(crate) struct Current {
     /// When the attempt has taken too long; none while the client waits to try again.
     deadline: Option<Nanos>,
     give_up: Nanos,
-    some_unknown: bool,
+    failed: Attempts,
 }
 
 impl Workload {
@@ -317,7 +317,11 @@ impl World {
             attempt: 0,
             deadline: None,
             give_up: now + this.patience,
-            some_unknown: false,
+            failed: Attempts::new(match (is_write, sequence) {
+                (_, Some(_)) => Safety::Numbered,
+                (false, None) if operation.is_some() => Safety::Repeatable,
+                (_, None) => Safety::Once,
+            }),
         });
         self.attempt(client);
     }
@@ -468,16 +472,13 @@ impl World {
             ErrorKind::NoLeader => self.judge.marks.hit(Mark::NoLeaderKnown),
             _ => {}
         }
-        let is_write = current.sequence.is_some()
-            || current
-                .operation
-                .is_none_or(|(_, action)| action.is_write());
+        let is_write = current.failed.safety() != Safety::Repeatable;
         if is_write && error.outcome != Outcome::NotApplied {
-            current.some_unknown = true;
             self.judge.marks.hit(Mark::OutcomeUnknown);
         }
-        planted!(UnknownForgotten => current.some_unknown = error.outcome != Outcome::NotApplied);
-        let may_repeat = !is_write || current.sequence.is_some() || !current.some_unknown;
+        let outcome = current.failed.outcome(error.outcome);
+        let may_repeat = current.failed.may_repeat_after(error.outcome);
+        current.failed.failed(error.outcome);
         let hopeless = matches!(
             error.kind,
             ErrorKind::InvalidArgument
@@ -493,10 +494,9 @@ impl World {
         let early = error.kind == ErrorKind::FutureRevision && !is_past;
         self.judge.counts.early_reads += u64::from(early);
         if now >= current.give_up || !may_repeat || hopeless || refused {
-            let fate = if current.some_unknown {
-                Fate::Unknown
-            } else {
-                Fate::NotApplied
+            let fate = match outcome {
+                Outcome::NotApplied => Fate::NotApplied,
+                Outcome::Unknown | Outcome::Applied => Fate::Unknown,
             };
             if hopeless && is_write {
                 this.session = None;

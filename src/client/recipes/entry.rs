@@ -18,6 +18,7 @@ use super::session::{Session, passes};
 use crate::api::{
     Compare, CompareOp, Consistency, Error, ErrorKind, Fence, KeyRange, KeyValue, LeaseTarget,
     Outcome, PutRequest, RangeRequest, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnRequest,
+    last_ahead_of,
 };
 use crate::client::{Client, LostCause, TxnOptions, WatchEvent, WatchOptions};
 
@@ -379,7 +380,8 @@ impl Entry {
         patience: Patience,
     ) -> Result<Looked<N>, Error> {
         let client = self.session.client();
-        let which = (SortOrder::Descend, self.revision - 1, limit);
+        let until = last_ahead_of(self.revision);
+        let which = (SortOrder::Descend, until, limit);
         let beside = [self.key.clone()];
         let looked = match patience {
             Patience::Insists => {
