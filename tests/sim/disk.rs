@@ -6,14 +6,15 @@
 //! worse is checked whenever it is opened again: everything that was reported durable is there, and
 //! nothing is taken for damaged.
 //!
-//! The state machine's store is synced before the log is cut, and seldom otherwise, so after a loss
+//! The state (`state.rs`) is synced before the log is cut, and seldom otherwise, so after a loss
 //! of power an older version of it may be found, or none at all. A log without a beginning cannot
-//! make up for that alone; so a store is lost whole only while all others have theirs.
+//! make up for that alone; so a state is lost whole only while all others have theirs.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use leasehold::front::Durable;
 use leasehold::kv;
 use leasehold::kv::MemStore;
 use leasehold::log::{Damage, Log, LogOptions, Record, Recovery, Verdict, Vote, sim_disk};
@@ -27,6 +28,7 @@ use crate::dice::Dice;
 use crate::marks::{Mark, Marks};
 use crate::members::latest;
 use crate::options::Options;
+use crate::state::State;
 use crate::world::CLUSTER;
 
 /// How a process ends.
@@ -70,11 +72,11 @@ pub(crate) struct SimDisk {
     pub(crate) unproven: Option<Unproven>,
     /// The replica says that it has: written with the next sync.
     pub(crate) recovered: bool,
-    /// The store as the system has it: lost with the power.
-    pub(crate) store: MemStore,
-    /// The store as it would be found after a loss of power.
-    kept: MemStore,
-    /// A whole state that was received, durably, and is not the store yet.
+    /// The state machine's.
+    pub(crate) state: State,
+    /// The state was lost as a whole, and may end before the log begins until another one comes.
+    state_is_gone: bool,
+    /// A whole state that was received, durably, and is not in use yet.
     received: Option<Received>,
     /// The log begins after this entry. What lies before it is only kept for the checkers.
     base: LogId,
@@ -120,8 +122,8 @@ impl SimDisk {
             bootstrap: Bootstrap::Missing,
             unproven: None,
             recovered: false,
-            store: MemStore::new(),
-            kept: MemStore::new(),
+            state: State::new(Dice::new(options.seed, "state", node as u64)),
+            state_is_gone: false,
             received: None,
             base: LogId::default(),
             latency_min,
@@ -192,12 +194,12 @@ impl SimDisk {
             self.quarantined = false;
         }
         if self.dice.chance(0.01) {
-            self.kept = self.store.clone();
+            self.state.write_back();
         }
         Sync::Done
     }
 
-    /// The process ended; what was under way is kept in part. The store may be lost whole if
+    /// The process ended; what was under way is kept in part. The state may be lost whole if
     /// `spare` says that others can make up for it, or the log can.
     ///
     /// # Errors
@@ -219,24 +221,29 @@ impl SimDisk {
             }
         };
         match ending {
-            Ending::Kill => self.kept = self.store.clone(),
+            Ending::Kill => self.state.kill(),
             Ending::Power if self.dice.chance(0.5) || !spare && self.base.index.0 > 0 => {
                 self.marks.hit(Mark::OlderStoreFound);
-                self.store = self.kept.clone();
+                self.state.lose_power();
             }
             Ending::Power => {
                 self.marks.hit(Mark::EmptyStoreFound);
-                self.store = MemStore::new();
-                self.kept = MemStore::new();
+                self.lose_state();
             }
         }
         found
     }
 
-    /// Whether the store ends before the log begins.
+    /// Whether the state ends before the log begins.
     pub(crate) fn lacks_state(&self) -> bool {
-        let progress = kv::progress(&self.store).expect("memory does not fail");
-        progress.applied.index < self.base.index
+        self.state.applied() < self.base.index
+    }
+
+    /// Whether what the log lacks is in no state either, though neither was lost as a whole.
+    pub(crate) fn log_was_cut_too_far(&self) -> bool {
+        let received = self.received.as_ref();
+        let is_received = received.is_some_and(|received| received.id == self.base);
+        self.lacks_state() && !self.state_is_gone && !is_received
     }
 
     /// While no process runs, something that was synced rots. The plain log loses its end, and
@@ -300,8 +307,7 @@ impl SimDisk {
         self.base = LogId::default();
         self.received = None;
         self.real = (self.real.is_some()).then(|| RealLog::new(node, self.dice.number()));
-        self.store = MemStore::new();
-        self.kept = MemStore::new();
+        self.lose_state();
         self.quarantined = false;
         self.damage = None;
         self.has_log = false;
@@ -319,8 +325,8 @@ impl SimDisk {
 
     /// While no process runs, the state is set aside: it is built anew from the log.
     pub(crate) fn lose_state(&mut self) {
-        self.store = MemStore::new();
-        self.kept = MemStore::new();
+        self.state.lose_all();
+        self.state_is_gone = true;
     }
 
     /// From now on (until told otherwise) syncs of a real log report success and do nothing.
@@ -439,9 +445,11 @@ impl SimDisk {
         &self.entries[self.base.index.0 as usize..]
     }
 
-    /// The store becomes durable as it is.
-    pub(crate) fn sync_store(&mut self) {
-        self.kept = self.store.clone();
+    /// Makes the state durable, as far as the database has it.
+    pub(crate) fn persist(&mut self) -> Durable {
+        let durable = self.state.persist();
+        self.state_is_gone &= durable.through().index < self.base.index;
+        durable
     }
 
     /// Whether logs may begin anywhere here.
@@ -449,7 +457,7 @@ impl SimDisk {
         self.real.is_none()
     }
 
-    /// A whole state lies beside the store from now on, unless another one does.
+    /// A whole state lies beside the one in use from now on, unless another one does.
     pub(crate) fn receive(&mut self, received: Received) -> bool {
         let takes = self.received.is_none();
         if takes {
@@ -463,13 +471,13 @@ impl SimDisk {
         self.received.take_if(|received| received.id == id);
     }
 
-    /// It takes the store's place; whether it is there.
+    /// It takes the place of the one in use; whether it is there.
     pub(crate) fn install(&mut self, id: LogId) -> bool {
         let Some(received) = self.received.take_if(|received| received.id == id) else {
             return false;
         };
-        self.store = received.store;
-        self.kept = self.store.clone();
+        self.state.replace(received.store);
+        self.state_is_gone = false;
         true
     }
 
@@ -536,9 +544,9 @@ impl SimDisk {
             }
             Step::SetStateAside { .. } => self.lose_state(),
             Step::OpenState => {
-                let progress = kv::progress(&self.store).expect("memory does not fail");
-                let applied = progress.applied.index;
-                let version = kv::cluster_version(&self.store).expect("memory does not fail");
+                let look = self.state.look();
+                let applied = look.applied().index;
+                let version = kv::cluster_version(&look).expect("memory does not fail");
                 let received = self.received.as_ref();
                 facts.state = StateFacts {
                     opened: Some(Opened::Whole { applied, version }),
@@ -567,7 +575,7 @@ impl SimDisk {
         facts.unproven = self.unproven;
     }
 
-    /// What came in for an earlier process and is not the store now comes to nothing.
+    /// What came in for an earlier process and is not in use now comes to nothing.
     pub(crate) fn clear_received(&mut self) {
         self.received = None;
     }

@@ -6,7 +6,7 @@
 //! at the end of the turn: the law allows both, and each effect can be judged by the input it is of.
 
 use leasehold::kv;
-use leasehold::kv::CompactionBudget;
+use leasehold::kv::{CompactionBudget, Fault};
 use leasehold::node::{Input, Output};
 use leasehold::types::{LogIndex, Role};
 
@@ -16,7 +16,7 @@ use crate::machine::{Delivery, Mail, Stage, Step};
 use crate::marks::Mark;
 use crate::network::Copies;
 use crate::tell;
-use crate::watches::{apply_step, command};
+use crate::watches::command;
 use crate::world::{Event, Work, World, place};
 
 /// The shortest sleep. The server's is shorter; nothing hangs on it.
@@ -247,8 +247,6 @@ impl World {
                 self.trace.line(self.now, Some(node), || {
                     format!("   writes #{}{}", ticket.0, tell::unsaved(&unsaved))
                 });
-                #[cfg(leasehold_bugs)]
-                self.planted_before_the_sync(node, &unsaved);
                 let log = &mut self.process(node).log;
                 log.queue.push((ticket, unsaved));
                 if !log.busy {
@@ -362,7 +360,6 @@ impl World {
 
     /// The state thread applies what has gathered, in one step.
     pub(crate) fn state_applies(&mut self, node: usize) {
-        let real = self.now;
         let machine = &mut self.machines[node];
         let state = &mut machine.process.as_mut().expect("running").state;
         if let Some(Step::Install(id)) = state.queue.front() {
@@ -382,24 +379,62 @@ impl World {
         let machine = &mut self.machines[node];
         let process = machine.process.as_mut().expect("running");
         let listening = process.watches.listening;
-        let store = &mut machine.disk.store;
-        let applied = match apply_step(store, node, &entries, listening, &mut self.judge) {
-            Ok(step) => {
-                process.state.replies = step.replies;
-                process.state.changes = step.changes;
-                entries.last().map(|(id, _)| *id)
+        let state = &mut machine.disk.state;
+        match state.apply(node, &entries, listening, &mut self.judge) {
+            Ok(applied) => {
+                process.state.replies = applied.replies;
+                process.state.changes = applied.changes;
+                self.state_publishes(node);
             }
+            Err(fault) => self.cannot_apply(node, &fault),
+        }
+    }
+
+    fn cannot_apply(&mut self, node: usize, fault: &Fault) {
+        let what = format!("n{} cannot apply: {fault}", node + 1);
+        self.judge.fail("R4 state-machine safety", what);
+    }
+
+    /// The state thread publishes what it has applied, step by step; between any two it may lose the
+    /// processor.
+    pub(crate) fn state_publishes(&mut self, node: usize) {
+        loop {
+            if self.publishing.chance(self.options.preempt) {
+                self.judge.marks.hit(Mark::PublicationInterrupted);
+                let delay = self.publishing.spread(US, self.options.preempt_max);
+                return self.schedule_work(delay, node, Work::StatePublishesNext);
+            }
+            if self.publishes_next(node) {
+                return;
+            }
+        }
+    }
+
+    /// The state thread takes the next step of publication, and goes on to those that follow.
+    pub(crate) fn state_publishes_next(&mut self, node: usize) {
+        if !self.publishes_next(node) {
+            self.state_publishes(node);
+        }
+    }
+
+    /// Takes one step of publication; true if there is nothing more to do.
+    fn publishes_next(&mut self, node: usize) -> bool {
+        match self.machines[node].disk.state.publish_next() {
+            Ok(false) => return false,
+            Ok(true) => {}
             Err(fault) => {
-                let what = format!("n{} cannot apply: {fault}", node + 1);
-                return self.judge.fail("R4 state-machine safety", what);
+                self.cannot_apply(node, &fault);
+                return true;
             }
-        };
+        }
         self.history_is_swept(node);
-        self.trace.line(real, Some(node), || {
+        let applied = self.process(node).state.replies.last().map(|(id, _)| *id);
+        self.trace.line(self.now, Some(node), || {
             format!("   has applied {}", applied.unwrap_or_default())
         });
         let delay = self.scheduling.between(US, 30 * US);
         self.schedule_work(delay, node, Work::StateReports);
+        true
     }
 
     /// A step of the removal of compacted history, at a pace of its own.
@@ -411,14 +446,14 @@ impl World {
             events: self.sweeping.between(1, 12) as usize,
             bytes: usize::MAX,
         };
-        let store = &mut self.machines[node].disk.store;
-        let step = kv::compact_step(store, &budget).expect("memory does not fail");
+        let state = &self.machines[node].disk.state;
+        let step = state.sweep(&budget);
         if step.removed == 0 {
             return;
         }
         self.judge.marks.hit(Mark::HistoryRemoved);
         if step.finished {
-            self.judge.swept(node, &self.machines[node].disk.store);
+            self.judge.swept(node, &state.look());
         }
     }
 
@@ -434,13 +469,14 @@ impl World {
         }
         self.mail(node, Mail::Input(Input::Applied(replies)));
         self.watches_hear(node, changes);
+        self.machines[node].disk.state.settle_perhaps();
         self.compacts_log(node);
     }
 
     /// The state thread looks for sessions that nobody used.
     pub(crate) fn state_finds_idle(&mut self, node: usize, unused_since: LogIndex) {
-        let store = &self.machines[node].disk.store;
-        let sessions = kv::idle_sessions(store, unused_since, 16).expect("memory does not fail");
+        let look = self.machines[node].disk.state.look();
+        let sessions = kv::idle_sessions(&look, unused_since, 16).expect("memory does not fail");
         let input = Input::IdleSessions {
             unused_since,
             sessions,

@@ -22,12 +22,6 @@ impl World {
         mut entries: Vec<(LogId, Option<Bytes>)>,
     ) -> Vec<(LogId, Option<Bytes>)> {
         let machine = &mut self.machines[node];
-        // Of several, the last one goes wrong; and only after a while.
-        let is_last = node + 1 == self.options.nodes;
-        machine.miscomputes |= planted!(StateDiverges)
-            && is_last
-            && self.options.nodes > 2
-            && self.now > 2_000_000_000;
         if !machine.miscomputes {
             return entries;
         }
@@ -88,7 +82,7 @@ pub(crate) fn r4_a_member_whose_state_differs_finds_out_and_serves_nothing_more(
     stage.world.judge.errs(one, false);
     stage.world.schedule(0, Event::Start(one));
     stage.until("all are equal", 5_000, |stage| {
-        let hash = |which: usize| kv::content_hash(&stage.world.machines[which].disk.store);
+        let hash = |which: usize| kv::content_hash(&stage.world.machines[which].disk.state.look());
         hash(one) == hash(stage.other(1)) && hash(one) == hash(stage.leader())
     });
     let shown = stage

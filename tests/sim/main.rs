@@ -28,26 +28,6 @@
     reason = "a test binary speaks to whoever runs it, and may panic"
 )]
 
-/// A deliberate bug, as in the library (`src/planted/mod.rs`): never and nothing in a normal build.
-#[cfg(not(leasehold_bugs))]
-macro_rules! planted {
-    ($bug:ident) => {
-        false
-    };
-    ($bug:ident => $does:expr) => {};
-}
-#[cfg(leasehold_bugs)]
-macro_rules! planted {
-    ($bug:ident) => {
-        leasehold::planted::is_on(leasehold::planted::Bug::$bug)
-    };
-    ($bug:ident => $does:expr) => {
-        if planted!($bug) {
-            $does
-        }
-    };
-}
-
 #[cfg(leasehold_bugs)]
 mod bugs;
 mod checkers;
@@ -68,8 +48,6 @@ mod nemesis;
 mod network;
 mod options;
 mod partitions;
-#[cfg(leasehold_bugs)]
-mod planted;
 mod queue;
 mod recovery;
 mod replay;
@@ -80,6 +58,7 @@ mod script;
 mod session;
 mod shrink;
 mod snapshots;
+mod state;
 mod tell;
 mod trace;
 mod watchers;

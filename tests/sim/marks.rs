@@ -31,6 +31,7 @@ marks! {
     MessageToNobody,
     // Threads and clocks.
     ThreadPreempted,
+    PublicationInterrupted,
     DriverStalled,
     LogStalled,
     StateStalled,

@@ -103,9 +103,9 @@ impl World {
         let longest = nanos(Duration::from_millis(4_000));
         let deadline = self.now + longest + longest / 10 + WELL_WITHIN;
         let some_left = |world: &Self| {
-            let progress = |node: usize| kv::progress(&world.machines[node].disk.store);
+            let progress = |node: usize| world.machines[node].disk.state.look().progress();
             let mut members = world.members().into_iter();
-            members.any(|node| progress(node).is_ok_and(|at| at.leases > 0))
+            members.any(|node| progress(node).leases > 0)
         };
         while some_left(self) && self.judge.violation().is_none() {
             if self.now >= deadline {
@@ -114,9 +114,8 @@ impl World {
             self.run_until(self.now + 50 * MS);
         }
         for node in 0..self.machines.len() {
-            let store = &self.machines[node].disk.store;
-            let progress = kv::progress(store).expect("memory does not fail");
-            if kv::leases_are_sound(store, &progress) != Ok(true) {
+            let look = self.machines[node].disk.state.look();
+            if kv::leases_are_sound(&look, &look.progress()) != Ok(true) {
                 return self.unwell("a store counts leases that are not there");
             }
         }
@@ -166,7 +165,7 @@ impl World {
     }
 
     fn are_equal(&self) -> bool {
-        let hash = |node: usize| kv::content_hash(&self.machines[node].disk.store);
+        let hash = |node: usize| kv::content_hash(&self.machines[node].disk.state.look());
         let members = self.members();
         let committed = self.judge.committed().len() as u64;
         self.members_are_settled()
@@ -175,8 +174,8 @@ impl World {
                 .all(|node| self.applied(*node).0 == committed)
             && members.iter().all(|node| hash(*node) == hash(members[0]))
             && members.iter().all(|node| {
-                let store = &self.machines[*node].disk.store;
-                kv::scan(store) == kv::content_hash(store)
+                let look = self.machines[*node].disk.state.look();
+                kv::scan(&look) == kv::content_hash(&look)
             })
     }
 

@@ -7,16 +7,17 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use leasehold::api::{
-    Call, Consistency, Error, ErrorKind, Limits, Request, Response, ResponseBody, ResponseHeader,
+    Call, Consistency, Error, ErrorKind, Limits, RangeResponse, Request, Response, ResponseBody,
+    ResponseHeader,
 };
 use leasehold::kv;
-use leasehold::kv::MemStore;
 use leasehold::node::{Answer, Captured, ReadBuffer, ReadResult, Reader, Source};
 use leasehold::raft::ReadPermit;
 
 use crate::clock::{ReadAt, US};
 use crate::machine::{Arrival, Asked, Batch, Delivery, Found, Handed, Mail};
 use crate::marks::Mark;
+use crate::state::State;
 use crate::world::{Work, World};
 
 /// A step of a look at the store, which does not fail.
@@ -91,8 +92,8 @@ impl World {
         let Some(Batch::Captured(captured)) = self.take_batch(node, connection) else {
             return;
         };
-        let store = &self.machines[node].disk.store;
-        let looked = captured.look(|read| read_from(store, &read.call.request));
+        let state = &self.machines[node].disk.state;
+        let looked = captured.look(|read| read_from(state, &read.call.request));
         let Ok(looked) = looked;
         let session = self.process(node).sessions.get_mut(&connection);
         session.expect("it is busy").batch = Some(Batch::Looked(looked));
@@ -225,7 +226,7 @@ impl World {
         let process = machine.process.as_ref().expect("it runs");
         let captured =
             Captured::released(&asked, permit, &process.published, ReadBuffer::default());
-        let Ok(looked) = captured.look(|_| read_from(&machine.disk.store, request));
+        let Ok(looked) = captured.look(|_| read_from(&machine.disk.state, request));
         let mut judged = looked.judge(&ReadAt(&machine.clock, self.now));
         match judged.next(&READER) {
             Some((_, ReadResult::Answer(answer))) => self.answer_read(node, frame, answer, asked),
@@ -259,22 +260,41 @@ impl World {
     }
 }
 
-/// What a read finds in one state of a store.
-fn read_from(store: &MemStore, request: &Request) -> Look {
-    let progress = kv::progress(store).expect("memory does not fail");
+/// What a read finds: one key by itself as a session reads it, from the cache if it is there; all else in
+/// one look.
+fn read_from(state: &State, request: &Request) -> Look {
+    if let Request::Range(range) = request
+        && range.is_point()
+        && !range.keys_only
+        && !range.count_only
+    {
+        let point = state.front().get(&range.key).expect("memory does not fail");
+        let kvs = Vec::from_iter(point.key_value());
+        let found = RangeResponse {
+            count: kvs.len() as u64,
+            kvs,
+            more: false,
+        };
+        return Ok(ControlFlow::Continue(Source {
+            found: Ok(ResponseBody::Range(found)),
+            applied: point.applied,
+            revision: point.revision,
+        }));
+    }
+    let look = state.look();
     let found = match request {
-        Request::Range(range) => kv::range(store, range, &Limits::DEFAULT)
+        Request::Range(range) => kv::range(&look, range, &Limits::DEFAULT)
             .expect("memory does not fail")
             .map(ResponseBody::Range),
-        Request::Txn(txn) => kv::read_txn(store, txn)
+        Request::Txn(txn) => kv::read_txn(&look, txn)
             .expect("memory does not fail")
             .map(ResponseBody::Txn),
         other => unreachable!("{other:?} is no read"),
     };
     Ok(ControlFlow::Continue(Source {
         found,
-        applied: progress.applied.index,
-        revision: progress.revision,
+        applied: look.applied().index,
+        revision: look.revision(),
     }))
 }
 

@@ -1,6 +1,6 @@
 //! Logs that are cut at their beginning, and whole states on their way to who needs one.
 //!
-//! A node cuts its log now and then, once its store is durable as it is, and keeps a few entries.
+//! A node cuts its log now and then, by what it has just made durable, and keeps a few entries.
 //! A whole state is copied when it is asked for and takes its time; until all heals it may get
 //! lost as a message may, its sender or its receiver may die meanwhile, and it arrives whole or not
 //! at all: that the shell takes no other for whole is for the tests of the shell to show.
@@ -28,9 +28,9 @@ impl World {
         if !self.machines[node].disk.can_compact() || !self.compacting.chance(0.1) {
             return;
         }
-        self.machines[node].disk.sync_store();
+        let durable = self.machines[node].disk.persist();
         let applied = self.applied(node);
-        let through = LogIndex(applied.0.saturating_sub(kept));
+        let through = durable.may_cut(LogIndex(applied.0.saturating_sub(kept)));
         if through > self.machines[node].disk.base().index {
             self.judge.marks.hit(Mark::LogCompacted);
             self.mail(node, Mail::Input(Input::Compact(through)));
@@ -41,7 +41,7 @@ impl World {
     pub(crate) fn sends_snapshot(&mut self, node: usize, to: usize) {
         self.judge.marks.hit(Mark::SnapshotSent);
         let machine = &self.machines[node];
-        let store = machine.disk.store.clone();
+        let store = machine.disk.state.copy();
         let id = kv::progress(&store).expect("memory does not fail").applied;
         let through = id.index.0 as usize;
         let received = Received {
@@ -114,12 +114,12 @@ impl World {
             return self.judge.fail("R4 state-machine safety", what);
         }
         self.judge.marks.hit(Mark::SnapshotInstalled);
-        let store = &disk.store;
-        let progress = kv::progress(store).expect("memory does not fail");
-        let hash = kv::content_hash(store).expect("memory does not fail");
-        let founded = kv::cluster_info(store).expect("memory does not fail");
-        let leases = kv::held_leases(store).expect("memory does not fail");
-        let cluster_version = kv::cluster_version(store).expect("memory does not fail");
+        let look = disk.state.look();
+        let progress = look.progress();
+        let hash = kv::content_hash(&look).expect("memory does not fail");
+        let founded = kv::cluster_info(&look).expect("memory does not fail");
+        let leases = kv::held_leases(&look).expect("memory does not fail");
+        let cluster_version = kv::cluster_version(&look).expect("memory does not fail");
         self.judge.applied(node, id, hash.0);
         self.trace
             .line(self.now, Some(node), || format!("   has installed {id}"));

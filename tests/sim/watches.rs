@@ -10,18 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold::api::{Error, ErrorKind, WatchMessage, WatchRequest};
-use leasehold::kv;
-use leasehold::kv::{Change, Changes, Fault, MemStore, Overlay, Reply, Space, Store};
+use leasehold::kv::Change;
 use leasehold::node::STATE_DIFFERS;
 use leasehold::raft::{Entry, Payload};
 use leasehold::time::Instant;
 use leasehold::types::LogId;
 use leasehold::watch::{Applied, CatchUpBudget, Hub, HubOptions, Notice, WatcherId};
 
-use crate::checkers::Judge;
 use crate::clock::{MS, Nanos, SECOND, US, nanos, until};
 use crate::marks::Mark;
 use crate::options::Options;
+use crate::state::Look;
 use crate::world::{Event, Work, World};
 
 /// The thread that owns the hub.
@@ -152,8 +151,7 @@ impl World {
         if changes.is_none() {
             self.judge.marks.hit(Mark::ChangesNotKept);
         }
-        let store = &self.machines[node].disk.store;
-        let revision = kv::progress(store).expect("memory does not fail").revision;
+        let revision = self.machines[node].disk.state.front().revision();
         let applied = Applied { revision, changes };
         self.tell_watches(node, Order::Applied(applied));
     }
@@ -175,7 +173,7 @@ impl World {
     pub(crate) fn watch_turn(&mut self, node: usize) {
         let machine = &mut self.machines[node];
         let now = machine.clock.read(self.now);
-        let store = &machine.disk.store;
+        let look = machine.disk.state.look();
         let watches = &mut machine.process.as_mut().expect("it runs").watches;
         let orders = std::mem::take(&mut watches.orders);
         if orders
@@ -186,11 +184,11 @@ impl World {
         }
         let (steps, orders) = apart(orders);
         let memory = "memory does not fail";
-        watches.hub.feed(store, steps).expect(memory);
+        watches.hub.feed(&look, steps).expect(memory);
         let mut words = Vec::new();
         let mut ready = BTreeSet::new();
         for order in orders {
-            watches.obey(store, now, order, &mut words, &mut ready);
+            watches.obey(&look, now, order, &mut words, &mut ready);
         }
         let limits = &self.options.watch;
         let budget = CatchUpBudget {
@@ -200,7 +198,7 @@ impl World {
         if watches.hub.watchers_behind() > 0 {
             self.judge.marks.hit(Mark::WatchFedFromStore);
         }
-        let more = watches.hub.catch_up(store, &budget).expect(memory);
+        let more = watches.hub.catch_up(&look, &budget).expect(memory);
         watches.hub.tick(now);
         ready.extend(watches.hub.take_ready());
         watches.serve(ready, limits.parcel_bytes, &mut words);
@@ -211,7 +209,7 @@ impl World {
             self.schedule_work(delay, node, Work::WatchTurn);
         }
         self.set_watch_alarm(node, now);
-        let applied = self.applied(node);
+        let applied = look.applied().index;
         for word in words {
             match word {
                 Word::Opened {
@@ -301,7 +299,7 @@ impl World {
 impl WatchThread {
     fn obey(
         &mut self,
-        store: &MemStore,
+        look: &Look,
         now: Instant,
         order: Order,
         words: &mut Vec<Word>,
@@ -318,7 +316,7 @@ impl WatchThread {
                 let answer = match self.refused {
                     true => Err(differs()),
                     false => {
-                        let registered = self.hub.register(store, now, &request);
+                        let registered = self.hub.register(look, now, &request);
                         registered.expect("memory does not fail")
                     }
                 };
@@ -432,70 +430,6 @@ fn messages(notice: Notice, splits: bool) -> Vec<WatchMessage> {
 
 fn differs() -> Error {
     Error::not_applied(ErrorKind::Corrupt, STATE_DIFFERS)
-}
-
-/// What the state thread has applied in one step.
-pub(crate) struct Step {
-    pub(crate) replies: Vec<(LogId, Reply)>,
-    /// What that changed, if somebody listens.
-    pub(crate) changes: Option<Vec<Change>>,
-}
-
-/// Applies `entries` as the state thread of `node`; where somebody listens, above the store and then
-/// in one piece, as a store on disk does, because what has changed is known from that.
-pub(crate) fn apply_step(
-    store: &mut MemStore,
-    node: usize,
-    entries: &[(LogId, Option<bytes::Bytes>)],
-    listening: bool,
-    judge: &mut Judge,
-) -> Result<Step, Fault> {
-    if !listening {
-        let replies = apply_all(store, node, entries, judge)?;
-        return Ok(Step {
-            replies,
-            changes: None,
-        });
-    }
-    let mut overlay = Overlay::new(&*store);
-    let replies = apply_all(&mut overlay, node, entries, judge)?;
-    let written: Vec<(Space, Changes)> = overlay.into_changes().collect();
-    let changes = changes_of(&written)?;
-    for (space, changes) in written {
-        for (key, record) in changes {
-            match record {
-                Some(record) => store.put(space, key, record),
-                None => store.delete(space, key),
-            }
-        }
-    }
-    let changes = Some(changes);
-    Ok(Step { replies, changes })
-}
-
-/// The changes of keys among what a batch has written.
-pub(crate) fn changes_of(written: &[(Space, Changes)]) -> Result<Vec<Change>, Fault> {
-    let of = |wanted| {
-        let found = written.iter().find(|(space, _)| *space == wanted);
-        &found.expect("every space is there").1
-    };
-    kv::changes_of(of(Space::Events), of(Space::History))
-}
-
-fn apply_all<S: Store<Error = Fault>>(
-    store: &mut S,
-    node: usize,
-    entries: &[(LogId, Option<bytes::Bytes>)],
-    judge: &mut Judge,
-) -> Result<Vec<(LogId, Reply)>, Fault> {
-    let mut replies = Vec::with_capacity(entries.len());
-    for (id, command) in entries {
-        let reply = kv::apply(store, *id, command.as_deref())?;
-        replies.push((*id, reply));
-        let hash = kv::content_hash(store)?;
-        judge.applied(node, *id, hash.0);
-    }
-    Ok(replies)
 }
 
 /// What an entry says to the state machine.

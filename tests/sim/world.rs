@@ -112,6 +112,7 @@ pub(crate) enum Work {
     LogWrites,
     LogSyncs,
     StateApplies,
+    StatePublishesNext,
     StateReports,
     StateFindsIdle(LogIndex),
     Arrives(usize, u64, Box<Call>),
@@ -146,6 +147,7 @@ impl Work {
             Self::Watch(_) => 16,
             Self::WatchTurn => 17,
             Self::WatchAlarm => 18,
+            Self::StatePublishesNext => 19,
         }
     }
 
@@ -155,7 +157,10 @@ impl Work {
                 Thread::Driver
             }
             Self::LogWrites | Self::LogSyncs => Thread::Log,
-            Self::StateApplies | Self::StateReports | Self::StateFindsIdle(_) => Thread::State,
+            Self::StateApplies
+            | Self::StatePublishesNext
+            | Self::StateReports
+            | Self::StateFindsIdle(_) => Thread::State,
             Self::Watch(_) | Self::WatchTurn | Self::WatchAlarm => Thread::Watch,
             _ => Thread::Sessions,
         }
@@ -181,6 +186,8 @@ pub(crate) struct World {
     pub(crate) outputs: Vec<Output>,
     /// Delays of threads.
     pub(crate) scheduling: Dice,
+    /// When the thread that applies loses the processor while it publishes.
+    pub(crate) publishing: Dice,
     /// When history is removed, and how much at a time.
     pub(crate) sweeping: Dice,
     /// Delays of the watch threads.
@@ -228,6 +235,7 @@ impl World {
             trace: Trace::new(options.readable, options.aloud),
             outputs: Vec::new(),
             scheduling: Dice::new(seed, "scheduling", 0),
+            publishing: Dice::new(seed, "publishing", 0),
             sweeping: Dice::new(seed, "sweeping", 0),
             watching: Dice::new(seed, "watching", 0),
             compacting: Dice::new(seed, "compacting", 0),
@@ -378,6 +386,7 @@ impl World {
             Work::LogWrites => self.log_writes(node),
             Work::LogSyncs => self.log_syncs(node),
             Work::StateApplies => self.state_applies(node),
+            Work::StatePublishesNext => self.state_publishes_next(node),
             Work::StateReports => self.state_reports(node),
             Work::StateFindsIdle(unused_since) => self.state_finds_idle(node, unused_since),
             Work::Arrives(connection, frame, call) => self.arrives(node, connection, frame, *call),
@@ -410,8 +419,9 @@ impl World {
         let start = self.recover(node, &configuration, &timing);
         let machine = &mut self.machines[node];
         machine.disk.clear_received();
-        let progress = kv::progress(&machine.disk.store).expect("memory does not fail");
-        let founded = kv::cluster_info(&machine.disk.store).expect("memory does not fail");
+        let look = machine.disk.state.look();
+        let progress = look.progress();
+        let founded = kv::cluster_info(&look).expect("memory does not fail");
         let restored = Restored {
             hard_state: machine.disk.hard(),
             base: machine.disk.base(),
@@ -443,7 +453,7 @@ impl World {
             machine.paused_until = self.now + start.silence.as_nanos() as Nanos;
         }
         let now = machine.clock.read(self.now);
-        let leases = kv::held_leases(&machine.disk.store).expect("memory does not fail");
+        let leases = kv::held_leases(&look).expect("memory does not fail");
         let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
         let node_value = node_value.with_leases(leases);
         self.judge.started(node, now, &machine.disk, &timing);
@@ -488,6 +498,12 @@ impl World {
             let what = format!("n{}: {found}", node + 1);
             self.judge.fail("A21 what was durable is found again", what);
         }
+        if machine.disk.log_was_cut_too_far() {
+            let (base, applied) = (machine.disk.base(), machine.disk.state.applied());
+            let what = format!("n{}: {base} is cut, the state ends at {applied}", node + 1);
+            let rule = "D1 the log is cut only behind a durable state";
+            self.judge.fail(rule, what);
+        }
         machine.paused_until = 0;
         if ending == Ending::Power {
             let uptime = self.lives.between(SECOND, 60 * SECOND);
@@ -512,10 +528,9 @@ impl World {
             .map(|(_, node)| node)
     }
 
-    /// How far `node` has applied, as its store says.
+    /// How far `node` has applied, as it has published.
     pub(crate) fn applied(&self, node: usize) -> LogIndex {
-        let progress = kv::progress(&self.machines[node].disk.store);
-        progress.expect("memory does not fail").applied.index
+        self.machines[node].disk.state.applied()
     }
 }
 

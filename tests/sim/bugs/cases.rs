@@ -123,6 +123,18 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[OlderCommit], Aim::Play(20), 300, &["L2"]),
     seeds(&[PermitIndexIgnored], Aim::Play(20), 100, &["L7", "L2"]),
     seeds(&[CommitNotCaptured], Aim::Play(20), 300, &["L2"]),
+    seeds(
+        &[AppliedBeforeShown],
+        Aim::PlayPreempted(20),
+        300,
+        &["L2", "K1"],
+    ),
+    seeds(
+        &[RevisionAfterApplied],
+        Aim::PlayPreempted(20),
+        300,
+        &["L2", "K1"],
+    ),
     seeds(&[ReadUnapplied], Aim::Drawn, 40, &["P21"]),
     seeds(&[CommitPublishedLate], Aim::Play(20), 300, &["L2"]),
     seeds(&[NoFloor, LeaseReadyAtOnce], Aim::Play(9), 100, &["L2"]),
@@ -324,6 +336,7 @@ pub(super) const CASES: &[Case] = &[
     witness(&[RenewalTakesBack]),
     witness(&[LongerPromiseForgotten]),
     // Logs without a beginning, and whole states.
+    seeds(&[CutBeforeDurable], Aim::Compacted, 100, &["D1"]),
     witness(&[CompactsUnapplied]),
     seeds(&[SnapshotGoesBack], Aim::Compacted, 400, &["P30"]),
     seeds(
@@ -345,7 +358,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[SlowSilently], Aim::Watchers, 40, &["W1", "W6"]),
     seeds(&[ResumeTooLate], Aim::Watchers, 40, &["W11"]),
     seeds(&[ResumeBeforeNext], Aim::Watchers, 40, &["W2", "W11"]),
-    seeds(&[UncommittedShown], Aim::Watchers, 40, &["W3"]),
+    seeds(&[UncommittedShown], Aim::Watchers, 40, &["R4", "R7", "W3"]),
     seeds(&[RevisionSplit], Aim::Watchers, 40, &["W4"]),
     seeds(&[PartsKept], Aim::Watchers, 100, &["W4"]),
     seeds(&[NewestTold], Aim::Watchers, 40, &["W5"]),
@@ -368,7 +381,7 @@ pub(super) const CASES: &[Case] = &[
     witness(&[SnapshotUnconfirmed]),
     witness(&[ExportUnconfirmed]),
     // The comparison of states.
-    seeds(&[StateDiverges], Aim::Compared, 40, &["R4 equal states"]),
+    seeds(&[StateDiverges], Aim::Compared, 40, &["R4"]),
     seeds(&[NeverCompared], Aim::Compared, 40, &["R4 states are"]),
     Case {
         bugs: &[DifferenceForgiven],
@@ -412,11 +425,11 @@ pub(super) const WITHOUT: &[(&str, &str)] = &[
          all by itself, and `tests/cluster` has the impostors",
     ),
     (
-        "A1, A9, A10",
+        "A1, A9",
         "the types of a leased read exclude that (`node/leased_read.rs`): examples that must not compile \
          show a read that joins a batch late, a state that serves a second batch (P20), and an applied \
          index and a revision that are read again later; inside one look at the store the models of \
-         `tests/interleavings` hold them",
+         `tests/interleavings` hold A9",
     ),
     ("P32", "members of different versions do not meet yet"),
     (

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::api::{Consistency, Error, ErrorKind, ReadInfo, ReadPath, WatchRequest, WatchStep};
-use leasehold::kv::{ContentHash, MemStore};
+use leasehold::kv::ContentHash;
 use leasehold::node::Input;
 use leasehold::raft::{
     Configuration, Entry, Envelope, HardState, Message, Status, Timing, Unsaved,
@@ -38,6 +38,7 @@ use crate::history::History;
 use crate::machine::{Asked, Machine};
 use crate::marks::{Mark, Marks};
 use crate::options::{Options, Profile};
+use crate::state::Look;
 
 pub(crate) use model::{Claim, entry, place_of, register};
 
@@ -345,7 +346,7 @@ impl Judge {
     /// A store has applied `id`, and its content hashes to `state`.
     pub(crate) fn applied(&mut self, node: usize, id: LogId, state: u128) {
         // Whether replicas find that out by themselves could not be seen if it ended the run.
-        if self.erring[node] || planted!(StateDiverges) {
+        if self.erring[node] {
             return;
         }
         let holds = self.logs.applied(node, id, state);
@@ -354,7 +355,7 @@ impl Judge {
 
     /// R4: what is left with what was removed is what every change has kept count of; and two
     /// replicas that are through with the same compactions have removed the same.
-    pub(crate) fn swept(&mut self, node: usize, store: &MemStore) {
+    pub(crate) fn swept(&mut self, node: usize, store: &Look) {
         let memory = "memory does not fail";
         let (kept, scanned) = (kv::content_hash(store), kv::scan(store));
         if kept != scanned {
@@ -578,7 +579,7 @@ impl Judge {
         let holds = self.model.explains_locks(&self.claims, &mut self.marks);
         self.check(holds);
         for (node, machine) in machines.iter().enumerate() {
-            self.check(self.model.equals(node, &machine.disk.store));
+            self.check(self.model.equals(node, &machine.disk.state.look()));
         }
         self.check(linear::by_revision(history, frozen));
         for key in 0..2 {

@@ -15,13 +15,14 @@ use leasehold::api::{
     TxnOp, TxnRequest,
 };
 use leasehold::kv;
-use leasehold::kv::{Command, MemStore, Operation};
+use leasehold::kv::{Command, Operation};
 use leasehold::types::{LogIndex, SessionId, Term};
 
 use super::{Committed, Violation, id, violation};
 use crate::history;
 use crate::history::{Action, Fate, Found, History, Key, Value};
 use crate::marks::{Mark, Marks};
+use crate::state::Look;
 
 pub(crate) use locks::{Claim, entry, place_of, register};
 
@@ -479,8 +480,8 @@ impl Model {
     }
 
     /// Whether a replica's store is what the log says, as far as it has applied it.
-    pub(crate) fn equals(&self, node: usize, store: &MemStore) -> Result<(), Violation> {
-        let progress = kv::progress(store).expect("memory does not fail");
+    pub(crate) fn equals(&self, node: usize, store: &Look) -> Result<(), Violation> {
+        let progress = store.progress();
         let Some(place) = super::slot(progress.applied.index) else {
             return Ok(());
         };
@@ -510,7 +511,7 @@ impl Model {
     fn past_equals(
         &self,
         node: usize,
-        store: &MemStore,
+        store: &Look,
         progress: &kv::Progress,
     ) -> Result<(), Violation> {
         let object = |what: String| violation("K5 the past stays what it was", what);

@@ -1,0 +1,273 @@
+//! The state of a machine: the library's own front (`leasehold::front`) over a map.
+//!
+//! A map keeps two things: what the system was given, which a process that is killed leaves behind, and
+//! what was synced, which is all that is certain after a loss of power. What lies ahead of the map goes
+//! with the process. How far the map is behind what is published, a die says.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use leasehold::front::{
+    Batch, Cached, Database, Durable, Front, Handle, Revised, Shown, Snapshot, Writer,
+};
+use leasehold::kv;
+use leasehold::kv::{
+    Change, Changes, CompactionBudget, CompactionStep, Fault, MemStore, Overlay, Pair, Reply,
+    Space, Span, Store, View,
+};
+use leasehold::types::{LogId, LogIndex};
+
+use crate::checkers::Judge;
+use crate::dice::Dice;
+
+/// The database of a machine.
+pub(crate) struct Map {
+    /// What the system was given. It is copied when it changes while somebody looks at it.
+    written: Mutex<Arc<MemStore>>,
+    /// What it would find after a loss of power.
+    synced: Mutex<Arc<MemStore>>,
+}
+
+impl Map {
+    /// A database that was synced as it is.
+    fn new(store: MemStore) -> Self {
+        let store = Arc::new(store);
+        Self {
+            written: Mutex::new(Arc::clone(&store)),
+            synced: Mutex::new(store),
+        }
+    }
+
+    fn written(&self) -> Arc<MemStore> {
+        Arc::clone(&self.written.lock().unwrap())
+    }
+
+    fn synced(&self) -> Arc<MemStore> {
+        Arc::clone(&self.synced.lock().unwrap())
+    }
+}
+
+impl Database for Map {
+    type Error = Fault;
+    type Snapshot = Arc<MemStore>;
+
+    fn snapshot(&self) -> Arc<MemStore> {
+        self.written()
+    }
+
+    fn get(&self, at: &Arc<MemStore>, space: Space, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        at.get(space, key)
+    }
+
+    fn range<'a>(
+        &'a self,
+        at: &'a Arc<MemStore>,
+        space: Space,
+        span: &Span,
+    ) -> impl Iterator<Item = Result<Pair, Fault>> + use<'a> {
+        MemStore::range(at, space, span)
+    }
+
+    fn write<'c>(&self, changes: impl Iterator<Item = (Space, &'c Changes)>) -> Result<(), Fault> {
+        let mut written = self.written.lock().unwrap();
+        let store = Arc::make_mut(&mut written);
+        for (space, changes) in changes {
+            for (key, change) in changes {
+                match change {
+                    Some(record) => store.put(space, key.clone(), record.clone()),
+                    None => store.delete(space, key.clone()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        *self.synced.lock().unwrap() = self.written();
+        Ok(())
+    }
+}
+
+/// A look at the state of a machine.
+pub(crate) type Look = Snapshot<Map>;
+
+/// See the module.
+pub(crate) struct State {
+    reader: Handle<Map>,
+    publication: Publication,
+    dice: Dice,
+}
+
+/// How far the thread that applies has come with its batch.
+enum Publication {
+    Published(Box<Writer<Map>>),
+    Applied(Batch<Box<Writer<Map>>, Map>),
+    Shown(Shown<Box<Writer<Map>>>),
+    Cached(Cached<Box<Writer<Map>>>),
+    Revised(Revised<Box<Writer<Map>>>),
+    /// A step is being taken right now, or one has failed, which ends the run.
+    Underway,
+}
+
+/// What a batch has come to.
+pub(crate) struct Applied {
+    pub(crate) replies: Vec<(LogId, Reply)>,
+    /// What it changed, if somebody listens.
+    pub(crate) changes: Option<Vec<Change>>,
+}
+
+/// Room for all that a run writes: what is evicted would depend on how keys are hashed, and that differs
+/// from process to process.
+const CACHE_BYTES: usize = 16 << 20;
+
+impl State {
+    /// An empty one.
+    pub(crate) fn new(dice: Dice) -> Self {
+        Self::over(MemStore::new(), dice)
+    }
+
+    fn over(store: MemStore, mut dice: Dice) -> Self {
+        // Some have no cache at all, so that each read of one key looks at the map.
+        let cache_bytes = if dice.chance(0.2) { 0 } else { CACHE_BYTES };
+        let writer = open(store, cache_bytes);
+        Self {
+            reader: writer.handle(),
+            publication: Publication::Published(Box::new(writer)),
+            dice,
+        }
+    }
+
+    /// The front in use.
+    pub(crate) fn front(&self) -> Arc<Front<Map>> {
+        self.reader.get()
+    }
+
+    /// A look at all of it.
+    pub(crate) fn look(&self) -> Look {
+        certain(self.front().snapshot())
+    }
+
+    /// The last index that is published as applied.
+    pub(crate) fn applied(&self) -> LogIndex {
+        self.front().applied()
+    }
+
+    /// Applies entries, and leaves them to be published; `listening` wants to know what they change.
+    pub(crate) fn apply(
+        &mut self,
+        node: usize,
+        entries: &[(LogId, Option<Bytes>)],
+        listening: bool,
+        judge: &mut Judge,
+    ) -> Result<Applied, Fault> {
+        let mut batch = Batch::begin(self.take_writer())?;
+        let mut replies = Vec::with_capacity(entries.len());
+        for (id, command) in entries {
+            replies.push((*id, batch.apply(*id, command.as_deref())?));
+            judge.applied(node, *id, kv::content_hash(&batch)?.0);
+        }
+        let changes = listening.then(|| batch.changes()).transpose()?;
+        self.publication = Publication::Applied(batch);
+        Ok(Applied { replies, changes })
+    }
+
+    /// Takes the next step of publishing what was applied; true if that was the last one.
+    pub(crate) fn publish_next(&mut self) -> Result<bool, Fault> {
+        use Publication as At;
+        self.publication = match std::mem::replace(&mut self.publication, At::Underway) {
+            At::Applied(batch) => At::Shown(batch.show()?),
+            At::Shown(shown) => At::Cached(shown.cache()?),
+            At::Cached(cached) => At::Revised(cached.revise()),
+            At::Revised(revised) => At::Published(revised.publish().into_writer()),
+            At::Published(_) | At::Underway => unreachable!("there is something to publish"),
+        };
+        Ok(matches!(self.publication, At::Published(_)))
+    }
+
+    /// The map is given what was published, or is left behind until the next batch.
+    pub(crate) fn settle_perhaps(&mut self) {
+        if self.dice.chance(0.5)
+            && let Publication::Published(writer) = &mut self.publication
+        {
+            certain(writer.settle());
+        }
+    }
+
+    /// Makes durable what the map has.
+    pub(crate) fn persist(&self) -> Durable {
+        certain(self.front().persist())
+    }
+
+    /// The system writes out what it was given, of its own accord.
+    pub(crate) fn write_back(&self) {
+        certain(self.front().database().sync());
+    }
+
+    /// Removes some compacted history, beside the thread that applies.
+    pub(crate) fn sweep(&self, budget: &CompactionBudget) -> CompactionStep {
+        let front = self.front();
+        let mut overlay = Overlay::new(certain(front.settled()));
+        let step = certain(kv::compact_step(&mut overlay, budget));
+        let changes: Vec<(Space, Changes)> = overlay.into_changes().collect();
+        let changes = changes.iter().map(|(space, changes)| (*space, changes));
+        certain(front.database().write(changes));
+        step
+    }
+
+    /// The process is killed: what lies ahead of the map is lost.
+    pub(crate) fn kill(&mut self) {
+        let written = self.front().database().written();
+        self.begin_with(&written);
+    }
+
+    /// Power is lost: what was not synced is lost.
+    pub(crate) fn lose_power(&mut self) {
+        let synced = self.front().database().synced();
+        self.begin_with(&synced);
+    }
+
+    /// All of it is lost.
+    pub(crate) fn lose_all(&mut self) {
+        self.begin_with(&MemStore::new());
+    }
+
+    fn begin_with(&mut self, store: &MemStore) {
+        *self = Self::over(store.clone(), self.dice.clone());
+    }
+
+    /// A state that was received takes the place of this one, while all go on.
+    pub(crate) fn replace(&mut self, newer: MemStore) {
+        let mut writer = self.take_writer();
+        // Whoever still reads the old one goes on with it.
+        drop(writer.replace(open(newer, CACHE_BYTES)));
+        self.publication = Publication::Published(writer);
+    }
+
+    /// What is published, to be sent to another member.
+    pub(crate) fn copy(&self) -> MemStore {
+        let look = self.look();
+        let mut copy = MemStore::new();
+        for space in Space::ALL {
+            for pair in look.range(space, &Span::all()) {
+                let (key, record) = certain(pair);
+                copy.put(space, key, record);
+            }
+        }
+        copy
+    }
+
+    fn take_writer(&mut self) -> Box<Writer<Map>> {
+        match std::mem::replace(&mut self.publication, Publication::Underway) {
+            Publication::Published(writer) => writer,
+            _ => unreachable!("one batch is published before the next one is begun"),
+        }
+    }
+}
+
+fn open(store: MemStore, cache_bytes: usize) -> Writer<Map> {
+    Writer::new(certain(Front::open(Map::new(store), cache_bytes)))
+}
+
+fn certain<T>(result: Result<T, Fault>) -> T {
+    result.expect("memory does not fail")
+}
