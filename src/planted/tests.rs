@@ -92,12 +92,13 @@ fn passes(witness: &str, bugs: &str) -> Option<bool> {
     exists.then_some(output.status.success())
 }
 
-/// A bug without a place would be on and do nothing.
+/// A bug without a place would be on and do nothing; and one with a place in a copy of the product would
+/// prove the copy.
 #[test]
 fn every_bug_has_its_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut code = String::new();
-    let mut folders = vec![root.join("src"), root.join("tests/sim")];
+    let mut folders = vec![root.join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder of the sources") {
             let path = entry.expect("readable").path();

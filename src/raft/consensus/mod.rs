@@ -885,6 +885,11 @@ impl Consensus {
         } else {
             end
         };
+        let end = if planted!(UncommittedShown) && self.role_now() == Role::Leader {
+            self.log.durable().min(LogIndex(window))
+        } else {
+            end
+        };
         if end <= self.handed_out || self.lacks_state() {
             return;
         }
