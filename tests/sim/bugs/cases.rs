@@ -358,7 +358,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[SlowSilently], Aim::Watchers, 40, &["W1", "W6"]),
     seeds(&[ResumeTooLate], Aim::Watchers, 40, &["W11"]),
     seeds(&[ResumeBeforeNext], Aim::Watchers, 40, &["W2", "W11"]),
-    seeds(&[UncommittedShown], Aim::Watchers, 40, &["R4", "R7", "W3"]),
+    seeds(&[UncommittedShown], Aim::Watchers, 40, &["R8"]),
     seeds(&[RevisionSplit], Aim::Watchers, 40, &["W4"]),
     seeds(&[PartsKept], Aim::Watchers, 100, &["W4"]),
     seeds(&[NewestTold], Aim::Watchers, 40, &["W5"]),
