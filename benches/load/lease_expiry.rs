@@ -10,9 +10,9 @@ use std::io::Write;
 use leasehold::bench::cluster::OwnCluster;
 use leasehold::bench::expiry;
 use leasehold::bench::expiry::book::Book;
+use leasehold::bench::expiry::leadership::LeaseCluster;
 use leasehold::bench::expiry::leasehold::LeaseholdLeases;
 use leasehold::bench::expiry::report::{ExpiryReport, ExpiryRun, millis, text};
-use leasehold::bench::expiry::store::LeaseStore;
 use leasehold::bench::expiry::{Plan, turn};
 use leasehold::bench::figures::number_text;
 use leasehold::bench::heading::{Heading, print_for_programs};
@@ -151,7 +151,7 @@ async fn kill(
     book: &Book,
     progress: Progress,
 ) -> Result<KillReport, Failure> {
-    let name = store.name();
+    let name = "leasehold";
     let former = store.leadership().await?.endpoint;
     let succession = Succession::start(cluster.target(), &former)?;
     let round = gap::round(cluster, GapCase::Kill, progress).await?;

@@ -21,19 +21,18 @@ use leasehold::bench::figures::{duration_text, number_text};
 use leasehold::bench::generator;
 use leasehold::bench::generator::Plan;
 use leasehold::bench::heading::{Heading, print_for_programs};
-use leasehold::bench::leasehold::{Leasehold, connect, tls};
+use leasehold::bench::leasehold::{Leasehold, connect};
 use leasehold::bench::load::{Choice, Keys, Load};
 use leasehold::bench::memory::resident_bytes;
 use leasehold::bench::process::until_stopped;
 use leasehold::bench::progress::Progress;
 use leasehold::bench::report::Run;
-use leasehold::bench::store::Connector;
 use leasehold::cli::arguments::bench::LoadTarget;
 use leasehold::cli::arguments::{Format, GlobalArgs};
 use leasehold::cli::connection::Target;
 use leasehold::cli::failure::Failure;
 use leasehold::cli::print::{Align, table};
-use leasehold::client::{Client, ConnectOptions, KeepAliveEvent, RetryPolicy};
+use leasehold::client::KeepAliveEvent;
 
 use crate::arguments::OverloadArgs;
 use crate::cpu_share::CpuShare;
@@ -97,32 +96,6 @@ struct Stage {
     resident_bytes: u64,
     /// The leader was another one at its end.
     leader_changed: bool,
-}
-
-/// Clients who do not try again.
-#[derive(Clone, Debug)]
-struct Impatient {
-    target: Target,
-    deadline: Duration,
-}
-
-impl Connector for Impatient {
-    type Store = Client;
-
-    fn name(&self) -> &'static str {
-        "leasehold"
-    }
-
-    async fn connect(&self, _: usize) -> Result<Client, Failure> {
-        let options = ConnectOptions::new()
-            .with_tls(tls(&self.target))
-            .with_timeout(self.deadline)
-            .with_connect_timeout(self.target.timeout)
-            .with_retry(RetryPolicy::never())
-            .with_client_name("leasehold-bench");
-        let endpoints = self.target.endpoints.iter().cloned();
-        Ok(Client::connect(endpoints, Some(options)).await?)
-    }
 }
 
 /// Leases that are kept alive, and what becomes of them.
@@ -191,10 +164,10 @@ async fn measure(arguments: &OverloadArgs, progress: Progress) -> Result<Overloa
     let mut cluster = OwnCluster::start(&cluster_plan(&arguments.own)).await?;
     let mut leader = cluster.wait_until_whole().await?;
     let found = Leasehold::find(cluster.target(), LoadTarget::Leader).await?;
-    let connector = Impatient {
-        target: found.target().clone(),
-        deadline: arguments.deadline,
-    };
+    let connector = found
+        .clone()
+        .with_timeout(arguments.deadline)
+        .without_retries();
     let keys = Arc::new(Keys::new(KEYS, VALUE_BYTES));
     let load = Load {
         reads: 0.0,

@@ -9,7 +9,6 @@ use leasehold::bench::keep_alive::Renewals;
 use leasehold::bench::progress::Progress;
 use leasehold::bench::report::{Report, Run};
 use leasehold::bench::watch::Report as WatchReport;
-use leasehold::bench::watched::WatchedLeasehold;
 use leasehold::bench::{keep_alive, mixed, watch};
 use leasehold::cli::arguments::GlobalArgs;
 use leasehold::cli::arguments::bench::{LoadArgs, LoadTarget, RenewalArgs, WatchLoadArgs};
@@ -17,7 +16,7 @@ use leasehold::cli::connection::{Surroundings, Target};
 use leasehold::cli::failure::Failure;
 
 use crate::arguments::{BesideArgs, PeerArgs, PeerKind};
-use crate::etcd::{EtcdConnector, EtcdRenewals};
+use crate::etcd::EtcdConnector;
 
 /// The other store, if one is named.
 fn find(
@@ -94,7 +93,7 @@ pub(crate) fn keep_alive(
     let plan = mixed::plan(0.0, load, global)?;
     let ours = Renewals::new(mixed::connector(load, global)?, leases, batch);
     let theirs = find(peer, load.target, global.timeout)?;
-    let theirs = theirs.map(|theirs| EtcdRenewals::new(theirs, leases, batch));
+    let theirs = theirs.map(|theirs| Renewals::new(theirs, leases, batch));
     let progress = Progress::new(load.quiet);
     keep_alive::begin(renewals, progress);
     let mut report = Report::begin();
@@ -123,7 +122,7 @@ pub(crate) fn watch(
         ));
     }
     let target = Target::find(global, &Surroundings::of_process()?)?;
-    let ours = WatchedLeasehold::new(target, load.endpoint.clone());
+    let ours = watch::store(target, load);
     let theirs = find(peer, LoadTarget::Leader, global.timeout)?;
     let progress = Progress::new(load.quiet);
     let runtime = watch::runtime()?;

@@ -5,44 +5,44 @@
 //! A renewal enters no log; what is measured is a request, so renewals per second are that many times
 //! as many as leases go with one.
 
-use std::cell::Cell;
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::JoinSet;
 
 use super::generator::Plan;
-use super::leasehold::Leasehold;
 use super::mixed;
 use super::progress::Progress;
 use super::report::{Report, Run};
-use super::store::{Answer, Connector, Store, Trouble};
-use crate::api::{Consistency, Error, ErrorKind, LeaseKept, LeaseRef, Request, ResponseBody};
+use super::store::{Answer, Connection, Renewed, Store, Trouble, Watched};
+use crate::api::Consistency;
 use crate::cli::arguments::GlobalArgs;
 use crate::cli::arguments::bench::RenewalArgs;
 use crate::cli::failure::Failure;
-use crate::client::Client;
 
 /// Long enough that what is not in turn for a while does not end.
-pub const TTL: Duration = Duration::from_secs(120);
+const TTL: Duration = Duration::from_secs(120);
 /// Grants under way at a time.
-pub const GRANTS: usize = 64;
+const GRANTS: usize = 64;
 
-/// Connects, and has leases granted.
+/// A store whose connections hold leases: a put renews the next of them.
 #[derive(Clone, Debug)]
-pub struct Renewals {
-    leasehold: Leasehold,
+pub struct Renewals<S> {
+    store: S,
     leases: usize,
     batch: usize,
 }
 
 /// A connection with its leases.
 #[derive(Debug)]
-pub struct Holder {
-    client: Client,
-    leases: Vec<LeaseRef>,
+pub struct Holder<C> {
+    connection: Arc<C>,
+    leases: Vec<i64>,
     batch: usize,
-    next: Cell<usize>,
+    next: AtomicUsize,
 }
 
 /// Carries out `leasehold bench lease-keepalive`.
@@ -79,8 +79,8 @@ pub fn begin(arguments: &RenewalArgs, progress: Progress) {
 ///
 /// # Errors
 /// A connection could not be made, or a process whose CPU time was asked for is not there.
-pub fn measure<C: Connector>(
-    store: &C,
+pub fn measure<S: Store>(
+    store: &Renewals<S>,
     plan: &Plan,
     batch: u32,
     progress: Progress,
@@ -95,97 +95,112 @@ pub fn measure<C: Connector>(
     Ok(run)
 }
 
-impl Renewals {
-    /// So many leases for each connection, and so many renewed with each request.
-    pub fn new(leasehold: Leasehold, leases: u32, batch: u32) -> Self {
+impl<S: Store> Renewals<S> {
+    /// Each connection holds `leases` leases; a request renews `batch` of them.
+    pub fn new(store: S, leases: u32, batch: u32) -> Self {
         let leases = usize::try_from(leases).unwrap_or(usize::MAX).max(1);
         let batch = usize::try_from(batch)
             .unwrap_or(usize::MAX)
             .clamp(1, leases);
         Self {
-            leasehold,
+            store,
             leases,
             batch,
         }
     }
 }
 
-impl Connector for Renewals {
-    type Store = Holder;
+impl<S: Store> Store for Renewals<S> {
+    type Connection = Holder<S::Connection>;
 
     fn name(&self) -> &'static str {
-        "leasehold"
+        self.store.name()
     }
 
-    async fn connect(&self, number: usize) -> Result<Holder, Failure> {
-        let client = self.leasehold.connect(number).await?;
+    async fn connect(&self, number: usize) -> Result<Self::Connection, Failure> {
+        let connection = Arc::new(self.store.connect(number).await?);
         let mut leases = Vec::with_capacity(self.leases);
         while leases.len() < self.leases {
             let some = GRANTS.min(self.leases - leases.len());
-            let mut grants = tokio::task::JoinSet::new();
+            let mut grants = JoinSet::new();
             for _ in 0..some {
-                let lease = client.lease();
-                grants.spawn(async move { lease.grant(TTL, None).await });
+                let connection = Arc::clone(&connection);
+                grants.spawn(async move { connection.grant(TTL, None).await });
             }
             while let Some(granted) = grants.join_next().await {
                 let granted = granted.map_err(|error| Failure::refused(error.to_string()))?;
-                leases.push(granted?.lease());
+                leases.push(granted?);
             }
         }
+        // A store that renews on a stream opens it here, before anything is measured.
+        connection.renew(&leases[..1]).await?;
         Ok(Holder {
-            client,
+            connection,
             leases,
             batch: self.batch,
-            next: Cell::new(0),
+            next: AtomicUsize::new(0),
         })
     }
 }
 
-impl Holder {
-    fn in_turn(&self) -> Vec<LeaseRef> {
+impl<C> Holder<C> {
+    /// The leases that the next request renews.
+    fn in_turn(&self) -> Vec<i64> {
         let count = self.leases.len();
-        let first = self.next.get();
-        self.next.set((first + self.batch) % count);
+        // Wraps at the end of `usize`, where the turn begins elsewhere.
+        let first = self.next.fetch_add(self.batch, Ordering::Relaxed) % count;
         (first..first + self.batch)
             .map(|place| self.leases[place % count])
             .collect()
     }
 }
 
-impl Store for Holder {
-    async fn get(&self, _: &Bytes, _: Consistency) -> Result<Answer, Trouble> {
-        let unsupported = Error::not_applied(ErrorKind::Unsupported, "this load only renews");
-        Err(unsupported.into())
+impl<C: Connection> Connection for Holder<C> {
+    type Watch = C::Watch;
+
+    async fn get(&self, key: &Bytes, consistency: Consistency) -> Result<Answer, Trouble> {
+        self.connection.get(key, consistency).await
     }
 
     async fn put(&self, _: &Bytes, _: &Bytes) -> Result<Answer, Trouble> {
-        let request = Request::LeaseKeepAlive(self.in_turn());
-        let response = self.client.call(request, Consistency::Linearizable).await?;
-        let ResponseBody::LeaseKeepAlive(kept) = response.body else {
-            let strange = Error::not_applied(ErrorKind::Internal, "not an answer to a renewal");
-            return Err(strange.into());
-        };
-        let renewed = |kept: &LeaseKept| matches!(kept, LeaseKept::Renewed { .. });
-        match kept.iter().find(|kept| !renewed(kept)) {
+        let leases = self.in_turn();
+        let renewed = self.renew(&leases).await?;
+        match leases.iter().zip(&renewed.kept).find(|(_, kept)| !**kept) {
+            Some((lease, _)) => Err(Trouble {
+                code: "lease-not-found",
+                detail: format!("lease {lease:x} does not exist"),
+            }),
             None => Ok(Answer {
-                revision: response.header.revision,
+                revision: renewed.revision,
                 path: None,
                 found: true,
             }),
-            Some(kept) => {
-                let detail = format!("a lease was not renewed: {kept:?}");
-                Err(Error::not_applied(ErrorKind::LeaseNotFound, detail).into())
-            }
         }
+    }
+
+    async fn grant(&self, ttl: Duration, key: Option<Bytes>) -> Result<i64, Trouble> {
+        self.connection.grant(ttl, key).await
+    }
+
+    async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
+        self.connection.renew(leases).await
+    }
+
+    async fn revoke(&self, lease: i64) -> Result<(), Trouble> {
+        self.connection.revoke(lease).await
+    }
+
+    async fn watch(&self, what: Watched) -> Result<C::Watch, Failure> {
+        self.connection.watch(what).await
     }
 
     async fn close(&self) {
         for lease in &self.leases {
-            // What is left ends by itself.
-            if self.client.lease().revoke(*lease).await.is_err() {
+            // What is left expires by itself.
+            if self.revoke(*lease).await.is_err() {
                 break;
             }
         }
-        self.client.close().await;
+        self.connection.close().await;
     }
 }

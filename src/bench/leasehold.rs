@@ -3,23 +3,83 @@
 //! Every connection is a client of its own: own socket, own handshake, own session. Retries are the
 //! SDK's, and a request's latency contains them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
-use super::store::{Answer, Connector, Store, Trouble};
-use crate::api::{Consistency, Error, ResponseHeader};
+use super::store::{
+    Answer, Change, Connection, Renewed, Store, Trouble, Watch, WatchEvent, Watched,
+};
+use crate::api::{
+    Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseKept, LeaseRef, PutRequest, Request,
+    ResponseBody, ResponseHeader,
+};
 use crate::cli::arguments::bench::LoadTarget;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::client::{Client, ConnectOptions, GetOptions, TlsOptions};
+use crate::client::WatchEvent as ClientEvent;
+use crate::client::{
+    Client, ConnectOptions, GetOptions, RetryPolicy, TlsOptions, WatchOptions, Watcher,
+};
 
-/// Connects to one cluster.
+/// How long opening a watch may take.
+const WATCH_PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes that a watch of deletes buffers while this process is busy.
+const WATCH_BYTES: usize = 64 << 20;
+/// How often a renewal that is undecided is repeated, and the pause before each repetition.
+const UNDECIDED_TRIES: u32 = 40;
+const UNDECIDED_WAIT: Duration = Duration::from_millis(25);
+
+/// One cluster.
 #[derive(Clone, Debug)]
 pub struct Leasehold {
     target: Target,
     spread: bool,
+    timeout: Duration,
+    retry: RetryPolicy,
+    watch_at: Option<String>,
+}
+
+/// A connection to the cluster: a client of its own.
+#[derive(Clone, Debug)]
+pub struct LeaseholdConnection {
+    client: Client,
+    watch_at: Option<String>,
 }
 
 impl Leasehold {
+    /// The cluster that `target` names. Every connection goes to the first endpoint that answers.
+    pub fn at(target: &Target) -> Self {
+        Self {
+            target: target.clone(),
+            spread: false,
+            timeout: target.timeout,
+            retry: RetryPolicy::default(),
+            watch_at: None,
+        }
+    }
+
+    /// Sets the timeout of requests.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Turns retries off.
+    #[must_use]
+    pub fn without_retries(mut self) -> Self {
+        self.retry = RetryPolicy::never();
+        self
+    }
+
+    /// Opens watches at this endpoint; with `None`, wherever the client is connected.
+    #[must_use]
+    pub fn with_watches_at(mut self, endpoint: Option<String>) -> Self {
+        self.watch_at = endpoint;
+        self
+    }
+
     /// To the cluster that `target` names. Where it matters, requests go to the leader, or are
     /// spread over all endpoints, as `whom` says.
     ///
@@ -27,8 +87,8 @@ impl Leasehold {
     /// Nobody can be reached.
     pub async fn find(target: &Target, whom: LoadTarget) -> Result<Self, Failure> {
         let mut found = Self {
-            target: target.clone(),
             spread: whom == LoadTarget::Any,
+            ..Self::at(target)
         };
         if found.spread {
             return Ok(found);
@@ -66,12 +126,15 @@ impl Leasehold {
 /// # Errors
 /// Nobody can be reached.
 pub async fn connect(target: &Target) -> Result<Client, Failure> {
-    let options = ConnectOptions::new()
+    Ok(Client::connect(target.endpoints.iter().cloned(), Some(options(target))).await?)
+}
+
+fn options(target: &Target) -> ConnectOptions {
+    ConnectOptions::new()
         .with_tls(tls(target))
         .with_timeout(target.timeout)
         .with_connect_timeout(target.timeout)
-        .with_client_name("leasehold-bench");
-    Ok(Client::connect(target.endpoints.iter().cloned(), Some(options)).await?)
+        .with_client_name("leasehold-bench")
 }
 
 /// The cluster that `target` names, with all its members.
@@ -106,27 +169,36 @@ pub fn tls(target: &Target) -> TlsOptions {
         .identity_pem_files(&target.cert, &target.key)
 }
 
-impl Connector for Leasehold {
-    type Store = Client;
+impl Store for Leasehold {
+    type Connection = LeaseholdConnection;
 
     fn name(&self) -> &'static str {
         "leasehold"
     }
 
-    async fn connect(&self, number: usize) -> Result<Client, Failure> {
+    async fn connect(&self, number: usize) -> Result<LeaseholdConnection, Failure> {
         let mut target = self.target.clone();
         if self.spread && !target.endpoints.is_empty() {
             let first = number % target.endpoints.len();
             target.endpoints.rotate_left(first);
         }
-        connect(&target).await
+        let options = options(&target)
+            .with_timeout(self.timeout)
+            .with_retry(self.retry);
+        let endpoints = target.endpoints.iter().cloned();
+        Ok(LeaseholdConnection {
+            client: Client::connect(endpoints, Some(options)).await?,
+            watch_at: self.watch_at.clone(),
+        })
     }
 }
 
-impl Store for Client {
+impl Connection for LeaseholdConnection {
+    type Watch = Watcher;
+
     async fn get(&self, key: &Bytes, consistency: Consistency) -> Result<Answer, Trouble> {
         let options = GetOptions::new().with_consistency(consistency);
-        let got = Self::get(self, key, Some(options)).await?;
+        let got = self.client.get(key, Some(options)).await?;
         Ok(Answer {
             found: !got.kvs.is_empty(),
             ..answer(&got.header)
@@ -134,13 +206,108 @@ impl Store for Client {
     }
 
     async fn put(&self, key: &Bytes, value: &Bytes) -> Result<Answer, Trouble> {
-        let put = Self::put(self, key, value.clone(), None).await?;
+        let put = self.client.put(key, value.clone(), None).await?;
         Ok(answer(&put.header))
     }
 
-    async fn close(&self) {
-        Self::close(self).await;
+    async fn grant(&self, ttl: Duration, key: Option<Bytes>) -> Result<i64, Trouble> {
+        let grant = LeaseGrantRequest {
+            ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
+            ..LeaseGrantRequest::default()
+        };
+        let request = match key {
+            None => Request::LeaseGrant(grant),
+            Some(key) => {
+                let put = PutRequest {
+                    key,
+                    ..PutRequest::default()
+                };
+                Request::PutWithNewLease(grant, put)
+            }
+        };
+        let response = self.client.call(request, Consistency::Linearizable).await?;
+        match response.body {
+            ResponseBody::LeaseGrant(granted) => Ok(granted.id),
+            ResponseBody::PutWithNewLease(both) => Ok(both.grant.id),
+            _ => Err(unexpected()),
+        }
     }
+
+    async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
+        let all: Vec<LeaseRef> = leases.iter().map(|id| LeaseRef::id(*id)).collect();
+        for _ in 0..UNDECIDED_TRIES {
+            let request = Request::LeaseKeepAlive(all.clone());
+            let response = self.client.call(request, Consistency::Linearizable).await?;
+            let ResponseBody::LeaseKeepAlive(kept) = response.body else {
+                return Err(unexpected());
+            };
+            if !kept.contains(&LeaseKept::Undecided) {
+                let renewed = |kept: &LeaseKept| matches!(kept, LeaseKept::Renewed { .. });
+                return Ok(Renewed {
+                    revision: response.header.revision,
+                    kept: kept.iter().map(renewed).collect(),
+                });
+            }
+            tokio::time::sleep(UNDECIDED_WAIT).await;
+        }
+        let detail = "the leader did not decide in time whether some leases have expired";
+        Err(Error::not_applied(ErrorKind::DeadlineExceeded, detail).into())
+    }
+
+    async fn revoke(&self, lease: i64) -> Result<(), Trouble> {
+        self.client.lease().revoke(LeaseRef::id(lease)).await?;
+        Ok(())
+    }
+
+    async fn watch(&self, what: Watched) -> Result<Watcher, Failure> {
+        let options = WatchOptions::new().with_timeout(WATCH_PATIENCE);
+        let (key, mut options) = match what {
+            Watched::Key { key, start } => (key, options.with_start_revision(start)),
+            Watched::Deletes { prefix } => {
+                let deletes = options.with_prefix().with_no_put();
+                (prefix.into(), deletes.with_buffer(WATCH_BYTES))
+            }
+        };
+        if let Some(endpoint) = &self.watch_at {
+            options = options.with_endpoint(endpoint);
+        }
+        Ok(self.client.watch(key, Some(options)).await?)
+    }
+
+    async fn close(&self) {
+        self.client.close().await;
+    }
+}
+
+impl Watch for Watcher {
+    async fn next(&mut self) -> Result<WatchEvent, Failure> {
+        let Some(event) = self.next().await else {
+            return Err(Failure::refused("a watch ended"));
+        };
+        Ok(match event? {
+            ClientEvent::Events { revision, events } => WatchEvent::Changes {
+                revision,
+                changes: events
+                    .into_iter()
+                    .map(|event| Change {
+                        key: event.kv.key,
+                        version: event.kv.version,
+                        value: event.kv.value,
+                    })
+                    .collect(),
+            },
+            ClientEvent::Resumed { .. } => WatchEvent::Resumed,
+            _ => WatchEvent::Other,
+        })
+    }
+}
+
+fn unexpected() -> Trouble {
+    Error::not_applied(
+        ErrorKind::Internal,
+        "the response is of another kind than the request",
+    )
+    .into()
 }
 
 fn answer(header: &ResponseHeader) -> Answer {

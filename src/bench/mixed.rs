@@ -10,7 +10,7 @@ use super::leasehold::Leasehold;
 use super::load::{Choice, Keys, Load, Zipf};
 use super::progress::Progress;
 use super::report::{Report, Run};
-use super::store::Connector;
+use super::store::Store;
 use crate::cli::arguments::GlobalArgs;
 use crate::cli::arguments::bench::{Distribution, LoadArgs};
 use crate::cli::connection::{Surroundings, Target};
@@ -59,7 +59,7 @@ pub fn connector(arguments: &LoadArgs, global: &GlobalArgs) -> Result<Leasehold,
 ///
 /// # Errors
 /// The store cannot be reached, or does not take them.
-pub fn fill<C: Connector>(connector: &C, plan: &Plan, progress: Progress) -> Result<(), Failure> {
+pub fn fill<C: Store>(connector: &C, plan: &Plan, progress: Progress) -> Result<(), Failure> {
     let keys = &plan.load.keys;
     progress.say(&format!(
         "{:>10} writing {} keys of {} bytes",

@@ -35,7 +35,6 @@ pub mod store;
 pub mod tally;
 pub mod verify;
 pub mod watch;
-pub mod watched;
 
 use std::io::Write;
 

@@ -26,7 +26,7 @@ use leasehold::bench::load::{Choice, Keys, Load};
 use leasehold::bench::process::until_stopped;
 use leasehold::bench::progress::Progress;
 use leasehold::bench::report::{Report, Run};
-use leasehold::bench::store::Connector;
+use leasehold::bench::store::Store;
 use leasehold::cli::arguments::bench::LoadTarget;
 use leasehold::cli::failure::Failure;
 
@@ -280,7 +280,7 @@ async fn loads(
 }
 
 /// Runs a load on threads of its own, while this one still hears that it should stop.
-async fn aside<C: Connector, T: Send + 'static>(
+async fn aside<C: Store, T: Send + 'static>(
     connector: C,
     plan: Plan,
     load: impl FnOnce(C, Plan) -> Result<T, Failure> + Send + 'static,

@@ -12,7 +12,7 @@ use crate::arguments::GapCase;
 use crate::gap::{Prober, Subject};
 use leasehold::api::Consistency;
 use leasehold::bench::process::{Ending, Process, Scratch};
-use leasehold::bench::store::Store;
+use leasehold::bench::store::Connection;
 use leasehold::bench::{Stopwatch, Wall};
 use leasehold::cli::failure::Failure;
 

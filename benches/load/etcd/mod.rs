@@ -17,5 +17,4 @@ mod watches;
 
 pub(crate) use self::cluster::EtcdCluster;
 pub(crate) use self::expiry::EtcdLeases;
-pub(crate) use self::leases::EtcdRenewals;
 pub(crate) use self::store::EtcdConnector;

@@ -1,16 +1,19 @@
-//! etcd behind the generator's trait.
+//! etcd behind the benches' store.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::leases::Renewer;
 use super::messages::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest, LeaseRevokeResponse,
     MoveLeaderRequest, MoveLeaderResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
     ResponseHeader, StatusRequest, StatusResponse,
 };
 use super::rpc::{Channel, Rpc};
+use super::watches::{EtcdWatch, Watches};
 use leasehold::api::Consistency;
-use leasehold::bench::store::{Answer, Connector, Store, Trouble};
+use leasehold::bench::store::{Answer, Connection, Renewed, Store, Trouble, Watched};
 use leasehold::cli::arguments::bench::LoadTarget;
 use leasehold::cli::failure::{Exit, Failure};
 
@@ -25,7 +28,9 @@ pub(crate) struct EtcdConnector {
 /// A connection to one member of an etcd cluster.
 #[derive(Debug)]
 pub(crate) struct EtcdConnection {
-    pub(crate) channel: Channel,
+    channel: Channel,
+    renewer: Renewer,
+    watches: Watches,
 }
 
 /// What a member says of itself.
@@ -86,20 +91,14 @@ async fn status_of(endpoint: &str, timeout: Duration) -> Result<EtcdStatus, Trou
     EtcdConnection::new(endpoint, timeout)?.status().await
 }
 
-impl Connector for EtcdConnector {
-    type Store = EtcdConnection;
+impl Store for EtcdConnector {
+    type Connection = EtcdConnection;
 
     fn name(&self) -> &'static str {
         "etcd"
     }
 
     async fn connect(&self, number: usize) -> Result<EtcdConnection, Failure> {
-        self.dial(number).await
-    }
-}
-
-impl EtcdConnector {
-    pub(crate) async fn dial(&self, number: usize) -> Result<EtcdConnection, Failure> {
         let endpoint = &self.endpoints[number % self.endpoints.len().max(1)];
         let refused = |trouble: Trouble| Failure::new(Exit::NotConnected, trouble.detail);
         let connection = EtcdConnection::new(endpoint, self.timeout).map_err(refused)?;
@@ -117,6 +116,8 @@ impl EtcdConnection {
     pub(crate) fn new(endpoint: &str, timeout: Duration) -> Result<Self, Trouble> {
         Ok(Self {
             channel: Channel::new(endpoint, timeout)?,
+            renewer: Renewer::default(),
+            watches: Watches::default(),
         })
     }
 
@@ -145,24 +146,9 @@ impl EtcdConnection {
     }
 }
 
-impl EtcdConnection {
-    /// Writes one key, attached to a lease if one is named.
-    ///
-    /// # Errors
-    /// It is refused, or nobody answers.
-    pub(crate) async fn put_once(
-        &self,
-        key: Bytes,
-        value: Bytes,
-        lease: i64,
-    ) -> Result<Answer, Trouble> {
-        let request = PutRequest { key, value, lease };
-        let put: PutResponse = self.channel.call(Rpc::Put, &request).await?;
-        Ok(answer(put.header))
-    }
-}
+impl Connection for EtcdConnection {
+    type Watch = EtcdWatch;
 
-impl Store for EtcdConnection {
     async fn get(&self, key: &Bytes, consistency: Consistency) -> Result<Answer, Trouble> {
         let request = RangeRequest {
             key: key.clone(),
@@ -176,7 +162,53 @@ impl Store for EtcdConnection {
     }
 
     async fn put(&self, key: &Bytes, value: &Bytes) -> Result<Answer, Trouble> {
-        self.put_once(key.clone(), value.clone(), 0).await
+        let request = PutRequest {
+            key: key.clone(),
+            value: value.clone(),
+            lease: 0,
+        };
+        let put: PutResponse = self.channel.call(Rpc::Put, &request).await?;
+        Ok(answer(put.header))
+    }
+
+    /// Two requests if there is a key: etcd has none that does both.
+    async fn grant(&self, ttl: Duration, key: Option<Bytes>) -> Result<i64, Trouble> {
+        let asked = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+        let request = LeaseGrantRequest { ttl: asked, id: 0 };
+        let granted: LeaseGrantResponse = self.channel.call(Rpc::LeaseGrant, &request).await?;
+        // A lease that etcd made longer would seem to expire late.
+        if granted.ttl != asked {
+            return Err(Trouble {
+                code: "other-ttl",
+                detail: format!(
+                    "etcd makes a lease of {asked}s one of {}s: ask for a longer one",
+                    granted.ttl
+                ),
+            });
+        }
+        if let Some(key) = key {
+            let request = PutRequest {
+                key,
+                value: Bytes::new(),
+                lease: granted.id,
+            };
+            let _: PutResponse = self.channel.call(Rpc::Put, &request).await?;
+        }
+        Ok(granted.id)
+    }
+
+    async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
+        self.renewer.renew(&self.channel, leases).await
+    }
+
+    async fn revoke(&self, lease: i64) -> Result<(), Trouble> {
+        let request = LeaseRevokeRequest { id: lease };
+        let _: LeaseRevokeResponse = self.channel.call(Rpc::LeaseRevoke, &request).await?;
+        Ok(())
+    }
+
+    async fn watch(&self, what: Watched) -> Result<EtcdWatch, Failure> {
+        self.watches.open(&self.channel, what).await
     }
 
     async fn close(&self) {

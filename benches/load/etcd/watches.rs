@@ -1,136 +1,138 @@
-//! etcd's watches under load: what `watch --peer etcd` opens.
+//! Watches of etcd.
 //!
 //! As etcd's own client does it: all watches of a connection share one stream, and what arrives is
 //! handed to each by its number.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 
+use super::leases::held;
 use super::messages::{Event, WatchCreateRequest, WatchRequest, WatchResponse};
-use super::rpc::{Incoming, Outgoing, Rpc};
-use super::store::{EtcdConnection, EtcdConnector};
-use leasehold::bench::store::{Connector, Store, Trouble};
-use leasehold::bench::watched::{Change, Heard, Listener, Watched, WatchedConnection};
+use super::rpc::{Channel, Incoming, Outgoing, Rpc};
+use leasehold::bench::store::{Change, Watch, WatchEvent, Watched};
 use leasehold::cli::failure::Failure;
 
-/// What waits for one watcher. One that does not read holds up the stream, as it does to etcd's own
+/// Events that wait for one watcher. One that does not read holds up the stream, as it does to etcd's own
 /// client once its memory is gone.
-const HEARD_MAX: usize = 1024;
+const EVENTS_MAX: usize = 1024;
 /// etcd's number of a put among kinds of events, and among those that a watch leaves out.
-pub(crate) const PUT: i32 = 0;
+const PUT: i32 = 0;
 
-/// A connection with one stream of watches.
-#[derive(Clone, Debug)]
-pub(crate) struct EtcdWatches {
-    connection: Arc<EtcdConnection>,
-    stream: Arc<Mutex<Stream>>,
-    watchers: Watchers,
+/// The watches of a connection. The first one opens their stream.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    stream: OnceCell<Stream>,
 }
 
 #[derive(Debug)]
 struct Stream {
-    outgoing: Outgoing,
-    /// The number of the last watch.
-    last: i64,
+    /// With the number of the last watch.
+    outgoing: Mutex<(Outgoing, i64)>,
+    watchers: Watchers,
 }
 
 type Watchers = Arc<Mutex<BTreeMap<i64, Watcher>>>;
 
-/// Whom to tell.
+/// A watch, as the task sees it that reads the stream.
 #[derive(Debug)]
 struct Watcher {
     created: Option<oneshot::Sender<()>>,
-    heard: mpsc::Sender<Result<Heard, Failure>>,
+    events: mpsc::Sender<Result<WatchEvent, Failure>>,
 }
 
-/// What one watch hears.
+/// One watch.
 #[derive(Debug)]
-pub(crate) struct EtcdListener {
-    heard: mpsc::Receiver<Result<Heard, Failure>>,
+pub(crate) struct EtcdWatch {
+    events: mpsc::Receiver<Result<WatchEvent, Failure>>,
 }
 
-fn failure(trouble: Trouble) -> Failure {
-    Failure::refused(trouble.detail)
-}
-
-fn held<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Watched for EtcdConnector {
-    type Connection = EtcdWatches;
-
-    fn name(&self) -> &'static str {
-        Connector::name(self)
+impl Watches {
+    /// Opens a watch.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn open(
+        &self,
+        channel: &Channel,
+        what: Watched,
+    ) -> Result<EtcdWatch, Failure> {
+        let stream = self
+            .stream
+            .get_or_try_init(|| Stream::open(channel))
+            .await?;
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let (created, is_created) = oneshot::channel();
+        {
+            let mut outgoing = held(&stream.outgoing);
+            let (outgoing, last) = &mut *outgoing;
+            *last += 1;
+            let watcher = Watcher {
+                created: Some(created),
+                events: sender,
+            };
+            // Before the request: the answer may be quick.
+            held(&stream.watchers).insert(*last, watcher);
+            let request = WatchRequest {
+                create: Some(create(what, *last)),
+            };
+            outgoing.say(&request)?;
+        }
+        match is_created.await {
+            Ok(()) => Ok(EtcdWatch { events }),
+            Err(_) => Err(Failure::refused("etcd did not open a watch")),
+        }
     }
+}
 
-    async fn connection(&self, number: usize) -> Result<EtcdWatches, Failure> {
-        let connection = Arc::new(self.dial(number).await?);
-        let opened = connection.channel.open(Rpc::Watch).await;
-        let (outgoing, incoming) = opened.map_err(failure)?;
+impl Stream {
+    async fn open(channel: &Channel) -> Result<Self, Failure> {
+        let (outgoing, incoming) = channel.open(Rpc::Watch).await?;
         let watchers = Watchers::default();
         // Ends with the connection, at the latest with the runtime.
         tokio::spawn(hear(incoming, Arc::clone(&watchers)));
-        Ok(EtcdWatches {
-            connection,
-            stream: Arc::new(Mutex::new(Stream { outgoing, last: 0 })),
+        Ok(Self {
+            outgoing: Mutex::new((outgoing, 0)),
             watchers,
         })
     }
 }
 
-impl WatchedConnection for EtcdWatches {
-    type Listener = EtcdListener;
-
-    async fn write(&self, key: Bytes, value: Bytes) -> Result<i64, Failure> {
-        let put = self.connection.put_once(key, value, 0).await;
-        Ok(put.map_err(failure)?.revision)
-    }
-
-    async fn watch(&self, key: Bytes, start: i64) -> Result<EtcdListener, Failure> {
-        let (heard_by, heard) = mpsc::channel(HEARD_MAX);
-        let (created, is_created) = oneshot::channel();
-        {
-            let mut stream = held(&self.stream);
-            stream.last += 1;
-            let watch_id = stream.last;
-            let watcher = Watcher {
-                created: Some(created),
-                heard: heard_by,
-            };
-            // Before it is asked: the answer may be quick.
-            held(&self.watchers).insert(watch_id, watcher);
-            let create = WatchCreateRequest {
-                key,
-                range_end: Bytes::new(),
-                start_revision: start,
-                filters: Vec::new(),
-                watch_id,
-            };
-            let request = WatchRequest {
-                create: Some(create),
-            };
-            stream.outgoing.say(&request).map_err(failure)?;
-        }
-        match is_created.await {
-            Ok(()) => Ok(EtcdListener { heard }),
-            Err(_) => Err(Failure::refused("etcd did not open a watch")),
-        }
-    }
-
-    async fn leave(self) {
-        self.connection.close().await;
+fn create(what: Watched, watch_id: i64) -> WatchCreateRequest {
+    match what {
+        Watched::Key { key, start } => WatchCreateRequest {
+            key,
+            range_end: Bytes::new(),
+            start_revision: start,
+            filters: Vec::new(),
+            watch_id,
+        },
+        Watched::Deletes { prefix } => WatchCreateRequest {
+            range_end: after(&prefix),
+            key: prefix.into(),
+            start_revision: 0,
+            filters: vec![PUT],
+            watch_id,
+        },
     }
 }
 
-impl Listener for EtcdListener {
-    async fn hear(&mut self) -> Result<Heard, Failure> {
+impl Watch for EtcdWatch {
+    async fn next(&mut self) -> Result<WatchEvent, Failure> {
         let ended = || Err(Failure::refused("etcd ended the stream of watches"));
-        self.heard.recv().await.unwrap_or_else(ended)
+        self.events.recv().await.unwrap_or_else(ended)
     }
+}
+
+/// The first key after all that begin with `prefix`, which ends with a character of ASCII.
+fn after(prefix: &str) -> Bytes {
+    let mut bytes = prefix.as_bytes().to_vec();
+    if let Some(last) = bytes.last_mut() {
+        *last += 1;
+    }
+    bytes.into()
 }
 
 async fn hear(mut incoming: Incoming, watchers: Watchers) {
@@ -150,16 +152,16 @@ async fn hear(mut incoming: Incoming, watchers: Watchers) {
                 // Whoever asked may have gone.
                 let _ = created.send(());
             }
-            watcher.heard.clone()
+            watcher.events.clone()
         };
-        if let Some(heard) = told(response) {
-            let _ = watcher.send(heard).await;
+        if let Some(event) = event_of(response) {
+            let _ = watcher.send(event).await;
         }
     }
 }
 
 /// Why etcd ended the watch, if it says so.
-pub(crate) fn cancelled(response: &WatchResponse) -> Option<Failure> {
+fn cancelled(response: &WatchResponse) -> Option<Failure> {
     if !response.canceled {
         return None;
     }
@@ -171,27 +173,25 @@ pub(crate) fn cancelled(response: &WatchResponse) -> Option<Failure> {
     Some(Failure::refused(told))
 }
 
-/// What a watcher is told of this.
-fn told(response: WatchResponse) -> Option<Result<Heard, Failure>> {
+/// The event that a response is for its watch, if it is one.
+fn event_of(response: WatchResponse) -> Option<Result<WatchEvent, Failure>> {
     if let Some(failure) = cancelled(&response) {
         return Some(Err(failure));
     }
     let mut revision = 0;
     let mut changes = Vec::with_capacity(response.events.len());
-    for event in response.events {
-        if let Event {
-            kind: PUT,
-            kv: Some(kv),
-        } = event
-        {
-            revision = kv.mod_revision;
-            changes.push(Change {
-                version: kv.version,
-                value: kv.value,
-            });
-        }
+    for Event { kv, .. } in response.events {
+        let Some(kv) = kv else {
+            continue;
+        };
+        revision = kv.mod_revision;
+        changes.push(Change {
+            key: kv.key,
+            version: kv.version,
+            value: kv.value,
+        });
     }
-    (!changes.is_empty()).then_some(Ok(Heard::Changes { revision, changes }))
+    (!changes.is_empty()).then_some(Ok(WatchEvent::Changes { revision, changes }))
 }
 
 #[cfg(test)]
@@ -210,22 +210,22 @@ mod tests {
     }
 
     #[test]
-    fn puts_are_told_with_the_last_revision_and_a_cancelled_watch_with_the_reason() {
+    fn changes_come_with_the_last_revision_and_a_cancelled_watch_with_the_reason() {
         let response = WatchResponse {
             events: vec![event(PUT, 4), event(1, 5), event(PUT, 6)],
             ..WatchResponse::default()
         };
-        let Some(Ok(Heard::Changes { revision, changes })) = told(response) else {
-            panic!("changes were not told");
+        let Some(Ok(WatchEvent::Changes { revision, changes })) = event_of(response) else {
+            panic!("no event");
         };
-        assert_eq!((revision, changes.len()), (6, 2));
-        assert!(told(WatchResponse::default()).is_none(), "created");
+        assert_eq!((revision, changes.len()), (6, 3));
+        assert!(event_of(WatchResponse::default()).is_none(), "created");
         let cancelled = WatchResponse {
             canceled: true,
             compact_revision: 7,
             ..WatchResponse::default()
         };
-        let failure = told(cancelled).unwrap().unwrap_err();
+        let failure = event_of(cancelled).unwrap().unwrap_err();
         assert!(failure.to_string().contains("below 7"), "{failure}");
     }
 }

@@ -10,10 +10,10 @@
 //! has little else to do. `benches/load` kills leaders meanwhile, too.
 
 pub mod book;
+pub mod leadership;
 pub mod leasehold;
 pub mod probe;
 pub mod report;
-pub mod store;
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
@@ -24,16 +24,17 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use self::book::{Book, Count};
+use self::leadership::{Leadership, LeaseCluster};
 use self::leasehold::LeaseholdLeases;
 use self::report::{
     ExpiryReport, ExpiryRun, LeadershipReport, LetGoReport, MemoryReport, Spread, millis,
 };
-use self::store::{Endings, Leadership, LeaseHolder, LeaseStore};
 use super::cluster::{ClusterPlan, OwnCluster};
 use super::figures::number_text;
 use super::memory::resident_bytes;
 use super::process::until_stopped;
 use super::progress::Progress;
+use super::store::{Connection, Store, Watch, WatchEvent, Watched};
 use super::{Stopwatch, Wall};
 use crate::cli::arguments::GlobalArgs;
 use crate::cli::arguments::bench::ExpiryArgs;
@@ -80,7 +81,7 @@ pub fn run(
     let progress = Progress::new(arguments.quiet);
     let mut report = ExpiryReport::begin();
     until_stopped(async {
-        let store = if is_own {
+        let cluster = if is_own {
             let own = ClusterPlan::of_this_binary(&arguments.own)?;
             LeaseholdLeases::own(OwnCluster::start(&own).await?)
         } else {
@@ -88,7 +89,7 @@ pub fn run(
             LeaseholdLeases::existing(&target, &arguments.server_pid)
         };
         for _ in 0..arguments.rounds {
-            let turn = turn(&store, plan, progress, async |_| Ok(()));
+            let turn = turn(&cluster, plan, progress, async |_| Ok(()));
             report.runs.push(turn.await?);
         }
         Ok(())
@@ -168,8 +169,8 @@ impl Shared {
 ///
 /// # Errors
 /// The store cannot be reached, leases are not granted, or `disturb` failed.
-pub async fn turn<S: LeaseStore>(
-    store: &S,
+pub async fn turn<L: LeaseCluster>(
+    cluster: &L,
     plan: Plan,
     progress: Progress,
     disturb: impl AsyncFnOnce(&Book) -> Result<(), Failure>,
@@ -187,15 +188,19 @@ pub async fn turn<S: LeaseStore>(
     });
     // Dropped with this future, and then all that is under way ends, too.
     let mut beside = JoinSet::new();
-    beside.spawn_local(see(store.endings(&shared.prefix).await?, shared.clone()));
+    let store = cluster.store().await?;
+    let watching = store.connect(0).await?;
+    let prefix = shared.prefix.clone();
+    let deletes = watching.watch(Watched::Deletes { prefix }).await?;
+    beside.spawn_local(see(deletes, shared.clone()));
     beside.spawn_local(tell(store.name(), shared.clone(), progress));
     let mut holders = Vec::new();
     for _ in 0..plan.connections {
-        holders.push(Rc::new(store.holder().await?));
+        holders.push(Rc::new(store.connect(0).await?));
     }
-    let before: Vec<(u32, u64)> = memory(&store.pids());
+    let before: Vec<(u32, u64)> = memory(&cluster.pids());
     let mut watched = match plan.keep {
-        None => Some(watch_leader(store).await?),
+        None => Some(watch_leader(cluster).await?),
         Some(_) => None,
     };
 
@@ -216,7 +221,7 @@ pub async fn turn<S: LeaseStore>(
     let mut renewals_per_second = None;
     if let Some(for_so_long) = plan.keep {
         tokio::time::sleep(REST).await;
-        after = memory(&store.pids());
+        after = memory(&cluster.pids());
         tokio::time::sleep(for_so_long).await;
         if plan.let_go > 0 {
             shared.book.let_go(plan.let_go);
@@ -227,7 +232,7 @@ pub async fn turn<S: LeaseStore>(
         shared.check()?;
         shared.is_keeping.set(false);
         while keeping.join_next().await.is_some() {}
-        watched = Some(watch_leader(store).await?);
+        watched = Some(watch_leader(cluster).await?);
         let mut last = JoinSet::new();
         let (before, renewing) = (shared.renewals.get(), shared.now());
         for (first, holder) in holders.iter().enumerate() {
@@ -238,17 +243,18 @@ pub async fn turn<S: LeaseStore>(
         let renewed = shared.renewals.get() - before;
         renewals_per_second = Some(renewed as f64 / took.as_secs_f64().max(1e-9));
     } else {
-        after.extend(memory(&store.pids()));
+        after.extend(memory(&cluster.pids()));
     }
     let all = |count: &Count| (count.ended, count.granted);
     until_ended(&shared, Book::last_due, all).await?;
     let leadership = match watched {
-        Some(watched) => watched.end(store).await?,
+        Some(watched) => watched.end(cluster).await?,
         None => LeadershipReport::default(),
     };
     for holder in holders {
         holder.close().await;
     }
+    watching.close().await;
     let count = shared.book.count();
     let lateness = shared.book.lateness(false);
     let of_let_go = shared.book.lateness(true);
@@ -287,15 +293,17 @@ fn unique() -> u64 {
 }
 
 /// Notes which keys go.
-async fn see(mut endings: impl Endings, shared: Rc<Shared>) {
+async fn see(mut deletes: impl Watch, shared: Rc<Shared>) {
     loop {
-        match endings.next().await {
-            Ok(keys) => {
+        match deletes.next().await {
+            Ok(WatchEvent::Changes { changes, .. }) => {
                 let now = shared.now();
-                for number in keys.iter().filter_map(|key| shared.number(key)) {
+                let keys = changes.iter().map(|change| &change.key);
+                for number in keys.filter_map(|key| shared.number(key)) {
                     shared.book.ended(number, now);
                 }
             }
+            Ok(WatchEvent::Resumed | WatchEvent::Other) => {}
             Err(failure) => return shared.fail(failure),
         }
     }
@@ -319,7 +327,7 @@ async fn tell(store: &'static str, shared: Rc<Shared>, progress: Progress) {
 }
 
 /// Has the leases of one connection granted: each `connections`-th, beginning with `first`.
-async fn grant_all<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
+async fn grant_all<H: Connection>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
     let mut grants = JoinSet::new();
     for number in (first..shared.plan.leases).step_by(shared.plan.connections) {
         while grants.len() >= GRANTS {
@@ -333,10 +341,13 @@ async fn grant_all<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usi
     while grants.join_next().await.is_some() {}
 }
 
-async fn grant<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, number: usize) {
+async fn grant<H: Connection>(holder: Rc<H>, shared: Rc<Shared>, number: usize) {
     for attempt in 1..=GRANT_TRIES {
         let sent = shared.now();
-        match holder.grant(shared.key(number), shared.plan.ttl).await {
+        match holder
+            .grant(shared.plan.ttl, Some(shared.key(number)))
+            .await
+        {
             Ok(id) => return shared.book.granted(number, id, sent, shared.now()),
             Err(trouble) => {
                 shared.failed.set(shared.failed.get() + 1);
@@ -352,7 +363,7 @@ async fn grant<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, number: usize)
 }
 
 /// Keeps the leases of one connection alive.
-async fn keep<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
+async fn keep<H: Connection>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
     let third = shared.plan.ttl / FRACTION;
     let share = first as f64 / shared.plan.connections as f64;
     let mut next = shared.now() + third.mul_f64(share);
@@ -368,7 +379,7 @@ async fn keep<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
 }
 
 /// Renews all leases of one connection.
-async fn renew_all<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
+async fn renew_all<H: Connection>(holder: Rc<H>, shared: Rc<Shared>, first: usize) {
     let mut numbers = (first..shared.plan.leases).step_by(shared.plan.connections);
     loop {
         let known = numbers
@@ -381,9 +392,9 @@ async fn renew_all<H: LeaseHolder>(holder: Rc<H>, shared: Rc<Shared>, first: usi
         let ids: Vec<i64> = some.iter().map(|(_, id)| *id).collect();
         let sent = shared.now();
         match holder.renew(&ids).await {
-            Ok(kept) => {
+            Ok(renewed) => {
                 let now = shared.now();
-                for ((number, _), kept) in some.iter().zip(kept) {
+                for ((number, _), kept) in some.iter().zip(renewed.kept) {
                     match kept {
                         true => shared.book.renewed(*number, sent, now),
                         false => shared.book.lost(*number),
@@ -423,22 +434,22 @@ async fn until_ended(
     }
 }
 
-/// A leader that is looked after.
-struct Watched {
+/// A leader that is observed.
+struct ObservedLeader {
     before: Leadership,
     probe: Option<probe::Probe>,
 }
 
-async fn watch_leader<S: LeaseStore>(store: &S) -> Result<Watched, Failure> {
-    let before = store.leadership().await?;
-    let probe = store.probe(&before)?;
-    Ok(Watched { before, probe })
+async fn watch_leader<L: LeaseCluster>(cluster: &L) -> Result<ObservedLeader, Failure> {
+    let before = cluster.leadership().await?;
+    let probe = cluster.probe(&before)?;
+    Ok(ObservedLeader { before, probe })
 }
 
-impl Watched {
-    async fn end<S: LeaseStore>(self, store: &S) -> Result<LeadershipReport, Failure> {
+impl ObservedLeader {
+    async fn end<L: LeaseCluster>(self, cluster: &L) -> Result<LeadershipReport, Failure> {
         let probe = self.probe.map(probe::Probe::stop).transpose()?;
-        let (before, after) = (self.before, store.leadership().await?);
+        let (before, after) = (self.before, cluster.leadership().await?);
         let is_same = (&before.endpoint, before.term) == (&after.endpoint, after.term);
         Ok(LeadershipReport {
             is_same,

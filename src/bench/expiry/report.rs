@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::leadership::Renewals;
 use super::probe::ProbeReport;
-use super::store::Renewals;
 use crate::bench::figures::{duration_text, number_text};
 use crate::bench::heading::{Heading, print_for_programs};
 use crate::bench::tally::Latencies;

@@ -21,7 +21,7 @@ use super::cpu::CpuTime;
 use super::load::{Choices, Load, Operation};
 use super::pace::Pace;
 use super::pacemaker::Pacemaker;
-use super::store::{Answer, Connector, Store, Trouble};
+use super::store::{Answer, Connection, Store, Trouble};
 use super::tally::{Asked, Tally};
 use super::{Stopwatch, Wall};
 use crate::cli::failure::Failure;
@@ -101,7 +101,7 @@ pub struct Interval {
 ///
 /// # Errors
 /// The store cannot be reached, or does not take a write after several attempts.
-pub fn fill<C: Connector>(connector: &C, load: &Load) -> Result<(), Failure> {
+pub fn fill<C: Store>(connector: &C, load: &Load) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -141,7 +141,7 @@ pub fn fill<C: Connector>(connector: &C, load: &Load) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A connection could not be made, or a process whose CPU time was asked for is not there.
-pub fn run<C: Connector>(
+pub fn run<C: Store>(
     plan: &Plan,
     connector: &C,
     progress: &mut dyn FnMut(&Interval),
@@ -321,7 +321,7 @@ impl Share {
 }
 
 /// One thread's life.
-fn live<C: Connector>(
+fn live<C: Store>(
     plan: &Plan,
     share: Share,
     connector: &C,
@@ -446,7 +446,7 @@ struct Client<S, W> {
     desk: Rc<Desk<W>>,
 }
 
-impl<S: Store, W: Stopwatch> Client<S, W> {
+impl<S: Connection, W: Stopwatch> Client<S, W> {
     /// Sends the next request when the last is answered.
     async fn closed_loop(mut self) {
         loop {

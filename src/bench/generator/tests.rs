@@ -1,6 +1,5 @@
 //! Clients of an invented store in invented time, so that every latency is known beforehand.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,26 +10,29 @@ use bytes::Bytes;
 use super::*;
 use crate::api::Consistency;
 use crate::bench::load::{Choice, Keys};
+use crate::bench::store::{Renewed, Watched};
+use crate::client::Watcher;
+use crate::sync::Mutex;
 
 const MS: Duration = Duration::from_millis(1);
 
 /// Time that stands still until it is moved.
 #[derive(Clone, Default)]
 struct World {
-    now: Rc<Cell<Duration>>,
+    now: Arc<Mutex<Duration>>,
     /// What somebody waits for.
-    waiting: Rc<RefCell<Vec<Duration>>>,
+    waiting: Arc<Mutex<Vec<Duration>>>,
 }
 
 impl Stopwatch for World {
     fn elapsed(&self) -> Duration {
-        self.now.get()
+        *self.now.lock()
     }
 }
 
 impl World {
     fn until(&self, at: Duration) -> Until {
-        self.waiting.borrow_mut().push(at);
+        self.waiting.lock().push(at);
         Until {
             world: self.clone(),
             at,
@@ -39,8 +41,9 @@ impl World {
 
     /// The first moment after now at which something happens.
     fn next(&self, due: Option<Duration>) -> Option<Duration> {
-        let waiting = self.waiting.borrow();
-        let after = |at: &Duration| *at > self.now.get();
+        let waiting = self.waiting.lock();
+        let now = *self.now.lock();
+        let after = |at: &Duration| *at > now;
         waiting.iter().copied().chain(due).filter(after).min()
     }
 }
@@ -54,7 +57,7 @@ impl Future for Until {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        match self.world.now.get() >= self.at {
+        match *self.world.now.lock() >= self.at {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
@@ -71,7 +74,7 @@ struct Stalling {
 impl Stalling {
     async fn answer(&self) -> Result<Answer, Trouble> {
         let (from, until) = self.stall;
-        let ready = self.world.now.get() + MS;
+        let ready = *self.world.now.lock() + MS;
         let stalled = ready > from && ready <= until;
         self.world.until(if stalled { until } else { ready }).await;
         Ok(Answer {
@@ -82,13 +85,31 @@ impl Stalling {
     }
 }
 
-impl Store for Stalling {
+impl Connection for Stalling {
+    type Watch = Watcher;
+
     async fn get(&self, _: &Bytes, _: Consistency) -> Result<Answer, Trouble> {
         self.answer().await
     }
 
     async fn put(&self, _: &Bytes, _: &Bytes) -> Result<Answer, Trouble> {
         self.answer().await
+    }
+
+    async fn grant(&self, _: Duration, _: Option<Bytes>) -> Result<i64, Trouble> {
+        unreachable!("this load grants nothing")
+    }
+
+    async fn renew(&self, _: &[i64]) -> Result<Renewed, Trouble> {
+        unreachable!("this load renews nothing")
+    }
+
+    async fn revoke(&self, _: i64) -> Result<(), Trouble> {
+        unreachable!("this load revokes nothing")
+    }
+
+    async fn watch(&self, _: Watched) -> Result<Watcher, Failure> {
+        unreachable!("this load watches nothing")
     }
 
     async fn close(&self) {}
@@ -131,8 +152,8 @@ fn run(rate: Option<f64>, clients: usize, stall: (Duration, Duration), end: Dura
     let mut over = false;
     while !running.is_empty() {
         let due = match &pace {
-            Some(pace) if world.now.get() < end => {
-                Some(pace.release(world.now.get()).unwrap_or(end))
+            Some(pace) if *world.now.lock() < end => {
+                Some(pace.release(*world.now.lock()).unwrap_or(end))
             }
             Some(pace) if !over => {
                 over = true;
@@ -143,12 +164,12 @@ fn run(rate: Option<f64>, clients: usize, stall: (Duration, Duration), end: Dura
         };
         // A client that goes on may free what another one waits for: until nothing moves.
         let mut before = usize::MAX;
-        while before != world.waiting.borrow().len() {
-            before = world.waiting.borrow().len();
+        while before != world.waiting.lock().len() {
+            before = world.waiting.lock().len();
             running.retain_mut(|client| client.as_mut().poll(&mut context).is_pending());
         }
         match world.next(due) {
-            Some(next) => world.now.set(next),
+            Some(next) => *world.now.lock() = next,
             None => assert!(running.is_empty(), "somebody waits for nothing"),
         }
     }

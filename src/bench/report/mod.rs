@@ -19,7 +19,7 @@ use super::generator::{Outcome, Plan};
 use super::heading::{Heading, print_for_programs};
 use super::load::Choice;
 use super::progress::Progress;
-use super::store::Connector;
+use super::store::Store;
 use super::tally::{Latencies, Series};
 use crate::api::Consistency;
 use crate::cli::arguments::{Format, GlobalArgs};
@@ -250,7 +250,7 @@ impl Run {
     ///
     /// # Errors
     /// A connection could not be made, or a process whose CPU time was asked for is not there.
-    pub fn measure<C: Connector>(
+    pub fn measure<C: Store>(
         connector: &C,
         plan: &Plan,
         progress: Progress,

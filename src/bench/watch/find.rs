@@ -24,7 +24,7 @@ use crate::bench::figures::{duration_text, micros_text, number_text};
 use crate::bench::heading::Heading;
 use crate::bench::memory::resident_bytes;
 use crate::bench::progress::Progress;
-use crate::bench::watched::{Watched, WatchedConnection};
+use crate::bench::store::{Connection, Store};
 use crate::cli::arguments::Format;
 use crate::cli::arguments::bench::WatchLoadArgs;
 use crate::cli::failure::Failure;
@@ -157,25 +157,25 @@ impl Search {
 /// # Errors
 /// Nobody can be reached; not even one put a second is sustained; or a watcher was told something else
 /// than what happened.
-pub(super) async fn find<W: Watched>(
+pub(super) async fn find<S: Store>(
     arguments: &WatchLoadArgs,
-    store: &W,
+    store: &S,
     progress: Progress,
 ) -> Result<Found, Failure> {
     let heading = Heading::begin("leasehold-bench-watch-rate-1");
     let shared = Shared::new(arguments);
-    let writer = store.connection(0).await?;
+    let writer = Arc::new(store.connect(0).await?);
     let mut connections = Vec::new();
     for number in 0..arguments.connections {
-        connections.push(store.connection(number).await?);
+        connections.push(Arc::new(store.connect(number).await?));
     }
     let memory = || match arguments.server_pid.as_slice() {
         [] => Ok(None),
         pids => resident_bytes(pids).map(Some),
     };
     let before = memory()?;
-    let begin = writer.write(Bytes::from(shared.prefix.clone()), Bytes::new());
-    let start = begin.await? + 1;
+    let first = Bytes::from(shared.prefix.clone());
+    let start = writer.put(&first, &Bytes::new()).await?.revision + 1;
     let watching = watch_all(arguments, &connections, start, &shared).await?;
     progress.say(&format!("{} watches are open", arguments.watchers));
     tokio::time::sleep(REST).await;
@@ -196,9 +196,9 @@ pub(super) async fn find<W: Watched>(
     write_last(&writer, arguments, &shared).await?;
     finish(watching).await?;
     for connection in connections {
-        connection.leave().await;
+        connection.close().await;
     }
-    writer.leave().await;
+    writer.close().await;
     Ok(Found {
         heading,
         watchers: arguments.watchers,
@@ -222,13 +222,13 @@ pub(super) async fn find<W: Watched>(
 /// Makes steps.
 struct Finder<'a, C> {
     arguments: &'a WatchLoadArgs,
-    writer: &'a C,
+    writer: &'a Arc<C>,
     shared: &'a Arc<Shared>,
     watching: Watching,
     progress: Progress,
 }
 
-impl<C: WatchedConnection> Finder<'_, C> {
+impl<C: Connection> Finder<'_, C> {
     /// All steps, and the one at the highest rate that was sustained.
     async fn search(&mut self) -> Result<(Vec<Step>, Step), Failure> {
         let mut search = Search::new(self.arguments.rate);

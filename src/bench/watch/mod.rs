@@ -12,6 +12,7 @@ mod watching;
 
 use std::io;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -22,13 +23,17 @@ use self::watching::{Count, Shared, Written, finish, watch_all, write, write_las
 use super::Stopwatch;
 use super::figures::{duration_text, number_text};
 use super::heading::Heading;
+use super::leasehold::Leasehold;
 use super::progress::Progress;
-use super::watched::{Watched, WatchedConnection, WatchedLeasehold};
+use super::store::{Connection, Store};
 use crate::cli::arguments::bench::WatchLoadArgs;
 use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::connection::{Surroundings, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::fields;
+
+/// The shortest timeout of a request: servers under this load may be slow.
+const TIMEOUT_MIN: Duration = Duration::from_secs(10);
 
 /// What came of it.
 #[derive(Debug, Serialize)]
@@ -72,7 +77,7 @@ pub fn run(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let target = Target::find(global, &Surroundings::of_process()?)?;
-    let store = WatchedLeasehold::new(target, arguments.endpoint.clone());
+    let store = store(target, arguments);
     let progress = Progress::new(arguments.quiet);
     let runtime = runtime()?;
     if arguments.find_rate {
@@ -86,6 +91,14 @@ pub fn run(
     let run = runtime.block_on(measure(arguments, &store, progress))?;
     report.runs.push(run);
     report.end(global.output, out)
+}
+
+/// The cluster that `target` names, for this load.
+pub fn store(target: Target, arguments: &WatchLoadArgs) -> Leasehold {
+    let timeout = target.timeout.max(TIMEOUT_MIN);
+    Leasehold::at(&target)
+        .with_timeout(timeout)
+        .with_watches_at(arguments.endpoint.clone())
 }
 
 /// What writers and watchers run on.
@@ -131,16 +144,18 @@ impl Report {
 ///
 /// # Errors
 /// Nobody can be reached, or a watcher was told something else than what happened.
-pub async fn measure<W: Watched>(
+pub async fn measure<S: Store>(
     arguments: &WatchLoadArgs,
-    store: &W,
+    store: &S,
     progress: Progress,
 ) -> Result<Run, Failure> {
     let say = |what: &str| progress.say(&format!("{:>10} {what}", store.name()));
     let shared = Shared::new(arguments);
-    let writer = store.connection(0).await?;
-    let begin = || writer.write(Bytes::from(shared.prefix.clone()), Bytes::new());
-    let mut start = begin().await? + 1;
+    let writer = Arc::new(store.connect(0).await?);
+    let first = Bytes::from(shared.prefix.clone());
+    let empty = Bytes::new();
+    let begin = || writer.put(&first, &empty);
+    let mut start = begin().await?.revision + 1;
     if arguments.catch_up > 0 {
         say(&format!("writing {} revisions", arguments.catch_up));
         let count = Count::Puts(arguments.catch_up);
@@ -149,11 +164,11 @@ pub async fn measure<W: Watched>(
     }
     let mut connections = Vec::new();
     for number in 0..arguments.connections {
-        connections.push(store.connection(number).await?);
+        connections.push(Arc::new(store.connect(number).await?));
     }
     if arguments.catch_up == 0 {
         // From here on, whenever each of them is opened.
-        start = begin().await? + 1;
+        start = begin().await?.revision + 1;
     }
     say(&format!("opening {} watches", arguments.watchers));
     let opened = shared.wall.elapsed();
@@ -189,9 +204,9 @@ pub async fn measure<W: Watched>(
         max_us: delays.max().as_secs_f64() * 1e6,
     };
     for connection in connections {
-        connection.leave().await;
+        connection.close().await;
     }
-    writer.leave().await;
+    writer.close().await;
     Ok(run)
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
+use crate::bench::store::{Connection, Watch, WatchEvent, Watched};
 use crate::bench::tally::Latencies;
-use crate::bench::watched::{Heard, Listener, WatchedConnection};
 use crate::bench::{Stopwatch, Wall};
 use crate::cli::arguments::bench::WatchLoadArgs;
 use crate::cli::failure::Failure;
@@ -52,7 +52,7 @@ pub(super) struct Hearing {
 }
 
 /// A watch that was asked for, and whose it is.
-type Opening<L> = JoinSet<(usize, Result<L, Failure>)>;
+type Opening<W> = JoinSet<(usize, Result<W, Failure>)>;
 pub(super) type Watching = JoinSet<Result<(), Failure>>;
 
 impl Shared {
@@ -114,8 +114,8 @@ pub(super) struct Written {
 
 /// Puts, in an open loop where a rate is given. Ends early once watchers have been interrupted more
 /// often than `resumed_max`.
-pub(super) async fn write<C: WatchedConnection>(
-    connection: &C,
+pub(super) async fn write<C: Connection>(
+    connection: &Arc<C>,
     arguments: &WatchLoadArgs,
     shared: &Arc<Shared>,
     count: Count,
@@ -153,11 +153,11 @@ pub(super) async fn write<C: WatchedConnection>(
         }
         let place = (number % arguments.keys as u64) as usize;
         let key = key(shared, place);
-        let (connection, shared) = (connection.clone(), Arc::clone(shared));
+        let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
         let bytes = arguments.value_size.max(STAMP_BYTES);
         puts.spawn(async move {
             let sent = shared.wall.elapsed().as_nanos() as u64;
-            let revision = connection.write(key, value(bytes, sent)).await?;
+            let revision = connection.put(&key, &value(bytes, sent)).await?.revision;
             shared.written[place].fetch_max(revision, Ordering::Relaxed);
             Ok(revision)
         });
@@ -183,8 +183,8 @@ pub(super) fn value(bytes: usize, stamp: u64) -> Bytes {
 }
 
 /// Writes to each key what tells its watchers that nothing more comes.
-pub(super) async fn write_last<C: WatchedConnection>(
-    connection: &C,
+pub(super) async fn write_last<C: Connection>(
+    connection: &Arc<C>,
     arguments: &WatchLoadArgs,
     shared: &Arc<Shared>,
 ) -> Result<(), Failure> {
@@ -194,8 +194,11 @@ pub(super) async fn write_last<C: WatchedConnection>(
             written(puts.join_next().await)?;
         }
         let key = key(shared, number);
-        let connection = connection.clone();
-        puts.spawn(async move { connection.write(key, value(STAMP_BYTES, LAST)).await });
+        let connection = Arc::clone(connection);
+        puts.spawn(async move {
+            let put = connection.put(&key, &value(STAMP_BYTES, LAST)).await?;
+            Ok(put.revision)
+        });
     }
     while !puts.is_empty() {
         written(puts.join_next().await)?;
@@ -212,21 +215,24 @@ pub(super) fn written(
     }
 }
 
-pub(super) async fn watch_all<C: WatchedConnection>(
+pub(super) async fn watch_all<C: Connection>(
     arguments: &WatchLoadArgs,
-    connections: &[C],
+    connections: &[Arc<C>],
     start: i64,
     shared: &Arc<Shared>,
 ) -> Result<Watching, Failure> {
     let mut watching = JoinSet::new();
-    let mut opening: Opening<C::Listener> = JoinSet::new();
+    let mut opening: Opening<C::Watch> = JoinSet::new();
     for (number, connection) in (0..arguments.watchers).zip(connections.iter().cycle()) {
         let key = key(shared, shared.key_of(number));
-        let connection = connection.clone();
+        let connection = Arc::clone(connection);
         while opening.len() >= OPENING_MAX {
             take(&mut opening, &mut watching, shared).await?;
         }
-        opening.spawn(async move { (number, connection.watch(key, start).await) });
+        opening.spawn(async move {
+            let watched = Watched::Key { key, start };
+            (number, connection.watch(watched).await)
+        });
     }
     while !opening.is_empty() {
         take(&mut opening, &mut watching, shared).await?;
@@ -234,14 +240,14 @@ pub(super) async fn watch_all<C: WatchedConnection>(
     Ok(watching)
 }
 
-pub(super) async fn take<L: Listener>(
-    opening: &mut Opening<L>,
+pub(super) async fn take<W: Watch>(
+    opening: &mut Opening<W>,
     watching: &mut Watching,
     shared: &Arc<Shared>,
 ) -> Result<(), Failure> {
     match opening.join_next().await {
-        Some(Ok((number, listener))) => {
-            watching.spawn(hear(listener?, number, Arc::clone(shared)));
+        Some(Ok((number, watch))) => {
+            watching.spawn(hear(watch?, number, Arc::clone(shared)));
             Ok(())
         }
         _ => Err(Failure::refused("a watch was cut short while it opened")),
@@ -249,22 +255,22 @@ pub(super) async fn take<L: Listener>(
 }
 
 /// Reads a watch until it has heard the last change of its key.
-pub(super) async fn hear<L: Listener>(
-    mut listener: L,
+pub(super) async fn hear<W: Watch>(
+    mut watch: W,
     number: usize,
     shared: Arc<Shared>,
 ) -> Result<(), Failure> {
     let hearing = &shared.hearing[number];
     let (mut last, mut version) = (0, 0);
     loop {
-        let (revision, changes) = match listener.hear().await? {
-            Heard::Changes { revision, changes } => (revision, changes),
-            Heard::Resumed => {
+        let (revision, changes) = match watch.next().await? {
+            WatchEvent::Changes { revision, changes } => (revision, changes),
+            WatchEvent::Resumed => {
                 hearing.resumed.fetch_add(1, Ordering::Relaxed);
                 shared.resumed.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            Heard::Other => continue,
+            WatchEvent::Other => continue,
         };
         if revision <= last {
             return Err(Failure::refused(format!(

@@ -1,30 +1,21 @@
-//! What a store must do to have its leases watched while they end.
+//! A cluster whose leases are watched while they end.
 
 use std::future::Future;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::Serialize;
 
 use super::probe::Probe;
-use crate::bench::store::Trouble;
+use crate::bench::store::Store;
 use crate::cli::failure::Failure;
 
-/// A store with leases.
-pub trait LeaseStore {
-    /// Holds leases.
-    type Holder: LeaseHolder;
-    /// Sees them end.
-    type Endings: Endings;
+/// A cluster, and what its leader reports.
+pub trait LeaseCluster {
+    /// The store that it is.
+    type Store: Store;
 
-    /// Its name in reports.
-    fn name(&self) -> &'static str;
-
-    /// A connection of a holder.
-    fn holder(&self) -> impl Future<Output = Result<Self::Holder, Failure>>;
-
-    /// Watches the keys that begin with `prefix` from now on.
-    fn endings(&self, prefix: &str) -> impl Future<Output = Result<Self::Endings, Failure>>;
+    /// The store, for connections of holders and for watches.
+    fn store(&self) -> impl Future<Output = Result<Self::Store, Failure>>;
 
     /// How leadership stands.
     fn leadership(&self) -> impl Future<Output = Result<Leadership, Failure>>;
@@ -38,24 +29,6 @@ pub trait LeaseStore {
 
     /// Its processes on this machine, as far as they are known.
     fn pids(&self) -> Vec<u32>;
-}
-
-/// Holds leases. Its requests may overlap.
-pub trait LeaseHolder: 'static {
-    /// Has a lease granted, and writes `key` with it; gives the lease's id.
-    fn grant(&self, key: Bytes, ttl: Duration) -> impl Future<Output = Result<i64, Trouble>>;
-
-    /// Renews leases; says of each whether that was done, or the lease is gone.
-    fn renew(&self, leases: &[i64]) -> impl Future<Output = Result<Vec<bool>, Trouble>>;
-
-    /// Takes leave.
-    fn close(&self) -> impl Future<Output = ()>;
-}
-
-/// Keys that are deleted.
-pub trait Endings: 'static {
-    /// The next ones.
-    fn next(&mut self) -> impl Future<Output = Result<Vec<Bytes>, Failure>>;
 }
 
 /// Who leads, and how well that went so far, as far as the store tells.
