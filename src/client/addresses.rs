@@ -14,9 +14,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
+use super::deadline::now;
 use crate::api::{Member, MembersResponse};
 use crate::client::pool::Pool;
-use crate::client::route::in_time;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Shortest interval between background connection attempts to an address that failed.
@@ -49,7 +49,7 @@ struct Try {
 impl Tries {
     fn note(&mut self, address: &str) {
         self.count += 1;
-        let (number, at) = (self.count, in_time(Duration::ZERO));
+        let (number, at) = (self.count, now());
         self.last.insert(address.to_string(), Try { number, at });
         if self.last.len() > ADDRESSES_MAX {
             let oldest = self.last.iter().min_by_key(|(_, tried)| tried.number);
@@ -66,7 +66,7 @@ impl Tries {
 
     fn within(&self, address: &str, time: Duration) -> bool {
         let tried = self.last.get(address);
-        tried.is_some_and(|tried| tried.at + time > in_time(Duration::ZERO))
+        tried.is_some_and(|tried| tried.at + time > now())
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::request::senseless;
+use super::response::unexpected_response;
 use super::{Client, invalid};
 use crate::api::{
     AuthRequest, AuthResponse, AuthStatus, Consistency, Error, KeyRange, Outcome, Password,
@@ -378,7 +378,7 @@ impl AuthClient {
     async fn change(&self, request: AuthRequest) -> Result<(), Error> {
         match self.client.write(Request::Auth(request), None).await? {
             (_, ResponseBody::Auth(AuthResponse::Done)) => Ok(()),
-            (_, other) => Err(senseless(&other, Outcome::Unknown)),
+            (_, other) => Err(unexpected_response(&other, Outcome::Unknown)),
         }
     }
 
@@ -392,7 +392,7 @@ impl AuthClient {
             .read(request, Consistency::Linearizable, 0, None);
         match asked.await? {
             (_, ResponseBody::Auth(answer)) => Ok(answer),
-            (_, other) => Err(senseless(&other, Outcome::NotApplied)),
+            (_, other) => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }
 }
@@ -405,5 +405,5 @@ fn plain(password: Option<&str>) -> Password {
 }
 
 fn mistaken(answer: AuthResponse) -> Error {
-    senseless(&ResponseBody::Auth(answer), Outcome::NotApplied)
+    unexpected_response(&ResponseBody::Auth(answer), Outcome::NotApplied)
 }

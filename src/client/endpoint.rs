@@ -1,7 +1,6 @@
 //! Parsing of the endpoints that a client is configured with.
 
-use super::invalid;
-use crate::api::Error;
+use crate::api::{Error, ErrorKind};
 
 /// Returns the endpoint with a port: the default one if it names none.
 pub(super) fn with_port(endpoint: &str) -> Result<String, Error> {
@@ -34,6 +33,11 @@ pub(super) fn with_port(endpoint: &str) -> Result<String, Error> {
 
 /// The default client port.
 const DEFAULT_PORT: u16 = 7400;
+
+/// The error for an argument that cannot be used.
+pub(super) fn invalid(detail: &str) -> Error {
+    Error::not_applied(ErrorKind::InvalidArgument, detail)
+}
 
 #[cfg(test)]
 mod tests {

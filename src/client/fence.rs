@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Client;
-use super::request::senseless;
+use super::response::unexpected_response;
 use crate::api::{
     DeleteRangeRequest, DeleteRangeResponse, Error, ErrorKind, Fence, Outcome, PutRequest,
     PutResponse, Request, ResponseBody, ResponseHeader, TxnOp, TxnOpResponse, TxnRequest,
@@ -44,7 +44,7 @@ impl Client {
         let request = Request::Txn(TxnRequest::fenced(fences, op)?);
         match self.write(request, timeout).await? {
             (header, ResponseBody::Txn(txn)) => Ok((header, txn.into_fenced()?)),
-            (_, other) => Err(senseless(&other, Outcome::Unknown)),
+            (_, other) => Err(unexpected_response(&other, Outcome::Unknown)),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 
-use super::request::{parts, senseless};
-use super::route::{Errand, Tried, in_time};
+use super::deadline::deadline_after;
+use super::request::parts;
+use super::response::unexpected_response;
+use super::route::{Errand, Tried};
 use super::{
     Client, DeleteOptions, DeleteResponse, GetOptions, GetResponse, PutOptions, PutResponse,
 };
@@ -60,7 +62,7 @@ impl Client {
         let defaults = &self.inner.options;
         let consistency = options.consistency.unwrap_or(defaults.consistency);
         let timeout = options.timeout.unwrap_or(defaults.timeout);
-        let deadline = in_time(timeout);
+        let deadline = deadline_after(timeout);
         let is_plain = asked.is_point()
             && consistency != Consistency::Serializable
             && !key.is_empty()
@@ -109,7 +111,7 @@ impl Client {
                 more: range.more,
                 count: range.count,
             }),
-            other => Err(senseless(&other, Outcome::NotApplied)),
+            other => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }
 
@@ -150,7 +152,7 @@ impl Client {
         let (header, put) = match options.fences.as_slice() {
             [] => match self.write(Request::Put(put), options.timeout).await? {
                 (header, ResponseBody::Put(put)) => (header, put),
-                (_, other) => return Err(senseless(&other, Outcome::Unknown)),
+                (_, other) => return Err(unexpected_response(&other, Outcome::Unknown)),
             },
             fences => self.fenced_put(fences, put, options.timeout).await?,
         };
@@ -196,7 +198,7 @@ impl Client {
                 .await?
             {
                 (header, ResponseBody::DeleteRange(delete)) => (header, delete),
-                (_, other) => return Err(senseless(&other, Outcome::Unknown)),
+                (_, other) => return Err(unexpected_response(&other, Outcome::Unknown)),
             },
             fences => self.fenced_delete(fences, delete, options.timeout).await?,
         };

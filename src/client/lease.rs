@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::lease_keeper::{LeaseKeeper, Sent};
-use super::request::senseless;
-use super::route::{Errand, in_time};
+use super::deadline::{deadline_after, now};
+use super::kept_lease::Sent;
+use super::lease_keeper::LeaseKeeper;
+use super::response::unexpected_response;
+use super::route::Errand;
 use super::{Client, PutOptions, PutResponse};
 use crate::api::{
     Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseGrantResponse, LeaseInfo, LeaseKept,
@@ -189,7 +191,7 @@ impl Client {
                 };
                 Ok((put, keeper))
             }
-            other => Err(senseless(&other, Outcome::Unknown)),
+            other => Err(unexpected_response(&other, Outcome::Unknown)),
         }
     }
 }
@@ -280,7 +282,7 @@ impl LeaseClient {
         let sent = Sent::now();
         match self.client.write(request, None).await?.1 {
             ResponseBody::LeaseGrant(granted) => Ok((granted, sent)),
-            other => Err(senseless(&other, Outcome::Unknown)),
+            other => Err(unexpected_response(&other, Outcome::Unknown)),
         }
     }
 
@@ -307,7 +309,7 @@ impl LeaseClient {
         let request = Request::LeaseRevoke(lease.into());
         match self.client.write(request, None).await?.1 {
             ResponseBody::LeaseRevoke(revoked) => Ok(revoked),
-            other => Err(senseless(&other, Outcome::Unknown)),
+            other => Err(unexpected_response(&other, Outcome::Unknown)),
         }
     }
 
@@ -341,7 +343,7 @@ impl LeaseClient {
         };
         match self.client.write(request, None).await?.1 {
             ResponseBody::LeaseUpdateTtl { ttl_ms } => Ok(Duration::from_millis(ttl_ms)),
-            other => Err(senseless(&other, Outcome::Unknown)),
+            other => Err(unexpected_response(&other, Outcome::Unknown)),
         }
     }
 
@@ -367,9 +369,9 @@ impl LeaseClient {
     pub async fn keep_alive_once(&self, lease: impl Into<LeaseRef>) -> Result<Duration, Error> {
         let lease = lease.into();
         let timeout = self.client.inner.options.timeout;
-        let deadline = in_time(timeout);
+        let deadline = deadline_after(timeout);
         loop {
-            let left = deadline.saturating_duration_since(in_time(Duration::ZERO));
+            let left = deadline.saturating_duration_since(now());
             let kept = self.client.renew(vec![lease], left).await?;
             let kept = kept.first().copied().unwrap_or(LeaseKept::Undecided);
             let (kind, why) = match kept {
@@ -449,7 +451,7 @@ impl LeaseClient {
         let request = Request::LeaseTimeToLive { id, keys };
         match self.client.read(request, consistency, 0, None).await?.1 {
             ResponseBody::LeaseTimeToLive(info) => Ok(*info),
-            other => Err(senseless(&other, Outcome::NotApplied)),
+            other => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }
 
@@ -489,7 +491,7 @@ impl LeaseClient {
             });
             let page = match self.client.read(request, consistency, 0, None).await?.1 {
                 ResponseBody::LeaseList(page) => page,
-                other => return Err(senseless(&other, Outcome::NotApplied)),
+                other => return Err(unexpected_response(&other, Outcome::NotApplied)),
             };
             leases.extend(page.leases);
             match page.next {
@@ -520,7 +522,7 @@ impl Client {
         let response = self.inner.router.run(errand).await;
         match response.map_err(|failed| failed.error)?.body {
             ResponseBody::LeaseKeepAlive(kept) => Ok(kept),
-            other => Err(senseless(&other, Outcome::NotApplied)),
+            other => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }
 }

@@ -10,114 +10,28 @@
 //! omitted; the loss of the lease is never omitted, and is always the last event.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+
 use tokio::time::Instant as Moment;
 
-use super::route::in_time;
+use super::deadline::{deadline_after, now};
+use super::kept_lease::{
+    Deadline, KeepAliveEvent, Kept, LostCause, Order, RETRY_FIRST, Sent, Shared, usable,
+};
+use super::route::seed;
 use super::{Client, Inner};
 use crate::api::{Error, KEEP_ALIVE_LEASES_MAX, LeaseKept, LeaseRef};
-use crate::clock::SystemClock;
-use crate::sync::{Mutex, MutexGuard};
-use crate::time::{Clock, Instant};
+use crate::sync::Mutex;
 
-/// Assumed maximum drift of the holder's and the leader's clock, each, in parts per million.
-const DRIFT_PPM: u128 = 20_000;
-const GRANULARITY: Duration = Duration::from_millis(1);
 /// A lease is renewed when this fraction of its time to live has passed: one third.
 const FRACTION: u32 = 3;
 /// Leases that are due within this time are renewed in the same request.
 const GATHER: Duration = Duration::from_millis(5);
-const RETRY_FIRST: Duration = Duration::from_millis(25);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 const EVENTS_MAX: usize = 64;
-
-/// An event in the life of a lease that is kept alive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeepAliveEvent {
-    /// The lease was renewed.
-    Renewed {
-        /// The lease's time to live.
-        ttl: Duration,
-        /// Remaining validity from now on.
-        remaining: Duration,
-    },
-    /// A renewal failed, and is retried.
-    Retrying {
-        /// The error.
-        error: Error,
-    },
-    /// Less than a third of the time to live remains, and no renewal has succeeded.
-    AtRisk {
-        /// Remaining validity from now on.
-        remaining: Duration,
-    },
-    /// The lease is no longer valid. The last event.
-    Lost {
-        /// The cause.
-        cause: LostCause,
-    },
-}
-
-/// Why a lease was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LostCause {
-    /// No renewal succeeded in time; the cluster may keep the lease a little longer.
-    Unreachable,
-    /// The cluster ended the lease, because no renewal had arrived in time.
-    Expired,
-    /// The lease was revoked.
-    Revoked,
-    /// The cluster knows no such lease.
-    NotFound,
-    /// The client was closed.
-    ClientClosed,
-    /// The program closed the lease.
-    Closed,
-}
-
-impl fmt::Display for LostCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unreachable => "no renewal got through in time",
-            Self::Expired => "the cluster ended it, because no renewal had got through in time",
-            Self::Revoked => "somebody revoked it",
-            Self::NotFound => "the cluster knows no such lease",
-            Self::ClientClosed => "the client was closed",
-            Self::Closed => "the program gave it up",
-        })
-    }
-}
-
-/// The moment at which a request was sent, by both clocks and by tokio's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
-    clock: Instant,
-    moment: Moment,
-}
-
-impl Sent {
-    /// Must be read before the request is sent.
-    pub(super) fn now() -> Self {
-        Self {
-            clock: SystemClock.now(),
-            moment: in_time(Duration::ZERO),
-        }
-    }
-}
-
-/// How long a holder may rely on a lease of `ttl`, counted from when its renewal was sent.
-fn usable(ttl: Duration) -> Duration {
-    let kept = ttl.saturating_sub(GRANULARITY).as_nanos();
-    let kept = kept * (1_000_000 - DRIFT_PPM) / (1_000_000 + DRIFT_PPM);
-    let kept = u64::try_from(kept).unwrap_or(u64::MAX);
-    Duration::from_nanos(kept).saturating_sub(GRANULARITY)
-}
 
 /// Keeps one lease alive. When the keeper is dropped, it stops renewing, and the lease expires by
 /// itself; [`LeaseKeeper::revoke`] ends it at once.
@@ -159,32 +73,6 @@ pub struct LeaseKeeper {
     told_lost: bool,
 }
 
-#[derive(Debug)]
-struct Shared {
-    deadline: Mutex<Deadline>,
-    lost: watch::Sender<Option<LostCause>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Deadline {
-    clock: Instant,
-    ttl: Duration,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Deadline> {
-        self.deadline.lock()
-    }
-
-    fn remaining(&self) -> Duration {
-        let (now, deadline) = (SystemClock.now(), self.lock().clock);
-        match now.certainly_before(deadline) {
-            true => deadline.at_least_since(now),
-            false => Duration::ZERO,
-        }
-    }
-}
-
 impl LeaseKeeper {
     /// Keeps alive a lease whose grant or renewal was `sent` at that moment.
     pub(super) fn begin(client: &Client, lease: LeaseRef, ttl: Duration, sent: Sent) -> Self {
@@ -204,7 +92,7 @@ impl LeaseKeeper {
             shared: Arc::clone(&shared),
             events: told,
             over: sent.moment + usable(ttl),
-            next: in_time(Duration::ZERO),
+            next: now(),
             retry: RETRY_FIRST,
             in_flight: false,
             at_risk: false,
@@ -324,29 +212,6 @@ impl Drop for LeaseKeeper {
     }
 }
 
-/// A command to the task that renews leases.
-#[derive(Debug)]
-pub(super) enum Order {
-    Keep(u64, Box<Kept>),
-    Stop(u64),
-}
-
-/// A lease, as the task knows it.
-#[derive(Debug)]
-pub(super) struct Kept {
-    lease: LeaseRef,
-    ttl: Duration,
-    shared: Arc<Shared>,
-    events: mpsc::Sender<KeepAliveEvent>,
-    /// The end of its validity, by tokio's clock: only to wake up, and to lose the lease early.
-    over: Moment,
-    /// The time of the next check.
-    next: Moment,
-    retry: Duration,
-    in_flight: bool,
-    at_risk: bool,
-}
-
 /// The result of a request for several leases.
 struct Batch {
     sent: Sent,
@@ -362,12 +227,12 @@ pub(super) async fn run(client: Weak<Inner>, mut orders: mpsc::UnboundedReceiver
         kept: BTreeMap::new(),
         wakes: BTreeSet::new(),
         done,
-        random: fastrand::Rng::with_seed(super::seed()),
+        random: fastrand::Rng::with_seed(seed()),
     };
     loop {
         let wake = task.wakes.first().map(|(moment, _)| *moment);
         let idle = wake.is_none();
-        let wake = wake.unwrap_or_else(|| in_time(Duration::from_secs(3600)));
+        let wake = wake.unwrap_or_else(|| deadline_after(Duration::from_secs(3600)));
         tokio::select! {
             order = orders.recv() => match order {
                 Some(Order::Keep(number, kept)) => task.keep(number, *kept),
@@ -393,7 +258,7 @@ struct Task {
 
 impl Task {
     fn keep(&mut self, number: u64, mut kept: Kept) {
-        kept.next = self.renewal_after(in_time(Duration::ZERO), kept.ttl);
+        kept.next = self.renewal_after(now(), kept.ttl);
         self.wakes.insert((kept.next.min(kept.over), number));
         self.kept.insert(number, kept);
     }
@@ -413,7 +278,7 @@ impl Task {
 
     /// Processes the leases that are due. False if the client has been dropped.
     fn renew_due(&mut self) -> bool {
-        let now = in_time(Duration::ZERO);
+        let now = now();
         let Some(client) = self.client.upgrade() else {
             return false;
         };
@@ -479,7 +344,7 @@ impl Task {
     }
 
     fn settle(&mut self, batch: Batch) {
-        let now = in_time(Duration::ZERO);
+        let now = now();
         for (place, number) in batch.numbers.into_iter().enumerate() {
             let Some(kept) = self.kept.get_mut(&number) else {
                 continue;
@@ -542,24 +407,6 @@ impl Task {
     }
 }
 
-impl Kept {
-    /// Records that a renewal `sent` at that moment was acknowledged.
-    fn renewed(&mut self, sent: &Sent, ttl: Duration) {
-        self.ttl = ttl;
-        self.retry = RETRY_FIRST;
-        self.at_risk = false;
-        let mut deadline = self.shared.lock();
-        deadline.clock = deadline.clock.max(sent.clock + usable(ttl));
-        deadline.ttl = ttl;
-        drop(deadline);
-        self.over = self.over.max(sent.moment + usable(ttl));
-        let remaining = self.shared.remaining();
-        let _ = self
-            .events
-            .try_send(KeepAliveEvent::Renewed { ttl, remaining });
-    }
-}
-
 impl Inner {
     /// A random number that identifies a keeper within this client.
     fn random_number(&self) -> u64 {
@@ -577,24 +424,5 @@ impl Client {
             orders
         });
         keeping.clone()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn t12_a_holder_counts_on_less_than_the_slowest_leader_gives() {
-        for ttl_ms in [500, 2_000, 60_000, 3_600_000] {
-            let ttl = Duration::from_millis(ttl_ms);
-            let held = usable(ttl).as_secs_f64();
-            // The holder's clock may be slow, and the leader's fast (Theorem 3).
-            let at_most = (held + 0.001) / 0.98;
-            let leader = (ttl.as_secs_f64() - 0.001) / 1.02;
-            assert!(at_most <= leader, "{ttl:?}: {at_most} > {leader}");
-            assert!(held > ttl.as_secs_f64() * 0.94);
-        }
-        assert_eq!(usable(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -7,11 +7,11 @@
 
 use tokio::time::Instant;
 
+use super::response::unexpected_response;
 use crate::api::{
     AuthRequest, AuthResponse, Error, ErrorKind, Outcome, Request, ResponseBody, Secret,
 };
 use crate::client::link::Link;
-use crate::client::request::senseless;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The credentials to log in with.
@@ -102,7 +102,7 @@ async fn call(link: &Link, request: AuthRequest, deadline: Instant) -> Result<Au
     let response = link.ask(Request::Auth(request), deadline).await?;
     match response.body {
         ResponseBody::Auth(answer) => Ok(answer),
-        other => Err(senseless(&other, Outcome::NotApplied)),
+        other => Err(unexpected_response(&other, Outcome::NotApplied)),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The member list and membership changes.
 
 use super::Client;
-use super::request::{parts, senseless};
+use super::request::parts;
+use super::response::unexpected_response;
 use super::route::Errand;
 use crate::api::{
     Consistency, Error, MemberAddRequest, MemberUpdateRequest, MembersResponse, Outcome, Request,
@@ -203,6 +204,6 @@ fn members(
 ) -> Result<MembersResponse, Error> {
     match body {
         ResponseBody::Members(members) => Ok(*members),
-        other => Err(senseless(&other, outcome)),
+        other => Err(unexpected_response(&other, outcome)),
     }
 }

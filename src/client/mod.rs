@@ -37,10 +37,12 @@
 mod addresses;
 mod auth;
 mod credentials;
+mod deadline;
 mod endpoint;
 #[doc(hidden)]
 pub mod examples;
 mod fence;
+mod kept_lease;
 mod kv;
 mod lease;
 mod lease_keeper;
@@ -72,14 +74,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use self::deadline::deadline_after;
 use crate::api::{Error, ErrorKind};
 use crate::transport::{ConnectionFacts, Endpoint, TransportStats};
 use crate::types::NodeId;
 use crate::wire::FrameLimits;
 
 pub use auth::{AuthClient, AuthToken};
+pub use kept_lease::{KeepAliveEvent, LostCause};
 pub use lease::{LeaseClient, LeaseGrantOptions, LeaseListOptions, TimeToLiveOptions};
-pub use lease_keeper::{KeepAliveEvent, LeaseKeeper, LostCause};
+pub use lease_keeper::LeaseKeeper;
 pub use options::{
     CompactionOptions, ConnectOptions, DeleteOptions, GetOptions, PutOptions, RetryPolicy,
     TlsOptions, TxnOptions,
@@ -93,10 +97,10 @@ pub use snapshot::{SnapshotOptions, SnapshotStream};
 pub use watch::{WatchEvent, WatchOptions, Watcher};
 
 use self::credentials::Credentials;
-use self::endpoint::with_port;
+use self::endpoint::{invalid, with_port};
 use self::login::Login;
 use self::pool::Pool;
-use self::route::{Router, in_time};
+use self::route::{Router, seed};
 use self::session::Session;
 
 /// Shortest interval between requests for the member list.
@@ -120,7 +124,7 @@ struct Inner {
     /// The same session, for callers that need not wait.
     opened: arc_swap::ArcSwapOption<Session>,
     /// The channel to the task that renews leases, once that task runs.
-    keeping: OnceLock<mpsc::UnboundedSender<lease_keeper::Order>>,
+    keeping: OnceLock<mpsc::UnboundedSender<kept_lease::Order>>,
     /// Number of lease keepers created so far.
     keepers: AtomicU64,
 }
@@ -257,7 +261,7 @@ impl Client {
 
     async fn reach_one(&self) -> Result<(), Error> {
         let inner = &self.inner;
-        let deadline = in_time(inner.options.connect_timeout);
+        let deadline = deadline_after(inner.options.connect_timeout);
         let mut waiting = inner.router.endpoints().iter();
         let mut calls = JoinSet::new();
         let mut failures: Vec<Error> = Vec::new();
@@ -304,10 +308,6 @@ async fn keep_in_sync(client: Weak<Inner>, interval: Duration) {
     }
 }
 
-fn invalid(detail: &str) -> Error {
-    Error::not_applied(ErrorKind::InvalidArgument, detail)
-}
-
 /// The most serious failure first: the one that an operator can act on.
 fn unreachable_cluster(mut failures: Vec<Error>) -> Error {
     failures.sort_by_key(|error| match error.kind {
@@ -324,17 +324,4 @@ fn unreachable_cluster(mut failures: Vec<Error>) -> Error {
         kind,
         format!("no endpoint can be reached: {}", reasons.join("; ")),
     )
-}
-
-/// A seed that differs between clients, so that they do not retry in step.
-fn seed() -> u64 {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "only spreads retries; nothing depends on it"
-    )]
-    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let nanos = since_1970.map_or(0, |elapsed| elapsed.as_nanos());
-    let mut bytes = nanos.to_le_bytes().to_vec();
-    bytes.extend_from_slice(&std::process::id().to_le_bytes());
-    xxhash_rust::xxh3::xxh3_64(&bytes)
 }

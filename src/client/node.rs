@@ -1,7 +1,8 @@
 //! Requests to single nodes, and the transfer of leadership.
 
 use super::endpoint::with_port;
-use super::request::{parts, senseless};
+use super::request::parts;
+use super::response::unexpected_response;
 use super::route::Errand;
 use super::{Client, StatusResponse};
 use crate::api::{
@@ -36,7 +37,7 @@ impl Client {
                 header,
                 status: *status,
             }),
-            other => Err(senseless(&other, Outcome::NotApplied)),
+            other => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }
 
@@ -65,7 +66,7 @@ impl Client {
         let reply = self.call_at(endpoint, asked, Consistency::Serializable);
         match reply.await?.body {
             ResponseBody::LeaderLeaseReport(report) => Ok(*report),
-            other => Err(senseless(&other, Outcome::NotApplied)),
+            other => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }
 
@@ -139,7 +140,7 @@ impl Client {
         let (header, body) = parts(self.inner.router.run(errand).await.map_err(|f| f.error)?);
         match body {
             ResponseBody::MoveLeader => Ok(header),
-            other => Err(senseless(&other, Outcome::Unknown)),
+            other => Err(unexpected_response(&other, Outcome::Unknown)),
         }
     }
 }

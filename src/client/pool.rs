@@ -9,12 +9,12 @@ use bytes::BytesMut;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::deadline::deadline_after;
 use crate::api::{Error, ErrorKind};
 use crate::client::credentials::Credentials;
 use crate::client::link::Link;
 use crate::client::login;
 use crate::client::login::Login;
-use crate::client::route::in_time;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{
     CloseCode, ConnectError, Endpoint, FrameStream, IdentityError, Lost, StreamError, resolve,
@@ -257,7 +257,7 @@ impl Pool {
             tracing::debug!(address, member = %member_id, name = welcome.name, "connected");
             let link = Link::new(connection, member_id, first, second, self.limits);
             if let Some(login) = &self.login {
-                let deadline = in_time(self.connect_timeout);
+                let deadline = deadline_after(self.connect_timeout);
                 match login.log_in(&link, deadline).await {
                     Err(refusal) if login::is_about_who(&refusal) => return Err(refusal),
                     // The first request finds any other failure, and then logs in again.

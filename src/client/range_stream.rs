@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::request::senseless;
+use super::response::unexpected_response;
 use super::route::Errand;
 use super::{Client, GetOptions};
 use crate::api::{
@@ -139,7 +139,7 @@ impl RangeStream {
         let answer = self.client.inner.router.run(errand).await;
         let response = answer.map_err(|failed| failed.error)?;
         let ResponseBody::RangePage(page) = response.body else {
-            return Err(senseless(&response.body, Outcome::NotApplied));
+            return Err(unexpected_response(&response.body, Outcome::NotApplied));
         };
         self.revision = Some(page.revision);
         self.request.revision = page.revision;

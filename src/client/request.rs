@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Client;
-use super::route::{Errand, Failed, describe, in_time};
+use super::deadline::{deadline_after, now};
+use super::response::unexpected_response;
+use super::route::{Errand, Failed, describe};
 use super::session::{Session, Ticket};
 use crate::api::{
     Consistency, Error, ErrorKind, Outcome, Request, RequestKind, Response, ResponseBody,
@@ -102,16 +104,16 @@ impl Client {
         let options = &self.inner.options;
         validate(&request, &options.limits)?;
         let timeout = timeout.unwrap_or(options.timeout);
-        let deadline = in_time(timeout);
+        let deadline = deadline_after(timeout);
         let mut sessions = 0;
         loop {
-            let left = deadline.saturating_duration_since(in_time(Duration::ZERO));
+            let left = deadline.saturating_duration_since(now());
             let ticket = if options.exactly_once {
                 Some(self.number(left).await?)
             } else {
                 None
             };
-            let left = deadline.saturating_duration_since(in_time(Duration::ZERO));
+            let left = deadline.saturating_duration_since(now());
             let errand = Errand {
                 request: request.clone(),
                 consistency: Consistency::Linearizable,
@@ -181,7 +183,7 @@ impl Client {
         if let Some(session) = &*self.inner.opened.load() {
             return Ok(session.number());
         }
-        let deadline = in_time(timeout);
+        let deadline = deadline_after(timeout);
         let waiting = tokio::time::timeout_at(deadline, self.inner.session.lock());
         let Ok(mut open) = waiting.await else {
             return Err(Error::not_applied(
@@ -197,7 +199,7 @@ impl Client {
             consistency: Consistency::Linearizable,
             min_revision: 0,
             ticket: None,
-            timeout: deadline.saturating_duration_since(in_time(Duration::ZERO)),
+            timeout: deadline.saturating_duration_since(now()),
             only: None,
         };
         // Whatever the outcome for the session, the write itself was not sent.
@@ -212,7 +214,7 @@ impl Client {
                 kind: failed.error.kind,
             })?;
         let ResponseBody::OpenSession { id } = response.body else {
-            return Err(senseless(&response.body, Outcome::NotApplied));
+            return Err(unexpected_response(&response.body, Outcome::NotApplied));
         };
         let session = Session::new(id);
         *open = Some(Arc::clone(&session));
@@ -246,40 +248,6 @@ fn not_of_a_cluster(request: &Request) -> Error {
 
 pub(super) fn parts(response: Response) -> (ResponseHeader, ResponseBody) {
     (response.header, response.body)
-}
-
-/// The error for a reply of another type than its request calls for.
-pub(super) fn senseless(body: &ResponseBody, outcome: Outcome) -> Error {
-    let shape = match body {
-        ResponseBody::Range(_) => "range",
-        ResponseBody::Put(_) => "put",
-        ResponseBody::DeleteRange(_) => "delete",
-        ResponseBody::OpenSession { .. } => "session",
-        ResponseBody::Status(_) => "status",
-        ResponseBody::MoveLeader => "move-leader",
-        ResponseBody::Compact => "compact",
-        ResponseBody::LeaderLeaseReport(_) => "leader-lease-report",
-        ResponseBody::Txn(_) => "transaction",
-        ResponseBody::LeaseGrant(_) => "lease-grant",
-        ResponseBody::LeaseRevoke(_) => "lease-revoke",
-        ResponseBody::LeaseKeepAlive(_) => "lease-keep-alive",
-        ResponseBody::LeaseTimeToLive(_) => "lease-time-to-live",
-        ResponseBody::LeaseList(_) => "lease-list",
-        ResponseBody::LeaseUpdateTtl { .. } => "lease-update-ttl",
-        ResponseBody::PutWithNewLease(_) => "put-with-new-lease",
-        ResponseBody::RangePage(_) => "page",
-        ResponseBody::Watch => "watch",
-        ResponseBody::WatchCancel => "watch-cancel",
-        ResponseBody::WatchProgress => "watch-progress",
-        ResponseBody::Snapshot(_) => "snapshot",
-        ResponseBody::Members(_) => "member",
-        ResponseBody::Auth(_) => "auth",
-    };
-    Error {
-        kind: ErrorKind::Internal,
-        outcome,
-        detail: format!("the server answered with a {shape} reply to another request"),
-    }
 }
 
 /// How many unknown sessions a single write may meet before it fails.

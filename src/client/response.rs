@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::api::{KeyValue, ResponseHeader, TxnOpResponse};
+use crate::api::{
+    Error, ErrorKind, KeyValue, Outcome, ResponseBody, ResponseHeader, TxnOpResponse,
+};
 use crate::wire::point::PointReply;
 
 /// The keys that a [`get`](crate::client::Client::get) found.
@@ -146,5 +148,39 @@ impl StatusResponse {
     /// The node that answered.
     pub fn header(&self) -> &ResponseHeader {
         &self.header
+    }
+}
+
+/// The error for a reply of another type than its request calls for.
+pub(super) fn unexpected_response(body: &ResponseBody, outcome: Outcome) -> Error {
+    let shape = match body {
+        ResponseBody::Range(_) => "range",
+        ResponseBody::Put(_) => "put",
+        ResponseBody::DeleteRange(_) => "delete",
+        ResponseBody::OpenSession { .. } => "session",
+        ResponseBody::Status(_) => "status",
+        ResponseBody::MoveLeader => "move-leader",
+        ResponseBody::Compact => "compact",
+        ResponseBody::LeaderLeaseReport(_) => "leader-lease-report",
+        ResponseBody::Txn(_) => "transaction",
+        ResponseBody::LeaseGrant(_) => "lease-grant",
+        ResponseBody::LeaseRevoke(_) => "lease-revoke",
+        ResponseBody::LeaseKeepAlive(_) => "lease-keep-alive",
+        ResponseBody::LeaseTimeToLive(_) => "lease-time-to-live",
+        ResponseBody::LeaseList(_) => "lease-list",
+        ResponseBody::LeaseUpdateTtl { .. } => "lease-update-ttl",
+        ResponseBody::PutWithNewLease(_) => "put-with-new-lease",
+        ResponseBody::RangePage(_) => "page",
+        ResponseBody::Watch => "watch",
+        ResponseBody::WatchCancel => "watch-cancel",
+        ResponseBody::WatchProgress => "watch-progress",
+        ResponseBody::Snapshot(_) => "snapshot",
+        ResponseBody::Members(_) => "member",
+        ResponseBody::Auth(_) => "auth",
+    };
+    Error {
+        kind: ErrorKind::Internal,
+        outcome,
+        detail: format!("the server answered with a {shape} reply to another request"),
     }
 }

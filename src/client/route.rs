@@ -16,6 +16,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
+use super::deadline::{deadline_after, now, remaining, timeout_ms, within};
 use crate::api::{
     Attempts, Call, Consistency, Error, ErrorKind, MembersResponse, Outcome, ReadPath, Request,
     RequestKind, Response, ResponseBody, ResponseHeader, Safety, SessionCall,
@@ -31,11 +32,6 @@ use crate::types::NodeId;
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{PointCall, PointReply};
 
-/// The server receives a little less than the remaining time, so that its own error arrives in
-/// time.
-const REPLY_SHARE: u32 = 20;
-const REPLY_TIME_MAX: Duration = Duration::from_millis(50);
-
 /// How long to wait for a connection to a node; doubled with each round through all nodes, at most
 /// this often.
 const DIAL_PATIENCE: Duration = Duration::from_millis(300);
@@ -50,8 +46,6 @@ const REFRESH_LEADER_MIN: Duration = Duration::from_millis(100);
 const HINT_DISTRUST: Duration = Duration::from_secs(10);
 /// Shortest interval between searches for the leader while a follower serves the requests.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-/// With less time than this another attempt is not worth making.
-const LAST_ATTEMPT: Duration = Duration::from_millis(20);
 
 /// Maximum number of logins per request: a short-lived token may expire before it is used.
 const LOGINS_MAX: u32 = 3;
@@ -186,7 +180,7 @@ impl Router {
     /// # Cancel safety
     /// Safe; but what was sent stays sent, and a write may take effect.
     pub(super) async fn run(&self, errand: Errand<'_>) -> Result<Response, Failed> {
-        let deadline = in_time(errand.timeout);
+        let deadline = deadline_after(errand.timeout);
         self.run_after(errand, deadline, None).await
     }
 
@@ -207,7 +201,7 @@ impl Router {
         let Some(link) = leader.link.upgrade().filter(|link| link.is_usable()) else {
             return Tried::Not;
         };
-        call.timeout_ms = told(timeout);
+        call.timeout_ms = timeout_ms(timeout);
         let failure = match link.read_point(call, deadline).await {
             Ok(Ok(found)) => {
                 // The usual reply carries no new information.
@@ -259,7 +253,7 @@ impl Router {
                     None => self.target(&frame.call),
                 };
                 frame.call.session = errand.ticket.map(Ticket::call);
-                frame.call.timeout_ms = told(remaining(deadline));
+                frame.call.timeout_ms = timeout_ms(remaining(deadline));
                 self.attempt(&target, &mut frame, deadline, &mut progress)
                     .await
             };
@@ -354,7 +348,7 @@ impl Router {
             None => match self.connect(address, deadline, progress).await {
                 Ok(link) => {
                     // The login took part of the time.
-                    frame.call.timeout_ms = told(remaining(deadline));
+                    frame.call.timeout_ms = timeout_ms(remaining(deadline));
                     link
                 }
                 Err((error, waited)) => {
@@ -403,7 +397,7 @@ impl Router {
             let mut random = self.random.lock();
             random.f64()
         };
-        throttle.admit(in_time(Duration::ZERO), drawn)
+        throttle.admit(now(), drawn)
     }
 
     /// Handles an error reply of the node.
@@ -529,9 +523,9 @@ impl Router {
     ) -> Result<Arc<Link>, (Error, bool)> {
         let rounds = progress.dials / self.addresses.count().max(1);
         progress.dials += 1;
-        let until = deadline.min(in_time(patience(rounds)));
+        let until = deadline.min(deadline_after(patience(rounds)));
         let link = self.pool.link(address, until).await;
-        link.map_err(|error| (error, in_time(Duration::ZERO) >= until))
+        link.map_err(|error| (error, now() >= until))
     }
 
     /// A connection to a node, with the same timeout as a request's first attempt.
@@ -543,7 +537,7 @@ impl Router {
         address: &str,
         deadline: Instant,
     ) -> Result<Arc<Link>, Error> {
-        let until = deadline.min(in_time(patience(0)));
+        let until = deadline.min(deadline_after(patience(0)));
         self.pool.link(address, until).await
     }
 
@@ -641,7 +635,7 @@ impl Router {
     /// Requests the member list from the node at the other end of `link`, in the background: when
     /// the leader has changed since the last request, or after an interval.
     fn refresh(&self, leader: Option<NodeId>, link: &Arc<Link>) {
-        let now = in_time(Duration::ZERO);
+        let now = now();
         {
             let mut refreshed = self.refreshed.lock();
             let is_due = match (*refreshed, leader) {
@@ -683,7 +677,7 @@ impl Router {
             let mut frame = ClientFrame {
                 request_id: 0,
                 call: Call {
-                    timeout_ms: told(REFRESH_PATIENCE),
+                    timeout_ms: timeout_ms(REFRESH_PATIENCE),
                     consistency: Consistency::Serializable,
                     min_revision: 0,
                     session: None,
@@ -691,7 +685,9 @@ impl Router {
                 },
             };
             // If no reply arrives, the next request asks again.
-            let answer = link.call(&mut frame, true, in_time(REFRESH_PATIENCE)).await;
+            let answer = link
+                .call(&mut frame, true, deadline_after(REFRESH_PATIENCE))
+                .await;
             if let Ok(Ok(Response { header, body })) = answer
                 && let ResponseBody::Members(list) = body
             {
@@ -747,14 +743,6 @@ impl Router {
     pub(super) fn random(&self) -> u64 {
         let mut random = self.random.lock();
         random.u64(..)
-    }
-}
-
-/// The wait with this much time `left`, which leaves time for attempts as long as those make sense.
-pub(super) fn within(left: Duration, back_off: Duration) -> Duration {
-    match left > LAST_ATTEMPT {
-        true => back_off.min(left / 2),
-        false => left,
     }
 }
 
@@ -845,31 +833,17 @@ impl Progress {
     }
 }
 
-pub(super) fn in_time(timeout: Duration) -> Instant {
+/// A seed that differs between clients, so that they do not retry in step.
+pub(super) fn seed() -> u64 {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a caller's patience is no lease: plain elapsed time is enough"
+        reason = "only spreads retries; nothing depends on it"
     )]
-    let now = Instant::now();
-    // A deadline beyond the clock's range is none; a year will do.
-    now.checked_add(timeout)
-        .unwrap_or(now + Duration::from_secs(365 * 86_400))
-}
-
-fn remaining(deadline: Instant) -> Duration {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a caller's patience is no lease: plain elapsed time is enough"
-    )]
-    let now = Instant::now();
-    deadline.saturating_duration_since(now)
-}
-
-/// The remaining time as sent to the server, in milliseconds.
-fn told(remaining: Duration) -> u32 {
-    let kept = (remaining / REPLY_SHARE).min(REPLY_TIME_MAX);
-    let told = remaining.saturating_sub(kept).as_millis().max(1);
-    u32::try_from(told).unwrap_or(u32::MAX)
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = since_1970.map_or(0, |elapsed| elapsed.as_nanos());
+    let mut bytes = nanos.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&std::process::id().to_le_bytes());
+    xxhash_rust::xxh3::xxh3_64(&bytes)
 }
 
 /// Describes a write's place in its session, for the error of a session that is gone.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::Client;
 use super::endpoint::with_port;
-use super::request::senseless;
+use super::response::unexpected_response;
 use super::route::Errand;
 use crate::api::{
     Consistency, Error, ErrorKind, Outcome, Request, ResponseBody, SnapshotCall, SnapshotReply,
@@ -161,7 +161,7 @@ impl Client {
         let response = answer.map_err(|failed| failed.error)?;
         match response.body {
             ResponseBody::Snapshot(reply) => Ok(reply),
-            other => Err(senseless(&other, Outcome::NotApplied)),
+            other => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::deadline::now;
 use crate::api::{Error, ErrorKind};
-use crate::client::route::in_time;
 use crate::sync::Mutex;
 
 /// How much more is sent than was accepted. With a factor of one the client would never learn that
@@ -93,7 +93,7 @@ impl Throttle {
     pub(super) fn answered(&self, refusal: Option<&Error>) {
         let is_slow_down = |error: &Error| matches!(error.kind, ErrorKind::SlowDown { .. });
         if self.is_counting() || refusal.is_some_and(is_slow_down) {
-            self.count(in_time(Duration::ZERO), refusal);
+            self.count(now(), refusal);
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn while_nobody_is_refused_nothing_is_held_back_or_counted() {
         let throttle = Throttle::default();
-        let [sent, taken_in, held_back] = play(&throttle, in_time(Duration::ZERO), 10_000, 10_000);
+        let [sent, taken_in, held_back] = play(&throttle, now(), 10_000, 10_000);
         assert_eq!((sent, taken_in, held_back), (50_000, 50_000, 0));
         assert!(!throttle.is_counting());
         // Nor where a request fails for another reason.
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_node_asked_for_four_times_what_it_can_do_is_sent_little_more_than_that() {
         let throttle = Throttle::default();
-        let start = in_time(Duration::ZERO);
+        let start = now();
         let [sent, taken_in, held_back] = play(&throttle, start, 40_000, 10_000);
         assert_eq!(sent + held_back, 200_000);
         // All that it can do, and not much in vain.
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn whoever_asks_seldom_is_never_held_back() {
         let throttle = Throttle::default();
-        let mut now = in_time(Duration::ZERO);
+        let mut now = now();
         for _ in 0..1000 {
             now += Duration::from_millis(60);
             throttle.admit(now, 0.0).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn what_is_held_back_says_how_long_the_node_asked_to_wait() {
         let throttle = Throttle::default();
-        let now = in_time(Duration::ZERO);
+        let now = now();
         for _ in 0..100 {
             throttle.count(now, Some(&slow_down()));
         }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::deadline::deadline_after;
 use super::fence::mixed_up;
-use super::request::senseless;
-use super::route::in_time;
+use super::response::unexpected_response;
 use super::{CasResponse, Client, CompactionOptions, CompactionResponse, TxnOptions, TxnResponse};
 use crate::api::{
     CompactionRequest, Error, ErrorKind, Outcome, Request, ResponseBody, TxnOp, TxnOpResponse,
@@ -81,7 +81,7 @@ impl Client {
                     responses: response.responses,
                 })
             }
-            other => Err(senseless(
+            other => Err(unexpected_response(
                 &other,
                 match only_reads {
                     true => Outcome::NotApplied,
@@ -192,7 +192,7 @@ impl Client {
                     current: result.current,
                 })
             }
-            other => Err(senseless(&other, Outcome::Unknown)),
+            other => Err(unexpected_response(&other, Outcome::Unknown)),
         }
     }
 
@@ -228,10 +228,10 @@ impl Client {
             physical: options.physical,
         });
         let timeout = options.timeout.unwrap_or(self.inner.options.timeout);
-        let deadline = in_time(timeout);
+        let deadline = deadline_after(timeout);
         let (header, body) = self.write(request, Some(timeout)).await?;
         let ResponseBody::Compact = body else {
-            return Err(senseless(&body, Outcome::Unknown));
+            return Err(unexpected_response(&body, Outcome::Unknown));
         };
         if options.physical {
             let removed = self.wait_for_removal(revision);

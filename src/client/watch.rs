@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::deadline::deadline_after;
 use crate::api::{
     Error, ErrorKind, Event, KeyRange, KeyValue, Request, WatchCourse, WatchEnd, WatchRequest,
     WatchStep, validate,
 };
 use crate::client::Client;
 use crate::client::link::{Link, WatchStream};
-use crate::client::route::in_time;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Capacity of the event buffer, in bytes.
@@ -317,7 +317,7 @@ impl Watcher {
             ));
         };
         let request = Request::WatchProgress { watch_id };
-        let answered = link.control(request, in_time(BACK_OFF_MAX)).await;
+        let answered = link.control(request, deadline_after(BACK_OFF_MAX)).await;
         answered.map(|_| ())
     }
 
@@ -451,7 +451,7 @@ impl Client {
             place: Arc::clone(&place),
         };
         let timeout = options.timeout.unwrap_or(self.inner.options.timeout);
-        let deadline = in_time(timeout);
+        let deadline = deadline_after(timeout);
         let opened = tokio::time::timeout_at(deadline, task.open(Some(timeout))).await;
         let open = match opened {
             Ok(opened) => opened?,
@@ -499,7 +499,7 @@ impl Task {
             // If the stream has already ended, the error is of no interest.
             tokio::spawn(async move {
                 let request = Request::WatchCancel { watch_id };
-                let _ = link.control(request, in_time(BACK_OFF_MAX)).await;
+                let _ = link.control(request, deadline_after(BACK_OFF_MAX)).await;
             });
             let cause = match end {
                 End::Dropped => return,
@@ -542,7 +542,7 @@ impl Task {
         let router = &self.client.inner.router;
         let mut back_off = BACK_OFF_MIN;
         let mut last: Option<Error> = None;
-        let deadline = timeout.map(in_time);
+        let deadline = timeout.map(deadline_after);
         loop {
             let (error, met) = match self.try_open().await {
                 Ok(open) => return Ok(open),
@@ -572,7 +572,7 @@ impl Task {
                 Some(before) if error.kind == ErrorKind::ConnectFailed => before,
                 _ => error,
             };
-            if deadline.is_some_and(|deadline| in_time(wait) >= deadline) {
+            if deadline.is_some_and(|deadline| deadline_after(wait) >= deadline) {
                 return Err(error);
             }
             last = Some(error);
@@ -583,7 +583,7 @@ impl Task {
 
     async fn try_open(&self) -> Result<Open, (Error, Met)> {
         let client = &self.client.inner;
-        let deadline = in_time(client.options.timeout);
+        let deadline = deadline_after(client.options.timeout);
         let (address, linked) = match &self.endpoint {
             Some(endpoint) => {
                 let linked = client.router.pool().link(endpoint, deadline).await;
@@ -618,11 +618,14 @@ impl Task {
         let client = &self.client.inner;
         let timeout = client.options.timeout;
         let watch = self.course.request();
-        let opened = match link.open_watch(watch.clone(), in_time(timeout)).await {
+        let opened = match link
+            .open_watch(watch.clone(), deadline_after(timeout))
+            .await
+        {
             Err(error) => match client.router.pool().remedy(&link, &error) {
                 Some(login) => {
-                    login.log_in(&link, in_time(timeout)).await?;
-                    link.open_watch(watch, in_time(timeout)).await
+                    login.log_in(&link, deadline_after(timeout)).await?;
+                    link.open_watch(watch, deadline_after(timeout)).await
                 }
                 None => Err(error),
             },

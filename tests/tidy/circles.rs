@@ -11,7 +11,6 @@ use super::code::{Token, product, product_tokens};
 /// any more leaves this list.
 const WITH_CIRCLES: &[&str] = &[
     "api",
-    "client",
     "raft",
     "server::config",
     "server::disk",

@@ -20,7 +20,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::{Broken, BrokenCause};
+use super::broken::{Broken, BrokenCause};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{FrameReceiver, FrameSender};
 use crate::wire::point::answered_request;

@@ -8,6 +8,7 @@
 //! that may be retried fail at once instead of at their deadline. With open watches the same is
 //! done, with a longer timeout: no request waits for an answer.
 
+mod broken;
 mod lane;
 mod watches;
 
@@ -21,14 +22,16 @@ use tokio::time::Instant;
 use crate::api::{
     Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody, WatchRequest,
 };
-use crate::client::request::senseless;
+use crate::client::deadline::now;
+use crate::client::response::unexpected_response;
 use crate::client::throttle::Throttle;
-use crate::transport::{CloseCode, Connection, ConnectionFacts, FrameStream, Lost, StreamError};
+use crate::transport::{CloseCode, Connection, ConnectionFacts, FrameStream};
 use crate::types::NodeId;
 use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::point::{PointCall, PointReply, encode_point_call};
-use crate::wire::{Frame, FrameLimits, WireError, encode};
+use crate::wire::{Frame, FrameLimits, encode};
 
+pub(super) use broken::{Broken, BrokenCause};
 use lane::{Lane, Signals};
 pub(super) use watches::WatchStream;
 
@@ -55,41 +58,6 @@ fn may_be_silent() -> bool {
 #[cfg(not(test))]
 fn may_be_silent() -> bool {
     false
-}
-
-/// Why a request got no reply on this connection.
-#[derive(Clone, Debug)]
-pub(super) struct Broken {
-    /// The request may have reached the node.
-    pub(super) sent: bool,
-    pub(super) cause: BrokenCause,
-}
-
-/// The cause of a broken connection.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BrokenCause {
-    #[error("{0}")]
-    Lost(Lost),
-    #[error("it has fallen silent")]
-    Silent,
-    #[error("it sent what is no reply")]
-    Malformed,
-    #[error("it ended the stream of requests")]
-    Ended,
-    #[error("it did not answer in time")]
-    OutOfTime,
-    #[error("{0}")]
-    TooLong(WireError),
-}
-
-impl From<StreamError> for BrokenCause {
-    fn from(error: StreamError) -> Self {
-        match error {
-            StreamError::Lost(lost) => Self::Lost(lost),
-            StreamError::Malformed(_) => Self::Malformed,
-            StreamError::Finished | StreamError::Stopped | StreamError::TooSlow => Self::Ended,
-        }
-    }
 }
 
 /// A connection after hello and welcome.
@@ -240,7 +208,7 @@ impl Link {
                         count: range.count,
                         kv: range.kvs.into_iter().next(),
                     }),
-                    other => Err(senseless(&other, Outcome::NotApplied)),
+                    other => Err(unexpected_response(&other, Outcome::NotApplied)),
                 })),
         }
     }
@@ -299,8 +267,7 @@ impl Link {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Response, Error> {
-        let left =
-            deadline.saturating_duration_since(crate::client::route::in_time(Duration::ZERO));
+        let left = deadline.saturating_duration_since(now());
         let mut frame = ClientFrame {
             request_id: 0,
             call: Call {

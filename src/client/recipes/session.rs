@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::api::{Error, ErrorKind, LeaseRef, Outcome};
-use crate::client::route::in_time;
+use crate::client::deadline::deadline_after;
 use crate::client::{Client, LeaseClient, LeaseGrantOptions, LeaseKeeper, LostCause};
 
 /// Wait between attempts of a request that is retried until it succeeds.
@@ -115,7 +115,7 @@ impl Session {
     /// [`Instant`] may stop while the machine is suspended; [`Session::remaining`] takes that into
     /// account.
     pub fn deadline(&self) -> Instant {
-        in_time(self.remaining()).into_std()
+        deadline_after(self.remaining()).into_std()
     }
 
     /// Waits until the session is no longer valid, and returns the cause.

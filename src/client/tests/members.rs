@@ -3,7 +3,8 @@
 use super::*;
 use crate::api::{Member, Membership, Secret};
 use crate::client::addresses::Addresses;
-use crate::client::route::{Router, within};
+use crate::client::deadline::{deadline_after, within};
+use crate::client::route::Router;
 
 /// Members that are reached at these addresses, and vote.
 fn members_at(addresses: &[&str]) -> MembersResponse {
@@ -69,7 +70,10 @@ fn while_some_node_is_connected_nobody_waits_for_another() {
             .await
             .unwrap();
         let router = &client.inner.router;
-        let linked = router.pool().link(&met.address, in_time(PATIENCE)).await;
+        let linked = router
+            .pool()
+            .link(&met.address, deadline_after(PATIENCE))
+            .await;
         linked.unwrap();
         router.learn_members(&members_at(&[&met.address, &fresh.address]));
         assert_eq!(
@@ -133,7 +137,10 @@ fn a_node_that_answers_too_late_is_not_asked_first_the_next_time() {
         let client = connect(&authority, &[&behind, &other]).await;
         let router = &client.inner.router;
         for node in [&behind, &other] {
-            let linked = router.pool().link(&node.address, in_time(PATIENCE)).await;
+            let linked = router
+                .pool()
+                .link(&node.address, deadline_after(PATIENCE))
+                .await;
             linked.unwrap();
         }
         let error = client.get("k", None).await.unwrap_err();
@@ -164,7 +171,10 @@ fn a_node_that_knows_too_little_of_users_is_left_for_another() {
         let client = connect_with(&[&behind, &other], options).await;
         let router = &client.inner.router;
         for node in [&behind, &other] {
-            let linked = router.pool().link(&node.address, in_time(PATIENCE)).await;
+            let linked = router
+                .pool()
+                .link(&node.address, deadline_after(PATIENCE))
+                .await;
             linked.unwrap();
         }
         let found = client.get("k", None).await.unwrap();
@@ -243,7 +253,10 @@ fn members_that_replaced_all_endpoints_but_one_are_found_before_those_are_tried_
             .await
             .unwrap();
         let router = &client.inner.router;
-        let linked = router.pool().link(&leader.address, in_time(PATIENCE)).await;
+        let linked = router
+            .pool()
+            .link(&leader.address, deadline_after(PATIENCE))
+            .await;
         linked.unwrap();
         router.learn_members(&members_at(&[&left.address, &leader.address]));
         client.get("k", None).await.unwrap();

@@ -22,8 +22,8 @@ use crate::api::{
     PutWithNewLeaseResponse, RangeResponse, Request, Response, ResponseBody, ResponseHeader,
     StatusResponse, TxnRequest, TxnResponse,
 };
+use crate::client::deadline::deadline_after;
 use crate::client::link::MAY_BE_SILENT;
-use crate::client::route::in_time;
 use crate::client::{
     Client, ConnectOptions, DeleteOptions, GetOptions, PutOptions, RetryPolicy, TlsOptions,
 };
@@ -992,7 +992,7 @@ fn a_node_that_falls_silent_is_left_for_another_before_the_deadline() {
         let client = Client::connect(endpoints, Some(options)).await.unwrap();
         // The second may have answered first; of those that are connected, the first is asked.
         let pool = client.inner.router.pool();
-        let linked = pool.link(&front.address, in_time(PATIENCE)).await;
+        let linked = pool.link(&front.address, deadline_after(PATIENCE)).await;
         linked.unwrap();
         let first = client.get("k", None).await.unwrap();
         assert_eq!(first.header().member_id, dying.id);

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::api::{Event, EventKind, WatchMessage, WatchRequest};
+use crate::client::deadline::deadline_after;
 use crate::client::{WatchEvent, WatchOptions, Watcher};
 use crate::transport::Connection;
 
@@ -377,7 +378,11 @@ fn a_watch_moves_to_another_node_when_its_own_is_gone_or_shows_nothing_any_more(
         let client = connecting.await.unwrap();
         // Where only one is connected, that one is asked again: it is there.
         for address in &addresses {
-            let linked = client.inner.router.pool().link(address, in_time(PATIENCE));
+            let linked = client
+                .inner
+                .router
+                .pool()
+                .link(address, deadline_after(PATIENCE));
             linked.await.unwrap();
         }
         let mut watcher = client.watch("k", Some(from(5))).await.unwrap();

@@ -1,0 +1,188 @@
+//! A lease that is kept alive: how long it is valid, what its holder hears, and what its task keeps.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::deadline::now;
+use crate::api::{Error, LeaseRef};
+use crate::clock::SystemClock;
+use crate::sync::{Mutex, MutexGuard};
+use crate::time::{Clock, Instant};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant as Moment;
+
+/// Assumed maximum drift of the holder's and the leader's clock, each, in parts per million.
+const DRIFT_PPM: u128 = 20_000;
+const GRANULARITY: Duration = Duration::from_millis(1);
+pub(super) const RETRY_FIRST: Duration = Duration::from_millis(25);
+
+/// An event in the life of a lease that is kept alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeepAliveEvent {
+    /// The lease was renewed.
+    Renewed {
+        /// The lease's time to live.
+        ttl: Duration,
+        /// Remaining validity from now on.
+        remaining: Duration,
+    },
+    /// A renewal failed, and is retried.
+    Retrying {
+        /// The error.
+        error: Error,
+    },
+    /// Less than a third of the time to live remains, and no renewal has succeeded.
+    AtRisk {
+        /// Remaining validity from now on.
+        remaining: Duration,
+    },
+    /// The lease is no longer valid. The last event.
+    Lost {
+        /// The cause.
+        cause: LostCause,
+    },
+}
+
+/// Why a lease was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LostCause {
+    /// No renewal succeeded in time; the cluster may keep the lease a little longer.
+    Unreachable,
+    /// The cluster ended the lease, because no renewal had arrived in time.
+    Expired,
+    /// The lease was revoked.
+    Revoked,
+    /// The cluster knows no such lease.
+    NotFound,
+    /// The client was closed.
+    ClientClosed,
+    /// The program closed the lease.
+    Closed,
+}
+
+impl fmt::Display for LostCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "no renewal got through in time",
+            Self::Expired => "the cluster ended it, because no renewal had got through in time",
+            Self::Revoked => "somebody revoked it",
+            Self::NotFound => "the cluster knows no such lease",
+            Self::ClientClosed => "the client was closed",
+            Self::Closed => "the program gave it up",
+        })
+    }
+}
+
+/// The moment at which a request was sent, by both clocks and by tokio's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) clock: Instant,
+    pub(super) moment: Moment,
+}
+
+impl Sent {
+    /// Must be read before the request is sent.
+    pub(super) fn now() -> Self {
+        Self {
+            clock: SystemClock.now(),
+            moment: now(),
+        }
+    }
+}
+
+/// How long a holder may rely on a lease of `ttl`, counted from when its renewal was sent.
+pub(super) fn usable(ttl: Duration) -> Duration {
+    let kept = ttl.saturating_sub(GRANULARITY).as_nanos();
+    let kept = kept * (1_000_000 - DRIFT_PPM) / (1_000_000 + DRIFT_PPM);
+    let kept = u64::try_from(kept).unwrap_or(u64::MAX);
+    Duration::from_nanos(kept).saturating_sub(GRANULARITY)
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) deadline: Mutex<Deadline>,
+    pub(super) lost: watch::Sender<Option<LostCause>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    pub(super) clock: Instant,
+    pub(super) ttl: Duration,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Deadline> {
+        self.deadline.lock()
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        let (now, deadline) = (SystemClock.now(), self.lock().clock);
+        match now.certainly_before(deadline) {
+            true => deadline.at_least_since(now),
+            false => Duration::ZERO,
+        }
+    }
+}
+
+/// A command to the task that renews leases.
+#[derive(Debug)]
+pub(super) enum Order {
+    Keep(u64, Box<Kept>),
+    Stop(u64),
+}
+
+/// A lease, as the task knows it.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) lease: LeaseRef,
+    pub(super) ttl: Duration,
+    pub(super) shared: Arc<Shared>,
+    pub(super) events: mpsc::Sender<KeepAliveEvent>,
+    /// The end of its validity, by tokio's clock: only to wake up, and to lose the lease early.
+    pub(super) over: Moment,
+    /// The time of the next check.
+    pub(super) next: Moment,
+    pub(super) retry: Duration,
+    pub(super) in_flight: bool,
+    pub(super) at_risk: bool,
+}
+
+impl Kept {
+    /// Records that a renewal `sent` at that moment was acknowledged.
+    pub(super) fn renewed(&mut self, sent: &Sent, ttl: Duration) {
+        self.ttl = ttl;
+        self.retry = RETRY_FIRST;
+        self.at_risk = false;
+        let mut deadline = self.shared.lock();
+        deadline.clock = deadline.clock.max(sent.clock + usable(ttl));
+        deadline.ttl = ttl;
+        drop(deadline);
+        self.over = self.over.max(sent.moment + usable(ttl));
+        let remaining = self.shared.remaining();
+        let _ = self
+            .events
+            .try_send(KeepAliveEvent::Renewed { ttl, remaining });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t12_a_holder_counts_on_less_than_the_slowest_leader_gives() {
+        for ttl_ms in [500, 2_000, 60_000, 3_600_000] {
+            let ttl = Duration::from_millis(ttl_ms);
+            let held = usable(ttl).as_secs_f64();
+            // The holder's clock may be slow, and the leader's fast (Theorem 3).
+            let at_most = (held + 0.001) / 0.98;
+            let leader = (ttl.as_secs_f64() - 0.001) / 1.02;
+            assert!(at_most <= leader, "{ttl:?}: {at_most} > {leader}");
+            assert!(held > ttl.as_secs_f64() * 0.94);
+        }
+        assert_eq!(usable(Duration::ZERO), Duration::ZERO);
+    }
+}

@@ -1,0 +1,39 @@
+//! Why a request got no answer.
+
+use crate::transport::{Lost, StreamError};
+use crate::wire::WireError;
+
+/// Why a request got no reply on this connection.
+#[derive(Clone, Debug)]
+pub(in crate::client) struct Broken {
+    /// The request may have reached the node.
+    pub(in crate::client) sent: bool,
+    pub(in crate::client) cause: BrokenCause,
+}
+
+/// The cause of a broken connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::client) enum BrokenCause {
+    #[error("{0}")]
+    Lost(Lost),
+    #[error("it has fallen silent")]
+    Silent,
+    #[error("it sent what is no reply")]
+    Malformed,
+    #[error("it ended the stream of requests")]
+    Ended,
+    #[error("it did not answer in time")]
+    OutOfTime,
+    #[error("{0}")]
+    TooLong(WireError),
+}
+
+impl From<StreamError> for BrokenCause {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Lost(lost) => Self::Lost(lost),
+            StreamError::Malformed(_) => Self::Malformed,
+            StreamError::Finished | StreamError::Stopped | StreamError::TooSlow => Self::Ended,
+        }
+    }
+}
