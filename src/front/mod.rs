@@ -87,6 +87,9 @@ mod durable;
 mod publish;
 mod replace;
 mod state;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
 
 pub use database::Database;
 pub use durable::Durable;

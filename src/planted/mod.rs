@@ -277,7 +277,9 @@ bugs! {
     CommitNotCaptured "P21" "a leased read asks for nothing but the floor"
         ["node::tests::a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_before_it"]
     AppliedBeforeShown "A7" "the applied index is published before the state can be found"
+        ["front::tests::each_step_of_publication_shows_what_the_one_before_has_prepared"]
     RevisionAfterApplied "A10" "the revision is published after the applied index"
+        ["front::tests::each_step_of_publication_shows_what_the_one_before_has_prepared"]
     ReadUnapplied "P21" "a permitted read does not wait until its index is applied"
         ["node::tests::a_read_waits_until_the_state_machine_has_what_was_committed_before_it"]
     CommitPublishedLate "P21" "the commit index is published after what follows from it is out"
@@ -426,6 +428,7 @@ bugs! {
     UnknownSaidRefused "A18, E2" "a write in doubt is reported as not applied"
         ["node::tests::a_write_in_doubt_is_unknown_when_time_runs_out_and_when_leadership_is_lost"]
     UnknownForgotten "A18" "a client settles a write by its last attempt alone"
+        ["api::attempts::tests::what_one_attempt_may_have_done_no_later_one_takes_back"]
     RetryApplied "A17" "a number that was applied is applied again"
         ["kv::tests::a_retry_gets_the_first_reply_and_has_no_second_effect"]
     DedupByLast "A17" "a number below the last applied gets the last one's reply"
@@ -475,6 +478,7 @@ bugs! {
 
     // Logs without a beginning, and whole states.
     CutBeforeDurable "D1" "the log is cut by a state that was not synced"
+        ["front::tests::the_log_may_be_cut_by_what_was_synced_and_by_nothing_else"]
     CompactsUnapplied "D1" "the log is cut before the state machine holds what is cut"
         ["log_is_cut_no_further_than_what_is_applied"]
     SnapshotGoesBack "P30" "a state older than what is applied is installed"

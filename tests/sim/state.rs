@@ -101,7 +101,7 @@ pub(crate) struct State {
 /// How far the thread that applies has come with its batch.
 enum Publication {
     Published(Box<Writer<Map>>),
-    Applied(Batch<Box<Writer<Map>>, Map>),
+    Applied(Box<Batch<Box<Writer<Map>>, Map>>),
     Shown(Shown<Box<Writer<Map>>>),
     Cached(Cached<Box<Writer<Map>>>),
     Revised(Revised<Box<Writer<Map>>>),
@@ -167,7 +167,7 @@ impl State {
             judge.applied(node, *id, kv::content_hash(&batch)?.0);
         }
         let changes = listening.then(|| batch.changes()).transpose()?;
-        self.publication = Publication::Applied(batch);
+        self.publication = Publication::Applied(Box::new(batch));
         Ok(Applied { replies, changes })
     }
 

@@ -89,7 +89,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(
         &[ChangesOverlap],
         Aim::Moved,
-        100,
+        700,
         &["liveness", "R10", "R7"],
     ),
     witness(&[ChangeBeforeOwnCommit]),
@@ -153,7 +153,7 @@ pub(super) const CASES: &[Case] = &[
         100,
         &["L2"],
     ),
-    seeds(&[QuorumReadNoFloor], Aim::Play(9), 200, &["L8", "L2"]),
+    seeds(&[QuorumReadNoFloor], Aim::Play(9), 500, &["L8", "L2"]),
     witness(&[QuorumReadUnready]),
     seeds(&[QuorumReadOldRound], Aim::Play(1), 400, &["L2"]),
     seeds(
@@ -182,7 +182,7 @@ pub(super) const CASES: &[Case] = &[
     witness(&[AgeUnapplied]),
     seeds(&[AgeBySlowerClock], Aim::Drawn, 40, &["L8"]),
     witness(&[AgeOverStepBack]),
-    seeds(&[LeaderAgeIsNow], Aim::Play(1), 500, &["L8"]),
+    seeds(&[LeaderAgeIsNow], Aim::Play(1), 1_300, &["L8"]),
     seeds(&[MinRevisionIgnored], Aim::Drawn, 40, &["C9"]),
     seeds(&[NoOwnSuccession], Aim::Drawn, 100, &["liveness"]),
     // Messages.
@@ -275,7 +275,7 @@ pub(super) const CASES: &[Case] = &[
         &[WaitersByIndex],
         "whoever loses leadership answers all its waiters first",
     ),
-    seeds(&[WaitersByIndex, WaitersKept], Aim::Drawn, 200, &["E1"]),
+    seeds(&[WaitersByIndex, WaitersKept], Aim::Drawn, 800, &["E1"]),
     witness(&[WaitersKept]),
     seeds(&[UnknownSaidRefused], Aim::Drawn, 100, &["E2"]),
     seeds(&[UnknownForgotten], Aim::Drawn, 100, &["E2"]),
