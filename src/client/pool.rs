@@ -198,8 +198,8 @@ impl Pool {
         }
         drop(entries);
         match self.endpoint.rebind() {
-            Ok(()) => tracing::debug!(address, "silent too often; moved to another local port"),
-            Err(error) => tracing::debug!(%error, "cannot move to another local port"),
+            Ok(()) => tracing::debug!(address, "repeated timeouts; rebound to another local port"),
+            Err(error) => tracing::debug!(%error, "cannot rebind to another local port"),
         }
     }
 

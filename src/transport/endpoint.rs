@@ -614,7 +614,11 @@ impl Accepting {
             Err((failure, error)) => {
                 let count = shared.stats.count_failed(shared.port, failure);
                 if is_worth_saying(count) {
-                    tracing::warn!(port = shared.port.name(), %error, "caller refused");
+                    tracing::warn!(
+                        port = shared.port.name(),
+                        %error,
+                        "incoming connection refused"
+                    );
                 }
                 Err(error)
             }

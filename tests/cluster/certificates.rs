@@ -81,11 +81,8 @@ async fn load(client: Client, key: String, load: Arc<Load>) {
 /// How often nodes have closed a connection because of what it rests on.
 fn distrusted(cluster: &Cluster) -> usize {
     let said = cluster.nodes.iter().map(|node| node.log_text());
-    said.map(|said| {
-        said.matches("certificates are not trusted any more")
-            .count()
-    })
-    .sum()
+    said.map(|said| said.matches("certificates are no longer trusted").count())
+        .sum()
 }
 
 /// Makes a new authority for each port of the same cluster, and certificates of it for everybody; has
@@ -206,7 +203,7 @@ fn files_that_cannot_be_used_change_nothing_and_are_told_of() {
     replace(&file, b"-----BEGIN CERTIFICATE-----\nnothing\n");
     eventually("the complaint", || {
         let said = cluster.nodes[0].log_text();
-        said.contains("those before stay in use").then_some(())
+        said.contains("the previous ones stay in use").then_some(())
     });
     assert_eq!(reloads(&cluster, "failed"), 1.0);
     assert_eq!(

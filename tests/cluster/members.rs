@@ -223,7 +223,7 @@ async fn a_cluster_grows_from_three_to_five_and_shrinks_again_under_load() {
     cluster.nodes[fourth].start();
     eventually("a node that waits to become a member", || {
         let log = cluster.nodes[fourth].log_text();
-        log.contains("is no member of its cluster yet")
+        log.contains("waiting to become a member of the cluster")
             .then_some(())
     });
     let peer = cluster.nodes[fourth].peer.to_string();

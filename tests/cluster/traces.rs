@@ -389,7 +389,10 @@ fn a_collector_that_is_not_there_is_said_once_and_harms_no_request() {
         cluster.nodes[0].metric(&series)
     };
     let lines = |cluster: &Cluster, part: &str| cluster.nodes[0].log_text().matches(part).count();
-    let (lost, found) = ("traces do not reach", "traces reach their collector");
+    let (lost, found) = (
+        "trace collector is unreachable",
+        "the trace collector is reachable",
+    );
     // Two batches at least.
     for _ in 0..2 {
         let before = traces(&cluster, "failed");

@@ -36,7 +36,7 @@ impl Download {
         patience: Duration,
     ) -> Result<Self, Error> {
         let id = sessions.export(SnapshotCall::Begin, patience).await?.id;
-        tracing::info!("a snapshot is given out over HTTP, to somebody on this machine");
+        tracing::info!("snapshot download started over HTTP from this machine");
         let (sender, chunks) = mpsc::channel(AHEAD);
         tokio::spawn(async move {
             let mut number = 0;
@@ -50,7 +50,7 @@ impl Download {
                 let is_last = chunk.as_ref().map_or(true, Bytes::is_empty);
                 let is_empty = chunk.as_ref().is_ok_and(Bytes::is_empty);
                 if let Err(error) = &chunk {
-                    tracing::warn!(%error, "a snapshot that was asked for over HTTP ends early");
+                    tracing::warn!(%error, "snapshot download over HTTP failed before its end");
                 }
                 if (!is_empty && sender.send(chunk).await.is_err()) || is_last {
                     break;

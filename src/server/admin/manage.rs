@@ -274,7 +274,7 @@ async fn set_log_level(State(place): Node, body: Bytes) -> Answered {
     })?;
     let before = log.filter();
     log.set(&filter).map_err(Refused::usage)?;
-    tracing::info!(%before, %filter, "the log filter was changed over the admin port");
+    tracing::info!(%before, %filter, "log filter changed over the admin port");
     Ok(axum::Json(json!({"filter": filter, "before": before})))
 }
 

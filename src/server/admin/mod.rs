@@ -320,7 +320,7 @@ async fn serve(
                 // Out of file descriptors, or a connection that was gone at once: the next try
                 // may do better, but must not spin.
                 Err(error) => {
-                    tracing::warn!(%error, "the admin server could not accept a connection");
+                    tracing::warn!(%error, "the admin server cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },

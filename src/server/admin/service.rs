@@ -295,7 +295,10 @@ impl AdminService {
         let ResponseBody::LeaseRevoke(revoked) = response.body else {
             return Err(unexpected());
         };
-        tracing::info!(lease = format!("{id:016x}"), "revoked over the admin port");
+        tracing::info!(
+            lease = format!("{id:016x}"),
+            "lease revoked over the admin port"
+        );
         Ok(json!({
             "revoked": format!("{id:016x}"),
             "deleted": revoked.deleted,

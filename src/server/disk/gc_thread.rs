@@ -97,13 +97,16 @@ impl GcThread {
             if reclaim || self.sweeper.is_reclaim_due()? {
                 let began = stopwatch();
                 self.sweeper.reclaim()?;
-                tracing::info!(took = ?began.elapsed(), "the space of compacted history is free");
+                tracing::info!(
+                    took = ?began.elapsed(),
+                    "disk space of compacted history reclaimed"
+                );
                 reclaim = false;
             }
             let before = self.removed.through.swap(swept.through, Ordering::Relaxed);
             if swept.through > before {
                 metrics.compactions.increment(1);
-                tracing::info!(revision = swept.through, "compacted history is removed");
+                tracing::info!(revision = swept.through, "compacted history removed");
             }
         }
     }

@@ -188,7 +188,7 @@ impl LogCompactor {
             metrics.log_compactions.increment(1);
             let took = began.elapsed();
             metrics.log_compaction_seconds.record(took.as_secs_f64());
-            tracing::debug!(%through, ?took, "the log is cut");
+            tracing::debug!(%through, ?took, "log truncated");
         }
     }
 }

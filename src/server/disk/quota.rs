@@ -90,10 +90,14 @@ impl Room {
                 used = alarm.used,
                 quota = alarm.quota,
                 free = report.free,
-                "there is no room: puts and grants are refused until there is"
+                "NOSPACE alarm raised: puts and lease grants are refused until space is freed"
             ),
             (Some(_), None) => {
-                tracing::warn!(node, used = report.used, "there is room again for writes");
+                tracing::warn!(
+                    node,
+                    used = report.used,
+                    "NOSPACE alarm cleared: writes are accepted again"
+                );
             }
             _ => {}
         }

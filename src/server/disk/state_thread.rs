@@ -143,7 +143,7 @@ impl StateThread {
                 return Err(StoreError::Damaged { detail });
             }
             self.store.verified(&report);
-            tracing::info!(took = ?began.elapsed(), "the state is what was written");
+            tracing::info!(took = ?began.elapsed(), "state verified after an unclean stop");
         }
         self.readable.store(true, Ordering::Release);
         // The one before, if there is one, ends first.
@@ -254,7 +254,7 @@ impl StateThread {
         let took = began.elapsed();
         let seconds = &self.metrics.raft.snapshot_install_seconds;
         seconds.record(took.as_secs_f64());
-        tracing::info!(%id, ?took, "a state from a peer is in use");
+        tracing::info!(%id, ?took, "snapshot installed");
         Ok(())
     }
 }
@@ -271,11 +271,11 @@ impl Counting {
                 let counted = uncounted.count(|| told.load(Ordering::Relaxed));
                 if let Err(error) = counted {
                     // Whoever uses the state finds it broken, too, and ends the process.
-                    tracing::warn!(%error, "the keys cannot be counted");
+                    tracing::warn!(%error, "cannot count the keys");
                 }
             });
         if let Err(error) = &thread {
-            tracing::warn!(%error, "leasehold_mvcc_keys is not known until the next start");
+            tracing::warn!(%error, "leasehold_mvcc_keys stays unknown until the next start");
         }
         Self {
             is_over,
@@ -318,7 +318,7 @@ fn retire(retired: Retired, data_dir: Arc<DataDir>) {
                     Ok(None) => return,
                     Ok(Some(still_read)) => retired = still_read,
                     Err(error) => {
-                        tracing::warn!(%error, "a state that is not used any more cannot be removed");
+                        tracing::warn!(%error, "cannot remove a replaced state");
                         return;
                     }
                 }
@@ -326,7 +326,7 @@ fn retire(retired: Retired, data_dir: Arc<DataDir>) {
             }
         });
     if let Err(error) = waiting {
-        tracing::warn!(%error, "a state that is not used any more stays until the next start");
+        tracing::warn!(%error, "a replaced state stays on disk until the next start");
     }
 }
 

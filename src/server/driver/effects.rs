@@ -128,7 +128,7 @@ impl MarkFiles {
                 tracing::warn!(
                     node,
                     %error,
-                    "{} cannot be removed: after a restart this member asks its peers again",
+                    "cannot remove {}: after a restart this member will ask its peers again",
                     mark.display()
                 );
             }
@@ -139,7 +139,12 @@ impl MarkFiles {
         let (node, mark) = (self.node.clone(), self.tripwire.clone());
         log.do_first(move || {
             if let Err(error) = durable::replace(&mark, b"see the log of this node\n") {
-                tracing::error!(node, %error, "the tripped lease cannot be remembered");
+                tracing::error!(
+                    node,
+                    %error,
+                    "cannot record the violated clock assumption; leased reads stay off only until \
+                     this node restarts"
+                );
             }
         });
     }
@@ -152,7 +157,7 @@ impl MarkFiles {
                 tracing::error!(
                     node,
                     %error,
-                    "{} cannot be made: remove the state's folder by hand before the next start",
+                    "cannot create {}: remove the state directory by hand before the next start",
                     mark.display()
                 );
             }
@@ -185,7 +190,11 @@ impl PeerHandler for Post {
 
     fn on_standing(&self, by: &str, index: LogIndex, incarnation: Option<Incarnation>) {
         if let Some(why) = self.standing.judge(index, incarnation) {
-            tracing::warn!(by, configuration = %index, "a member does not count this node as one");
+            tracing::warn!(
+                by,
+                configuration = %index,
+                "a member does not list this node as a member"
+            );
             self.exit.leave(why);
         }
     }

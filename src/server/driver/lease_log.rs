@@ -41,7 +41,11 @@ impl LeaseLog {
     pub(crate) fn tell(&mut self, name: &str, counts: &LeaseCounts, totals: LeaseTotals) {
         for lapse in &counts.lapses {
             let why = lapse_reason(*lapse);
-            tracing::warn!(node = %name, leases = totals.leases, "every client lease has all its time again: {why}");
+            tracing::warn!(
+                node = %name,
+                leases = totals.leases,
+                "all client leases extended to their full TTL: {why}"
+            );
         }
         if counts.expired + counts.revoked == 0 && self.rest == Rest::default() {
             return;
@@ -60,7 +64,11 @@ impl LeaseLog {
             self.named += 1;
             self.rest.forget(*cause);
             let why = reason(*cause);
-            tracing::info!(node = %name, lease = %format_args!("{:016x}", lease.id), "client lease ended: {why}");
+            tracing::info!(
+                node = %name,
+                lease = %format_args!("{:016x}", lease.id),
+                "client lease ended: {why}"
+            );
         }
         if self.rest != Rest::default() && (is_new || totals.expiring == 0) {
             let Rest { expired, revoked } = std::mem::take(&mut self.rest);
@@ -82,11 +90,12 @@ impl Rest {
 fn lapse_reason(lapse: Lapse) -> String {
     match lapse {
         Lapse::StoodStill(time) => format!(
-            "this leader stood still for {time:.1?}, in which nobody could renew; is the machine overloaded, or was it paused?"
+            "this leader was paused for {time:.1?} and could renew no lease; is the machine \
+             overloaded, or was it suspended?"
         ),
-        Lapse::ClockWentBack => "a clock of this machine went back".to_owned(),
+        Lapse::ClockWentBack => "a clock of this machine went backwards".to_owned(),
         Lapse::NoQuorum(time) => {
-            format!("no majority answered this leader for {time:.1?}, in which it renewed nothing")
+            format!("no majority answered this leader for {time:.1?}, so it could renew no lease")
         }
     }
 }

@@ -128,8 +128,8 @@ impl Observer for Reporter {
         if !old.lease_tripped && new.lease_tripped {
             tracing::error!(
                 node = %self.name,
-                "another node led while this one held a leader lease: an assumption about clocks \
-                 failed; leased reads are off on this node until an operator has looked"
+                "another node was leader while this one held a leader lease: a clock assumption \
+                 was violated; leased reads are off on this node until an operator clears it"
             );
         }
         if (old.consistency, old.checks_agreed) != (new.consistency, new.checks_agreed) {
@@ -178,7 +178,10 @@ impl Observer for Reporter {
             Event::Proven => {
                 self.membership.names.proven();
                 self.membership.update_peers();
-                tracing::info!(node = %self.name, "this member holds all that it ever acknowledged");
+                tracing::info!(
+                    node = %self.name,
+                    "this member holds every entry it ever acknowledged"
+                );
             }
         }
     }
@@ -208,7 +211,7 @@ impl Reporter {
                 configuration = %members.index,
                 committed = members.is_committed,
                 members = names.join(", "),
-                "members"
+                "configuration changed"
             );
         }
         membership.logged = logged;
@@ -229,14 +232,14 @@ impl Reporter {
                     self.metrics.raft.leader_changes.increment(1);
                     let known = self.membership.directory.member(leader);
                     let name = known.map_or_else(|| leader.to_string(), |member| member.name);
-                    tracing::info!(node = %self.name, %term, leader = %name, "knows its leader");
+                    tracing::info!(node = %self.name, %term, leader = %name, "found leader");
                 }
-                None => tracing::warn!(node = %self.name, %term, "knows no leader"),
+                None => tracing::warn!(node = %self.name, %term, "lost leader"),
             }
         }
         if old.role != new.role {
             match new.role {
-                Role::Leader => tracing::info!(node = %self.name, %term, "leads"),
+                Role::Leader => tracing::info!(node = %self.name, %term, "became leader"),
                 role => tracing::info!(node = %self.name, %term, %role, "role changed"),
             }
         }
@@ -283,13 +286,13 @@ impl Reporter {
                 tracing::error!(
                     node = %self.name,
                     ?silent,
-                    "the disk of the log does not answer: until it does this node promises nothing and \
-                     stands in no election, and if it leads it gives that up, so that another can"
+                    "log disk stalled: until it answers, this node gives no promises and does not \
+                     campaign; a leader steps down so that another node can be elected"
                 );
             }
             None => {
                 storage.wal_stalled.set(0.0);
-                tracing::warn!(node = %self.name, "the disk of the log answers again");
+                tracing::warn!(node = %self.name, "log disk answers again");
             }
         }
     }
@@ -298,14 +301,14 @@ impl Reporter {
         tracing::warn!(
             node = %self.name,
             times,
-            "a clock of this machine ran backwards: the leader lease was given up and is earned \
-             anew; find out what steps it (a hypervisor, a restored snapshot), for leases rest on \
-             clocks that only go forward"
+            "a clock of this machine went backwards: the leader lease was dropped and must be \
+             acquired again; find out what steps the clock (a hypervisor, a restored VM snapshot), \
+             because leases rely on monotonic clocks"
         );
     }
 
     fn version_raised(&self, version: u16) {
-        tracing::info!(node = %self.name, version, "the cluster is of a newer version from here on");
+        tracing::info!(node = %self.name, version, "cluster version raised");
         self.cluster_version.store(version, Ordering::Relaxed);
         self.membership.peers.require_version(version);
     }
@@ -320,7 +323,10 @@ impl Reporter {
         match self.integrity.warning() {
             Some(warning) => tracing::error!(node = %self.name, "{warning}"),
             None if !was_sound => {
-                tracing::warn!(node = %self.name, "the nodes agree again: this one serves again");
+                tracing::warn!(
+                    node = %self.name,
+                    "the states of the nodes agree again: serving resumed"
+                );
             }
             None => {}
         }

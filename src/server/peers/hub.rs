@@ -288,7 +288,7 @@ impl Hub {
         if let Some(active) = link.and_then(|link| link.active) {
             active.connection.close(CloseCode::Identity);
             self.handler.on_disconnected(active.route.info.id);
-            tracing::info!(peer = name, "no member any more: connection closed");
+            tracing::info!(peer = name, "peer is no longer a member: connection closed");
         }
         self.changed.notify_waiters();
     }

@@ -63,15 +63,15 @@ pub(crate) async fn ask(config: &Config, tls: &Tls) -> Result<Told, BindError> {
             Some((index, None, _)) if rounds.is_multiple_of(SAY_EVERY) => tracing::warn!(
                 node = %config.node.name,
                 configuration = %index,
-                "this node is no member of its cluster yet, and waits to become one: ask for it with \
-                 `leasehold member add {}`, or, if it lost its data, `leasehold member replace {}`",
+                "waiting to become a member of the cluster: add this node with `leasehold member \
+                 add {}` or, if it lost its data, with `leasehold member replace {}`",
                 config.node.name,
                 config.node.name,
             ),
             None if rounds.is_multiple_of(SAY_EVERY) => tracing::warn!(
                 node = %config.node.name,
-                "no member of cluster.initial says who this node is: it has no data, cluster.state is \
-                 not \"new\", and so it waits for one that can be reached"
+                "waiting for a member of cluster.initial to answer: this node has no data and \
+                 cluster.state is not \"new\", so it must learn its identity from a member"
             ),
             _ => {}
         }
@@ -82,7 +82,7 @@ pub(crate) async fn ask(config: &Config, tls: &Tls) -> Result<Told, BindError> {
     tracing::info!(
         node = %config.node.name,
         incarnation = %told.incarnation,
-        "the cluster counts this node among its members"
+        "this node is a member of the cluster"
     );
     Ok(told)
 }

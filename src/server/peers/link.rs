@@ -473,7 +473,7 @@ fn encode_together(envelopes: Vec<Envelope>, hub: &Hub, bytes: &mut BytesMut) {
         match encode(&alone, hub.limits(), bytes) {
             Ok(()) => hub.stats().sent.fetch_add(1, Ordering::Relaxed),
             Err(error) => {
-                tracing::error!(%error, "a message is too long for any frame; dropped");
+                tracing::error!(%error, "message too long for a frame; dropped");
                 hub.stats().dropped_bulk.fetch_add(1, Ordering::Relaxed)
             }
         };
@@ -522,7 +522,10 @@ async fn receive(mut receiver: FrameReceiver, hub: Arc<Hub>, route: Arc<Route>) 
             };
             for envelope in raft.envelopes {
                 if !hub.receive(from, envelope) {
-                    tracing::warn!(peer = %from, "message of or for someone else; closing");
+                    tracing::warn!(
+                        peer = %from,
+                        "message with a wrong sender or receiver; closing the connection"
+                    );
                     receiver.connection().close(CloseCode::Identity);
                     return;
                 }

@@ -111,7 +111,7 @@ impl Backups {
             let written = tokio::task::spawn_blocking(move || writer.write(free_bytes)).await;
             wait = match written {
                 Ok(Ok(file)) => {
-                    tracing::info!(file = %file.display(), "a backup was written and read back");
+                    tracing::info!(file = %file.display(), "backup written and verified");
                     this.metrics
                         .backup
                         .last_success_seconds
@@ -120,7 +120,7 @@ impl Backups {
                 }
                 Ok(Err(BackupError::Stopping)) | Err(_) => return,
                 Ok(Err(error)) => {
-                    tracing::error!(%error, "no backup could be written; it is tried again");
+                    tracing::error!(%error, "backup failed; it will be retried");
                     this.metrics.backup.failures.increment(1);
                     if let BackupError::Store(error) = error {
                         return (this.on_fatal)(error);

@@ -127,7 +127,7 @@ impl Certificates {
                     tracing::info!(
                         port = shown.section,
                         connections = closed,
-                        "closed connections whose certificates are not trusted any more"
+                        "closed connections whose certificates are no longer trusted"
                     );
                 }
             }
@@ -166,14 +166,14 @@ fn renew(shown: &mut Shown, port: &PortMetrics, name: &str, cluster: ClusterId, 
             let ends = tls.expires_at_unix_seconds() as f64;
             port.certificate_expiry_seconds.set(ends);
             port.certificate_reloads_ok.increment(1);
-            tracing::info!(port = shown.section, "new certificates are in use");
+            tracing::info!(port = shown.section, "new certificates loaded");
         }
         Err(complaint) => {
             if shown.complaint.as_ref() != Some(&complaint) {
                 port.certificate_reloads_failed.increment(1);
                 tracing::error!(
                     port = shown.section,
-                    "the certificates that have changed cannot be used, and those before stay in use: \
+                    "the changed certificates cannot be used; the previous ones stay in use: \
                      {complaint}"
                 );
             }

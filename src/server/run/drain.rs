@@ -61,7 +61,8 @@ impl Drain {
         tracing::info!(
             node = %sessions.name,
             unfinished = drained.unfinished,
-            "out of service: it follows and votes, and serves nothing until it is started anew"
+            "drained: this node still replicates and votes, but serves no requests until it is \
+             restarted"
         );
         *done = Some(drained.clone());
         drained
@@ -88,11 +89,11 @@ impl Drain {
         let moved = sessions.ask(request, consistency, HAND_OVER_PATIENCE).await;
         Some(match moved {
             Ok(_) => {
-                tracing::info!(node = %sessions.name, "leadership handed over");
+                tracing::info!(node = %sessions.name, "leadership transferred");
                 Ok(sessions.published.leader())
             }
             Err(error) => {
-                tracing::warn!(node = %sessions.name, %error, "leadership was not handed over");
+                tracing::warn!(node = %sessions.name, %error, "leadership was not transferred");
                 Err(error.to_string())
             }
         })

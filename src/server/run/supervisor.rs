@@ -106,7 +106,7 @@ impl Supervisor {
 
     fn tell(&self, state: &str) {
         if let Err(error) = self.socket.send_to_addr(state.as_bytes(), &self.address) {
-            tracing::warn!(%error, "the service manager could not be told {state:?}");
+            tracing::warn!(%error, "cannot notify the service manager of {state:?}");
         }
     }
 }

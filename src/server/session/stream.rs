@@ -121,7 +121,7 @@ pub(super) async fn serve(shared: Arc<Sessions>, shares: Arc<Shares>, mut stream
     let Err(end) = session.run(&mut stream).await;
     // Its requests come too slowly, or its replies are not read.
     if end == StreamError::TooSlow {
-        tracing::debug!(address = %session.shares.address, "a stream of a client was given up");
+        tracing::debug!(address = %session.shares.address, "a stream of a client was abandoned");
         stream.sender.reset();
     }
 }

@@ -32,7 +32,11 @@ impl Exit {
             return;
         }
         if let Err(error) = Marker::Removed.write(&self.data_dir, &format!("{why}\n")) {
-            tracing::error!(node = %self.fatal.node, %error, "the removal cannot be remembered");
+            tracing::error!(
+                node = %self.fatal.node,
+                %error,
+                "cannot record the removal of this member"
+            );
         }
         self.fatal.tell(why);
     }

@@ -115,7 +115,7 @@ impl Incoming {
         let (end, word) = match self.begin(from, export, kept).await {
             Ok(part) => {
                 let from = part.import.next_chunk();
-                tracing::info!(%base, from, "a peer sends its whole state");
+                tracing::info!(%base, from, "receiving a snapshot from a peer");
                 match say(&mut sender, &self.limits, Transfer::Want { from }).await {
                     Ok(()) => self.take(part, base, &mut receiver).await,
                     Err(_) => self.keep(part),
@@ -203,7 +203,7 @@ impl Incoming {
         };
         match finished {
             Ok(base) => {
-                tracing::info!(base = %base.id, "a whole state is here");
+                tracing::info!(base = %base.id, "snapshot received");
                 *self.slot() = Slot::Whole { path, id: base.id };
                 self.mailbox
                     .send(Mail::Input(Input::SnapshotReceived(base)));
@@ -270,7 +270,7 @@ impl Incoming {
     }
 
     fn give_up(&self, unfit: &Unfit) -> (TransferEnd, Option<Transfer>) {
-        tracing::warn!(%unfit, "the state that a peer sent cannot be used: it is asked for again");
+        tracing::warn!(%unfit, "the received snapshot cannot be used; requesting it again");
         *self.slot() = Slot::Free;
         let end = unfit.end();
         let corrupt = end == TransferEnd::Corrupt;
@@ -282,7 +282,7 @@ impl Incoming {
         let (export, path) = (part.export, part.path.clone());
         tracing::info!(
             chunks = part.import.next_chunk(),
-            "the state did not come to its end"
+            "the snapshot transfer was interrupted"
         );
         *self.slot() = Slot::Kept(Box::new(part));
         let this = Arc::clone(self);
@@ -347,12 +347,15 @@ fn remove(import: Option<Import>, path: PathBuf, data_dir: Arc<DataDir>) {
         .spawn(move || {
             drop(import);
             if let Err(error) = places::remove(&path) {
-                tracing::warn!(%error, "{} cannot be removed", path.display());
+                tracing::warn!(%error, "cannot remove {}", path.display());
             }
             drop(data_dir);
         });
     if let Err(error) = removing {
-        tracing::warn!(%error, "a state that is not needed stays until the next start");
+        tracing::warn!(
+            %error,
+            "a snapshot that is no longer needed stays on disk until the next start"
+        );
     }
 }
 

@@ -88,24 +88,28 @@ impl Outgoing {
             },
         };
         let (number, base) = (kept.number, kept.export.header().base.id);
-        tracing::info!(%peer, %base, "sends the whole state: what this member lacks is cut from the log");
+        tracing::info!(
+            %peer,
+            %base,
+            "sending a snapshot: the entries that this member lacks were truncated from the log"
+        );
         let (kept, sent) = self.offer(kept, base, &connection).await;
         let (end, may_go_on) = match sent {
             Ok(Transfer::Done) => {
-                tracing::info!(%peer, %base, "the whole state is sent");
+                tracing::info!(%peer, %base, "snapshot sent");
                 (TransferEnd::Ok, false)
             }
             Ok(Transfer::Busy) => (TransferEnd::Busy, true),
             Ok(Transfer::Failed { corrupt: true }) => {
-                tracing::warn!(%peer, %base, "the state that was sent arrived damaged");
+                tracing::warn!(%peer, %base, "the snapshot arrived damaged");
                 (TransferEnd::Corrupt, false)
             }
             Ok(_) => {
-                tracing::warn!(%peer, %base, "the member cannot store the state: see its log");
+                tracing::warn!(%peer, %base, "the member cannot store the snapshot: see its log");
                 (TransferEnd::Failed, false)
             }
             Err(broken) => {
-                tracing::warn!(%peer, %base, %broken, "the state was not sent to its end");
+                tracing::warn!(%peer, %base, %broken, "the snapshot transfer failed");
                 (TransferEnd::Broken, true)
             }
         };

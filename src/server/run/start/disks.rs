@@ -75,7 +75,7 @@ impl Disks {
         if recovered.silence > Duration::ZERO && !planted!(SilenceNotKept) {
             tracing::info!(
                 wait = ?recovered.silence,
-                "waits until votes that it may have forgotten count no more"
+                "waiting until votes that this node may have forgotten have expired"
             );
             tokio::time::sleep(recovered.silence).await;
         }

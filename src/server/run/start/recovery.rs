@@ -196,8 +196,8 @@ impl<'a> InProgress<'a> {
             tracing::info!(
                 batches,
                 bytes,
-                "the last batch of the log was never synced, and has been cut: nothing that was \
-                 acknowledged is lost"
+                "dropped the last batch of the log, which was never synced: no acknowledged entry \
+                 is lost"
             );
         }
         let Bootstrap::Members(founders) = &self.facts.bootstrap else {
@@ -281,7 +281,7 @@ impl<'a> InProgress<'a> {
             let adopting = io_error("putting a state from a peer in its place");
             self.places.adopt(&received).map_err(adopting)?;
             self.settle()?;
-            tracing::info!(base = %base, "a state that came from a peer is in use");
+            tracing::info!(base = %base, "snapshot received before the stop installed");
         }
         self.facts.state.opened = None;
         self.facts.state.is_received = false;
@@ -317,8 +317,8 @@ impl<'a> InProgress<'a> {
             tracing::warn!(
                 applied = %restored.applied,
                 base = %restored.base,
-                "this node has no state: it serves nothing until a peer has sent its own, which it \
-                 asks the leader for"
+                "this node has no state: it serves no requests until it has received a snapshot \
+                 from the leader"
             );
         }
         let snapshot = store.reader().snapshot()?;

@@ -222,7 +222,7 @@ fn write_all(mut file: File, waiting: &Receiver<Vec<u8>>) {
             lines.extend_from_slice(&more);
         }
         if let Err(error) = file.write_all(&lines) {
-            tracing::error!(%error, "the audit file cannot be written: what was done is not in it");
+            tracing::error!(%error, "cannot write the audit file: operations are missing from it");
         }
     }
 }

@@ -157,17 +157,21 @@ impl Exporter {
             Ok(()) => tracing::info!(
                 node = %self.node,
                 collector = %self.collector,
-                "traces reach their collector"
+                "the trace collector is reachable"
             ),
             Err(error) if arrived == Some(false) => {
-                tracing::debug!(node = %self.node, %error, "traces still do not reach their collector");
+                tracing::debug!(
+                    node = %self.node,
+                    %error,
+                    "the trace collector is still unreachable"
+                );
             }
             Err(error) => tracing::warn!(
                 node = %self.node,
                 collector = %self.collector,
                 %error,
-                "traces do not reach their collector, and are lost until they do; requests are \
-                 not affected"
+                "the trace collector is unreachable: traces are dropped until it answers; requests \
+                 are not affected"
             ),
         }
     }
