@@ -130,7 +130,7 @@ fn a_cluster_that_runs_already_is_asked_to_hand_over_and_nothing_worse() {
         ),
         (
             &["lease-expiry", "--set", "lease.tick=20ms"],
-            "is not configured",
+            "cannot be configured",
         ),
         (&["snapshot-transfer"], "no cluster that runs already"),
         (&["overload"], "a cluster that runs already"),

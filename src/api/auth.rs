@@ -333,8 +333,8 @@ fn validate_name(what: &str, name: &str) -> Result<(), Error> {
     Err(Error::not_applied(
         ErrorKind::InvalidArgument,
         format!(
-            "{name:?} is no name of a {what}: give 1 to 64 letters, digits, dots, dashes and \
-             underscores, not beginning with a dot, as certificates carry them"
+            "{name:?} is not a valid {what} name: use 1 to 64 letters, digits, dots, dashes and \
+             underscores, not starting with a dot, as in certificates"
         ),
     ))
 }

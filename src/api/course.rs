@@ -117,7 +117,7 @@ impl WatchCourse {
                     return Err(WatchEnd::Interrupted(Error::not_applied(
                         ErrorKind::Internal,
                         format!(
-                            "the node told revision {revision} to a watch that begins at {}",
+                            "the node sent revision {revision} to a watch that starts at {}",
                             self.next
                         ),
                     )));

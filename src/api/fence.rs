@@ -52,7 +52,7 @@ impl TxnRequest {
             return Err(Error::not_applied(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "{} is no fencing token: tokens are positive, and come with the lock",
+                    "{} is not a fencing token: tokens are positive and are issued with the lock",
                     fence.token
                 ),
             ));
@@ -80,7 +80,7 @@ impl TxnResponse {
         let mut responses = self.responses.into_iter();
         if self.succeeded {
             return responses.next().ok_or_else(|| {
-                let detail = "the server answered a fenced write with nothing";
+                let detail = "the server sent an empty reply to a fenced write";
                 Error::unknown(ErrorKind::Internal, detail)
             });
         }
@@ -98,14 +98,14 @@ impl Error {
     /// The lock has moved on: its key is from the revision `current` now, or, at 0, gone.
     pub(crate) fn fenced(current: i64) -> Self {
         let found = match current {
-            0 => "its key is gone".to_owned(),
+            0 => "its key was deleted".to_owned(),
             current => format!("its key is from revision {current} now"),
         };
         Self::not_applied(
             ErrorKind::Fenced { current },
             format!(
-                "the lock has moved on ({found}), so its former holder changes nothing any more: \
-                 stop, and acquire it anew"
+                "the lock is no longer held with this token ({found}), so nothing was written: \
+                 stop, and acquire the lock again"
             ),
         )
     }

@@ -179,7 +179,8 @@ pub(super) fn validate_grant(grant: &LeaseGrantRequest) -> Result<(), Error> {
     for (what, text) in [("name", &grant.name), ("owner", &grant.owner)] {
         if text.len() > LEASE_NAME_BYTES_MAX {
             return Err(invalid(format!(
-                "the {what} of a lease may have {LEASE_NAME_BYTES_MAX} bytes, and this one has {}",
+                "the {what} of a lease may have at most {LEASE_NAME_BYTES_MAX} bytes, and this one \
+                 has {}",
                 text.len()
             )));
         }
@@ -190,7 +191,7 @@ pub(super) fn validate_grant(grant: &LeaseGrantRequest) -> Result<(), Error> {
 pub(super) fn validate_ttl(ttl_ms: i64) -> Result<(), Error> {
     if ttl_ms < 1 {
         return Err(invalid(format!(
-            "a lease of {ttl_ms} ms is none: its time to live is at least one millisecond"
+            "{ttl_ms} ms is not a valid TTL: a lease lasts at least one millisecond"
         )));
     }
     Ok(())
@@ -199,9 +200,7 @@ pub(super) fn validate_ttl(ttl_ms: i64) -> Result<(), Error> {
 /// 0 stands for an id that is still to be chosen, where one may be.
 pub(super) fn validate_id(id: i64, may_be_chosen: bool) -> Result<(), Error> {
     if id < 0 || id == 0 && !may_be_chosen {
-        return Err(invalid(format!(
-            "{id} is no id of a lease: ids are positive"
-        )));
+        return Err(invalid(format!("{id} is not a lease id: ids are positive")));
     }
     Ok(())
 }
@@ -209,8 +208,8 @@ pub(super) fn validate_id(id: i64, may_be_chosen: bool) -> Result<(), Error> {
 pub(super) fn validate_keep_alive(leases: &[LeaseRef]) -> Result<(), Error> {
     if leases.len() > KEEP_ALIVE_LEASES_MAX {
         return Err(invalid(format!(
-            "a keep-alive may name {KEEP_ALIVE_LEASES_MAX} leases, and this one names {}: send \
-             several",
+            "a keep-alive may name at most {KEEP_ALIVE_LEASES_MAX} leases, and this one names {}: \
+             send several",
             leases.len()
         )));
     }
@@ -221,7 +220,7 @@ pub(super) fn validate_keep_alive(leases: &[LeaseRef]) -> Result<(), Error> {
 pub(super) fn validate_target(put: &PutRequest) -> Result<(), Error> {
     if put.ignore_lease && put.lease != LeaseTarget::None {
         return Err(invalid(
-            "a lease is given that the put is told to leave as it is: leave one of the two out"
+            "the put names a lease and also asks to keep the current one: leave one of the two out"
                 .to_owned(),
         ));
     }
@@ -230,7 +229,7 @@ pub(super) fn validate_target(put: &PutRequest) -> Result<(), Error> {
         LeaseTarget::Lease(lease) => validate_id(lease.id, false),
         LeaseTarget::Name(name) if name.is_empty() || name.len() > LEASE_NAME_BYTES_MAX => {
             Err(invalid(format!(
-                "the name of a lease has 1 to {LEASE_NAME_BYTES_MAX} bytes, and this one has {}",
+                "a lease name must have 1 to {LEASE_NAME_BYTES_MAX} bytes, and this one has {}",
                 name.len()
             )))
         }

@@ -46,13 +46,13 @@ pub struct ClockReading {
 /// The settings that a leader lease rests on, of the node that was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseTiming {
-    /// How often a leader speaks to its followers.
+    /// Interval between heartbeats of the leader.
     pub heartbeat_interval: Duration,
-    /// Shortest silence after which a node stands for election.
+    /// Minimum election timeout: how long a node hears no leader before it campaigns.
     pub election_timeout_min: Duration,
-    /// Longest such silence.
+    /// Maximum election timeout.
     pub election_timeout_max: Duration,
-    /// A leader that hears no quorum for so long gives up.
+    /// How long a leader hears no quorum before it steps down.
     pub step_down_after: Duration,
     /// How far a machine's clock may run fast or slow, in millionths.
     pub max_drift_ppm: u32,

@@ -9,9 +9,9 @@ use super::{
 /// taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest key, in bytes. Keys are never empty.
+    /// Maximum length of a key, in bytes. Keys are never empty.
     pub key_bytes_max: usize,
-    /// Longest value, in bytes.
+    /// Maximum length of a value, in bytes.
     pub value_bytes_max: usize,
     /// Largest encoded request, in bytes.
     pub request_bytes_max: usize,
@@ -60,7 +60,7 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
                 return Err(Error::not_applied(
                     ErrorKind::InvalidArgument,
                     format!(
-                        "history cannot be given up before revision {}: revisions are positive",
+                        "cannot compact to revision {}: revisions are positive",
                         compaction.revision
                     ),
                 ));
@@ -81,8 +81,8 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
             if put.lease != LeaseTarget::None || put.ignore_lease {
                 return Err(Error::not_applied(
                     ErrorKind::InvalidArgument,
-                    "the put names a lease, and is to be attached to the one that is granted: \
-                     leave it out",
+                    "the put names a lease but is to be attached to the lease being granted: leave \
+                     it out",
                 ));
             }
             validate_put(put, limits)
@@ -110,7 +110,7 @@ pub(super) fn validate_put(put: &PutRequest, limits: &Limits) -> Result<(), Erro
     if put.ignore_value && !put.value.is_empty() {
         return Err(Error::not_applied(
             ErrorKind::InvalidArgument,
-            "a value is given that the put is told to ignore: leave one of the two out",
+            "the put gives a value and also asks to keep the current one: leave one of the two out",
         ));
     }
     if put.value.len() > limits.value_bytes_max {
@@ -120,7 +120,7 @@ pub(super) fn validate_put(put: &PutRequest, limits: &Limits) -> Result<(), Erro
                 actual: put.value.len() as u64,
             },
             format!(
-                "the value has {} bytes, and at most {} are taken: split it, or raise \
+                "the value has {} bytes and at most {} are allowed: split it, or raise \
                  limits.max_value_bytes on every node",
                 put.value.len(),
                 limits.value_bytes_max
@@ -147,7 +147,7 @@ pub(super) fn validate_read(range: &RangeRequest, limits: &Limits) -> Result<(),
         None => Ok(()),
         Some((what, revision)) => Err(Error::not_applied(
             ErrorKind::InvalidArgument,
-            format!("{what} is {revision}: revisions are positive, and 0 leaves it open"),
+            format!("{what} is {revision}: revisions are positive, and 0 means no bound"),
         )),
     }
 }
@@ -157,8 +157,8 @@ fn validate_page(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
     if range.count_only || range.sort().is_some() {
         return Err(Error::not_applied(
             ErrorKind::InvalidArgument,
-            "a range that is read page by page comes in key order and is not counted: ask for it \
-             in one reply to have it sorted or counted",
+            "a range read page by page is in key order and cannot be counted: request it in one \
+             reply to sort or count it",
         ));
     }
     Ok(())
@@ -182,7 +182,7 @@ fn validate_key_length(key: &[u8], limits: &Limits) -> Result<(), Error> {
                 actual: key.len() as u64,
             },
             format!(
-                "the key has {} bytes, and at most {} are taken: use a shorter key",
+                "the key has {} bytes and at most {} are allowed: use a shorter key",
                 key.len(),
                 limits.key_bytes_max
             ),

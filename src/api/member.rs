@@ -136,15 +136,15 @@ pub struct MembersResponse {
 pub(super) fn validate_add(add: &MemberAddRequest) -> Result<(), Error> {
     if !is_name(&add.name) {
         return Err(invalid(format!(
-            "{:?} cannot name a node: a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins with a letter \
-             or digit",
+            "{:?} is not a valid node name: use 1 to 64 of a-z A-Z 0-9 . _ -, starting with a \
+             letter or digit",
             add.name
         )));
     }
     if add.learner && add.replaces.is_some() {
         return Err(invalid(
-            "who takes a voter's place becomes one: leave out either the learner or the member to \
-             replace",
+            "a node that replaces a voter becomes a voter: leave out either the learner flag or \
+             the member to replace",
         ));
     }
     validate_address(&add.peer_address)?;
@@ -158,7 +158,7 @@ pub(super) fn validate_update(update: &MemberUpdateRequest) -> Result<(), Error>
     let given = [&update.peer_address, &update.client_address];
     if given.iter().all(|address| address.is_none()) {
         return Err(invalid(
-            "nothing is to change: give the new address for peers, for clients, or both",
+            "no change was requested: give a new peer address, a new client address, or both",
         ));
     }
     given
@@ -176,7 +176,7 @@ fn validate_address(address: &str) -> Result<(), Error> {
     match is_sound {
         true => Ok(()),
         false => Err(invalid(format!(
-            "{address:?} is no address: write host:port, such as 10.0.0.4:7401"
+            "{address:?} is not an address: write host:port, such as 10.0.0.4:7401"
         ))),
     }
 }

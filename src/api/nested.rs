@@ -34,7 +34,7 @@ impl Room<'_> {
     fn one_level_down<E: Error>(self) -> Result<Self, E> {
         match self.depth.checked_sub(1) {
             Some(depth) => Ok(Self { depth, ..self }),
-            None => Err(E::custom("transactions are nested too deep")),
+            None => Err(E::custom("transactions are nested too deeply")),
         }
     }
 
@@ -119,7 +119,7 @@ impl<T: Within> Within for Vec<T> {
 fn next<'de, T: Within, A: SeqAccess<'de>>(fields: &mut A, room: Room<'_>) -> Result<T, A::Error> {
     fields
         .next_element_seed(Seed::new(room))?
-        .ok_or_else(|| A::Error::custom("a transaction ends too early"))
+        .ok_or_else(|| A::Error::custom("the transaction is incomplete"))
 }
 
 /// Reads a struct by its fields, in their order.

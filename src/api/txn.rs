@@ -216,15 +216,15 @@ impl TxnRequest {
     ) -> Result<(), Error> {
         if depth == 0 {
             return Err(too_large(format!(
-                "its transactions are nested more than {TXN_DEPTH_MAX} deep"
+                "its transactions are nested more than {TXN_DEPTH_MAX} levels deep"
             )));
         }
         let lists = [self.compare.len(), self.success.len(), self.failure.len()];
         let longest = lists.into_iter().max().unwrap_or_default();
         if longest > ops_max {
             return Err(too_large(format!(
-                "it has {longest} comparisons or operations in one list, and at most {} are taken, \
-                 those of the transactions around it counted",
+                "it has {longest} comparisons or operations in one list and at most {} are \
+                 allowed, counting those of the enclosing transactions",
                 limits.txn_ops_max
             )));
         }

@@ -119,10 +119,10 @@ impl WatchRequest {
     pub fn validate(&self, limits: &Limits) -> Result<(), Error> {
         validate_range(&self.key, &self.range, limits)?;
         let contradiction = if self.no_put && self.no_delete {
-            "the watch leaves out puts and deletes, so nothing is left to watch"
+            "the watch filters out both puts and deletes, so it would never report anything"
         } else if self.initial_state && self.start_revision != 0 {
-            "the watch asks for the state of now and for changes from an earlier or later \
-             revision: choose one of the two"
+            "the watch asks for the current state and also for changes from another revision: \
+             choose one of the two"
         } else {
             return Ok(());
         };

@@ -207,7 +207,7 @@ impl OwnCluster {
             if watch.elapsed() > PATIENCE {
                 let words: Vec<String> = self.nodes.iter().map(OwnNode::last_words).collect();
                 return Err(Failure::refused(format!(
-                    "no node leads under a lease after {PATIENCE:?}:\n{}",
+                    "no node holds a leader lease after {PATIENCE:?}:\n{}",
                     words.join("\n")
                 )));
             }
@@ -234,7 +234,7 @@ impl OwnCluster {
             }
             if watch.elapsed() > PATIENCE {
                 return Err(Failure::refused(format!(
-                    "the cluster is not whole again after {PATIENCE:?}"
+                    "the cluster has not recovered after {PATIENCE:?}"
                 )));
             }
             tokio::time::sleep(POLL).await;
@@ -333,7 +333,7 @@ impl OwnCluster {
         let node = &mut self.nodes[number];
         let name = &node.name;
         let process = node.process.as_mut();
-        process.ok_or_else(|| Failure::refused(format!("node {name} does not run")))
+        process.ok_or_else(|| Failure::refused(format!("node {name} is not running")))
     }
 }
 
@@ -347,7 +347,7 @@ impl OwnNode {
     fn last_words(&self) -> String {
         match &self.process {
             Some(process) => format!("{}: {}", self.name, process.last_words()),
-            None => format!("{}: does not run", self.name),
+            None => format!("{}: not running", self.name),
         }
     }
 }
@@ -447,5 +447,5 @@ fn free_port() -> Result<u16, Failure> {
             return Ok(port);
         }
     }
-    Err(Failure::refused("no port is free on loopback"))
+    Err(Failure::refused("no free port on loopback"))
 }

@@ -48,8 +48,8 @@ impl CpuTime {
         let of = |pid: &u32| {
             of_process(*pid).map_err(|error| {
                 Failure::refused(format!(
-                    "the CPU time of process {pid} cannot be read: {error}; name processes of this \
-                     machine that live as long as the load"
+                    "cannot read the CPU time of process {pid}: {error}; name processes of this \
+                     machine that run as long as the load"
                 ))
             })
         };
@@ -65,7 +65,7 @@ pub fn load_average() -> Option<f64> {
 
 fn of_process(pid: u32) -> io::Result<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let ticks = ticks(&text).ok_or_else(|| io::Error::other("its account does not read"))?;
+    let ticks = ticks(&text).ok_or_else(|| io::Error::other("its statistics cannot be parsed"))?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
 }

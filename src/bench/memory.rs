@@ -12,8 +12,8 @@ pub fn resident_bytes(pids: &[u32]) -> Result<u64, Failure> {
     let of = |pid: &u32| {
         of_process(*pid).map_err(|error| {
             Failure::refused(format!(
-                "the memory of process {pid} cannot be read: {error}; name processes of this \
-                 machine that live as long as the load"
+                "cannot read the memory of process {pid}: {error}; name processes of this machine \
+                 that run as long as the load"
             ))
         })
     };
@@ -22,7 +22,7 @@ pub fn resident_bytes(pids: &[u32]) -> Result<u64, Failure> {
 
 fn of_process(pid: u32) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    resident(&text).ok_or_else(|| io::Error::other("its account does not read"))
+    resident(&text).ok_or_else(|| io::Error::other("its statistics cannot be parsed"))
 }
 
 /// What `/proc/PID/status` says is resident, in bytes.

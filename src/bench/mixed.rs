@@ -94,7 +94,7 @@ pub fn write_histograms(
 pub fn plan(reads: f64, arguments: &LoadArgs, global: &GlobalArgs) -> Result<Plan, Failure> {
     if arguments.connections > arguments.clients {
         return Err(Failure::usage(format!(
-            "{} connections are more than {} clients can use: give --clients at least as many",
+            "{} connections are more than {} clients can use: raise --clients to at least as many",
             arguments.connections, arguments.clients
         )));
     }

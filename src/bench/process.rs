@@ -139,7 +139,7 @@ impl Process {
             None => Ok(()),
             Some(_) if self.told_to_end => Ok(()),
             Some(status) => Err(Failure::refused(format!(
-                "{} ended by itself ({status}): {}",
+                "{} exited unexpectedly ({status}): {}",
                 self.name,
                 self.last_words()
             ))),
@@ -169,7 +169,7 @@ impl Process {
     fn signal(&mut self, signal: Signal) -> Result<(), Failure> {
         self.check()?;
         if self.ended.is_some() {
-            return Err(Failure::refused(format!("{} has ended", self.name)));
+            return Err(Failure::refused(format!("{} has exited", self.name)));
         }
         // It has not been waited for, so the number is still its own.
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
@@ -177,7 +177,7 @@ impl Process {
         match sent {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(Failure::refused(format!("{}: {error}", self.name))),
-            None => Err(Failure::refused(format!("{} has no number", self.name))),
+            None => Err(Failure::refused(format!("{} has no process id", self.name))),
         }
     }
 }
@@ -203,7 +203,7 @@ pub fn until_stopped<T>(work: impl Future<Output = Result<T, Failure>>) -> Resul
         let mut stop = Stop::listen()?;
         tokio::select! {
             done = work => done,
-            () = stop.asked() => Err(Failure::refused("stopped before it was done")),
+            () = stop.asked() => Err(Failure::refused("interrupted")),
         }
     })
 }
@@ -281,7 +281,7 @@ mod tests {
         short.wait().unwrap();
         let failure = short.check().unwrap_err();
         assert!(
-            failure.message.contains("short ended by itself"),
+            failure.message.contains("short exited unexpectedly"),
             "{failure}"
         );
         assert!(failure.message.contains("my last words"), "{failure}");

@@ -78,7 +78,7 @@ pub struct Target {
     pub key: PathBuf,
     /// As whom to log in, and with which password.
     pub login: Option<(String, Secret)>,
-    /// How long a request may take.
+    /// Deadline for a request.
     pub timeout: Duration,
     /// Writes have a session, and are repeated in it.
     pub exactly_once: bool,
@@ -121,8 +121,8 @@ impl Target {
             ([], Some(dev)) => dev.endpoints.clone(),
             ([], None) => {
                 return Err(Failure::usage(
-                    "which cluster? Start one with `leasehold dev`, or name one with --endpoints \
-                     (or LEASEHOLD_ENDPOINTS), --cacert, --cert and --key",
+                    "no cluster was given: start one with `leasehold dev`, or name one with \
+                     --endpoints (or LEASEHOLD_ENDPOINTS), --cacert, --cert and --key",
                 ));
             }
             (endpoints, _) => endpoints.to_vec(),
@@ -133,8 +133,8 @@ impl Target {
         let file = |given: &Option<PathBuf>, of_dev: Option<&PathBuf>, flag, variable| {
             given.clone().or_else(|| of_dev.cloned()).ok_or_else(|| {
                 Failure::usage(format!(
-                    "{flag} is missing (or {variable}): nodes and clients know each other by \
-                     certificate; make one with `leasehold cert issue --client`"
+                    "{flag} (or {variable}) is missing: nodes and clients authenticate with \
+                     certificates; issue one with `leasehold cert issue --client`"
                 ))
             })
         };

@@ -37,8 +37,8 @@ pub enum Place {
 pub enum LogError {
     /// The filter cannot be understood.
     #[error(
-        "the log filter `{filter}` cannot be used: {problem}; write a level, and others for parts \
-         of the program, for example info,leasehold::raft=debug"
+        "the log filter `{filter}` is invalid: {problem}; write a level, and others for parts of \
+         the program, for example info,leasehold::raft=debug"
     )]
     Filter {
         /// What was given.
@@ -47,7 +47,7 @@ pub enum LogError {
         problem: String,
     },
     /// Somebody else in this process took the lines already.
-    #[error("log lines go somewhere else already")]
+    #[error("a log subscriber is installed already")]
     Taken,
 }
 
@@ -213,7 +213,7 @@ mod tests {
         let error = started.err().expect("there is no such level");
         let text = error.to_string();
         assert!(
-            text.starts_with("the log filter `info,leasehold=loud` cannot be used: "),
+            text.starts_with("the log filter `info,leasehold=loud` is invalid: "),
             "{text}"
         );
     }

@@ -35,11 +35,9 @@ pub(super) fn new(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
         return read_line(&mut io::stdin().lock());
     }
     let first = prompt(&format!("New password of {user}: "))?;
-    match prompt("The same again: ")? == first {
+    match prompt("Repeat the new password:  ")? == first {
         true => Ok(first),
-        false => Err(Failure::usage(
-            "the two are not the same: nothing was changed",
-        )),
+        false => Err(Failure::usage("the passwords differ: nothing was changed")),
     }
 }
 
@@ -83,7 +81,7 @@ fn read_line(from: &mut impl BufRead) -> Result<Secret, Failure> {
         line.pop();
     }
     match line.is_empty() {
-        true => Err(Failure::usage("the password is empty: nothing was done")),
+        true => Err(Failure::usage("the password is empty: nothing was changed")),
         false => Ok(Secret::new(line)),
     }
 }

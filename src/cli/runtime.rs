@@ -43,8 +43,8 @@ pub struct DevCluster {
 pub enum RuntimeError {
     /// The directory belongs to somebody else, or is open to others.
     #[error(
-        "{} is not a directory for this user alone: whoever made it could send this command \
-         anywhere; remove it, or set XDG_RUNTIME_DIR to a private directory",
+        "{} is not private to this user: its owner could redirect this command to another cluster; \
+         remove it, or set XDG_RUNTIME_DIR to a private directory",
         path.display()
     )]
     NotOurs {
@@ -53,8 +53,8 @@ pub enum RuntimeError {
     },
     /// There is a development cluster already.
     #[error(
-        "a development cluster is running already{}: use it, or stop it first with Ctrl-C in its \
-         own shell",
+        "a development cluster is already running{}: use it, or stop it first with Ctrl-C in its \
+         shell",
         .running.as_ref().map_or_else(String::new, |dev| format!(
             " (process {}, at {}, data in {})",
             dev.pid,
@@ -302,8 +302,8 @@ mod tests {
             .unwrap();
         assert_eq!(
             runtime.claim().unwrap_err().to_string(),
-            "a development cluster is running already (process 42, at 127.0.0.1:7400, data in \
-             /tmp/leasehold-dev-42): use it, or stop it first with Ctrl-C in its own shell"
+            "a development cluster is already running (process 42, at 127.0.0.1:7400, data in \
+             /tmp/leasehold-dev-42): use it, or stop it first with Ctrl-C in its shell"
         );
         drop(claim);
         runtime.claim().expect("free again");

@@ -29,7 +29,7 @@ impl Stop {
             either(&mut interrupt, &mut terminate).await;
             ask.send_replace(true);
             either(&mut interrupt, &mut terminate).await;
-            let _ = writeln!(anstream::stderr(), "stopping at once");
+            let _ = writeln!(anstream::stderr(), "stopping immediately");
             process::exit(IMPATIENT);
         });
         Ok(Self { asked })

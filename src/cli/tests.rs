@@ -15,12 +15,12 @@ const SETTINGS: &[SettingHelp] = &[
     SettingHelp {
         key: "raft.heartbeat_interval",
         default: "50ms",
-        help: "How often a leader speaks",
+        help: "Interval between heartbeats",
     },
     SettingHelp {
         key: "node.name",
         default: "",
-        help: "This node's name",
+        help: "Name of this node",
     },
 ];
 
@@ -359,8 +359,8 @@ fn flags_beat_dev_whose_certificates_are_kept_from_other_clusters() {
     assert_eq!(
         failure,
         Failure::usage(
-            "--cacert is missing (or LEASEHOLD_CACERT): nodes and clients know each other by \
-             certificate; make one with `leasehold cert issue --client`"
+            "--cacert (or LEASEHOLD_CACERT) is missing: nodes and clients authenticate with \
+             certificates; issue one with `leasehold cert issue --client`"
         )
     );
 }
@@ -370,7 +370,7 @@ fn without_a_cluster_the_ways_to_one_are_named() {
     let failure = Target::find(&global(""), &Surroundings::default()).unwrap_err();
     assert_eq!(failure.exit, Exit::Usage);
     assert!(
-        failure.message.contains("Start one with `leasehold dev`"),
+        failure.message.contains("start one with `leasehold dev`"),
         "{failure}"
     );
     for wrong in ["db", "db:", ":7400", "db:0", "http://db:7400"] {

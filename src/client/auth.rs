@@ -385,7 +385,7 @@ impl AuthClient {
     async fn ask(&self, request: AuthRequest) -> Result<AuthResponse, Error> {
         let request = Request::Auth(request);
         if !request.is_read() {
-            return Err(invalid("this is nothing that is asked of a cluster"));
+            return Err(invalid("this is not a request to a cluster"));
         }
         let asked = self
             .client

@@ -9,7 +9,7 @@ pub(super) fn with_port(endpoint: &str) -> Result<String, Error> {
         && !endpoint.contains(|c: char| c.is_whitespace() || matches!(c, '/' | ',' | '@'));
     if !valid {
         return Err(invalid(&format!(
-            "{endpoint:?} is no endpoint: give host:port, such as n1.example:7400"
+            "{endpoint:?} is not an endpoint: write host:port, such as n1.example:7400"
         )));
     }
     let (host, port) = match endpoint.rsplit_once(':') {
@@ -22,7 +22,7 @@ pub(super) fn with_port(endpoint: &str) -> Result<String, Error> {
             Ok(endpoint.to_string())
         }
         Some(_) => Err(invalid(&format!(
-            "{endpoint:?} is no endpoint: give host:port, with a port from 1 to 65535"
+            "{endpoint:?} is not an endpoint: write host:port, with a port from 1 to 65535"
         ))),
         None if host.contains(':') && !host.starts_with('[') => {
             Ok(format!("[{host}]:{DEFAULT_PORT}"))

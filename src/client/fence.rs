@@ -52,6 +52,6 @@ impl Client {
 pub(super) fn mixed_up() -> Error {
     Error::unknown(
         ErrorKind::Internal,
-        "the server answered a fenced write with the answer to another one",
+        "the server's reply belongs to another fenced write",
     )
 }

@@ -66,12 +66,12 @@ pub enum LostCause {
 impl fmt::Display for LostCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unreachable => "no renewal got through in time",
-            Self::Expired => "the cluster ended it, because no renewal had got through in time",
-            Self::Revoked => "somebody revoked it",
-            Self::NotFound => "the cluster knows no such lease",
+            Self::Unreachable => "no renewal succeeded in time",
+            Self::Expired => "the cluster ended it because no renewal had arrived in time",
+            Self::Revoked => "it was revoked",
+            Self::NotFound => "the cluster has no such lease",
             Self::ClientClosed => "the client was closed",
-            Self::Closed => "the program gave it up",
+            Self::Closed => "the application gave it up",
         })
     }
 }

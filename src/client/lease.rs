@@ -168,8 +168,8 @@ impl Client {
         if !options.fences.is_empty() {
             return Err(Error::not_applied(
                 ErrorKind::InvalidArgument,
-                "a put with a lease of its own takes no fence: grant the lease first, and put with \
-                 both",
+                "a put with a lease of its own cannot be fenced: grant the lease first, then put \
+                 with both",
             ));
         }
         let put = PutRequest {
@@ -377,7 +377,7 @@ impl LeaseClient {
             let (kind, why) = match kept {
                 LeaseKept::Renewed { ttl_ms } => return Ok(Duration::from_millis(ttl_ms)),
                 LeaseKept::NotFound => (ErrorKind::LeaseNotFound, "there is no such lease"),
-                LeaseKept::Expired => (ErrorKind::LeaseExpired, "nobody renewed it in time"),
+                LeaseKept::Expired => (ErrorKind::LeaseExpired, "it was not renewed in time"),
                 LeaseKept::Revoked => (ErrorKind::LeaseNotFound, "it was revoked"),
                 LeaseKept::Undecided if left > UNDECIDED_WAIT => {
                     tokio::time::sleep(UNDECIDED_WAIT).await;
@@ -385,7 +385,7 @@ impl LeaseClient {
                 }
                 LeaseKept::Undecided => (
                     ErrorKind::DeadlineExceeded,
-                    "whether it is over was not decided in time",
+                    "it was not decided in time whether the lease has ended",
                 ),
             };
             let detail = format!("lease {:016x} was not renewed: {why}", lease.id);

@@ -184,7 +184,7 @@ impl Client {
         let tls = tls.load()?;
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(invalid(
-                "a client needs a tokio runtime: call connect from inside one, with I/O and time \
+                "a client needs a tokio runtime: call connect inside one that has I/O and time \
                  enabled",
             ));
         }

@@ -225,8 +225,8 @@ impl TlsOptions {
         let (Some(ca), Some((certificate, key))) = (&self.ca, &self.identity) else {
             return Err(Error::not_applied(
                 ErrorKind::InvalidArgument,
-                "a connection needs the authority's certificate and an own certificate with its \
-                 key: give TlsOptions both",
+                "a connection needs the authority's certificate, and a client certificate with its \
+                 key: set both in TlsOptions",
             ));
         };
         let loaded = match self.paths() {

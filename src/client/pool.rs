@@ -335,11 +335,11 @@ impl GreetError {
             Self::TurnedAway(error) => error,
             Self::Senseless => Error::not_applied(
                 ErrorKind::ConnectFailed,
-                format!("{address} answered the hello with something else"),
+                format!("{address} sent an unexpected reply to the hello"),
             ),
             Self::NameTooLong => Error::not_applied(
                 ErrorKind::InvalidArgument,
-                "the client's name is too long: give a shorter one",
+                "the client's name is too long: use a shorter one",
             ),
         }
     }
@@ -352,7 +352,7 @@ pub(super) fn closed() -> Error {
 fn ended(address: &str) -> Error {
     Error::not_applied(
         ErrorKind::ConnectFailed,
-        format!("the connection to {address} was given up: is the runtime ending?"),
+        format!("the connection to {address} was abandoned: is the runtime shutting down?"),
     )
 }
 

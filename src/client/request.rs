@@ -188,7 +188,7 @@ impl Client {
         let Ok(mut open) = waiting.await else {
             return Err(Error::not_applied(
                 ErrorKind::DeadlineExceeded,
-                "no session could be opened in time; the write was not sent",
+                "no session could be opened in time, so the write was not sent",
             ));
         };
         if let Some(session) = &*open {
@@ -239,8 +239,8 @@ fn not_of_a_cluster(request: &Request) -> Error {
     Error::not_applied(
         ErrorKind::Unsupported,
         format!(
-            "`{}` is not asked of a cluster: see Client::status, Client::leader_lease_report and \
-             Client::snapshot",
+            "`{}` is not a request to the cluster as a whole: see Client::status, \
+             Client::leader_lease_report and Client::snapshot",
             request.method()
         ),
     )

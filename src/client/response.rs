@@ -181,6 +181,6 @@ pub(super) fn unexpected_response(body: &ResponseBody, outcome: Outcome) -> Erro
     Error {
         kind: ErrorKind::Internal,
         outcome,
-        detail: format!("the server answered with a {shape} reply to another request"),
+        detail: format!("the server sent a {shape} reply, which does not match the request"),
     }
 }

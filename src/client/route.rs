@@ -450,7 +450,7 @@ impl Router {
             BrokenCause::TooLong(error) => {
                 return Verdict::Final(Error::not_applied(
                     ErrorKind::InvalidArgument,
-                    format!("the request cannot be sent: {error}"),
+                    format!("cannot send the request: {error}"),
                 ));
             }
             BrokenCause::OutOfTime => ErrorKind::DeadlineExceeded,
@@ -825,7 +825,7 @@ impl Progress {
     fn out_of_time(&self, error: Error, timeout: Duration) -> Error {
         Error {
             detail: format!(
-                "{} (given up after {} attempts, with no time left of {timeout:?})",
+                "{} (gave up after {} attempts; the timeout of {timeout:?} has passed)",
                 error.detail, self.attempts
             ),
             ..error

@@ -236,6 +236,6 @@ impl SnapshotStream {
 fn damaged(fault: StateFault) -> Error {
     Error::not_applied(
         ErrorKind::Corrupt,
-        format!("the snapshot that came cannot be used: {fault}"),
+        format!("the received snapshot cannot be used: {fault}"),
     )
 }

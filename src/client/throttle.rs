@@ -84,8 +84,8 @@ impl Throttle {
         let retry_after_ms = counts.retry_after_ms;
         Err(Error::not_applied(
             ErrorKind::SlowDown { retry_after_ms },
-            "held back by this client: the node refuses most of what it is sent for want of room; send \
-             less, or give it more to run with",
+            "throttled by this client: the node rejects most requests because it is overloaded; \
+             send fewer requests, or give the node more resources",
         ))
     }
 

@@ -239,8 +239,9 @@ impl Client {
                 return Err(Error {
                     kind: ErrorKind::DeadlineExceeded,
                     outcome: Outcome::Applied,
-                    detail: "the history is given up, and not every node has removed it in time: \
-                             it goes on by itself, and the status of a node says how far it is"
+                    detail: "history was compacted, but not every node has removed it in time: \
+                             removal continues in the background, and the status of a node shows \
+                             its progress"
                         .to_owned(),
                 });
             }

@@ -313,7 +313,7 @@ impl Watcher {
         let Some((link, watch_id)) = open else {
             return Err(Error::not_applied(
                 ErrorKind::ConnectionLost,
-                "the watch is being opened again: ask again shortly",
+                "the watch is being reopened: retry shortly",
             ));
         };
         let request = Request::WatchProgress { watch_id };

@@ -203,7 +203,7 @@ fn permit<S: Store>(
 fn anonymous() -> Error {
     Error::not_applied(
         ErrorKind::Unavailable,
-        "access control was turned on while the write was on its way: send it again",
+        "access control was enabled while the write was in flight: send it again",
     )
 }
 
@@ -314,7 +314,7 @@ fn bootstrap<S: Store>(
         Some(set) => Ok(Err(Error::not_applied(
             ErrorKind::ClusterMismatch,
             format!(
-                "the cluster is {} since its first command, and that does not change",
+                "the identity of the cluster is {} and cannot change",
                 set.cluster_id
             ),
         ))),

@@ -76,8 +76,8 @@ pub(super) fn admit<S: Store>(
         return refuse(Error::unknown(
             ErrorKind::SessionExpired,
             format!(
-                "session {} is not open: it was forgotten or never opened; open a new one, and \
-                 read before repeating the write",
+                "session {} is not open: it expired or was never opened; open a new one, and read \
+                 before repeating the write",
                 call.id
             ),
         ));
@@ -88,7 +88,7 @@ pub(super) fn admit<S: Store>(
             ErrorKind::StaleSequence,
             format!(
                 "write {} of session {} was acknowledged before (up to {mark}), so its reply is \
-                 gone; give every write a number of its own",
+                 gone; give every write its own number",
                 call.sequence, call.id
             ),
         ));
@@ -109,7 +109,7 @@ pub(super) fn admit<S: Store>(
                 retry_after_ms: RETRY_AFTER_MS,
             },
             format!(
-                "session {} has writes up to {mark} acknowledged, and takes numbers up to \
+                "session {} has acknowledged writes up to {mark} and accepts numbers up to \
                  {OUTSTANDING_MAX} above: acknowledge replies before sending more",
                 call.id
             ),
@@ -391,8 +391,8 @@ impl Kept {
                 kind: ErrorKind::ReplyNotKept,
                 outcome: Outcome::Applied,
                 detail: format!(
-                    "write {} of session {} took effect at revision {revision}; the keys and values \
-                     that it answered with were too large to be kept for this retry",
+                    "write {} of session {} took effect at revision {revision}; its reply was too \
+                     large to be kept for this retry",
                     call.sequence, call.id
                 ),
             }),

@@ -258,7 +258,7 @@ pub enum CommandError {
     Empty,
     /// Written by a later version of this program.
     #[error(
-        "the command has format version {found}, and this version reads up to {VERSION}: run the \
+        "the command has format version {found}, but this release reads up to {VERSION}: run the \
          same release on every node"
     )]
     UnknownVersion {
@@ -269,7 +269,7 @@ pub enum CommandError {
     #[error("the command does not read as format version {VERSION}")]
     Malformed,
     /// A command reads, and more follows.
-    #[error("{count} bytes follow the command")]
+    #[error("{count} unexpected bytes follow the command")]
     TrailingBytes {
         /// How many.
         count: usize,

@@ -337,7 +337,7 @@ pub(super) fn resolve<V: View>(
             let Some(held) = view.get(Space::LeaseNames, name.as_bytes())? else {
                 return Ok(Err(Error::not_applied(
                     ErrorKind::LeaseNotFound,
-                    format!("no lease has the name {name:?}: it was never granted, or is over"),
+                    format!("no lease has the name {name:?}: it was never granted, or has ended"),
                 )));
             };
             let id = named_id(&held)?;
@@ -359,7 +359,7 @@ pub(super) fn check_room<V: View>(view: &V, id: i64) -> Result<Result<(), Error>
             ErrorKind::LeaseLimit {
                 limit: LEASE_KEYS_MAX,
             },
-            format!("{keys} keys are attached to the lease {id:016x}, the most that may be"),
+            format!("{keys} keys are attached to the lease {id:016x}, the most that are allowed"),
         )));
     }
     Ok(Ok(()))
@@ -478,14 +478,14 @@ const KEY_OVERHEAD: usize = 5;
 pub(super) fn not_found(id: i64) -> Error {
     Error::not_applied(
         ErrorKind::LeaseNotFound,
-        format!("there is no lease {id:016x}: it was never granted, or is over"),
+        format!("there is no lease {id:016x}: it was never granted, or has ended"),
     )
 }
 
 pub(super) fn ending(id: i64) -> Error {
     Error::not_applied(
         ErrorKind::LeaseExpired,
-        format!("the lease {id:016x} is over: its keys are being deleted"),
+        format!("the lease {id:016x} has ended: its keys are being deleted"),
     )
 }
 

@@ -89,8 +89,8 @@ impl Cost {
                 WRITE_KEYS_MAX,
                 self.keys,
                 format!(
-                    "the request goes through more than {WRITE_KEYS_MAX} keys, the most that one \
-                     write or transaction may: use several with smaller ranges"
+                    "the request covers more than {WRITE_KEYS_MAX} keys, the most that one write \
+                     or transaction may: use several with smaller ranges"
                 ),
             ));
         }
@@ -99,9 +99,8 @@ impl Cost {
                 WRITE_BYTES_MAX,
                 self.bytes,
                 format!(
-                    "the request goes through more than {WRITE_BYTES_MAX} bytes of keys and \
-                     values, the most that one write or transaction may: use several with smaller \
-                     ranges"
+                    "the request covers more than {WRITE_BYTES_MAX} bytes of keys and values, the \
+                     most that one write or transaction may: use several with smaller ranges"
                 ),
             ));
         }
@@ -126,8 +125,8 @@ impl Cost {
                 ANSWER_BYTES_MAX,
                 self.answer_bytes,
                 format!(
-                    "the keys and values to be answered exceed {ANSWER_BYTES_MAX} bytes, the most \
-                     that one reply carries: use smaller ranges, or do not ask for values"
+                    "the keys and values of the reply exceed {ANSWER_BYTES_MAX} bytes, the most \
+                     that one reply may hold: use smaller ranges, or omit the values"
                 ),
             ));
         }
@@ -161,7 +160,7 @@ pub(super) fn put<S: Store>(
         let Some(previous) = &previous else {
             return Ok(Err(Error::not_applied(
                 ErrorKind::KeyNotFound,
-                "the put keeps the value or the lease of its key, and there is no such key",
+                "the put is to keep the value or the lease of its key, but the key does not exist",
             )));
         };
         if request.ignore_value {
@@ -300,13 +299,13 @@ fn check_put(request: &PutRequest) -> Result<(), Error> {
     if request.ignore_lease && request.lease != LeaseTarget::None {
         return Err(Error::not_applied(
             ErrorKind::InvalidArgument,
-            "a lease is given that the put is told to leave as it is: leave one of the two out",
+            "the put names a lease and also asks to keep the current one: leave one of the two out",
         ));
     }
     if request.ignore_value && !request.value.is_empty() {
         return Err(Error::not_applied(
             ErrorKind::InvalidArgument,
-            "a value is given that the put is told to ignore: leave one of the two out",
+            "the put gives a value and also asks to keep the current one: leave one of the two out",
         ));
     }
     Ok(())
@@ -324,7 +323,7 @@ fn check_key(key: &[u8]) -> Result<(), Error> {
             keys::KEY_BYTES_MAX as u64,
             key.len() as u64,
             format!(
-                "the key has {} bytes, and no more than {} can be stored: use a shorter key",
+                "the key has {} bytes and at most {} can be stored: use a shorter key",
                 key.len(),
                 keys::KEY_BYTES_MAX
             ),

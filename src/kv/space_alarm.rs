@@ -20,9 +20,9 @@ impl SpaceAlarm {
         Error::not_applied(
             ErrorKind::NoSpace { used, quota },
             format!(
-                "there is no room: the state takes {used} bytes, and may take {quota}; delete what \
-                 is not needed and compact history (`leasehold compaction --physical`), or raise \
-                 quota.bytes: writing goes on by itself once there is room"
+                "out of space: the state takes {used} bytes of the allowed {quota}; delete \
+                 unneeded keys and compact history (`leasehold compaction --physical`), or raise \
+                 quota.bytes; writes are accepted again once there is space"
             ),
         )
     }

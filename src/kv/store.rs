@@ -238,7 +238,7 @@ pub enum Fault {
     /// a log that does not belong to this state.
     #[error(
         "entry {given} cannot be applied after {applied}: the log and the state of this node do \
-         not belong together; rebuild it from its peers"
+         not match; rebuild it from its peers"
     )]
     OutOfOrder {
         /// The last entry applied.

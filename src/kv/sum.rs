@@ -56,7 +56,7 @@ impl StateSum {
             if self.told_bytes > TOLD_BYTES_MAX {
                 return Err(Fault::Damaged {
                     space,
-                    what: "more than a state says of itself",
+                    what: "more metadata than a state may have",
                 });
             }
             let (key, record) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(record));

@@ -66,7 +66,7 @@ pub trait DiskFile {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DiskError {
     /// No space (or quota, or inodes) left.
-    #[error("{operation} {name}: no space left on the disk; free some and start again")]
+    #[error("{operation} {name}: no space left on the disk; free some and restart")]
     NoSpace {
         /// What was tried.
         operation: &'static str,
@@ -74,7 +74,7 @@ pub enum DiskError {
         name: String,
     },
     /// There is no such file.
-    #[error("{operation} {name}: there is no such file")]
+    #[error("{operation} {name}: no such file")]
     NotFound {
         /// What was tried.
         operation: &'static str,

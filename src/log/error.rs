@@ -10,22 +10,25 @@ use crate::types::{ClusterId, Incarnation, LogId, NodeId};
 pub enum LogError {
     /// The disk failed. The log is poisoned, and the process has to end: what was not yet
     /// acknowledged may or may not be on disk.
-    #[error("the log cannot go on: {0}")]
+    #[error("the log failed: {0}")]
     Disk(#[from] DiskError),
     /// An earlier call failed; see there.
-    #[error("the log failed earlier and takes nothing more; restart the process")]
+    #[error("the log failed earlier and accepts no more entries; restart the process")]
     Poisoned,
     /// The log is damaged; nothing can be appended to it.
     #[error(transparent)]
     Damaged(Damage),
     /// Both slots of the vote file are gone: this member no longer knows what it promised.
     #[error(
-        "the vote file is lost, so this member cannot know whom it voted for; in a cluster \
-         of several, empty its data directory: it then takes everything anew from its peers"
+        "the vote file is lost, so this member cannot know its votes; in a cluster of several \
+         members, empty its data directory: it then copies all data from its peers"
     )]
     VoteLost,
     /// A later version of leasehold wrote this.
-    #[error("{file} has format {version}, which this version cannot read; run a newer leasehold")]
+    #[error(
+        "{file} has format {version}, which this release cannot read; run a newer release of \
+         leasehold"
+    )]
     NewerFormat {
         /// Which file.
         file: String,
@@ -64,13 +67,13 @@ pub enum LogError {
         expected: Incarnation,
     },
     /// The options make no sense.
-    #[error("the log cannot be used so: {reason}")]
+    #[error("invalid log options: {reason}")]
     BadOptions {
         /// Why, and what would.
         reason: String,
     },
     /// A record that neither follows the log nor cuts it.
-    #[error("entry {given} does not follow {last}, and does not replace an entry that is held")]
+    #[error("entry {given} neither follows {last} nor replaces an existing entry")]
     OutOfOrder {
         /// The entry before it.
         last: LogId,
@@ -78,7 +81,7 @@ pub enum LogError {
         given: LogId,
     },
     /// A log that would begin earlier than it does.
-    #[error("the log begins after {base}, so it cannot begin after {given}")]
+    #[error("the log begins after {base}, so it cannot be truncated to begin after {given}")]
     BaseGoesBack {
         /// Where it begins.
         base: LogId,
@@ -94,13 +97,13 @@ pub enum LogError {
         bytes_max: usize,
     },
     /// A record of a kind that the log keeps for itself.
-    #[error("records of kind {kind} are the log's own; kinds up to 127 are free")]
+    #[error("record kind {kind} is reserved for the log; use kinds up to 127")]
     BadKind {
         /// The kind.
         kind: u8,
     },
     /// A vote that contradicts the saved one.
-    #[error("vote {given:?} would take {saved:?} back")]
+    #[error("vote {given:?} would revoke the saved vote {saved:?}")]
     VoteTakenBack {
         /// What is saved.
         saved: Vote,

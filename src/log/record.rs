@@ -141,7 +141,7 @@ pub(super) fn decode(
     }
     let end = HEADER + length;
     if crc32fast::hash(&rest[4..end]) != checksum {
-        return Err("a record's checksum does not hold");
+        return Err("a record's checksum does not match");
     }
     if chained != before {
         return Err("a record does not follow the one before it");
@@ -161,7 +161,7 @@ pub(super) fn decode(
             kind,
             payload: batch.slice(at + HEADER..at + end),
         }),
-        _ => return Err("a record is of a kind that this version does not know"),
+        _ => return Err("a record has a kind that this release does not know"),
     };
     Ok((said, xxh3_128(&rest[..end]), at + end))
 }

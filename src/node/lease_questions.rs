@@ -94,7 +94,7 @@ impl Leases {
         if asked > most {
             return Err(Error::not_applied(
                 ErrorKind::TtlOutOfRange { ttl_max_ms: most },
-                format!("a lease of {asked} ms is asked for, and the longest lasts {most} ms"),
+                format!("a TTL of {asked} ms was requested, but at most {most} ms is allowed"),
             ));
         }
         Ok(asked.max(least))

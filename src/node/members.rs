@@ -105,13 +105,13 @@ impl Node {
             }
             if member.name == add.name {
                 return exists(format!(
-                    "{} is a member already ({id}): give the new one another name, or replace it",
+                    "{} is already a member ({id}): give the new one another name, or replace it",
                     add.name
                 ));
             }
             if member.peer_address == add.peer_address {
                 return exists(format!(
-                    "{} is reached at {} already ({id}): no two members share an address",
+                    "{} already has the address {} ({id}): members cannot share an address",
                     member.name, add.peer_address
                 ));
             }
@@ -138,12 +138,13 @@ impl Node {
         let unsafe_now = |detail| Error::not_applied(ErrorKind::UnsafeReconfiguration, detail);
         if id == self.options.id {
             return Err(unsafe_now(format!(
-                "{name} leads: hand leadership to another member first (leasehold move-leader)"
+                "{name} is the leader: transfer leadership to another member first (leasehold \
+                 move-leader)"
             )));
         }
         if !self.consensus.has_quorum_without(id) {
             return Err(unsafe_now(format!(
-                "without {name} too few of the voters answer to decide anything: bring one of the \
+                "without {name} too few voters would answer to form a quorum: bring one of the \
                  others back first"
             )));
         }
@@ -160,7 +161,7 @@ impl Node {
             return Err(Error::not_applied(
                 ErrorKind::MemberNotFound,
                 format!(
-                    "nothing is known of {}: remove it, and add it anew",
+                    "the name of {} is not known: remove it, and add it again",
                     update.id
                 ),
             ));
@@ -176,7 +177,7 @@ impl Node {
             if let Some((id, member)) = other {
                 return Err(Error::not_applied(
                     ErrorKind::MemberExists,
-                    format!("{} is reached at {address} already ({id})", member.name),
+                    format!("{} already has the address {address} ({id})", member.name),
                 ));
             }
         }
@@ -213,8 +214,8 @@ impl Node {
             self.waiting.take_change(id);
             let error = Error::unknown(
                 ErrorKind::LeaderChanged,
-                "this node lost leadership before the change of members was complete: see the list of \
-                 members for what became of it",
+                "this node lost leadership before the membership change was complete: check the \
+                 member list for its outcome",
             );
             self.outputs.push_back(Output::Reply(id, Err(error)));
         }
@@ -288,62 +289,59 @@ fn refusal(unfit: Unfit) -> Error {
     let (kind, detail) = match unfit {
         Unfit::InProgress => (
             ErrorKind::UnsafeReconfiguration,
-            "another change of members is not complete yet, and two at once would not be safe: ask \
-             again once `leasehold member list` shows it complete"
+            "another membership change is in progress, and two at once would not be safe: retry \
+             once `leasehold member list` shows that it is complete"
                 .to_owned(),
         ),
         Unfit::NotSettled => (
             ErrorKind::SlowDown { retry_after_ms: 50 },
-            "this leader has just been elected, and does not know yet whether a change is under way: \
-             ask again shortly"
+            "this leader was just elected and does not know yet whether a membership change is in \
+             progress: retry shortly"
                 .to_owned(),
         ),
-        Unfit::Member => (
-            ErrorKind::MemberExists,
-            "it is a member already".to_owned(),
-        ),
+        Unfit::Member => (ErrorKind::MemberExists, "it is already a member".to_owned()),
         Unfit::NoMember => (
             ErrorKind::MemberNotFound,
             "there is no such member: see `leasehold member list`".to_owned(),
         ),
         Unfit::NoVoter => (
             ErrorKind::UnsafeReconfiguration,
-            "the member to be replaced does not vote: remove it, and add the other".to_owned(),
+            "the member to replace is not a voter: remove it, and add the other node".to_owned(),
         ),
         Unfit::NoLearner => (
             ErrorKind::InvalidArgument,
-            "it votes already: only a learner can be promoted".to_owned(),
+            "it is already a voter: only a learner can be promoted".to_owned(),
         ),
         Unfit::LastVoter => (
             ErrorKind::UnsafeReconfiguration,
-            "it is the last member that votes: nobody would be left to decide anything".to_owned(),
+            "it is the last voter: without it no quorum would exist".to_owned(),
         ),
         Unfit::Behind(lag) => (
             ErrorKind::LearnerNotReady,
             match lag {
                 Some(lag) => format!(
-                    "the learner still lacks {lag} entries: as a voter it would hold everybody up; ask \
-                     again once it has caught up"
+                    "the learner still lags by {lag} entries and would slow the cluster down as a \
+                     voter: retry once it has caught up"
                 ),
-                None => "the learner has not been heard of yet, or is still being built: start it, and \
-                         ask again once it has caught up"
+                None => "the learner has not connected yet, or is still receiving its data: start \
+                         it, and retry once it has caught up"
                     .to_owned(),
             },
         ),
         Unfit::Unreachable { reachable, needed } => (
             ErrorKind::UnsafeReconfiguration,
             format!(
-                "of the members that would vote, {reachable} answer and {needed} must, or nothing could \
-                 be decided any more: bring a member back, or remove one that is dead, first"
+                "only {reachable} of the future voters answer and {needed} are needed for a \
+                 quorum: first bring a member back, or remove a dead one"
             ),
         ),
         Unfit::TooMany => (
             ErrorKind::UnsafeReconfiguration,
-            "there are as many members as there may be: remove one first".to_owned(),
+            "the cluster has the maximum number of members: remove one first".to_owned(),
         ),
         Unfit::TooLarge => (
             ErrorKind::InvalidArgument,
-            "name and addresses are too long to be remembered: use shorter ones".to_owned(),
+            "name and addresses are too long: use shorter ones".to_owned(),
         ),
     };
     Error::not_applied(kind, detail)
@@ -421,13 +419,13 @@ mod tests {
         };
         let unsafe_now = ErrorKind::UnsafeReconfiguration;
         let cases = [
-            (Unfit::InProgress, unsafe_now.clone(), "ask again once"),
+            (Unfit::InProgress, unsafe_now.clone(), "retry once"),
             (
                 Unfit::NotSettled,
                 ErrorKind::SlowDown { retry_after_ms: 50 },
-                "ask again shortly",
+                "retry shortly",
             ),
-            (Unfit::Member, ErrorKind::MemberExists, "a member already"),
+            (Unfit::Member, ErrorKind::MemberExists, "already a member"),
             (
                 Unfit::NoMember,
                 ErrorKind::MemberNotFound,
@@ -436,24 +434,24 @@ mod tests {
             (
                 Unfit::NoVoter,
                 unsafe_now.clone(),
-                "remove it, and add the other",
+                "remove it, and add the other node",
             ),
             (
                 Unfit::NoLearner,
                 ErrorKind::InvalidArgument,
                 "only a learner",
             ),
-            (Unfit::LastVoter, unsafe_now.clone(), "the last member"),
+            (Unfit::LastVoter, unsafe_now.clone(), "the last voter"),
             (
                 Unfit::Behind(Some(12)),
                 ErrorKind::LearnerNotReady,
-                "still lacks 12 entries",
+                "still lags by 12 entries",
             ),
             (Unfit::Behind(None), ErrorKind::LearnerNotReady, "start it"),
             (
                 unreachable,
                 unsafe_now.clone(),
-                "1 answer and 2 must, or nothing could be decided any more: bring a member back",
+                "only 1 of the future voters answer and 2 are needed for a quorum",
             ),
             (Unfit::TooMany, unsafe_now, "remove one first"),
             (

@@ -79,8 +79,8 @@ use waiting::Waiting;
 const SESSION_SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What is said to whoever asks a replica whose state may not be served.
-pub const STATE_DIFFERS: &str = "the state of this node is not that of the others: it serves nothing \
-                                 until that is settled; ask another node";
+pub const STATE_DIFFERS: &str = "the state of this node differs from the others, so it serves no \
+                                 requests until this is resolved: use another node";
 
 /// What a node is, fixed for its life.
 #[derive(Clone, Debug)]
@@ -290,7 +290,7 @@ impl Node {
             return self.refuse(
                 id,
                 ErrorKind::DeadlineExceeded,
-                "the deadline had passed before the request was looked at",
+                "the deadline passed before the request was processed",
             );
         }
         let spec = call.request.spec();
@@ -298,7 +298,7 @@ impl Node {
             return self.refuse(
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 20 },
-                "too many requests wait on this node: ask again shortly",
+                "too many requests are waiting on this node: retry shortly",
             );
         }
         if !self.consistency().is_sound() && spec.kind != RequestKind::Transfer {
@@ -317,7 +317,7 @@ impl Node {
                 self.refuse(
                     id,
                     ErrorKind::Unsupported,
-                    "this is answered by the session that received it, not by consensus",
+                    "this request is answered by the session that received it, not by consensus",
                 )
             }
         }
@@ -453,7 +453,7 @@ impl Node {
                         raft::ReadRefusal::LeaseVoid => self.refuse(
                             id,
                             ErrorKind::LeaseInvalid,
-                            "the leader's lease is void at the moment: ask again shortly, or allow \
+                            "the leader has no valid lease at the moment: retry shortly, or allow \
                              a quorum read",
                         ),
                     }

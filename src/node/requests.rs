@@ -140,7 +140,7 @@ impl Node {
                 Ok(None) => Err(Error {
                     kind: ErrorKind::Internal,
                     outcome: Outcome::Applied,
-                    detail: "the write was applied and gave no reply".to_owned(),
+                    detail: "the write was applied but produced no reply".to_owned(),
                 }),
                 Err(refusal) => Err(refusal),
             }
@@ -148,8 +148,8 @@ impl Node {
             self.proposals.failed += 1;
             Err(Error::unknown(
                 ErrorKind::LeaderChanged,
-                "another leader's entry took this write's place; whether an earlier attempt of it \
-                 took effect is not known",
+                "another leader's entry replaced this write; it is not known whether an earlier \
+                 attempt took effect",
             ))
         };
         self.outputs.push_back(Output::Reply(request, result));
@@ -165,8 +165,8 @@ impl Node {
                 What::EarlyRead(revision) => Error::not_applied(
                     ErrorKind::FutureRevision,
                     format!(
-                        "the read asked for revision {revision} at least, and this node has \
-                         reached {}: it lags behind, or no such revision was ever given out here",
+                        "the read requires at least revision {revision}, but this node has reached \
+                         {}: it lags behind, or this cluster never issued that revision",
                         self.revision
                     ),
                 ),
@@ -230,8 +230,8 @@ impl Node {
                 Err(Error::not_applied(
                     ErrorKind::DeadlineExceeded,
                     format!(
-                        "the node that was to lead did not take over in time, and this one leads \
-                         on, in term {}: see whether it can be reached, or name another",
+                        "the target did not become leader in time, and this node stays leader, in \
+                         term {}: check whether the target is reachable, or name another",
                         status.term.0
                     ),
                 ))
@@ -259,22 +259,23 @@ impl Node {
             Refused::Transferring => self.refuse(
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 10 },
-                "leadership is being handed over: ask again shortly",
+                "leadership is being transferred: retry shortly",
             ),
             Refused::Busy => self.refuse(
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 20 },
-                "too many writes wait to be committed: ask again shortly",
+                "too many writes are waiting to be committed: retry shortly",
             ),
             Refused::TooLarge => self.refuse(
                 id,
                 ErrorKind::Internal,
-                "the write passed the request limits and is still larger than one log entry",
+                "the write is within the request limits but larger than one log entry",
             ),
             Refused::NoTarget => self.refuse(
                 id,
                 ErrorKind::InvalidArgument,
-                "the node named cannot lead: it is not a voter of this cluster, or is this node",
+                "the named node cannot become leader: it is not a voter of this cluster, or it is \
+                 this node",
             ),
             Refused::Unfit(unfit) => self.refuse_unfit(id, unfit),
         }
@@ -294,11 +295,11 @@ impl Node {
                     leader: Some(leader),
                     address: None,
                 },
-                format!("this node does not lead: ask {leader}"),
+                format!("this node is not the leader: send the request to {leader}"),
             ),
             None => Error::not_applied(
                 ErrorKind::NoLeader,
-                "no leader is known at the moment: ask again shortly",
+                "no leader is known at the moment: retry shortly",
             ),
         }
     }

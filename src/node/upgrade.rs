@@ -38,8 +38,8 @@ impl Node {
     /// Why a command may not be in the log yet.
     pub(super) fn too_new(&self, command: &Command) -> String {
         format!(
-            "the cluster is of version {}, and this needs version {}: it becomes that once every \
-             member runs a release that knows it",
+            "the cluster has version {}, and this requires version {}: it is raised once every \
+             member runs a release that supports it",
             self.upgrade.cluster,
             command.since()
         )

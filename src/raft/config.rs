@@ -61,11 +61,12 @@ impl Default for TimingOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// H = 0.
-    #[error("heartbeat_interval is 0: a leader must beat; 50ms is usual")]
+    #[error("heartbeat_interval is 0, but a leader must send heartbeats; 50ms is usual")]
     HeartbeatZero,
     /// P > the longest promise.
     #[error(
-        "lease_duration ({lease:?}) is above {PROMISE_MAX:?}: so long nobody could be elected after a leader is lost; choose at most {PROMISE_MAX:?}"
+        "lease_duration ({lease:?}) is above {PROMISE_MAX:?}: no leader could be elected for that \
+         long after one is lost; choose at most {PROMISE_MAX:?}"
     )]
     LeaseTooLong {
         /// P

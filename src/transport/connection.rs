@@ -69,13 +69,14 @@ impl CloseCode {
             Self::Identity => "identity not accepted here",
             Self::Cluster => "another cluster",
             Self::Version => {
-                "no version in common with the cluster: run the release that the others run"
+                "no supported version in common with the cluster: run the release of the other \
+                 members"
             }
             Self::Busy => "too many connections",
             Self::Stopping => "stopping",
-            Self::Hello => "hello missing or senseless",
-            Self::Outdated => "a newer incarnation is known",
-            Self::Untrusted => "the certificate is not trusted any more: connect anew",
+            Self::Hello => "hello missing or malformed",
+            Self::Outdated => "a newer incarnation exists",
+            Self::Untrusted => "the certificate is no longer trusted: reconnect",
         }
     }
 
@@ -101,7 +102,7 @@ pub enum Lost {
     #[error("the connection was closed")]
     ClosedHere,
     /// The other side stopped responding.
-    #[error("the other side fell silent")]
+    #[error("the other side stopped responding")]
     TimedOut,
     /// The other side does not know the connection: it was restarted.
     #[error("the other side has restarted")]
@@ -159,7 +160,7 @@ pub enum ConnectError {
         address: String,
     },
     /// TLS failed.
-    #[error("no secure connection with {address}: {reason}")]
+    #[error("TLS handshake with {address} failed: {reason}")]
     Tls {
         /// The address.
         address: String,
@@ -167,7 +168,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The other side does not support our protocol.
-    #[error("{address} speaks another protocol: is it the right port?")]
+    #[error("{address} speaks another protocol: is this the right port?")]
     Alpn {
         /// The address.
         address: String,
@@ -245,12 +246,12 @@ fn crypto_alert(code: quinn::TransportErrorCode) -> Option<u8> {
 fn alert_words(alert: u8) -> String {
     match alert {
         40 => "handshake failure".into(),
-        42 | 43 | 46 => "our certificate is not acceptable to it".into(),
+        42 | 43 | 46 => "it does not accept our certificate".into(),
         44 => "our certificate was revoked".into(),
         45 => "our certificate has expired".into(),
         // 51: the authority has the right name and another key.
-        48 | 51 => "our certificate is of an authority it does not know".into(),
-        116 => "it asks for a certificate".into(),
+        48 | 51 => "it does not know the authority of our certificate".into(),
+        116 => "it requires a certificate".into(),
         NO_APPLICATION_PROTOCOL => "it speaks another protocol".into(),
         other => format!("TLS alert {other}"),
     }

@@ -66,7 +66,7 @@ impl Default for Admission {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// Another process uses the port.
-    #[error("{address} is in use by another process: stop that one, or listen on another port")]
+    #[error("{address} is in use by another process: stop that process, or listen on another port")]
     InUse {
         /// The address.
         address: SocketAddr,
@@ -84,7 +84,7 @@ pub enum BindError {
         address: SocketAddr,
     },
     /// A client's certificate where a node's is needed, or the other way round.
-    #[error("the certificate is for {identity}, and this needs one for a {wanted}")]
+    #[error("the certificate is for {identity}, but one for a {wanted} is required")]
     WrongKind {
         /// The certificate's identity.
         identity: PeerIdentity,
@@ -360,7 +360,7 @@ impl Endpoint {
         let mut calls = JoinSet::new();
         let mut last = ConnectError::Address {
             address: "the node".into(),
-            reason: "it has no address that can be called from here".into(),
+            reason: "it has no address that is reachable from here".into(),
         };
         loop {
             match waiting.next() {
@@ -430,7 +430,7 @@ impl Endpoint {
         let before = shared.tls.load();
         if tls.identity() != before.identity() {
             return Err(BindError::Tls(format!(
-                "the new certificate is for {}, and the present one for {}",
+                "the new certificate is for {}, but the current one for {}",
                 tls.identity(),
                 before.identity()
             )));
@@ -643,7 +643,7 @@ pub async fn resolve(host_and_port: &str) -> Result<Vec<SocketAddr>, ConnectErro
         .map_err(|error| failed(error.to_string()))?
         .collect();
     if found.is_empty() {
-        return Err(failed("the name has no address".into()));
+        return Err(failed("the name does not resolve to an address".into()));
     }
     Ok(found)
 }
@@ -793,7 +793,7 @@ pub(super) fn ask_for_buffers(socket: &Socket, warn: bool) {
             tracing::warn!(
                 wanted = SOCKET_BUFFER_BYTES,
                 got = received,
-                "the UDP receive buffer is small, packets may be lost under load: raise \
+                "the UDP receive buffer is small and packets may be lost under load: raise \
                  net.core.rmem_max and net.core.wmem_max"
             );
         });

@@ -33,10 +33,10 @@ pub enum StreamError {
     #[error("the stream has ended")]
     Finished,
     /// The other side reset or stopped the stream.
-    #[error("the other side gave the stream up")]
+    #[error("the other side reset the stream")]
     Stopped,
     /// A frame began to arrive and was not complete in time. The stream has been stopped.
-    #[error("a frame was begun and not finished in time")]
+    #[error("a frame was started but not finished in time")]
     TooSlow,
     /// The bytes are not a valid frame. The connection has been closed, and the frame counted.
     #[error("{0}")]

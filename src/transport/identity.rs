@@ -49,13 +49,13 @@ pub enum IdentityError {
     #[error("the certificate's name {0:?} is not of the form leasehold://CLUSTER/node/NAME")]
     Malformed(String),
     /// A client where a node is needed, or the other way round.
-    #[error("the certificate is for {0}, who has no business here")]
+    #[error("the certificate is for {0}, which may not connect here")]
     WrongKind(PeerIdentity),
     /// An identity that is not among the allowed ones.
-    #[error("{0} is not among those that tls.client.allowed_sans or tls.peer.allowed_sans lets in")]
+    #[error("{0} is not listed in tls.client.allowed_sans or tls.peer.allowed_sans")]
     NotAllowed(PeerIdentity),
     /// The certificate is of another cluster.
-    #[error("the certificate is of cluster {theirs}, and this is cluster {ours}")]
+    #[error("the certificate belongs to cluster {theirs}, but this is cluster {ours}")]
     ForeignCluster {
         /// This side's cluster.
         ours: ClusterId,

@@ -259,7 +259,7 @@ fn judge(
 ) -> Result<Welcome, (HandshakeFailure, CloseCode, Error)> {
     if hello.cluster_id != host.cluster_id {
         let detail = format!(
-            "this is cluster {}, and the client asks for {}: connect to that one's nodes",
+            "this is cluster {}, but the client expects {}: connect to the nodes of that cluster",
             host.cluster_id, hello.cluster_id
         );
         return Err((
@@ -270,7 +270,7 @@ fn judge(
     }
     let Some(version) = PROTOCOL_VERSIONS.common(hello.versions) else {
         let detail = format!(
-            "the client speaks protocol {}, this node {PROTOCOL_VERSIONS}: update the older one",
+            "the client speaks protocol {}, this node {PROTOCOL_VERSIONS}: upgrade the older one",
             hello.versions
         );
         return Err((

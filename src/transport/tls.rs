@@ -143,8 +143,8 @@ pub enum TlsError {
     },
     /// Other users may read the private key.
     #[error(
-        "{path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`, or give it to root and a group \
-         of this process with mode 440"
+        "{path} is readable by other users (mode {mode:03o}): run `chmod 600 {path}`, or make it \
+         owned by root and a group of this process with mode 440"
     )]
     KeyExposed {
         /// The file.

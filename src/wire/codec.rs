@@ -211,7 +211,7 @@ pub enum WireError {
     #[error("frame of unknown kind {0}")]
     UnknownKind(u8),
     /// A kind that has no business at this door.
-    #[error("a {0:?} frame is not expected here")]
+    #[error("unexpected {0:?} frame")]
     UnexpectedKind(Kind),
     /// A version that this build does not speak.
     #[error("frame of protocol version {0}; this build speaks {PROTOCOL_VERSIONS}")]

@@ -322,13 +322,13 @@ async fn a_drained_node_hands_over_serves_nobody_and_keeps_the_majority_of_the_o
         let (code, stdout, stderr) = run(&["drain", "--admin", &admin]);
         assert_eq!(code, 0, "{stderr}");
         assert!(stdout.starts_with("drained: "), "{stdout}");
-        let is_handed_over = ["leads now", "leadership was handed over"];
+        let is_handed_over = ["is the new leader", "leadership was transferred"];
         if is_handed_over.iter().any(|said| stdout.contains(said)) {
             break (leader, admin);
         }
         // Another one had come to lead by then, or stood still for longer than the drain waits: it
         // says so, and is tried again.
-        let is_told = ["it did not lead", "leadership was not handed over: "];
+        let is_told = ["it was not the leader", "leadership was not transferred: "];
         assert!(is_told.iter().any(|said| stdout.contains(said)), "{stdout}");
         assert!(began.elapsed() < PATIENCE, "{stdout}");
         assert_eq!(cluster.nodes[leader].stop(), 0);
@@ -427,7 +427,7 @@ async fn leadership_is_handed_to_whom_the_operator_names() {
         (status == 400).then_some(refused)
     });
     let detail = refused["error"]["detail"].as_str().unwrap();
-    assert!(detail.contains("\"nobody\" is no member"), "{detail}");
+    assert!(detail.contains("\"nobody\" is not a member"), "{detail}");
 }
 
 #[test]
@@ -451,7 +451,7 @@ fn the_log_filter_and_the_certificates_change_while_the_node_runs() {
         node.log_text().contains("client connected").then_some(())
     });
     for (body, problem) in [
-        (r#"{"filter":"info,leasehold=loud"}"#, "cannot be used"),
+        (r#"{"filter":"info,leasehold=loud"}"#, "is invalid"),
         (r#"{"level":"info"}"#, "unknown field"),
         ("nonsense", "send {"),
     ] {

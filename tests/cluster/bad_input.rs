@@ -144,7 +144,7 @@ async fn refusal(connect: impl AsyncFn() -> Result<Client, leasehold::api::Error
         let is_late = matches!(
             error.kind(),
             ErrorKind::ConnectFailed | ErrorKind::DeadlineExceeded
-        ) && (said.contains("in time") || said.contains("fell silent"));
+        ) && (said.contains("in time") || said.contains("stopped responding"));
         if !is_late {
             return said;
         }

@@ -140,7 +140,7 @@ fn the_rate_that_watchers_keep_up_with_is_found_and_twice_as_much_leaves_no_gap(
     let (code, stdout, stderr) = cluster.cli(&words);
     if code != 0 {
         // Of a machine that has no time at all that is the right answer.
-        assert!(stderr.contains("not even one put a second"), "{stderr}");
+        assert!(stderr.contains("not even one put per second"), "{stderr}");
         return;
     }
     let found: Value = serde_json::from_str(&stdout).unwrap();
@@ -225,7 +225,7 @@ fn leases_that_end_are_measured_and_none_is_early_or_left_over() {
         }
     }
     for (more, says) in [
-        (&["--set", "lease.tick=20ms"][..], "is not configured"),
+        (&["--set", "lease.tick=20ms"][..], "cannot be configured"),
         (&["--ttl", "1"], "30s"),
         (&["--let-go", "5"], "--keep"),
     ] {

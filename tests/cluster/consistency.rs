@@ -140,7 +140,8 @@ async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_
     // others stands still, it has the same alarm and does not know.
     eventually("the word of a majority", || {
         let said = cluster.nodes[victim].log_text();
-        said.contains("is not that of a majority").then_some(())
+        said.contains("differs from that of a majority")
+            .then_some(())
     });
     assert_eq!(cluster.nodes[victim].stop(), 0);
     cluster.nodes[victim].start();

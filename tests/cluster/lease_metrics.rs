@@ -148,7 +148,7 @@ async fn every_metric_of_client_leases_is_there_from_the_start_and_moves() {
 
     // The log tells why they ended.
     for (id, why) in [
-        (short.id, "nobody renewed it in time"),
+        (short.id, "it was not renewed in time"),
         (held.id, "it was revoked"),
     ] {
         let id = format!("{id:016x}");

@@ -43,7 +43,7 @@ async fn guess_until_locked_out(client: &Client, name: &str) -> Duration {
                 Some(u128::from(*retry_after_ms))
             );
             assert!(
-                error.to_string().contains("wait before the next try"),
+                error.to_string().contains("wait before the next attempt"),
                 "{error}"
             );
             return Duration::from_millis(u64::from(*retry_after_ms));

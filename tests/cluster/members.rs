@@ -190,7 +190,7 @@ async fn replace(cluster: &Cluster, client: &Client, name: &str) {
     loop {
         let (code, said, failed) = cluster.cli(&["member", "replace", name]);
         if code == 0 {
-            assert!(said.contains("it takes its own place"), "{said}");
+            assert!(said.contains("it becomes a voter again"), "{said}");
             return;
         }
         assert!([1, 3, 4].contains(&code), "{name}: {code}: {failed}");
@@ -236,7 +236,7 @@ async fn a_cluster_grows_from_three_to_five_and_shrinks_again_under_load() {
             return Some(());
         }
         // An election may hide what became of it.
-        let is_done = may_be_done && failed.contains("is a member already");
+        let is_done = may_be_done && failed.contains("is already a member");
         assert!(is_done || [1, 3, 4].contains(&code), "{code}: {failed}");
         may_be_done |= code == 4;
         is_done.then_some(())
@@ -380,31 +380,31 @@ async fn what_is_not_safe_is_refused_with_the_reason() {
     let peer = cluster.nodes[fourth].peer.to_string();
     let taken = cluster.nodes[0].peer.to_string();
     let add_n1 = ["member", "add", "n1", "--peer-urls", &peer];
-    refused(&cluster, &add_n1, 1, "n1 is a member already");
+    refused(&cluster, &add_n1, 1, "n1 is already a member");
     let at_n1 = ["member", "add", "n4", "--peer-urls", &taken];
-    refused(&cluster, &at_n1, 1, "no two members share an address");
+    refused(&cluster, &at_n1, 1, "members cannot share an address");
     refused(&cluster, &["member", "remove", "n9"], 5, "no member n9");
     refused(
         &cluster,
         &["member", "promote", "n1"],
         1,
-        "it votes already",
+        "it is already a voter",
     );
     let learner = ["member", "add", "n4", "--peer-urls", &peer, "--learner"];
     eventually("a learner that is taken in", || {
         let (code, _, failed) = cluster.cli(&learner);
-        (code == 0 || failed.contains("is a member already")).then_some(())
+        (code == 0 || failed.contains("is already a member")).then_some(())
     });
     refused(
         &cluster,
         &["member", "promote", "n4"],
         1,
-        "the learner has not been heard of yet",
+        "the learner has not connected yet",
     );
     cluster.nodes[fourth].start();
     eventually("a learner that has caught up", || {
         let (code, _, failed) = cluster.cli(&["member", "promote", "n4"]);
-        (code == 0 || failed.contains("it votes already")).then_some(())
+        (code == 0 || failed.contains("it is already a voter")).then_some(())
     });
     remove(&cluster, "n4", false);
     assert_eq!(cluster.nodes[fourth].wait_for_exit(), REMOVED);
@@ -444,7 +444,7 @@ async fn what_is_not_safe_is_refused_with_the_reason() {
             // Whether the first took effect is not known.
             remove(&cluster, name, true);
         }
-        let is_said = |said: &String| said.contains("another change of members");
+        let is_said = |said: &String| said.contains("another membership change");
         match &overlapping[..] {
             [said] if is_said(said) => break,
             // One of them came too late: the leader had given up its place, or had a new one.
@@ -460,8 +460,8 @@ async fn what_is_not_safe_is_refused_with_the_reason() {
     // For an election timeout it may be taken for alive.
     tokio::time::sleep(Duration::from_secs(3)).await;
     for (verb, says) in [
-        ("replace", "too few of the voters answer"),
-        ("remove", "1 answer and 2 must"),
+        ("replace", "too few voters would answer"),
+        ("remove", "1 of the future voters answer and 2 are needed"),
     ] {
         eventually(says, || {
             // Of the two either may come to lead.
@@ -585,7 +585,7 @@ async fn a_member_that_comes_back_hears_a_leader_that_it_never_heard_of() {
         eventually("a member that takes the place of another", || {
             let (code, _, failed) = cluster.cli(&replace);
             // The old one is gone, or the new one there, and both by an earlier attempt.
-            let was_done = may_be_done && (code == 5 || failed.contains("is a member already"));
+            let was_done = may_be_done && (code == 5 || failed.contains("is already a member"));
             let is_done = code == 0 || was_done;
             assert!(is_done || [1, 3, 4].contains(&code), "{code}: {failed}");
             may_be_done |= code == 4;

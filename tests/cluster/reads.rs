@@ -183,7 +183,7 @@ async fn a_hand_over_to_a_node_that_is_gone_leaves_a_leader_with_a_lease() {
     let began = Instant::now();
     loop {
         match client.move_leader(Some(target_id)).await {
-            Err(error) if error.detail.contains("did not take over") => break,
+            Err(error) if error.detail.contains("did not become leader") => break,
             // An election takes its time.
             Err(error) => assert!(began.elapsed() < PATIENCE, "{error:?}\n{}", logs()),
             // Nor does the old leader stay for ever; then it was the third who was elected.

@@ -241,8 +241,8 @@ fn p37_a_tripped_leader_lease_is_cleared_by_an_operator_who_says_so() {
 
     for typed in ["", "yes\n"] {
         let (done, said) = clear(&data_dir, typed);
-        assert!(!done && said.contains("nothing was done"), "{said}");
-        assert!(said.contains("may be old"), "it warns: {said}");
+        assert!(!done && said.contains("nothing was changed"), "{said}");
+        assert!(said.contains("may be stale"), "it warns: {said}");
         assert!(mark.exists(), "without consent");
     }
     let (done, said) = clear(&data_dir, "clear\n");

@@ -188,7 +188,9 @@ async fn a_member_that_is_behind_a_cut_log_gets_the_state_and_its_watches_and_le
         assert!(node.metric(CUTS) > 0.0 || node.metric(RECEIVED) > 0.0);
         // The members are those of the beginning, wherever the log begins.
         let text = node.log_text();
-        let told = text.lines().find(|line| line.contains("sinks: members"));
+        let told = text
+            .lines()
+            .find(|line| line.contains("observer: configuration changed"));
         assert_eq!(told, None, "{}", node.name);
     }
 

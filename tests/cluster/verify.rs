@@ -144,7 +144,7 @@ fn a_history_that_was_broken_fails_with_code_1_and_says_where() {
     std::fs::write(&path, "nonsense").unwrap();
     let (code, _, stderr) = run(&["verify", "history", file]);
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("line 1 is no operation"), "{stderr}");
+    assert!(stderr.contains("line 1 is not an operation"), "{stderr}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_cluster_that_runs_already_is_measured_and_left_alone() {
     arguments.splice(0..0, ["verify", "lease"]);
     let (code, _, stderr) = run(&arguments);
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("a cluster that runs already"), "{stderr}");
+    assert!(stderr.contains("existing cluster"), "{stderr}");
     for node in &cluster.nodes {
         eventually("a node that was not harmed", || {
             (node.admin("/livez")?.0 == 200).then_some(())

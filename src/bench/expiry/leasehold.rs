@@ -84,7 +84,7 @@ impl LeaseCluster for LeaseholdLeases {
             }
             if watch.elapsed() > PATIENCE {
                 return Err(Failure::refused(format!(
-                    "no node leads after {PATIENCE:?}"
+                    "there is no leader after {PATIENCE:?}"
                 )));
             }
             tokio::time::sleep(POLL).await;

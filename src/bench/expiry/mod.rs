@@ -105,8 +105,8 @@ pub fn run(
 pub fn check(arguments: &ExpiryArgs, global: &GlobalArgs) -> Result<(), Failure> {
     if !global.endpoints.is_empty() && !arguments.own.set.is_empty() {
         return Err(Failure::usage(
-            "a cluster that runs already is not configured: leave --endpoints away, and three \
-             processes are started for it",
+            "an existing cluster cannot be configured: omit --endpoints to start three processes \
+             for this",
         ));
     }
     Ok(())

@@ -69,7 +69,7 @@ impl Probe {
     /// Nobody could be reached at all.
     pub fn stop(mut self) -> Result<ProbeReport, Failure> {
         let ended = self.end();
-        ended.unwrap_or_else(|| Err(Failure::refused("the probe ended too early")))
+        ended.unwrap_or_else(|| Err(Failure::refused("the probe stopped early")))
     }
 
     fn end(&mut self) -> Option<Result<ProbeReport, Failure>> {

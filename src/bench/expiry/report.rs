@@ -227,7 +227,7 @@ impl ExpiryRun {
         )?;
         writeln!(
             out,
-            "  before     {} grants a second, {} renewals, {} requests failed",
+            "  before     {} grants per second, {} renewals, {} requests failed",
             number_text(self.grants_per_second),
             number_text(self.renewals as f64),
             self.failed_requests
@@ -253,8 +253,8 @@ impl ExpiryRun {
         for memory in &self.memory {
             writeln!(
                 out,
-                "  memory     process {}: {:.0} MiB before, {:.0} MiB with all leases: {} bytes for \
-                 each and its key",
+                "  memory     process {}: {:.0} MiB before, {:.0} MiB with all leases: {} bytes \
+                 per lease and key",
                 memory.pid,
                 memory.before_bytes as f64 / f64::from(1 << 20),
                 memory.after_bytes as f64 / f64::from(1 << 20),

@@ -132,7 +132,10 @@ pub fn fill<C: Store>(connector: &C, load: &Load) -> Result<(), Failure> {
         store.close().await;
         result.map_err(|trouble| {
             let name = connector.name();
-            Failure::refused(format!("{name} does not take the keys: {}", trouble.detail))
+            Failure::refused(format!(
+                "{name} does not accept the keys: {}",
+                trouble.detail
+            ))
         })
     })
 }
@@ -172,7 +175,7 @@ pub fn run<C: Store>(
         match heard.recv() {
             Ok(Note::Ready) => {}
             Ok(Note::Failed(failure)) => return Err(failure),
-            _ => return Err(Failure::refused("a thread of the load ended too early")),
+            _ => return Err(Failure::refused("a load thread stopped early")),
         }
     }
     let watch = Wall::start().later(RUN_UP);
@@ -231,7 +234,7 @@ pub fn run<C: Store>(
             Ok(Note::Failed(failure)) => return Err(failure),
             Ok(Note::Ready) | Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(Failure::refused("a thread of the load ended too early"));
+                return Err(Failure::refused("a load thread stopped early"));
             }
         }
     }

@@ -133,7 +133,7 @@ impl Audit {
         };
         if self.values.insert(value, write).is_some() {
             self.break_rule("values are unique", || {
-                format!("value {value} was written before: this history cannot be judged")
+                format!("value {value} was written before: this history cannot be checked")
             });
         }
         self.begin_read(key)
@@ -160,8 +160,8 @@ impl Audit {
         if revision <= floor {
             self.break_rule("real time", || {
                 format!(
-                    "the write of {value} to key {key} has revision {revision}, and began after \
-                     revision {floor} had been answered"
+                    "the write of {value} to key {key} has revision {revision} but began after \
+                     revision {floor} had been acknowledged"
                 )
             });
         }
@@ -185,8 +185,8 @@ impl Audit {
         if revision < floor {
             self.break_rule("real time", || {
                 format!(
-                    "a read of key {key} was answered as of revision {revision}, and began after \
-                     revision {floor} had been answered"
+                    "a read of key {key} was answered as of revision {revision} but began after \
+                     revision {floor} had been acknowledged"
                 )
             });
         }
@@ -199,15 +199,17 @@ impl Audit {
                 if written > revision {
                     self.break_rule("no read from the future", || {
                         format!(
-                            "a read of key {key} as of revision {revision} shows what revision \
-                             {written} wrote"
+                            "a read of key {key} as of revision {revision} returned the value \
+                             written at revision {written}"
                         )
                     });
                 }
                 match self.values.get_mut(&value) {
                     Some(write) if write.key == key => write.seen = true,
                     _ => self.break_rule("reads show writes", || {
-                        format!("a read of key {key} shows {value}, which nobody had written to it")
+                        format!(
+                            "a read of key {key} returned {value}, which had not been written to it"
+                        )
                     }),
                 }
                 self.note_version(key, written, value, revision);
@@ -230,7 +232,7 @@ impl Audit {
                 if before.is_none() && versions.absent_at >= *revision {
                     self.break_rule("reads show the last write", || {
                         format!(
-                            "key {key} was written at revision {revision}, and not there as of \
+                            "key {key} was written at revision {revision} but missing as of \
                              revision {}",
                             versions.absent_at
                         )
@@ -241,8 +243,8 @@ impl Audit {
                 {
                     self.break_rule("reads show the last write", || {
                         format!(
-                            "key {key} was written at revision {revision}, and showed what \
-                             revision {written} wrote as of revision {}",
+                            "key {key} was written at revision {revision} but had the value of \
+                             revision {written} as of revision {}",
                             version.current_at
                         )
                     });
@@ -253,10 +255,9 @@ impl Audit {
         let values = std::mem::take(&mut self.values);
         for (value, write) in &values {
             if write.refused && write.seen {
-                self.break_rule("what was refused is not there", || {
+                self.break_rule("refused writes are not visible", || {
                     format!(
-                        "the write of {value} to key {} was said not to have taken effect, and \
-                         was read",
+                        "the write of {value} to key {} was reported as not applied, but was read",
                         write.key
                     )
                 });
@@ -346,7 +347,7 @@ fn is_false(flag: &bool) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// A line is no operation.
-    #[error("line {line} is no operation: {source}")]
+    #[error("line {line} is not an operation: {source}")]
     Line {
         /// Counted from 1.
         line: usize,

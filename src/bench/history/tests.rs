@@ -190,11 +190,11 @@ fn values_from_nowhere_and_from_refused_writes_are_found() {
     let shown = get(2, 3, 2, Some((1, 2)));
     assert_eq!(
         broken(&[refused(1), shown.clone()]),
-        Some("what was refused is not there")
+        Some("refused writes are not visible")
     );
     assert_eq!(
         broken(&[refused(50), shown]),
-        Some("what was refused is not there")
+        Some("refused writes are not visible")
     );
     assert_eq!(
         broken(&[put(1, 0, 1, Some(2)), get(2, 3, 2, Some((1, 3)))]),
@@ -323,7 +323,7 @@ fn a_recorded_history_comes_back_as_it_was_and_nonsense_is_named() {
     assert_eq!(read(text.as_bytes()).unwrap(), operations);
     let error = read("\n{\"op\":\"put\"}\n".as_bytes()).unwrap_err();
     assert!(
-        error.to_string().starts_with("line 2 is no operation"),
+        error.to_string().starts_with("line 2 is not an operation"),
         "{error}"
     );
     let unknown = text.replace("\"key\":1", "\"key\":1,\"x\":2");

@@ -159,7 +159,7 @@ impl Report {
         out.flush()?;
         match self.runs.iter().find(|run| run.answered == 0) {
             Some(run) => Err(Failure::refused(format!(
-                "{} answered no request",
+                "{} answered no requests",
                 run.store
             ))),
             None => Ok(()),
@@ -353,8 +353,8 @@ impl Run {
             let due = self.answered + self.failed + self.unsent;
             if self.unsent > 0 {
                 remarks.push(format!(
-                    "{} could not keep up with {} requests a second: {} of {due} were never sent, \
-                     so the true latencies are longer than these; ask for less, or allow more \
+                    "{} could not keep up with {} requests per second: {} of {due} were never \
+                     sent, so the true latencies are longer than these; lower --rate or raise \
                      --clients",
                     self.store,
                     number_text(rate),
@@ -374,8 +374,8 @@ impl Run {
             if self.unsent == 0 && delay > latency / 2.0 {
                 remarks.push(format!(
                     "half of the requests were sent {} or more after they were due, which is most \
-                     of their latency: this machine is too busy to keep the pace, or --clients \
-                     are too few",
+                     of their latency: this machine is too busy to keep the rate, or --clients is \
+                     too low",
                     duration_text(Duration::from_secs_f64(delay / 1e6))
                 ));
             }
@@ -394,7 +394,7 @@ impl Run {
         }
         if self.not_found > 0 {
             remarks.push(format!(
-                "{} reads found no key, and cost less than reads of a value: leave --no-fill away",
+                "{} reads found no key and cost less than reads of a value: omit --no-fill",
                 self.not_found
             ));
         }

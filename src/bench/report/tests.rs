@@ -53,7 +53,7 @@ fn run(store: &'static str, plan: &Plan, gets: &[Duration], puts: &[Duration], f
     for _ in 0..failed {
         let trouble = Trouble {
             code: "LH-NO-LEADER",
-            detail: "nobody leads".to_owned(),
+            detail: "there is no leader".to_owned(),
         };
         record(true, MS, Err(trouble));
     }
@@ -224,7 +224,7 @@ fn what_makes_figures_mean_less_is_remarked() {
         "{:?}",
         failing.remarks
     );
-    assert!(failing.remarks[0].contains("nobody leads"));
+    assert!(failing.remarks[0].contains("there is no leader"));
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub fn run(
             match report.failed().as_slice() {
                 [] => Ok(()),
                 failed => Err(Failure::refused(format!(
-                    "leases may not be relied on here: {}",
+                    "leader leases are not safe here: {}",
                     failed.join(", ")
                 ))),
             }
@@ -89,8 +89,8 @@ pub fn verify_lease(
     let is_own = global.endpoints.is_empty();
     if !is_own && (!arguments.faults.is_empty() || !plan.settings.is_empty()) {
         return Err(Failure::usage(
-            "a cluster that runs already is neither broken nor configured: leave --endpoints away, \
-             and three processes are started for it",
+            "no faults or settings can be applied to an existing cluster: omit --endpoints to \
+             start three processes for this",
         ));
     }
     let progress = Progress::new(arguments.quiet);
@@ -127,21 +127,21 @@ pub fn verify_lease(
     report.suggestion = judge::suggest(&measured);
     if is_own {
         report.remarks.push(
-            "the nodes ran on this machine, on one set of clocks: drift between machines shows \
-             only with --endpoints of a cluster that spans them"
+            "all nodes ran on this machine and shared its clocks: drift between machines shows \
+             only with --endpoints of a cluster that spans several"
                 .to_owned(),
         );
         if lies_in_memory(&plan.parent) {
             report.remarks.push(format!(
-                "{} lies in memory, so syncs cost nothing: name a directory on the disk that \
-                 nodes will use with --data-dir",
+                "{} is in memory, so syncs cost nothing: use --data-dir to name a directory on the \
+                 disk that nodes will use",
                 plan.parent.display()
             ));
         }
     } else {
         report.remarks.push(
-            "no fault was tried on a cluster that runs already: without --endpoints and with \
-             --faults, three processes are started and broken here"
+            "no faults were injected into the existing cluster: with --faults and without \
+             --endpoints, three processes are started and faults injected into them"
                 .to_owned(),
         );
     }
@@ -194,7 +194,7 @@ async fn break_things(
     record: Option<PathBuf>,
     progress: Progress,
 ) -> Result<(Vec<faults::FaultReport>, Findings), Failure> {
-    progress.say("starting three nodes with wires that can be cut");
+    progress.say("starting three nodes with a network that can be partitioned");
     let addresses = free_addresses(3)?;
     let peers: Vec<_> = addresses.iter().map(|node| node.peer).collect();
     let wires = Wires::start(&peers)?;

@@ -172,9 +172,9 @@ fn suggestion_text(suggestion: &Suggestion) -> String {
     );
     match suggestion.heartbeat_interval_max_ms {
         Some(longest) => text.push_str(&format!(
-            "; the present lease bears heartbeats up to {longest} ms apart"
+            "; the current lease allows heartbeats up to {longest} ms apart"
         )),
-        None => text.push_str("; the present lease bears no interval of heartbeats"),
+        None => text.push_str("; the current lease allows no heartbeat interval"),
     }
     text
 }

@@ -69,7 +69,7 @@ impl Sampler {
     /// A node could not be asked at all.
     pub fn stop(mut self) -> Result<Vec<NodeTrack>, Failure> {
         let ended = self.end();
-        ended.unwrap_or_else(|| Err(Failure::refused("the sampler ended too early")))
+        ended.unwrap_or_else(|| Err(Failure::refused("the sampler stopped early")))
     }
 
     fn end(&mut self) -> Option<Result<Vec<NodeTrack>, Failure>> {

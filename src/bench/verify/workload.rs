@@ -185,9 +185,7 @@ impl Workload {
             None => Ok(()),
         };
         let failed = book.record_failed.take().map_or(flushed, Err);
-        failed.map_err(|error| {
-            Failure::refused(format!("the history could not be written: {error}"))
-        })?;
+        failed.map_err(|error| Failure::refused(format!("cannot write the history: {error}")))?;
         let findings = std::mem::take(&mut book.audit).finish();
         Ok((book.counts.clone(), findings))
     }

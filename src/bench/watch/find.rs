@@ -245,7 +245,7 @@ impl<C: Connection> Finder<'_, C> {
         }
         let best = best.ok_or_else(|| {
             Failure::refused(
-                "not even one put a second is heard by all watchers in time: watch with fewer of them",
+                "not even one put per second reaches all watchers in time: use fewer watchers",
             )
         })?;
         Ok((steps, best))
@@ -322,7 +322,7 @@ impl<C: Connection> Finder<'_, C> {
             if let Some(ended) = self.watching.try_join_next() {
                 return match ended {
                     Ok(Err(failure)) => Err(failure),
-                    _ => Err(Failure::refused("a watch was cut short")),
+                    _ => Err(Failure::refused("a watch was cancelled")),
                 };
             }
             let behind = shared.behind();
@@ -339,7 +339,7 @@ impl<C: Connection> Finder<'_, C> {
             }
             if now.saturating_sub(moved) >= PATIENCE {
                 return Err(Failure::refused(format!(
-                    "{behind} watchers have not heard of the last put, and nobody has heard \
+                    "{behind} watchers have not received the last put, and none has received \
                      anything for {PATIENCE:?}"
                 )));
             }

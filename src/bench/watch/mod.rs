@@ -184,7 +184,7 @@ pub async fn measure<S: Store>(
         (began, written)
     };
     let wrote_for = shared.wall.elapsed().saturating_sub(began);
-    say("waiting until all have heard everything");
+    say("waiting until all watchers have received everything");
     finish(watching).await?;
     let took = shared.wall.elapsed().saturating_sub(began).as_secs_f64();
     let events = shared.events.load(Ordering::Relaxed);

@@ -167,7 +167,7 @@ pub(super) async fn write<C: Connection>(
         note(put);
     }
     if written.done == 0 {
-        return Err(Failure::refused("no put was answered"));
+        return Err(Failure::refused("no put was acknowledged"));
     }
     Ok(written)
 }
@@ -211,7 +211,7 @@ pub(super) fn written(
 ) -> Result<(), Failure> {
     match put {
         Some(Ok(put)) => put.map(drop),
-        _ => Err(Failure::refused("a put was cut short")),
+        _ => Err(Failure::refused("a put was cancelled")),
     }
 }
 
@@ -250,7 +250,7 @@ pub(super) async fn take<W: Watch>(
             watching.spawn(hear(watch?, number, Arc::clone(shared)));
             Ok(())
         }
-        _ => Err(Failure::refused("a watch was cut short while it opened")),
+        _ => Err(Failure::refused("a watch was cancelled while it opened")),
     }
 }
 
@@ -274,7 +274,7 @@ pub(super) async fn hear<W: Watch>(
         };
         if revision <= last {
             return Err(Failure::refused(format!(
-                "a watch was told revision {revision} after {last}"
+                "a watch received revision {revision} after {last}"
             )));
         }
         last = revision;
@@ -284,7 +284,7 @@ pub(super) async fn hear<W: Watch>(
             // Of one key each version follows the one before.
             if version > 0 && change.version != version + 1 {
                 return Err(Failure::refused(format!(
-                    "a watch was told version {} of a key after version {version}",
+                    "a watch received version {} of a key after version {version}",
                     change.version
                 )));
             }
@@ -320,11 +320,11 @@ pub(super) async fn finish(mut watching: Watching) -> Result<(), Failure> {
     loop {
         match tokio::time::timeout(PATIENCE, watching.join_next()).await {
             Ok(Some(Ok(heard))) => heard?,
-            Ok(Some(Err(_))) => return Err(Failure::refused("a watch was cut short")),
+            Ok(Some(Err(_))) => return Err(Failure::refused("a watch was cancelled")),
             Ok(None) => return Ok(()),
             Err(_) => {
                 return Err(Failure::refused(format!(
-                    "{} watchers did not hear the last change within {PATIENCE:?}",
+                    "{} watchers did not receive the last change within {PATIENCE:?}",
                     watching.len()
                 )));
             }

@@ -10,15 +10,16 @@ use crate::api::PermissionKind;
 /// Whether access is controlled.
 #[derive(Debug, Subcommand)]
 pub enum AuthCommand {
-    /// Allow nothing from now on that no role allows. Takes a user root with the role root first
+    /// Enable access control: from now on only what roles permit is allowed. Requires a user root
+    /// with the role root
     #[command(after_help = "Example:
   leasehold auth enable")]
     Enable,
-    /// Allow everything to every client from now on
+    /// Disable access control: every client may do everything
     #[command(after_help = "Example:
   leasehold auth disable --user root --password-file root.pw")]
     Disable,
-    /// Show whether access is controlled
+    /// Show whether access control is enabled
     #[command(after_help = "Examples:
   leasehold auth status
   leasehold auth status -o json")]
@@ -28,16 +29,15 @@ pub enum AuthCommand {
 /// Users.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
-    /// Add a user. He may prove who he is by a certificate of his name, and by a password if he is
-    /// given one
+    /// Add a user, who logs in with a certificate of that name, or with a password if one is set
     #[command(after_help = "Examples:
-  leasehold user add anna                       the password is asked for
+  leasehold user add anna                       prompts for the password
   leasehold user add anna --new-password-file f
   leasehold user add n8n --no-password          by certificate only
 
-Without a terminal the password is the first line of standard input.")]
+Without a terminal, the password is read from the first line of standard input.")]
     Add(PasswordArgs),
-    /// Show a user and the roles he has
+    /// Show a user and its roles
     #[command(after_help = "Example:
   leasehold user get anna")]
     Get(UserArgs),
@@ -49,16 +49,16 @@ Without a terminal the password is the first line of standard input.")]
     #[command(after_help = "Example:
   leasehold user delete anna")]
     Delete(UserArgs),
-    /// Give a user another password, which voids the tokens he was given
+    /// Change a user's password, which invalidates the tokens issued to the user
     #[command(after_help = "Examples:
   leasehold user passwd anna
   leasehold user passwd anna --new-password-file f")]
     Passwd(PasswordArgs),
-    /// Give a user a role
+    /// Grant a role to a user
     #[command(after_help = "Example:
   leasehold user grant-role anna ops")]
     GrantRole(UserRoleArgs),
-    /// Take a role from a user
+    /// Revoke a role from a user
     #[command(after_help = "Example:
   leasehold user revoke-role anna ops")]
     RevokeRole(UserRoleArgs),
@@ -67,11 +67,11 @@ Without a terminal the password is the first line of standard input.")]
 /// Roles.
 #[derive(Debug, Subcommand)]
 pub enum RoleCommand {
-    /// Add a role that allows nothing
+    /// Add a role without permissions
     #[command(after_help = "Example:
   leasehold role add ops")]
     Add(RoleArgs),
-    /// Show what a role allows
+    /// Show the permissions of a role
     #[command(after_help = "Example:
   leasehold role get ops")]
     Get(RoleArgs),
@@ -79,17 +79,17 @@ pub enum RoleCommand {
     #[command(after_help = "Example:
   leasehold role list")]
     List,
-    /// Remove a role, from everybody who has it
+    /// Remove a role, also from all users that have it
     #[command(after_help = "Example:
   leasehold role delete ops")]
     Delete(RoleArgs),
-    /// Have a role allow something
+    /// Grant a permission to a role
     #[command(after_help = "Examples:
   leasehold role grant-permission ops readwrite --prefix /prod/
   leasehold role grant-permission ops read a c
   leasehold role grant-permission ops write k")]
     GrantPermission(GrantPermissionArgs),
-    /// Take from a role what it allows with exactly these keys
+    /// Revoke the permission of a role for exactly these keys
     #[command(after_help = "Example:
   leasehold role revoke-permission ops --prefix /prod/")]
     RevokePermission(RevokePermissionArgs),
@@ -109,10 +109,10 @@ pub struct PasswordArgs {
     /// The user
     #[arg(id = "user_name", value_name = "USER")]
     pub user: String,
-    /// The file whose first line is the new password
+    /// File whose first line is the new password
     #[arg(long, value_name = "FILE", conflicts_with = "no_password")]
     pub new_password_file: Option<PathBuf>,
-    /// No password: only a certificate of the user's name will do
+    /// Set no password: the user can only log in with a certificate of that name
     #[arg(long)]
     pub no_password: bool,
 }
@@ -139,7 +139,7 @@ pub struct RoleArgs {
 pub struct GrantPermissionArgs {
     /// The role
     pub role: String,
-    /// What it allows
+    /// Kind of access to grant
     pub kind: Kind,
     /// With which keys.
     #[command(flatten)]

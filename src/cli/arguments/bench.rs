@@ -12,7 +12,7 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:
   leasehold bench get --clients 64
   leasehold bench get --clients 64 --connections 16 --consistency q -o json
-  leasehold bench get --rate 20000        latency, counted from when each request was due
+  leasehold bench get --rate 20000        latency counted from the time each request was due
   leasehold bench get --server-pid $(pgrep -d, -x leasehold)")]
     Get(LoadArgs),
     /// Write single keys
@@ -30,38 +30,39 @@ pub enum BenchCommand {
   leasehold bench lease-keepalive --clients 64 --leases 10000
   leasehold bench lease-keepalive --clients 64 --leases 10000 --batch 100
 
-A request renews as many leases as --batch says; what is reported is requests.")]
+Each request renews --batch leases; the report counts requests.")]
     LeaseKeepalive(RenewalArgs),
-    /// Let client leases end, and measure how late they do
+    /// Let client leases expire, and measure how late they do
     #[command(after_help = "Examples:
   leasehold bench lease-expiry --leases 1000 --ttl 5s
   leasehold bench lease-expiry --leases 50000 --ttl 60s --keep 5s
   leasehold bench lease-expiry --leases 1000000 --ttl 120s --keep 10s --let-go 1000
 
-Each lease has a key, and a watch sees the keys go. With --keep all leases are due together; without, \
-each as it was granted. With --let-go some of those that are kept end first, while the cluster has \
-little else to do.
+Each lease has a key, and a watch sees the keys being deleted. With --keep all leases expire \
+together; without it, each expires as it was granted. With --let-go some of the kept leases expire \
+first, while the cluster is otherwise idle.
 
-Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards.")]
+Without --endpoints it starts three processes of this binary on loopback and stops them \
+afterwards.")]
     LeaseExpiry(ExpiryArgs),
-    /// Write while many watch, and measure how soon they hear of it
+    /// Write while many clients watch, and measure the delivery delay
     #[command(after_help = "Examples:
   leasehold bench watch --watchers 10000 --connections 4 --rate 20
   leasehold bench watch --watchers 1000 --keys 1000 --rate 2000
   leasehold bench watch --watchers 1 --catch-up 1000000
   leasehold bench watch --watchers 10000 --find-rate --rate 5 --server-pid $(pgrep -d, -x leasehold)
 
-A delay counts from the sending of the put to the event in the reader's hand.")]
+A delay is measured from sending the put until the watcher has received the event.")]
     Watch(WatchLoadArgs),
 }
 
 /// How leases are renewed.
 #[derive(Clone, Debug, Args)]
 pub struct RenewalArgs {
-    /// How many leases each connection holds
+    /// Number of leases per connection
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub leases: u32,
-    /// How many of them a request renews
+    /// Number of leases renewed per request
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch: u32,
     /// The load.
@@ -72,31 +73,32 @@ pub struct RenewalArgs {
 /// How leases are granted, kept and left to end.
 #[derive(Clone, Debug, Args)]
 pub struct ExpiryArgs {
-    /// How many leases, each with a key of its own
+    /// Number of leases, each with a key of its own
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub leases: u32,
-    /// How long each lasts without a renewal
+    /// TTL of each lease
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_length)]
     pub ttl: Duration,
-    /// Connections that hold them
+    /// Number of connections that hold them
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     pub connections: u32,
-    /// Keep them alive until all are granted and so long after that, renew all once more, and stop
+    /// Keep the leases alive until all are granted and for this long afterwards, renew all once
+    /// more, and stop
     #[arg(long, value_name = "DURATION", value_parser = parse_pause)]
     pub keep: Option<Duration>,
-    /// Keep all but so many, and measure first how late those end
+    /// First let this many leases expire while the others are kept, and measure how late they do
     #[arg(long, value_name = "N", default_value_t = 0, requires = "keep")]
     pub let_go: u32,
-    /// How often all of this
+    /// Number of repetitions
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: u32,
     /// How the processes are started.
     #[command(flatten)]
     pub own: OwnClusterArgs,
-    /// Server processes on this machine whose memory is looked at
+    /// Server processes on this machine whose memory is measured
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub server_pid: Vec<u32>,
-    /// No line per second on standard error
+    /// Print no progress on standard error
     #[arg(long)]
     pub quiet: bool,
 }
@@ -104,38 +106,39 @@ pub struct ExpiryArgs {
 /// Who watches, and what happens meanwhile.
 #[derive(Clone, Debug, Args)]
 pub struct WatchLoadArgs {
-    /// How many watch
+    /// Number of watchers
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = watchers)]
     pub watchers: usize,
-    /// On how many connections
+    /// Number of connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = watchers)]
     pub connections: usize,
-    /// On how many keys; each watches one of them
+    /// Number of keys; each watcher watches one of them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = watchers)]
     pub keys: usize,
-    /// Puts a second, on all keys together
+    /// Puts per second, over all keys
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub rate: u64,
-    /// Bytes of a value
+    /// Size of a value in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub value_size: usize,
-    /// For how long
+    /// Duration of the measurement
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub duration: Duration,
-    /// Write so many revisions first, and measure how fast watchers catch up with them
+    /// Write this many revisions first, and measure how fast watchers catch up
     #[arg(long, value_name = "REVISIONS", default_value_t = 0)]
     pub catch_up: u64,
-    /// Watch at this node alone
+    /// Watch only this node
     #[arg(long, value_name = "HOST:PORT")]
     pub endpoint: Option<String>,
-    /// Find the highest rate of puts, beginning with --rate, at which no watch is interrupted and each
-    /// step's last change is heard by all within a second; then put twice as much for --duration
+    /// Find the highest rate of puts, starting from --rate, at which no watch is interrupted and
+    /// all watchers receive the last change of each step within a second; then put at twice that
+    /// rate for --duration
     #[arg(long, conflicts_with = "catch_up")]
     pub find_rate: bool,
-    /// How long each rate is tried
+    /// Duration of each step
     #[arg(long, value_name = "TIME", default_value = "5s", requires = "find_rate", value_parser = humantime::parse_duration)]
     pub step: Duration,
-    /// Server processes on this machine whose memory is shared out over the watchers
+    /// Server processes on this machine whose memory is reported per watcher
     #[arg(
         long,
         value_name = "PID",
@@ -143,7 +146,7 @@ pub struct WatchLoadArgs {
         requires = "find_rate"
     )]
     pub server_pid: Vec<u32>,
-    /// No progress on standard error
+    /// Print no progress on standard error
     #[arg(long)]
     pub quiet: bool,
 }
@@ -158,10 +161,10 @@ fn watchers(text: &str) -> Result<usize, String> {
 /// A cluster that is started for the purpose.
 #[derive(Clone, Debug, Args)]
 pub struct OwnClusterArgs {
-    /// A setting of the processes that are started, as in raft.heartbeat_interval=10ms
+    /// Setting for the started processes, such as raft.heartbeat_interval=10ms
     #[arg(long, value_name = "SECTION.KEY=VALUE", value_parser = parse_setting)]
     pub set: Vec<(String, String)>,
-    /// Where their data lies meanwhile; default: the temporary directory
+    /// Directory for their data; default: the temporary directory
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }
@@ -169,48 +172,50 @@ pub struct OwnClusterArgs {
 /// What to verify.
 #[derive(Debug, Subcommand)]
 pub enum VerifyCommand {
-    /// Measure whether the clocks and schedulers here bear the leader lease, under load
+    /// Measure under load whether clocks and schedulers are good enough for the leader lease
     #[command(after_help = "Examples:
   leasehold verify lease
   leasehold verify lease --duration 5m --faults pause,kill,cut
   leasehold verify lease --set leader_lease.duration=300ms --set raft.heartbeat_interval=30ms
   leasehold verify lease --endpoints 10.0.0.1:7400 --cacert ca.pem --cert c.pem --key c.key
 
-Without --endpoints it starts three processes of this binary on loopback, and ends them afterwards. \
-To a cluster that runs already it does nothing but read and write keys that begin with `verify/`, \
-which stay where they are.
+Without --endpoints it starts three processes of this binary on loopback and stops them \
+afterwards. \
+On an existing cluster it only reads and writes keys that begin with `verify/`, which are not \
+deleted afterwards.
 
-Ends with code 0 if everything passed, 1 if something did not.")]
+Exits with 0 if everything passed, with 1 otherwise.")]
     Lease(VerifyLeaseArgs),
-    /// Check a history that was recorded with --history
+    /// Check a history recorded with --history
     #[command(after_help = "Example:
   leasehold verify lease --duration 10s --faults kill --history history.jsonl
   leasehold verify history history.jsonl
 
-Ends with code 0 if the history is linearizable, 1 if it is not.")]
+Exits with 0 if the history is linearizable, with 1 if it is not.")]
     History(VerifyHistoryArgs),
 }
 
 /// How a lease is verified.
 #[derive(Clone, Debug, Args)]
 pub struct VerifyLeaseArgs {
-    /// How long is measured; the faults come after that
+    /// Duration of the measurement, which is followed by the faults
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_length)]
     pub duration: Duration,
-    /// What is done to the leader afterwards, comma-separated; only to processes started here
+    /// Faults to inject into the leader afterwards, comma-separated; only if the processes are
+    /// started by this command
     #[arg(long, value_name = "FAULT", value_delimiter = ',')]
     pub faults: Vec<FaultKind>,
-    /// Clients that read and write meanwhile, each as fast as it is answered
+    /// Number of clients that read and write meanwhile, each as fast as it is answered
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     pub clients: u32,
     /// How the processes are started.
     #[command(flatten)]
     pub own: OwnClusterArgs,
-    /// Record what clients saw in these files, an operation a line: FILE while nothing is broken,
-    /// FILE.faults after that
+    /// Record the operations of the clients, one per line: in FILE without faults, in FILE.faults
+    /// with faults
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
-    /// No progress on standard error
+    /// Print no progress on standard error
     #[arg(long)]
     pub quiet: bool,
 }
@@ -225,11 +230,11 @@ pub struct VerifyHistoryArgs {
 /// What is done to a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FaultKind {
-    /// It is stopped in its tracks, and goes on when another one leads
+    /// Suspend it, and resume it once another node is leader
     Pause,
-    /// It is killed, and started again
+    /// Kill it, and restart it
     Kill,
-    /// It is cut off from the other nodes, not from clients
+    /// Partition it from the other nodes, but not from clients
     #[value(alias = "partition")]
     Cut,
 }
@@ -259,51 +264,52 @@ pub struct MixedArgs {
 /// A load, and how it is measured.
 #[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
-    /// Requests under way at a time (with --rate: at most so many)
+    /// Number of requests in flight (with --rate: at most this many)
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub clients: u32,
-    /// Connections that the clients share
+    /// Number of connections shared by the clients
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     pub connections: u32,
-    /// Threads that make the load, at most one per connection; default: half of the cores
+    /// Number of threads that generate the load, at most one per connection; default: half of the
+    /// cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub threads: Option<u32>,
-    /// Requests due in a second, whether or not earlier ones are answered; 0: as fast as they are
-    /// answered
+    /// Requests to start per second, whether or not earlier ones are answered; 0: as fast as they
+    /// are answered
     #[arg(long, value_name = "PER SECOND", default_value = "0", value_parser = parse_rate)]
     pub rate: f64,
-    /// How long is measured
+    /// Duration of the measurement
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
     pub duration: Duration,
-    /// How long the load runs before that
+    /// Duration of the load before the measurement
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_pause)]
     pub warm_up: Duration,
-    /// How many keys there are; they begin with `bench/` and are left where they are
+    /// Number of keys; they begin with `bench/` and are not deleted afterwards
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub keys: u32,
-    /// Bytes of each value
+    /// Size of each value in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
     pub value_size: u32,
-    /// How the keys are chosen
+    /// Distribution of the keys
     #[arg(long, value_name = "KIND", default_value = "uniform")]
     pub distribution: Distribution,
-    /// Whom reads are asked that any node may answer
+    /// Which nodes to send reads to that any node may serve
     #[arg(long, value_name = "WHOM", default_value = "leader")]
     pub target: LoadTarget,
-    /// What the choice of keys begins with: the same seed, the same choices
+    /// Seed for the choice of keys: the same seed makes the same choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Do not write the keys first
+    /// Do not write the keys before the measurement
     #[arg(long)]
     pub no_fill: bool,
-    /// Server processes on this machine whose CPU time is shared out over the requests
+    /// Server processes on this machine whose CPU time is reported per request
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub server_pid: Vec<u32>,
-    /// Write the distribution of latencies here, in HdrHistogram's percentile format; one file per
-    /// operation, NAME.get.hgrm and so on
+    /// Write the latency distribution to files in HdrHistogram's percentile format, one per
+    /// operation: NAME.get.hgrm and so on
     #[arg(long, value_name = "NAME")]
     pub histogram: Option<PathBuf>,
-    /// No line per second on standard error
+    /// Print no progress on standard error
     #[arg(long)]
     pub quiet: bool,
 }
@@ -311,20 +317,20 @@ pub struct LoadArgs {
 /// How keys are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
-    /// All alike
+    /// All keys equally often
     #[default]
     Uniform,
-    /// A few often, most seldom: Zipf's law with exponent 0.99
+    /// Few keys often, most seldom: Zipf's law with exponent 0.99
     Zipf,
 }
 
-/// Whom reads are asked that any node may answer.
+/// Which nodes to send reads to that any node may serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LoadTarget {
     /// The leader
     #[default]
     Leader,
-    /// All nodes, each connection another one
+    /// All nodes; each connection uses a different one
     Any,
 }
 

@@ -6,21 +6,21 @@ use clap::{Args, Subcommand};
 
 use crate::types::ClusterId;
 
-/// Make and check certificates.
+/// Create and check certificates.
 #[derive(Debug, Subcommand)]
 pub enum CertCommand {
-    /// Make the two authorities of a new cluster, and its identity
+    /// Create the two certificate authorities of a new cluster, and its identity
     #[command(after_help = "Example:
   leasehold cert init --out pki/
 
-Keep the two keys off the nodes: whoever has them can join the cluster.")]
+Keep the private keys of the authorities off the nodes: anyone who has them can join the cluster.")]
     Init(CertInitArgs),
-    /// Make the certificates of a node or of a client
+    /// Issue the certificates of a node or of a client
     #[command(after_help = "Examples:
   leasehold cert issue --out pki/ --name n1 --san 10.0.0.1
   leasehold cert issue --out pki/ --name app --client")]
     Issue(CertIssueArgs),
-    /// Look at certificate and key files; code 1 if one is not usable
+    /// Check certificate and key files; exits with 1 if one is not usable
     #[command(after_help = "Example:\n  leasehold cert check pki/*")]
     Check(CertCheckArgs),
 }
@@ -31,24 +31,24 @@ pub struct CertInitArgs {
     /// The directory to write to
     #[arg(long, value_name = "DIR", default_value = "pki")]
     pub out: PathBuf,
-    /// The cluster's identity, if it has one already; else a new one is drawn
+    /// Identity of the cluster, if it has one already; otherwise a random one is generated
     #[arg(long, value_name = "UUID", value_parser = parse_cluster_id)]
     pub cluster_id: Option<ClusterId>,
-    /// How long the authorities are valid
+    /// Validity of the authorities in days
     #[arg(long, value_name = "DAYS", default_value_t = 3650)]
     pub days: u64,
 }
 
-/// Make the certificates of a node or of a client.
+/// Issue the certificates of a node or of a client.
 #[derive(Debug, Args)]
 pub struct CertIssueArgs {
-    /// The directory of the authorities, to which the certificates are written too
+    /// Directory of the authorities, to which the certificates are written as well
     #[arg(long, value_name = "DIR", default_value = "pki")]
     pub out: PathBuf,
     /// The name of the node or client
     #[arg(long)]
     pub name: String,
-    /// Further host names and IP addresses for a node's certificates, comma-separated
+    /// Additional host names and IP addresses for a node's certificates, comma-separated
     #[arg(
         long,
         value_name = "HOST|IP",
@@ -62,10 +62,10 @@ pub struct CertIssueArgs {
     /// For a client
     #[arg(long)]
     pub client: bool,
-    /// How long they are valid
+    /// Validity of the certificates in days
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     pub days: u64,
-    /// Replace certificates that are there
+    /// Replace existing certificates
     #[arg(long)]
     pub force: bool,
 }

@@ -18,24 +18,25 @@ pub struct PutArgs {
     /// The key
     #[arg(id = "put_key", value_name = "KEY")]
     pub key: OsString,
-    /// The value; read from standard input when left out
+    /// The value; read from standard input if omitted
     pub value: Option<OsString>,
-    /// Show what the key held before
+    /// Show the previous value of the key
     #[arg(long)]
     pub prev_kv: bool,
-    /// Keep the value that the key has, and write it anew
+    /// Keep the current value of the key, and write it again
     #[arg(long, conflicts_with = "value")]
     pub ignore_value: bool,
-    /// Keep the lease that the key is attached to
+    /// Keep the current lease of the key
     #[arg(long, conflicts_with_all = ["lease", "lease_name"])]
     pub ignore_lease: bool,
-    /// Attach the key to this lease: its id, in hexadecimal
+    /// Attach the key to the lease with this id, in hexadecimal
     #[arg(long, value_parser = lease::parse_id, value_name = "ID", conflicts_with = "lease_name")]
     pub lease: Option<i64>,
-    /// Attach the key to the lease of this name
+    /// Attach the key to the lease with this name
     #[arg(long, value_name = "NAME")]
     pub lease_name: Option<String>,
-    /// Only as long as this lock is held by whom it was given to: its key, and the fencing token
+    /// Write only while this lock is still held with this fencing token: the key of the lock and
+    /// the token
     #[arg(long, value_name = "KEY=TOKEN", value_parser = lock::parse_fence)]
     pub fence: Vec<Fence>,
 }
@@ -43,21 +44,21 @@ pub struct PutArgs {
 /// Which keys, beginning with the one given.
 #[derive(Debug, Args)]
 pub struct RangeArgs {
-    /// The key, or where the range begins
+    /// The key, or the start of the range
     #[arg(id = "range_key", value_name = "KEY", required_unless_present_any = ["prefix", "from_key"])]
     pub key: Option<OsString>,
-    /// Where the range ends; this key is not in it
+    /// The end of the range, exclusive
     #[arg(value_name = "RANGE_END", conflicts_with_all = ["prefix", "from_key"])]
     pub end: Option<OsString>,
-    /// Every key that begins with KEY; without KEY, every key
+    /// All keys with the prefix KEY; without KEY, all keys
     #[arg(long, conflicts_with = "from_key")]
     pub prefix: bool,
-    /// KEY and every key after it
+    /// All keys from KEY on
     #[arg(long)]
     pub from_key: bool,
 }
 
-/// Show what happens to a key, or to a range of keys.
+/// Watch a key, or a range of keys, and print its changes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   leasehold watch foo
@@ -65,19 +66,19 @@ pub struct RangeArgs {
   leasehold watch a c -o json      the keys from a up to, not including, c
   leasehold watch foo -- sh -c 'echo $LEASEHOLD_WATCH_EVENT_TYPE $LEASEHOLD_WATCH_KEY'
 
-A command is run for each event, one after the other, with LEASEHOLD_WATCH_EVENT_TYPE,
+The command is run for each event, one after the other, with LEASEHOLD_WATCH_EVENT_TYPE,
 LEASEHOLD_WATCH_REVISION, LEASEHOLD_WATCH_KEY and LEASEHOLD_WATCH_VALUE in its environment.")]
 pub struct WatchArgs {
     /// Which keys.
     #[command(flatten)]
     pub range: RangeArgs,
-    /// Begin with the changes of this revision; 0 for what comes from now on
+    /// Start with the changes of this revision; 0 for changes from now on
     #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
     pub rev: i64,
-    /// Also show what a key held before
+    /// Show previous values as well
     #[arg(long)]
     pub prev_kv: bool,
-    /// Say from time to time how far the watch is
+    /// Print periodic progress notifications
     #[arg(long)]
     pub progress_notify: bool,
     /// Leave out puts
@@ -86,7 +87,7 @@ pub struct WatchArgs {
     /// Leave out deletes
     #[arg(long)]
     pub no_delete: bool,
-    /// Begin with what the keys hold now
+    /// Start with the current values of the keys
     #[arg(long, conflicts_with = "rev")]
     pub initial_state: bool,
     /// A command to run for each event
@@ -102,30 +103,30 @@ pub struct WatchArgs {
   leasehold get --prefix /svc/ --keys-only --limit 2
   leasehold get a c                the keys from a up to, not including, c
   leasehold get foo --consistency q
-  leasehold get foo --rev 12       as it was at revision 12
+  leasehold get foo --rev 12       as of revision 12
   leasehold get --prefix /svc/ --sort-by modify --order descend --limit 1
 
-A key that does not exist prints nothing and ends with code 5.")]
+If the key does not exist, nothing is printed and the exit code is 5.")]
 pub struct GetArgs {
     /// Which keys.
     #[command(flatten)]
     pub range: RangeArgs,
-    /// At most so many keys; 0 for all
+    /// Maximum number of keys; 0 for all
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub limit: u64,
-    /// Leave the values out
+    /// Do not print the values
     #[arg(long, conflicts_with_all = ["count_only", "print_value_only"])]
     pub keys_only: bool,
-    /// Only count the keys
+    /// Print only the number of keys
     #[arg(long, conflicts_with = "print_value_only")]
     pub count_only: bool,
-    /// Leave the keys out (in simple output)
+    /// Do not print the keys (in simple output)
     #[arg(long)]
     pub print_value_only: bool,
-    /// Read the store as it was at this revision; 0 for now
+    /// Read the store as of this revision; 0 for the current one
     #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
     pub rev: i64,
-    /// By what to sort
+    /// Sort order of the keys
     #[arg(
         long,
         value_enum,
@@ -134,13 +135,13 @@ pub struct GetArgs {
         value_name = "WHAT"
     )]
     pub sort_by: SortBy,
-    /// In which direction
+    /// Sort direction
     #[arg(long, value_enum, ignore_case = true, value_name = "ORDER")]
     pub order: Option<Order>,
-    /// Only keys last written at this revision or later
+    /// Only keys last modified at this revision or later
     #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
     pub min_mod_rev: i64,
-    /// Only keys last written at this revision or earlier
+    /// Only keys last modified at this revision or earlier
     #[arg(long, default_value_t = 0, value_name = "REVISION", value_parser = parse_revision)]
     pub max_mod_rev: i64,
     /// Only keys created at this revision or later
@@ -156,22 +157,22 @@ pub struct GetArgs {
 pub enum SortBy {
     /// The key
     Key,
-    /// How often it was written
+    /// Number of times the key was written
     Version,
-    /// When it was created
+    /// Revision of its creation
     Create,
-    /// When it was last written
+    /// Revision of its last modification
     Modify,
     /// The value
     Value,
 }
 
-/// In which direction keys are sorted.
+/// Sort direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
-    /// The smallest first
+    /// Smallest first
     Ascend,
-    /// The largest first
+    /// Largest first
     Descend,
 }
 
@@ -181,15 +182,16 @@ pub enum Order {
   leasehold del foo
   leasehold del --prefix /svc/ --prev-kv
 
-Prints how many keys were deleted.")]
+Prints the number of deleted keys.")]
 pub struct DelArgs {
     /// Which keys.
     #[command(flatten)]
     pub range: RangeArgs,
-    /// Show what the keys held before
+    /// Show the previous values of the keys
     #[arg(long)]
     pub prev_kv: bool,
-    /// Only as long as this lock is held by whom it was given to: its key, and the fencing token
+    /// Write only while this lock is still held with this fencing token: the key of the lock and
+    /// the token
     #[arg(long, value_name = "KEY=TOKEN", value_parser = lock::parse_fence)]
     pub fence: Vec<Fence>,
 }
@@ -197,8 +199,9 @@ pub struct DelArgs {
 /// Compare, and do one thing or another.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The transaction is read from standard input, in three parts that end with an empty line or the end of \
-the input: what is compared; what is done if all of it holds; what is done if not.
+The transaction is read from standard input, in three parts that end with an empty line or the end \
+of the input: the comparisons; the operations to run if all of them hold; the operations to run \
+otherwise.
 
   value(\"owner\") = \"a\"        also version, create, mod and lease; also !=, < and >
   mod(\"since\") > \"0\"
@@ -208,32 +211,33 @@ the input: what is compared; what is done if all of it holds; what is done if no
 
   get owner
 
-It prints SUCCESS or FAILURE, whether all comparisons held, and then what each operation answers.
-Nothing to compare always holds. All changes have one revision; no key may be written twice.
+It prints SUCCESS if all comparisons held or FAILURE if not, and then the reply of each operation.
+An empty list of comparisons always holds. All changes share one revision; no key may be written \
+twice.
 
 Examples:
   leasehold txn < file
-  leasehold txn -i             asks for the three parts
+  leasehold txn -i             prompts for the three parts
   printf 'mod(\"k\") = \"0\"\\n\\nput k v\\n' | leasehold txn")]
 pub struct TxnArgs {
-    /// Say on standard error which part is to be typed
+    /// Prompt for each part on standard error
     #[arg(short = 'i', long)]
     pub interactive: bool,
 }
 
-/// Give up history.
+/// Compact history up to a revision.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   leasehold compaction 1234
   leasehold compaction 1234 --physical
 
-What was before that revision cannot be read any more afterwards. Every key that exists then keeps the \
-value that it has then.")]
+Afterwards, older revisions can no longer be read. Every key that exists at that revision keeps \
+its value at it.")]
 pub struct CompactionArgs {
     /// The oldest revision to keep
     #[arg(value_parser = clap::value_parser!(i64).range(1..))]
     pub revision: i64,
-    /// Have every node give the space back to its disk, and wait until the endpoints have
+    /// Have every node reclaim the disk space, and wait until the endpoints have done so
     #[arg(long)]
     pub physical: bool,
 }

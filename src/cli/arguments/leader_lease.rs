@@ -7,14 +7,15 @@ use clap::{Args, Subcommand};
 /// What to do about the lease under which a leader answers reads alone.
 #[derive(Clone, Debug, Subcommand)]
 pub enum LeaderLeaseCommand {
-    /// Have a stopped node serve reads under a lease again, after an assumption about clocks failed
+    /// Allow a stopped node to serve leased reads again, after a clock assumption was violated
     #[command(after_help = "Example:
   leasehold leader-lease clear --data-dir /var/lib/leasehold
 
-For the node that the alert LeaseholdLeaseAssumptionViolated named: it once held a lease while another \
-node led, and has served no reads under one since, over restarts too. Everything works without. Find out \
-why first (deploy/runbook.md): while the cause is there, leased reads may be old. It asks before it does \
-it, and is refused while the node runs.")]
+For the node named by the alert LeaseholdLeaseAssumptionViolated: it once held a leader lease \
+while another node was leader, and has served no leased reads since, across restarts. The cluster \
+works without them; reads take a quorum round. Find the cause first (deploy/runbook.md): while it \
+persists, leased reads may be stale. The command asks for confirmation and is refused while the \
+node runs.")]
     Clear(ClearArgs),
 }
 
@@ -24,7 +25,7 @@ pub struct ClearArgs {
     /// The node's data directory
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// Do not ask: the cause was found, and is gone
+    /// Do not ask for confirmation: the cause was found and removed
     #[arg(long)]
     pub yes_the_cause_is_gone: bool,
 }

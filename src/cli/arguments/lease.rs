@@ -12,37 +12,37 @@ pub enum LeaseCommand {
   leasehold lease grant 60                 sixty seconds
   leasehold lease grant 1500ms --name server1Lease --owner host-7")]
     Grant(GrantArgs),
-    /// End a lease, and delete the keys attached to it
+    /// Revoke a lease and delete the keys attached to it
     #[command(after_help = "Example:\n  leasehold lease revoke 1f")]
     Revoke(LeaseArgs),
-    /// Show how long a lease has
+    /// Show the remaining time of a lease
     #[command(after_help = "Example:
   leasehold lease timetolive 1f --keys
 
-A lease that does not exist ends with code 5.")]
+Exits with 5 if the lease does not exist.")]
     Timetolive(TimeToLiveArgs),
     /// List leases
     #[command(after_help = "Examples:
   leasehold lease list -o table
   leasehold lease list --owner host-7")]
     List(ListArgs),
-    /// Renew a lease until it is over, or this process ends
+    /// Keep a lease alive until it ends or this process is stopped
     #[command(after_help = "Examples:
   leasehold lease keep-alive 1f
   leasehold lease keep-alive 1f --once
 
-Ends with code 6 when the lease is lost.")]
+Exits with 6 when the lease is lost.")]
     KeepAlive(KeepAliveArgs),
-    /// Show the leases that are nearest to their end, again and again
+    /// Show the leases that are closest to expiry, updated live
     #[command(after_help = "Examples:
   leasehold lease top
   leasehold lease top --owner host-7 --limit 5 --interval 500ms
   leasehold lease top -o json              once, for programs
 
-A lease is at risk while less than a third of its time is left: its holder renews it when a third has \
-passed, if there is one. Every look goes through all leases.")]
+A lease is at risk while less than a third of its TTL is left: a healthy holder renews it when a \
+third has passed. Each update scans all leases.")]
     Top(TopArgs),
-    /// Give a lease another time to live, from its next renewal on
+    /// Change the TTL of a lease, from its next renewal on
     #[command(after_help = "Example:\n  leasehold lease update-ttl 1f 30s")]
     UpdateTtl(UpdateTtlArgs),
 }
@@ -50,16 +50,16 @@ passed, if there is one. Every look goes through all leases.")]
 /// Grant a lease.
 #[derive(Debug, Args)]
 pub struct GrantArgs {
-    /// How long it lasts without a renewal: seconds, or a number with its unit
+    /// TTL of the lease: seconds, or a number with a unit
     #[arg(value_name = "TTL", value_parser = parse_ttl, allow_hyphen_values = true)]
     pub ttl_ms: i64,
-    /// The id it shall have, in hexadecimal; else the cluster chooses
+    /// Id of the lease, in hexadecimal; default: chosen by the cluster
     #[arg(long, value_parser = parse_id, value_name = "ID")]
     pub id: Option<i64>,
-    /// A name that no other lease may have
+    /// Name of the lease, unique among all leases
     #[arg(long)]
     pub name: Option<String>,
-    /// Whose it is
+    /// Owner of the lease
     #[arg(long)]
     pub owner: Option<String>,
 }
@@ -67,18 +67,18 @@ pub struct GrantArgs {
 /// Which lease.
 #[derive(Debug, Args)]
 pub struct LeaseArgs {
-    /// Its id, in hexadecimal
+    /// Id of the lease, in hexadecimal
     #[arg(value_parser = parse_id, value_name = "ID")]
     pub id: i64,
 }
 
-/// Show how long a lease has.
+/// Show the remaining time of a lease.
 #[derive(Debug, Args)]
 pub struct TimeToLiveArgs {
-    /// Its id, in hexadecimal
+    /// Id of the lease, in hexadecimal
     #[arg(value_parser = parse_id, value_name = "ID")]
     pub id: i64,
-    /// Show the keys that are attached to it, too
+    /// Also show the keys attached to it
     #[arg(long)]
     pub keys: bool,
 }
@@ -86,10 +86,10 @@ pub struct TimeToLiveArgs {
 /// List leases.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only those of this owner
+    /// Only leases of this owner
     #[arg(long, default_value = "")]
     pub owner: String,
-    /// Only those whose name begins so
+    /// Only leases whose name has this prefix
     #[arg(long, default_value = "", value_name = "PREFIX")]
     pub name_prefix: String,
 }
@@ -97,19 +97,19 @@ pub struct ListArgs {
 /// Show leases that are nearest to their end.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// How many
+    /// Number of leases to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
-    /// How long between two looks
+    /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     pub interval: Duration,
-    /// How many looks; default: until it is interrupted
+    /// Number of updates; default: until interrupted
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
-    /// Only those of this owner
+    /// Only leases of this owner
     #[arg(long, default_value = "")]
     pub owner: String,
-    /// Only those whose name begins so
+    /// Only leases whose name has this prefix
     #[arg(long, default_value = "", value_name = "PREFIX")]
     pub name_prefix: String,
 }
@@ -117,10 +117,10 @@ pub struct TopArgs {
 /// Renew a lease.
 #[derive(Debug, Args)]
 pub struct KeepAliveArgs {
-    /// Its id, in hexadecimal
+    /// Id of the lease, in hexadecimal
     #[arg(value_parser = parse_id, value_name = "ID")]
     pub id: i64,
-    /// Only once
+    /// Renew it once and exit
     #[arg(long)]
     pub once: bool,
 }
@@ -128,10 +128,10 @@ pub struct KeepAliveArgs {
 /// Give a lease another time to live.
 #[derive(Debug, Args)]
 pub struct UpdateTtlArgs {
-    /// Its id, in hexadecimal
+    /// Id of the lease, in hexadecimal
     #[arg(value_parser = parse_id, value_name = "ID")]
     pub id: i64,
-    /// How long it shall last without a renewal: seconds, or a number with its unit
+    /// New TTL of the lease: seconds, or a number with a unit
     #[arg(value_name = "TTL", value_parser = parse_ttl, allow_hyphen_values = true)]
     pub ttl_ms: i64,
 }

@@ -15,38 +15,38 @@ use crate::api::Fence;
   leasehold lock mylock                        hold it until interrupted
   leasehold lock mylock --ttl 10s -- ./job.sh  hold it while a command runs
 
-Without a command it prints the key that stands for the lock, and the fencing token. A command finds \
-them in LEASEHOLD_LOCK_KEY and LEASEHOLD_FENCING_TOKEN, and the lease in LEASEHOLD_LEASE. It is told to \
-stop (SIGTERM, then SIGKILL) before the lease can be lost, with all that it has started unless it was \
-started from a terminal. Writes that only the holder may make say so:
+Without a command it prints the key of the lock and the fencing token. A command finds them in \
+LEASEHOLD_LOCK_KEY and LEASEHOLD_FENCING_TOKEN, and the lease in LEASEHOLD_LEASE. The command is \
+stopped (SIGTERM, then SIGKILL) before the lease can be lost, together with its child processes \
+unless it was started from a terminal. Writes that only the holder may make name the lock:
 
   leasehold put k v --fence \"$LEASEHOLD_LOCK_KEY=$LEASEHOLD_FENCING_TOKEN\"
 
-Ends with the code of the command; with code 6 when the lock is lost.")]
+Exits with the code of the command, or with 6 when the lock is lost.")]
 pub struct LockArgs {
     /// The name of the lock
     #[arg(id = "lock_name", value_name = "NAME")]
     pub name: OsString,
-    /// How long the lock is kept for a holder that is not heard of
+    /// TTL of the lock's lease: how long the lock stays held if its holder crashes
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl_length, default_value = "10s")]
     pub ttl: Duration,
-    /// What to run while the lock is held
+    /// Command to run while the lock is held
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// Stand in an election, or look who leads.
+/// Campaign in an election, or observe its leader.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  leasehold elect myelection host-7      stand, and lead until interrupted
-  leasehold elect --listen myelection    print every leader from now on
+  leasehold elect myelection host-7      campaign, and lead until interrupted
+  leasehold elect --listen myelection    print the current and every later leader
 
-A leader prints its key and what it proclaims. Ends with code 6 when leadership is lost.")]
+A leader prints its key and its value. Exits with 6 when leadership is lost.")]
 pub struct ElectArgs {
     /// The name of the election
     #[arg(id = "election_name", value_name = "NAME")]
     pub name: OsString,
-    /// What to proclaim once this leads
+    /// Value to publish while this client is the leader
     #[arg(
         id = "election_value",
         value_name = "VALUE",
@@ -54,10 +54,10 @@ pub struct ElectArgs {
         conflicts_with = "listen"
     )]
     pub value: Option<OsString>,
-    /// Only print who leads
+    /// Do not campaign; print every leader
     #[arg(long)]
     pub listen: bool,
-    /// How long leadership is kept for a leader that is not heard of
+    /// TTL of the leader's lease: how long leadership is kept if the leader crashes
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl_length, default_value = "10s")]
     pub ttl: Duration,
 }

@@ -2,59 +2,60 @@
 
 use clap::{Args, Subcommand};
 
-/// See and change who the members are.
+/// List and change the members of the cluster.
 #[derive(Clone, Debug, Subcommand)]
 pub enum MemberCommand {
-    /// Show who the members are
+    /// List the members
     #[command(after_help = "Examples:
   leasehold member list -o table
-  leasehold member list --consistency s    what the node that is asked knows")]
+  leasehold member list --consistency s    as known to the node that is asked")]
     List,
-    /// Take a node in: as a learner at first, as a voter by itself once it has caught up
+    /// Add a member: as a learner first, promoted to voter automatically once it has caught up
     #[command(after_help = "Examples:
   leasehold member add n4 --peer-urls 10.0.0.4:7401
   leasehold member add n4 --peer-urls 10.0.0.4:7401 --learner    until it is promoted
 
-The node needs a certificate of that name, an empty data directory, cluster.state = \"join\", and
-cluster.initial naming members that it can ask. It may be started before or after this.")]
+The node needs a certificate with that name, an empty data directory, cluster.state = \"join\", and
+cluster.initial with members that it can contact. Start it before or after this command.")]
     Add(MemberAddArgs),
-    /// Let a member go: it stops, and says why
+    /// Remove a member; its process stops and reports why
     #[command(after_help = "Examples:
   leasehold member remove n4
   leasehold member remove 8211f1d0f64f3269")]
     Remove(MemberArgs),
-    /// Make a voter of a learner that has caught up
+    /// Promote a learner that has caught up to voter
     #[command(after_help = "Example:
   leasehold member promote n4")]
     Promote(MemberArgs),
-    /// Note down another address of a member
+    /// Change the addresses of a member
     #[command(after_help = "Example:
   leasehold member update n4 --peer-urls 10.0.0.9:7401
 
-Members that are connected tell each other where they are; this is for those that are not.")]
+Connected members announce their addresses to each other; this command is for a member that cannot \
+connect.")]
     Update(MemberUpdateArgs),
-    /// Put a member in the place of another, in one step; or build a member anew whose data is lost
+    /// Replace a member by another node in one step, or rebuild a member that lost its data
     #[command(after_help = "Examples:
-  leasehold member replace n2                                      its data is lost, or damaged
+  leasehold member replace n2                                      its data is lost or damaged
   leasehold member replace n2 --with n4 --peer-urls 10.0.0.4:7401  another node takes its place
 
-A member that is built anew needs an empty data directory and cluster.state = \"existing\" (or \"join\"); \
-it may be started before or after this. Until it has caught up it votes for nothing.")]
+A rebuilt member needs an empty data directory and cluster.state = \"existing\" (or \"join\"); \
+start it before or after this command. It does not vote until it has caught up.")]
     Replace(MemberReplaceArgs),
 }
 
-/// Take a node in.
+/// Add a member.
 #[derive(Clone, Debug, Args)]
 pub struct MemberAddArgs {
-    /// Its name, as in its certificate
+    /// Name of the node, as in its certificate
     pub name: String,
-    /// Where the other nodes reach it, as host:port
+    /// Peer address of the node, as host:port
     #[arg(long, value_name = "HOST:PORT", visible_alias = "peer-addr")]
     pub peer_urls: String,
-    /// Where clients reach it, as host:port; it says so itself once it runs
+    /// Client address of the node, as host:port; once running, the node announces it itself
     #[arg(long, value_name = "HOST:PORT", visible_alias = "client-addr")]
     pub client_urls: Option<String>,
-    /// It stays a learner until it is promoted
+    /// Keep it a learner until it is promoted by hand
     #[arg(long)]
     pub learner: bool,
 }
@@ -66,31 +67,31 @@ pub struct MemberArgs {
     pub member: String,
 }
 
-/// Note down another address of a member.
+/// Change the addresses of a member.
 #[derive(Clone, Debug, Args)]
 pub struct MemberUpdateArgs {
     /// The member, by name or id
     pub member: String,
-    /// Where the other nodes reach it, as host:port
+    /// Peer address of the node, as host:port
     #[arg(long, value_name = "HOST:PORT", visible_alias = "peer-addr")]
     pub peer_urls: Option<String>,
-    /// Where clients reach it, as host:port
+    /// Client address of the node, as host:port
     #[arg(long, value_name = "HOST:PORT", visible_alias = "client-addr")]
     pub client_urls: Option<String>,
 }
 
-/// Put a member in the place of another.
+/// Replace a member.
 #[derive(Clone, Debug, Args)]
 pub struct MemberReplaceArgs {
-    /// The member to be replaced, by name or id
+    /// The member to replace, by name or id
     pub member: String,
-    /// The node that takes its place, by the name in its certificate; default: the same, built anew
+    /// The node that replaces it, by the name in its certificate; default: the same node, rebuilt
     #[arg(long, value_name = "NAME", requires = "peer_urls")]
     pub with: Option<String>,
-    /// Where the other nodes reach it, as host:port; default: where they reach the one to be replaced
+    /// Peer address of the node, as host:port; default: that of the replaced member
     #[arg(long, value_name = "HOST:PORT", visible_alias = "peer-addr")]
     pub peer_urls: Option<String>,
-    /// Where clients reach it, as host:port; it says so itself once it runs
+    /// Client address of the node, as host:port; once running, the node announces it itself
     #[arg(long, value_name = "HOST:PORT", visible_alias = "client-addr")]
     pub client_urls: Option<String>,
 }

@@ -33,19 +33,19 @@ use crate::api::Consistency;
 
 const EXAMPLES: &str = "\
 Examples:
-  leasehold dev                          three nodes in one process, to play with
-  leasehold put foo bar                  while dev runs, no flags are needed
+  leasehold dev                          a cluster of three nodes in one process
+  leasehold put foo bar                  no flags are needed while dev runs
   leasehold get foo
   leasehold endpoint status -o table
   leasehold serve --config /etc/leasehold/leasehold.toml
 
-Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 may have happened, 5 not found,
+Exit codes: 0 success, 1 refused, 2 usage error, 3 cannot connect, 4 outcome unknown, 5 not found,
 6 lease or lock lost, 7 (serve) removed from the cluster";
 
 /// Under which the help lists what [`GlobalArgs`] holds.
 pub const CONNECTION_HEADING: &str = "Connection and output";
 
-/// A replicated key-value store whose leader answers linearizable reads alone, under a lease.
+/// A replicated key-value store whose leader serves linearizable reads under a lease.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, about, after_help = EXAMPLES)]
 #[command(arg_required_else_help = true, propagate_version = false)]
@@ -62,7 +62,7 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = CONNECTION_HEADING)]
 pub struct GlobalArgs {
-    /// Client addresses of the cluster, comma-separated; one that answers is enough
+    /// Client addresses of the cluster, comma-separated; one reachable address is enough
     #[arg(
         long,
         global = true,
@@ -71,13 +71,14 @@ pub struct GlobalArgs {
         value_delimiter = ','
     )]
     pub endpoints: Vec<String>,
-    /// The authority that signs nodes (client-ca.pem of `cert init`)
+    /// Certificate of the authority that signs the nodes' certificates (client-ca.pem of `cert
+    /// init`)
     #[arg(long, global = true, env = "LEASEHOLD_CACERT", value_name = "FILE")]
     pub cacert: Option<PathBuf>,
-    /// This client's certificate
+    /// Client certificate
     #[arg(long, global = true, env = "LEASEHOLD_CERT", value_name = "FILE")]
     pub cert: Option<PathBuf>,
-    /// The private key of this client's certificate
+    /// Private key of the client certificate
     #[arg(
         id = "client_key",
         long = "key",
@@ -86,11 +87,11 @@ pub struct GlobalArgs {
         value_name = "FILE"
     )]
     pub key: Option<PathBuf>,
-    /// The user to log in as, where it is not the one that the certificate names
+    /// User to log in as, if it is not the one named in the certificate
     #[arg(long, global = true, env = "LEASEHOLD_USER", value_name = "USER")]
     pub user: Option<String>,
-    /// The file whose first line is the user's password; else LEASEHOLD_PASSWORD, or a terminal is
-    /// asked
+    /// File whose first line is the user's password; otherwise LEASEHOLD_PASSWORD is used, or a
+    /// prompt on the terminal
     #[arg(
         long,
         global = true,
@@ -98,7 +99,7 @@ pub struct GlobalArgs {
         value_name = "FILE"
     )]
     pub password_file: Option<PathBuf>,
-    /// How long a request may take
+    /// Deadline for a request
     #[arg(
         long,
         global = true,
@@ -108,7 +109,7 @@ pub struct GlobalArgs {
         value_parser = parse_timeout
     )]
     pub timeout: Duration,
-    /// How answers are shown
+    /// Output format
     #[arg(
         short = 'o',
         long,
@@ -118,17 +119,17 @@ pub struct GlobalArgs {
         default_value = "simple"
     )]
     pub output: Format,
-    /// Repeat a write whose outcome is unknown until it is known, and have it applied once. Opens a
-    /// session first, which is a second entry in the log
+    /// Retry a write whose outcome is unknown until it is known, and apply it exactly once. Opens a
+    /// session first, which costs a second entry in the log
     #[arg(long, global = true)]
     pub exactly_once: bool,
     /// Show keys and values as hexadecimal escapes
     #[arg(long, global = true)]
     pub hex: bool,
-    /// How fresh a read must be: l (linearizable: under the leader's lease, else by a quorum
-    /// round), q (linearizable, always by a quorum round), lease (linearizable, only under the
-    /// lease), s (serializable: whatever the asked node knows), or the longest time that the state
-    /// may be old, as 500ms or 5s
+    /// Consistency of reads: l (linearizable: under the leader lease, else by a quorum round), q
+    /// (linearizable, always by a quorum round), lease (linearizable, only under the lease), s
+    /// (serializable: the local state of the node that is asked), or the maximum staleness, such as
+    /// 500ms or 5s
     #[arg(
         long,
         global = true,
@@ -140,17 +141,17 @@ pub struct GlobalArgs {
     pub consistency: Consistency,
 }
 
-/// How answers are shown.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// As short as possible: for people and pipes
+    /// Short text for people and pipes
     #[default]
     Simple,
     /// One JSON document, keys and values in base64
     Json,
     /// A table
     Table,
-    /// Every field on a line of its own
+    /// One field per line
     Fields,
 }
 
@@ -159,7 +160,7 @@ pub enum Format {
 pub enum Command {
     /// Run a node
     Serve(ServeArgs),
-    /// Run a whole cluster in this process, to play with
+    /// Run a development cluster in one process
     Dev(DevArgs),
     /// Write a key
     Put(PutArgs),
@@ -167,13 +168,13 @@ pub enum Command {
     Get(GetArgs),
     /// Delete a key, or a range of keys
     Del(DelArgs),
-    /// Compare, and do one thing or another, in one step
+    /// Run a transaction: comparisons, and the operations that depend on them, in one atomic step
     Txn(TxnArgs),
-    /// Show what happens to a key, or to a range of keys
+    /// Watch a key, or a range of keys, and print its changes
     Watch(WatchArgs),
-    /// Give up history
+    /// Compact history up to a revision
     Compaction(CompactionArgs),
-    /// Grant, renew and end leases
+    /// Grant, renew and revoke client leases
     #[command(after_help = "Examples:
   leasehold lease grant 60
   leasehold lease keep-alive 1f
@@ -183,11 +184,11 @@ pub enum Command {
         #[command(subcommand)]
         command: LeaseCommand,
     },
-    /// Hold a lock, perhaps while a command runs
+    /// Acquire a lock and hold it, optionally while a command runs
     Lock(LockArgs),
-    /// Stand in an election, or look who leads
+    /// Campaign in an election, or observe its leader
     Elect(ElectArgs),
-    /// Ask single nodes
+    /// Query individual nodes
     #[command(after_help = "Examples:
   leasehold endpoint status -o table
   leasehold endpoint status --cluster")]
@@ -196,7 +197,7 @@ pub enum Command {
         #[command(subcommand)]
         command: EndpointCommand,
     },
-    /// See and change who the members are
+    /// List and change the members of the cluster
     #[command(after_help = "Examples:
   leasehold member list -o table
   leasehold member add n4 --peer-urls 10.0.0.4:7401
@@ -206,7 +207,7 @@ pub enum Command {
         #[command(subcommand)]
         command: MemberCommand,
     },
-    /// Show what keeps the cluster from taking everything in
+    /// Show raised alarms, which restrict what the cluster accepts
     #[command(after_help = "Examples:
   leasehold alarm list")]
     Alarm {
@@ -214,9 +215,9 @@ pub enum Command {
         #[command(subcommand)]
         command: AlarmCommand,
     },
-    /// Hand leadership to another node
+    /// Transfer leadership to another node
     MoveLeader(MoveLeaderArgs),
-    /// Turn access control on and off
+    /// Enable and disable access control
     #[command(after_help = "Examples:
   leasehold auth status
   leasehold auth enable")]
@@ -225,7 +226,7 @@ pub enum Command {
         #[command(subcommand)]
         command: AuthCommand,
     },
-    /// Add and change users
+    /// Manage users
     #[command(after_help = "Examples:
   leasehold user add anna
   leasehold user grant-role anna readers")]
@@ -234,7 +235,7 @@ pub enum Command {
         #[command(subcommand)]
         command: UserCommand,
     },
-    /// Add and change roles
+    /// Manage roles
     #[command(after_help = "Examples:
   leasehold role add readers
   leasehold role grant-permission readers --prefix /svc/ read")]
@@ -243,11 +244,11 @@ pub enum Command {
         #[command(subcommand)]
         command: RoleCommand,
     },
-    /// Show how the cluster stands, again and again: leader, lease, reads, leases at risk
+    /// Show the live state of the cluster: leader, leader lease, reads, client leases at risk
     Top(ClusterTopArgs),
-    /// Take the node of this machine out of service, before it is stopped
+    /// Take the node of this machine out of service before it is stopped
     Drain(DrainArgs),
-    /// Back everything up, and look at backups
+    /// Save backups and inspect them
     #[command(after_help = "Examples:
   leasehold snapshot save backup.lhs
   leasehold snapshot status backup.lhs -o table")]
@@ -256,7 +257,7 @@ pub enum Command {
         #[command(subcommand)]
         command: SnapshotCommand,
     },
-    /// Look at the data of a node that does not run
+    /// Inspect the data of a stopped node; restore it from a backup or a surviving member
     #[command(after_help = "Examples:
   leasehold offline check --data-dir /var/lib/leasehold
   leasehold offline dump-kv --data-dir /var/lib/leasehold")]
@@ -265,7 +266,7 @@ pub enum Command {
         #[command(subcommand)]
         command: OfflineCommand,
     },
-    /// End what a failed assumption about clocks left behind
+    /// Re-enable leased reads after a violated clock assumption
     #[command(after_help = "Example:
   leasehold leader-lease clear --data-dir /var/lib/leasehold")]
     LeaderLease {
@@ -273,7 +274,7 @@ pub enum Command {
         #[command(subcommand)]
         command: LeaderLeaseCommand,
     },
-    /// Put load on a cluster and measure how it bears it
+    /// Generate load on a cluster and measure its performance
     #[command(after_help = "Examples:
   leasehold bench get --clients 64
   leasehold bench lease-expiry --leases 50000 --keep 5s")]
@@ -282,14 +283,14 @@ pub enum Command {
         #[command(subcommand)]
         command: BenchCommand,
     },
-    /// Find out what is wrong with a cluster, or with this machine, and what to do about it
+    /// Diagnose a cluster and this machine, and suggest remedies
     #[command(after_help = "Examples:
   leasehold doctor --endpoints n1:7400,n2:7400,n3:7400
   leasehold doctor --data-dir /var/lib/leasehold -o table
 
-Ends with 1 if something does not work.")]
+Exits with 1 if a check fails.")]
     Doctor(DoctorArgs),
-    /// Find out whether this hardware keeps what a cluster relies on
+    /// Verify that this hardware meets the assumptions that a cluster relies on
     #[command(after_help = "Examples:
   leasehold verify lease")]
     Verify {
@@ -297,7 +298,7 @@ Ends with 1 if something does not work.")]
         #[command(subcommand)]
         command: VerifyCommand,
     },
-    /// Make and check certificates
+    /// Create and check certificates
     #[command(after_help = "Examples:
   leasehold cert init --out pki/
   leasehold cert issue --out pki/ --name n1 --san 10.0.0.1
@@ -307,23 +308,23 @@ Ends with 1 if something does not work.")]
         #[command(subcommand)]
         command: CertCommand,
     },
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     #[command(after_help = "Example:\n  leasehold completion bash > \
         /etc/bash_completion.d/leasehold")]
     Completion {
         /// The shell
         shell: Shell,
     },
-    /// Write the manual, for `man`
+    /// Generate the manual pages
     #[command(after_help = "Examples:
   leasehold man | man -l -                  the page of the program
-  leasehold man --out /usr/share/man/man1   a page for every verb")]
+  leasehold man --out /usr/share/man/man1   a page for every command")]
     Man {
-        /// The directory to write to; without it, the page of the program goes to standard output
+        /// Directory to write to; without it, the page of the program goes to standard output
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
-    /// Print what this binary was made from
+    /// Print the version of this binary
     #[command(after_help = "Examples:
   leasehold version
   leasehold version -o json")]
@@ -336,7 +337,7 @@ Ends with 1 if something does not work.")]
   leasehold serve --config /etc/leasehold/leasehold.toml
   leasehold serve --config leasehold.toml --log.format text --raft.heartbeat_interval 30ms
 
-SIGTERM or SIGINT stops the node gracefully; a second one at once.")]
+SIGTERM or SIGINT stops the node gracefully; a second signal stops it at once.")]
 pub struct ServeArgs {
     /// The configuration file
     #[arg(long, env = "LEASEHOLD_CONFIG", value_name = "FILE")]
@@ -346,22 +347,22 @@ pub struct ServeArgs {
 /// Run a whole cluster in this process.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  leasehold dev                    three nodes, gone without a trace after Ctrl-C
+  leasehold dev                    three nodes; everything is deleted on Ctrl-C
   leasehold dev --nodes 1
-  leasehold dev --data-dir ./data  kept for the next time
+  leasehold dev --data-dir ./data  kept for the next run
   leasehold dev --log              with the nodes' log lines on standard error")]
 pub struct DevArgs {
-    /// How many nodes: 1 or 3
+    /// Number of nodes: 1 or 3
     #[arg(long, default_value_t = 3, value_parser = parse_nodes, value_name = "1|3")]
     pub nodes: usize,
-    /// Keep data and certificates here, instead of in a temporary directory
+    /// Keep data and certificates in this directory instead of a temporary one
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// The first node's client port; the next two are its peer and admin port, the second node
-    /// begins ten further on
+    /// Client port of the first node; the next two are its peer and admin ports, and each further
+    /// node starts ten higher
     #[arg(long, default_value_t = 7400, value_parser = clap::value_parser!(u16).range(1..=65_500))]
     pub port: u16,
-    /// Show the nodes' log lines, those that pass this filter
+    /// Show the nodes' log lines that pass this filter
     #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "info")]
     pub log: Option<String>,
 }
@@ -369,17 +370,17 @@ pub struct DevArgs {
 /// What to ask single nodes.
 #[derive(Debug, Subcommand)]
 pub enum EndpointCommand {
-    /// Show how each endpoint is
+    /// Show the status of each endpoint
     #[command(after_help = "Examples:
   leasehold endpoint status -o table
   leasehold endpoint status --cluster")]
     Status(StatusArgs),
 }
 
-/// Show how each endpoint is.
+/// Show the status of each endpoint.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Ask every member of the cluster, not only the endpoints given
+    /// Query every member of the cluster, not only the given endpoints
     #[arg(long)]
     pub cluster: bool,
 }
@@ -387,24 +388,25 @@ pub struct StatusArgs {
 /// What to do about alarms.
 #[derive(Debug, Subcommand)]
 pub enum AlarmCommand {
-    /// Show the alarms that are raised, of every member
+    /// List the raised alarms of all members
     #[command(after_help = "Examples:
   leasehold alarm list
   leasehold alarm list -o json
 
-NOSPACE: the state is as large as quota.bytes allows, or the leader's disk is full. Nothing is written \
-or granted; deletions, compactions and renewals go on. It clears itself once there is room.")]
+NOSPACE: the state has reached quota.bytes, or the leader's disk is full. Puts and lease grants \
+are refused; deletions, compactions and renewals are accepted. The alarm clears itself once space \
+is freed.")]
     List,
 }
 
-/// Hand leadership to another node.
+/// Transfer leadership to another node.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   leasehold move-leader n2
   leasehold move-leader 8211f1d0f64f3269
-  leasehold move-leader            the leader chooses who is most up to date")]
+  leasehold move-leader            the leader chooses the most up-to-date voter")]
 pub struct MoveLeaderArgs {
-    /// The node to lead next, by name or id
+    /// The new leader, by name or id
     pub target: Option<String>,
 }
 
@@ -412,22 +414,22 @@ pub struct MoveLeaderArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   leasehold top
-  leasehold top --once             one look, without a terminal
+  leasehold top --once             one update, without a terminal
   leasehold top --once -o json
 
-Rates are of the time between two looks, so the first one has none. A lease is at risk while less than \
-a third of its time is left.")]
+Rates are averages over one interval, so the first update has none. A lease is at risk while less \
+than a third of its TTL is left.")]
 pub struct ClusterTopArgs {
-    /// How long between two looks
+    /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     pub interval: Duration,
-    /// How many looks; default: until it is interrupted
+    /// Number of updates; default: until interrupted
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
-    /// One look
+    /// Print one update and exit
     #[arg(long, conflicts_with = "count")]
     pub once: bool,
-    /// How many leases
+    /// Number of leases to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub limit: usize,
 }
@@ -438,11 +440,11 @@ pub struct ClusterTopArgs {
   leasehold drain
   leasehold drain --admin 127.0.0.1:7412
 
-The node hands leadership over while it still serves, then refuses new work, finishes what it holds,
-and reports itself as not ready. It goes on following and voting, so that the others keep their
-majority, and serves nothing until it is stopped and started again. Once this returns with 0, stop it.")]
+The node transfers leadership while it still serves, then refuses new requests, finishes pending \
+ones and reports itself as not ready. It keeps replicating and voting, so that the cluster keeps its \
+majority, but serves no requests until it is restarted. Stop it once this command exits with 0.")]
 pub struct DrainArgs {
-    /// Where the node has its admin port: `listen.admin` of its configuration
+    /// Admin address of the node: `listen.admin` in its configuration
     #[arg(
         long,
         env = "LEASEHOLD_LISTEN_ADMIN",
@@ -455,7 +457,7 @@ pub struct DrainArgs {
 /// Looks for what is wrong.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// A folder on this machine whose disk is to be tried: a small file is written there and removed
+    /// Directory on this machine whose disk is tested: a small file is written there and removed
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }

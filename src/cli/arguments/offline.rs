@@ -7,46 +7,47 @@ use clap::{Args, Subcommand};
 use super::cert::parse_cluster_id;
 use crate::types::{ClusterId, is_name};
 
-/// Look at the data of a node that does not run.
+/// Inspect the data of a stopped node; restore it from a backup or a surviving member.
 #[derive(Clone, Debug, Subcommand)]
 pub enum OfflineCommand {
-    /// Read everything and check everything; code 1 if something is damaged
+    /// Read and verify all data; exits with 1 if something is damaged
     #[command(after_help = "Example:
   leasehold offline check --data-dir /var/lib/leasehold
 
-Each part is named on a line of its own, a damaged one with what to do. It takes as long as reading all \
-of the data does, and changes nothing of what the node holds.")]
+Each part is reported on a line of its own, a damaged one with what to do about it. The command \
+reads all data and changes none.")]
     Check(DataDirArgs),
-    /// Show the hash of everything stored: the same on members that have applied the same entries
+    /// Show the hash of the state, which is equal on members that have applied the same entries
     #[command(after_help = "Example:
   leasehold offline hashkv --data-dir /var/lib/leasehold      hash, revision, entry")]
     Hashkv(DataDirArgs),
-    /// Print every key with what it holds
+    /// Print every key with its value and metadata
     #[command(after_help = "Examples:
   leasehold offline dump-kv --data-dir /var/lib/leasehold
-  leasehold offline dump-kv --data-dir /var/lib/leasehold -o json     a document a line")]
+  leasehold offline dump-kv --data-dir /var/lib/leasehold -o json     one document per line")]
     DumpKv(DataDirArgs),
-    /// Print every entry of the log: its place, what it is, its length
+    /// Print every entry of the log: position, type and length
     #[command(after_help = "Example:
   leasehold offline dump-log --data-dir /var/lib/leasehold")]
     DumpLog(DataDirArgs),
-    /// Make, of what one member of a lost cluster has, a new cluster of one
+    /// Create a new cluster of one member from the data of a surviving member of a lost cluster
     #[command(after_help = "\
-For the day on which a majority of the members is lost for good, and there is no backup that is younger.
+For the case that a majority of the members is permanently lost and there is no newer backup.
 
 Example:
   leasehold offline force-new-cluster --data-dir /var/lib/leasehold \\
     --new-data-dir /var/lib/leasehold-new --name n1 --node-cert /etc/leasehold/tls/n1-peer.pem
 
-What only the lost members had is gone, though it was acknowledged; and what this member was about to \
-write may be kept, though nobody was told so. The survivor's own data is only read: choose, of several \
-survivors, the one whose log goes furthest (`offline check`). The new cluster has an identity of its own, \
-as a restored one has, and needs new certificates; its configuration names this member alone.")]
+Entries that only the lost members held are lost even if they were acknowledged; entries of this \
+member that were never acknowledged may be kept. The data of the survivor is only read: of several \
+survivors, choose the one with the longest log (`offline check`). Like a restored cluster, the new \
+cluster has an identity of its own and needs new certificates; its configuration names only this \
+member.")]
     #[command(override_usage = "\
 leasehold offline force-new-cluster --data-dir <DIR> --new-data-dir <DIR> --name <NAME>
            {--node-cert <FILE> | --cluster-id <UUID>} [OPTIONS]")]
     ForceNewCluster(ForceNewClusterArgs),
-    /// Make data of backups
+    /// Restore backups
     #[command(after_help = "Example:
   leasehold offline snapshot restore backup.lhs --data-dir /var/lib/leasehold --name n1 \\
     --initial-cluster n1=10.0.0.1:7401 --node-cert /etc/leasehold/tls/n1-peer.pem")]
@@ -57,48 +58,50 @@ leasehold offline force-new-cluster --data-dir <DIR> --new-data-dir <DIR> --name
     },
 }
 
-/// Make, of what one member has, a new cluster.
+/// Create a new cluster from the data of one member.
 #[derive(Clone, Debug, Args)]
 pub struct ForceNewClusterArgs {
-    /// The survivor's data directory, which is only read
+    /// Data directory of the surviving member; it is only read
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// The new data directory: empty, or not there yet
+    /// New data directory, which must be empty or not exist yet
     #[arg(long, value_name = "DIR")]
     pub new_data_dir: PathBuf,
-    /// The new member's name
+    /// Name of the new member
     #[arg(long)]
     pub name: String,
     /// What the new cluster is.
     #[command(flatten)]
     pub cluster: NewClusterArgs,
-    /// Do not ask: what only the lost members had may be lost
+    /// Do not ask for confirmation: entries that only the lost members held may be lost
     #[arg(long)]
     pub yes_lose_what_others_had: bool,
-    /// Take of a damaged log what can still be read, and lose what lay behind that
+    /// Use the readable beginning of a damaged log, and lose what follows it
     #[arg(long)]
     pub yes_lose_what_is_damaged: bool,
 }
 
-/// Make data of backups.
+/// Restore backups.
 #[derive(Clone, Debug, Subcommand)]
 pub enum OfflineSnapshotCommand {
-    /// Make of a backup the data directory of one member of a new cluster
+    /// Create the data directory of one member of a new cluster from a backup
     #[command(after_help = "\
 Example, on each node of the new cluster, with its own name, directory and certificate:
   leasehold offline snapshot restore backup.lhs --data-dir /var/lib/leasehold --name n1 \\
     --initial-cluster n1=10.0.0.1:7401,n2=10.0.0.2:7401,n3=10.0.0.3:7401 \\
     --node-cert /etc/leasehold/tls/n1-peer.pem
 
-Every member is made from the same file, once, before the new cluster is first started: a member that is \
-made again later would have forgotten what it acknowledged meanwhile. One that is lost then is replaced \
-(`member replace`) and starts with an empty directory. A second cluster of the same backup needs a larger \
---bump-revision, or it gives out revisions and fencing tokens that the first one gave out.
+Restore every member from the same file, once, before the new cluster is first started: a member \
+restored again later would have forgotten what it acknowledged in between. A member lost later is \
+replaced (`member replace`) and starts with an empty directory. A second cluster restored from the \
+same backup needs a larger --bump-revision, otherwise it issues the same revisions and fencing \
+tokens as the first one.
 
-The new cluster has an identity of its own, so it needs new \
-certificates (`cert init`, `cert issue`). Keys, values and leases are kept, and each lease has its full \
-time again; sessions are not, for no client of the old cluster can go on with one. The revision is raised, \
-and what was before it counts as compacted, so that whoever watched the old cluster is told to read anew.")]
+The new cluster has an identity of its own, so it needs new certificates (`cert init`, `cert \
+issue`). Keys, values and leases are kept, and each lease starts with its full TTL; sessions are \
+not kept, because no client of the old cluster can continue one. The revision is raised and \
+earlier revisions count as compacted, so that watchers of the old cluster learn that they must \
+read again.")]
     #[command(override_usage = "\
 leasehold offline snapshot restore <FILE> --data-dir <DIR> --name <NAME>
            --initial-cluster <NAME=HOST:PORT,...>
@@ -106,15 +109,15 @@ leasehold offline snapshot restore <FILE> --data-dir <DIR> --name <NAME>
     Restore(RestoreArgs),
 }
 
-/// Make of a backup the data directory of a member.
+/// Create the data directory of a member from a backup.
 #[derive(Clone, Debug, Args)]
 pub struct RestoreArgs {
     /// The backup
     pub file: PathBuf,
-    /// The member's data directory: empty, or not there yet
+    /// Data directory of the member, which must be empty or not exist yet
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// The member's name
+    /// Name of the member
     #[arg(long)]
     pub name: String,
     /// All members of the new cluster, as in cluster.initial of their configuration
@@ -134,13 +137,14 @@ pub struct RestoreArgs {
 /// What a new cluster is, that begins with what an old one had.
 #[derive(Clone, Debug, Args)]
 pub struct NewClusterArgs {
-    /// One of the member's new certificates, which says what the new cluster is
+    /// One of the member's new certificates, from which the identity of the new cluster is taken
     #[arg(long, value_name = "FILE", required_unless_present = "cluster_id")]
     pub node_cert: Option<PathBuf>,
-    /// The new cluster's identity, where no certificate is at hand
+    /// Identity of the new cluster, if no certificate is at hand
     #[arg(long, value_name = "UUID", conflicts_with = "node_cert", value_parser = parse_cluster_id)]
     pub cluster_id: Option<ClusterId>,
-    /// By how much the revision is raised: more than the old cluster has written since the backup
+    /// How much to raise the revision; must exceed the number of revisions the old cluster has
+    /// written since the backup
     #[arg(
         long,
         value_name = "N",
@@ -148,7 +152,8 @@ pub struct NewClusterArgs {
         value_parser = clap::value_parser!(i64).range(1..)
     )]
     pub bump_revision: i64,
-    /// Leave the revision as it was, and history too: whoever watched the old cluster is not told
+    /// Keep the revision and the history as they are: watchers of the old cluster do not learn that
+    /// they must read again
     #[arg(long, conflicts_with = "bump_revision")]
     pub no_bump_revision: bool,
 }

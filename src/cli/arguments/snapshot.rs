@@ -4,41 +4,41 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Back everything up, and look at backups.
+/// Save backups and inspect them.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SnapshotCommand {
-    /// Write everything that the cluster stores to a file
+    /// Save a backup of the whole cluster to a file
     #[command(after_help = "Examples:
   leasehold snapshot save backup.lhs
   leasehold snapshot save backup.lhs --endpoints n3:7400                  from that node
   leasehold snapshot save backup.lhs --endpoints n3:7400 --consistency s  even without a leader
 
-It holds every write that was acknowledged before it was asked for, unless --consistency says \
-otherwise. It is written to FILE.part and takes its name when all of it is there, checked and synced. \
+The backup contains every write acknowledged before the command was started, unless --consistency \
+says otherwise. It is written to FILE.part and renamed once it is complete, verified and synced. \
 Restore it with `leasehold offline snapshot restore`.")]
     Save(SnapshotSaveArgs),
-    /// Show what a backup holds; code 1 if it is damaged
+    /// Show a summary of a backup; exits with 1 if it is damaged
     #[command(after_help = "Examples:
   leasehold snapshot status backup.lhs            hash, revision, keys, size
   leasehold snapshot status backup.lhs -o table")]
     Status(SnapshotFileArgs),
-    /// Read all of a backup and check all of it; code 1 if it is damaged
+    /// Read and verify a whole backup; exits with 1 if it is damaged
     #[command(after_help = "Example:
   leasehold snapshot verify backup.lhs && cp backup.lhs /mnt/elsewhere/")]
     Verify(SnapshotFileArgs),
 }
 
-/// Write everything that the cluster stores to a file.
+/// Save a backup of the whole cluster to a file.
 #[derive(Clone, Debug, Args)]
 pub struct SnapshotSaveArgs {
     /// The file to write
     pub file: PathBuf,
-    /// Replace the file if there is one
+    /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
 }
 
-/// Look at a backup.
+/// Inspect a backup.
 #[derive(Clone, Debug, Args)]
 pub struct SnapshotFileArgs {
     /// The file

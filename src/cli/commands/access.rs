@@ -41,7 +41,7 @@ pub(super) async fn run(
     let response = connection.call(Request::Auth(request), Consistency::default());
     let ResponseBody::Auth(answer) = response.await?.body else {
         return Err(Failure::refused(
-            "the server answered with something else than was asked",
+            "the server's reply does not match the request",
         ));
     };
     let (sentence, document) = match answer {

@@ -24,7 +24,7 @@ pub fn run(command: CertCommand, out: &mut impl Write) -> Result<(), Failure> {
             match reports.iter().filter(|report| !report.is_ok()).count() {
                 0 => Ok(()),
                 bad => Err(Failure::refused(format!(
-                    "{bad} of {} files cannot be used as they are",
+                    "{bad} of {} files cannot be used",
                     reports.len()
                 ))),
             }
@@ -172,7 +172,7 @@ mod tests {
         std::fs::write(&file, "no").unwrap();
         let failure = check(vec![file]).unwrap_err();
         assert_eq!(failure.exit, Exit::Refused);
-        assert_eq!(failure.message, "1 of 1 files cannot be used as they are");
+        assert_eq!(failure.message, "1 of 1 files cannot be used");
     }
 
     #[test]

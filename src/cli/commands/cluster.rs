@@ -61,7 +61,7 @@ pub(super) async fn move_leader(
     if successor.is_some() && successor == before.leader_id {
         let text = arguments.target.as_deref().unwrap_or_default();
         return Err(Failure::refused(format!(
-            "{text} leads already: choose another node, or none to let the leader choose"
+            "{text} is the leader already: name another node, or none to let the leader choose"
         )));
     }
     let request = Request::MoveLeader { target: successor };

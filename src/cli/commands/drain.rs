@@ -33,20 +33,20 @@ pub(super) fn run(
         Failure::new(
             Exit::NotConnected,
             format!(
-                "no answer from the admin port at {}: {error}; give listen.admin of the node with \
-                 --admin, on its own machine",
+                "no answer from the admin port at {}: {error}; run this on the node's machine, and \
+                 give its listen.admin with --admin",
                 arguments.admin
             ),
         )
     })?;
     let (status, body) = split(&answer).ok_or_else(|| {
         let at = &arguments.admin;
-        Failure::refused(format!("what answers at {at} is no admin port of a node"))
+        Failure::refused(format!("{at} is not the admin port of a node"))
     })?;
     let document: Option<Value> = serde_json::from_str(body).ok();
     let (200, Some(document)) = (status, document) else {
         return Err(Failure::refused(format!(
-            "{} refuses with {status}: {}",
+            "{} answered with {status}: {}",
             arguments.admin,
             body.trim()
         )));
@@ -65,10 +65,10 @@ fn sentence(document: &Value) -> String {
         document["leader"].as_str(),
         document["not_handed_over"].as_str(),
     ) {
-        (false, ..) => "it did not lead".to_owned(),
-        (true, Some(leader), _) => format!("{leader} leads now"),
-        (true, None, Some(problem)) => format!("leadership was not handed over: {problem}"),
-        (true, None, None) => "leadership was handed over".to_owned(),
+        (false, ..) => "it was not the leader".to_owned(),
+        (true, Some(leader), _) => format!("{leader} is the new leader"),
+        (true, None, Some(problem)) => format!("leadership was not transferred: {problem}"),
+        (true, None, None) => "leadership was transferred".to_owned(),
     };
     let unfinished = match document["unfinished_requests"].as_u64() {
         None | Some(0) => String::new(),
@@ -116,16 +116,16 @@ mod tests {
     #[test]
     fn what_came_of_it_is_said_in_a_sentence() {
         let say = |text: &str| sentence(&serde_json::from_str(text).unwrap());
-        assert_eq!(say(r#"{"led":false}"#), "drained: it did not lead");
+        assert_eq!(say(r#"{"led":false}"#), "drained: it was not the leader");
         assert_eq!(
             say(r#"{"led":true,"leader":"n2","unfinished_requests":0}"#),
-            "drained: n2 leads now"
+            "drained: n2 is the new leader"
         );
         assert_eq!(
             say(
                 r#"{"led":true,"leader":null,"not_handed_over":"nobody is fit","unfinished_requests":3}"#
             ),
-            "drained: leadership was not handed over: nobody is fit; 3 requests were not finished in time"
+            "drained: leadership was not transferred: nobody is fit; 3 requests were not finished in time"
         );
     }
 

@@ -73,7 +73,7 @@ pub(super) async fn get(
         out.flush()?;
         return Err(Failure::refused(format!(
             "the range has {} keys, and one reply holds only the first {}: read the rest with a \
-             range that begins after the last key shown",
+             range that starts after the last key shown",
             body.count,
             body.kvs.len()
         )));
@@ -153,7 +153,7 @@ async fn wait_for_removal(
             Ok((_, status)) => status.history,
             Err(failure) => {
                 note(&format!(
-                    "{endpoint} is not waited for, and removes the history when it is back: \
+                    "{endpoint} did not answer and will remove the history when it is back: \
                      {failure}"
                 ));
                 return Ok(());

@@ -153,7 +153,7 @@ async fn keep_alive(
                 }
                 Some(LeaseKept::Undecided) | None => AGAIN_AFTER,
                 Some(LeaseKept::Expired) => {
-                    return Err(lost(Exit::Lost, id, "nobody renewed it in time"));
+                    return Err(lost(Exit::Lost, id, "it was not renewed in time"));
                 }
                 Some(LeaseKept::Revoked) => return Err(lost(Exit::Lost, id, "it was revoked")),
                 Some(LeaseKept::NotFound) => return Err(lost(Exit::Lost, id, "it is gone")),
@@ -176,5 +176,5 @@ fn wait_after(error: api::Error, patience: &mut Option<Duration>) -> Result<Dura
 }
 
 fn lost(exit: Exit, id: i64, why: &str) -> Failure {
-    Failure::new(exit, format!("lease {id:016x} is not renewed: {why}"))
+    Failure::new(exit, format!("lease {id:016x} is no longer renewed: {why}"))
 }

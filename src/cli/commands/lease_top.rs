@@ -78,7 +78,7 @@ async fn looks_at<W: Write>(
     Ok(screen.end(&last)?)
 }
 
-/// One look at all leases, compared with the one before.
+/// Print one update and exit at all leases, compared with the one before.
 ///
 /// # Errors
 /// What kept it from looking.

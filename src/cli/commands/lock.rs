@@ -152,7 +152,7 @@ async fn until_stopped(guard: &Guard, signals: &mut Signals) -> Result<(), Failu
 }
 
 fn interrupted() -> Failure {
-    Failure::refused("interrupted before it was acquired")
+    Failure::refused("interrupted before the lock was acquired")
 }
 
 fn lost(cause: LostCause) -> Failure {
@@ -182,7 +182,7 @@ async fn run(
     let ends = signal(SignalKind::child())?;
     let child = command.spawn().map_err(|error| {
         let program = program.to_string_lossy();
-        Failure::refused(format!("{program} cannot be run: {error}"))
+        Failure::refused(format!("cannot run {program}: {error}"))
     })?;
     let mut job = Job {
         child,
@@ -198,7 +198,7 @@ async fn run(
             };
             Err(Failure::new(
                 Exit::Lost,
-                format!("the command was stopped, because the lock was about to be lost: {cause}"),
+                format!("the command was stopped because the lock was about to be lost: {cause}"),
             ))
         }
     }

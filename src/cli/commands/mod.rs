@@ -160,7 +160,7 @@ async fn on_cluster(
         | Command::Version
         | Command::Doctor(_)
         | Command::Drain(_)
-        | Command::Snapshot { .. } => Err(Failure::usage("this command asks no cluster")),
+        | Command::Snapshot { .. } => Err(Failure::usage("this command needs no cluster")),
     }
 }
 

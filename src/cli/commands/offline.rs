@@ -154,21 +154,23 @@ pub(super) fn clear_leader_lease(
         let folder = arguments.data_dir.display();
         return Ok(writeln!(
             out,
-            "nothing to clear: no assumption about clocks has failed on the node of {folder}"
+            "nothing to clear: no clock assumption was violated on the node with the data \
+             directory {folder}"
         )?);
     };
     if !arguments.yes_the_cause_is_gone {
         asked(
-            "This node once held a leader lease while another node led: its clocks, or those of another \
-             member, broke what leases rely on. While the cause is there, reads that it serves under a \
-             lease may be old, and nobody notices. Everything works without, reads take a round more.",
+            "This node once held a leader lease while another node was leader: its clocks, or \
+             those of another member, violated what leases rely on. While the cause persists, \
+             reads that it serves under a lease may be stale without any sign of it. The cluster \
+             works without leased reads; reads take one round trip more.",
             CONSENT_TO_CLEAR,
         )?;
     }
     node.clear_tripwire().map_err(refused)?;
     Ok(writeln!(
         out,
-        "{} is gone: the node may serve reads under a lease once it is started",
+        "removed {}: the node may serve leased reads once it is started",
         mark.display()
     )?)
 }
@@ -180,12 +182,15 @@ const CONSENT: &str = "force";
 /// Warns, and goes on if the word is typed.
 fn asked(warning: &str, consent: &str) -> Result<(), Failure> {
     // A failing terminal is no consent either.
-    let _ = write!(anstream::stderr(), "{warning}\nType {consent} to go on: ");
+    let _ = write!(
+        anstream::stderr(),
+        "{warning}\nType {consent} to continue:  "
+    );
     let mut typed = String::new();
     io::stdin().read_line(&mut typed)?;
     match typed.trim() == consent {
         true => Ok(()),
-        false => Err(Failure::refused("nothing was done")),
+        false => Err(Failure::refused("nothing was changed")),
     }
 }
 
@@ -203,9 +208,9 @@ fn force(
     let survivor = open(&arguments.data_dir)?;
     if !arguments.yes_lose_what_others_had {
         asked(
-            "This makes a new cluster of what this one member has. Whatever only the others had is lost, \
-             though it was acknowledged. If a majority of the old cluster can still be started, start it \
-             instead.",
+            "This creates a new cluster from the data of this one member. Entries that only the \
+             other members held are lost even if they were acknowledged. If a majority of the old \
+             cluster can still be started, start it instead.",
             CONSENT,
         )?;
     }
@@ -228,7 +233,7 @@ fn member(
         (None, Some(certificate)) => {
             offline::cluster_of_certificate(certificate, name).map_err(refused)?
         }
-        (None, None) => return Err(Failure::usage("say what the new cluster is: --node-cert")),
+        (None, None) => return Err(Failure::usage("name the new cluster: --node-cert")),
     };
     Ok(NewMember {
         data_dir: data_dir.to_owned(),

@@ -183,7 +183,7 @@ pub(super) fn note(text: &str) {
 pub(super) fn unexpected(body: &ResponseBody) -> Failure {
     let error = api::Error::unknown(
         ErrorKind::Internal,
-        format!("the server answered with something else than was asked for: {body:?}"),
+        format!("the server's reply does not match the request: {body:?}"),
     );
     error.into()
 }

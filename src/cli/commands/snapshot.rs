@@ -73,7 +73,7 @@ pub(super) async fn save(
     let file = &arguments.file;
     if !arguments.force && file.exists() {
         return Err(Failure::refused(format!(
-            "{} is there already: choose another name, or replace it with --force",
+            "{} exists already: choose another name, or replace it with --force",
             file.display()
         )));
     }
@@ -98,7 +98,7 @@ pub(super) async fn save(
         Ok(written) => written,
         Err(failure) => {
             let message = format!(
-                "{}; what came before is in {} and is no backup: delete it, and take another one",
+                "{}; the incomplete file is {} and is not a backup: delete it, and save again",
                 failure.message,
                 part.display()
             );
@@ -145,7 +145,7 @@ async fn fetch(stream: &mut SnapshotStream, file: &mut File) -> Result<u64, Fail
     while let Some(chunk) = stream.next().await {
         let chunk = chunk?;
         file.write_all(&chunk)
-            .map_err(|error| Failure::refused(format!("it cannot be written: {error}")))?;
+            .map_err(|error| Failure::refused(format!("cannot write it: {error}")))?;
         written += chunk.len() as u64;
         told.show(written);
     }
@@ -271,8 +271,8 @@ mod tests {
         bytes[last] ^= 1;
         for (bytes, expected) in [
             (bytes, "chunk 1 is damaged"),
-            (backup()[..last].to_vec(), "cut short"),
-            (b"something else".to_vec(), "no state of leasehold"),
+            (backup()[..last].to_vec(), "truncated"),
+            (b"something else".to_vec(), "not a leasehold snapshot"),
         ] {
             std::fs::write(&file, bytes).unwrap();
             for look in [status as Look, verify] {

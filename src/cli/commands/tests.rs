@@ -568,6 +568,9 @@ fn leadership_does_not_move_to_a_stranger_or_to_who_has_it() {
         )
     );
     let failure = leasehold(&cluster, "move-leader n1").unwrap_err();
-    assert!(failure.message.starts_with("n1 leads already"), "{failure}");
+    assert!(
+        failure.message.starts_with("n1 is the leader already"),
+        "{failure}"
+    );
     assert!(cluster.asked.borrow().is_empty());
 }

@@ -237,7 +237,7 @@ impl Frame {
                 };
                 let trusted = lease.lease_duration.saturating_sub(lease.max_clock_skew);
                 format!(
-                    "{} leads, {left} of {}ms, renewed {} times, lapsed {}",
+                    "{} is leader, {left} of {}ms, renewed {} times, expired {}",
                     status.name,
                     trusted.as_millis(),
                     lease.renewals,
@@ -428,7 +428,7 @@ mod tests {
         );
         assert_eq!(
             second.headline(),
-            "n1 leads, its lease has 412ms left of 450ms, renewed 0 times, lapsed 0; 2 of 2 nodes \
+            "n1 is leader, its lease has 412ms left of 450ms, renewed 0 times, expired 0; 2 of 2 nodes \
              answer; revision 640 (+300/s)"
         );
         let same = Frame::new(Vec::new(), Ok(Look::default()), at(12), Some(&second.past));
@@ -445,7 +445,7 @@ mod tests {
         let refused = Err(Failure::refused("no leader answers"));
         let frame = Frame::new(nodes, refused, at(1), None);
         let text = shown(&frame, Format::Simple);
-        assert!(text.starts_with("n2 leads, "), "{text}");
+        assert!(text.starts_with("n2 is leader, "), "{text}");
         assert!(text.contains("2 of 3 nodes answer"), "{text}");
         assert!(text.contains("no answer"), "{text}");
         assert!(text.contains("n3: nobody answers"), "{text}");

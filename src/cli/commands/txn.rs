@@ -100,13 +100,16 @@ impl Script {
         }
         if lines.input.limit() == 0 {
             return Err(Failure::usage(format!(
-                "the transaction is longer than {INPUT_BYTES_MAX} bytes: no server takes that much"
+                "the transaction is longer than {INPUT_BYTES_MAX} bytes, more than any server \
+                 accepts"
             )));
         }
         // An empty line ends the last part too; more of them harm nobody.
         while let Some(line) = lines.next()? {
             if !line.is_empty() {
-                return Err(lines.refuse("the transaction was at its end: it has three parts"));
+                return Err(
+                    lines.refuse("unexpected input after the transaction: it has three parts")
+                );
             }
         }
         Ok(script)
@@ -181,15 +184,15 @@ fn comparison(line: &[u8]) -> Result<Compare, String> {
     let given = rest.word(|byte| byte.is_ascii_whitespace())?;
     rest.skip_space();
     if !rest.0.is_empty() {
-        return Err("something follows the comparison: one on each line".to_owned());
+        return Err("unexpected text after the comparison: write one per line".to_owned());
     }
     let number = |radix| {
         let text = std::str::from_utf8(&given).unwrap_or_default();
         i64::from_str_radix(text, radix).map_err(|_| {
             let given = String::from_utf8_lossy(&given).into_owned();
             match radix {
-                16 => format!("{given:?} is no lease: leases are written in hexadecimal"),
-                _ => format!("{given:?} is no number: versions and revisions are"),
+                16 => format!("{given:?} is not a lease id: write it in hexadecimal"),
+                _ => format!("{given:?} is not a number: versions and revisions are numbers"),
             }
         })
     };
@@ -465,9 +468,13 @@ mod tests {
             ("size(\"k\") = \"1\"", 1, "a comparison is written as"),
             ("mod(\"k\") == \"1\"", 1, "a comparison is written as"),
             ("mod(\"k\") =", 1, "a comparison is written as"),
-            ("mod(\"k\") = \"1\" 2", 1, "something follows"),
-            ("mod(\"k\") = \"one\"", 1, "\"one\" is no number"),
-            ("mod(\"k\") = \"99999999999999999999\"", 1, "is no number"),
+            ("mod(\"k\") = \"1\" 2", 1, "unexpected text"),
+            ("mod(\"k\") = \"one\"", 1, "\"one\" is not a number"),
+            (
+                "mod(\"k\") = \"99999999999999999999\"",
+                1,
+                "is not a number",
+            ),
             ("lease(\"k\") = \"xyz\"", 1, "hexadecimal"),
             ("value(\"k) = \"1\"", 1, "a quote is not closed"),
             ("value(\"k\") = \"1", 1, "a quote is not closed"),

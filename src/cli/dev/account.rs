@@ -67,13 +67,13 @@ impl fmt::Display for Account {
                 f,
                 "lease",
                 format_args!(
-                    "{GOOD}valid{GOOD:#}, {left} ms left and always renewed: {name} answers reads \
-                     alone"
+                    "{GOOD}valid{GOOD:#}, {left} ms left, renewed continuously: {name} serves \
+                     reads by itself"
                 ),
             )?;
         }
         let fate = match self.temporary {
-            true => "gone when this ends",
+            true => "deleted when this command ends",
             false => "kept",
         };
         let directory = self.directory.display();
@@ -91,7 +91,7 @@ impl fmt::Display for Account {
             writeln!(f, "  {COMMAND}{command}{COMMAND:#}")?;
         }
         let promise = match self.temporary {
-            true => "and leaves nothing behind",
+            true => "and deletes the data",
             false => "and keeps the data",
         };
         writeln!(f, "\nCtrl-C stops everything {promise}.")
@@ -208,8 +208,8 @@ leasehold: 3 nodes in this process
   n2  follower   clients 127.0.0.1:7410  peers 127.0.0.1:7411  admin http://127.0.0.1:7412
   n3  silent     clients 127.0.0.1:7420  peers 127.0.0.1:7421  admin http://127.0.0.1:7422
 
-  lease         valid, 431 ms left and always renewed: n1 answers reads alone
-  data          /tmp/leasehold-dev-1 (gone when this ends)
+  lease         valid, 431 ms left, renewed continuously: n1 serves reads by itself
+  data          /tmp/leasehold-dev-1 (deleted when this command ends)
   certificates  /tmp/leasehold-dev-1/pki
   log           /tmp/leasehold-dev-1/dev.log
 
@@ -221,7 +221,7 @@ Try, in a second shell:
   leasehold move-leader
   curl http://127.0.0.1:7402/metrics
 
-Ctrl-C stops everything and leaves nothing behind.
+Ctrl-C stops everything and deletes the data.
 "
         );
     }

@@ -215,8 +215,8 @@ impl Directory {
         let is_ours = path.join("pki").join(PEER_CA_FILE).exists();
         if !is_new && !is_ours {
             return Err(Failure::refused(format!(
-                "{} holds something else than a development cluster: give --data-dir an empty or a \
-                 new directory",
+                "{} does not hold a development cluster: give --data-dir an empty or a new \
+                 directory",
                 path.display()
             )));
         }
@@ -344,7 +344,7 @@ async fn lead(
     for node in &prepared.plan.nodes {
         let started = launcher.launch(&node.config).await;
         let started = started.map_err(|error| {
-            Failure::refused(format!("node {} could not start: {error}", node.name))
+            Failure::refused(format!("node {} failed to start: {error}", node.name))
         })?;
         nodes.add(node.name.clone(), started);
     }
@@ -407,7 +407,7 @@ async fn mourn(
         }
         if let Some((name, reason)) = last {
             let verb = if left == 1 { "goes" } else { "go" };
-            let _ = writeln!(out, "node {name} ended: {reason}; {left} {verb} on");
+            let _ = writeln!(out, "node {name} stopped: {reason}; {left} {verb} on");
             let _ = out.flush();
         }
     }
@@ -415,7 +415,7 @@ async fn mourn(
 
 fn none_left(last: Option<(String, String)>) -> Failure {
     let (name, reason) = last.unwrap_or_default();
-    Failure::refused(format!("no node is left; node {name} ended: {reason}"))
+    Failure::refused(format!("no node is left; node {name} stopped: {reason}"))
 }
 
 /// Waits until somebody leads and may answer reads alone; gives what every node said then.
@@ -441,7 +441,7 @@ async fn wait_for_lease(
         }
         polls += 1;
         if POLL * polls == PATIENCE {
-            let _ = writeln!(out, "no node leads yet; still waiting (Ctrl-C gives up)");
+            let _ = writeln!(out, "no leader yet; still waiting (Ctrl-C gives up)");
             let _ = out.flush();
         }
         tokio::time::sleep(POLL).await;

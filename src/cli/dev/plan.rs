@@ -121,9 +121,9 @@ fn port_is_free<T>(
     let port = address.port();
     Err(Failure::refused(match error.kind() {
         io::ErrorKind::AddrInUse => format!(
-            "{protocol} port {port} is in use, and would be the {role} port of n{node}: stop the \
-             process that has it (`ss -ap 'sport = :{port}'` names it), or begin with another port \
-             by --port"
+            "{protocol} port {port} is in use but is needed as the {role} port of n{node}: stop \
+             the process that uses it (`ss -ap 'sport = :{port}'` shows it), or choose another \
+             first port with --port"
         ),
         _ => format!("cannot use {protocol} port {port} for the {role} port of n{node}: {error}"),
     }))

@@ -100,8 +100,9 @@ fn nothing_is_left_behind_and_nothing_is_written_when_a_port_is_taken() {
     assert_eq!(
         place.prepare(&arguments).unwrap_err(),
         Failure::refused(format!(
-            "TCP port {port} is in use, and would be the admin port of n2: stop the process that \
-             has it (`ss -ap 'sport = :{port}'` names it), or begin with another port by --port"
+            "TCP port {port} is in use but is needed as the admin port of n2: stop the process \
+             that uses it (`ss -ap 'sport = :{port}'` shows it), or choose another first port with \
+             --port"
         ))
     );
     assert_eq!(fs::read_dir(place.home.path()).unwrap().count(), 0);
@@ -109,7 +110,7 @@ fn nothing_is_left_behind_and_nothing_is_written_when_a_port_is_taken() {
     let taken = UdpSocket::bind(("127.0.0.1", arguments.port + 1)).unwrap();
     let failure = place.prepare(&arguments).unwrap_err();
     let expected = format!(
-        "UDP port {} is in use, and would be the peer port of n1",
+        "UDP port {} is in use but is needed as the peer port of n1",
         arguments.port + 1
     );
     assert!(failure.message.starts_with(&expected), "{failure}");
@@ -125,7 +126,7 @@ fn a_second_cluster_is_told_of_the_first_and_harms_it_not() {
     assert!(
         failure
             .message
-            .starts_with("a development cluster is running already (process "),
+            .starts_with("a development cluster is already running (process "),
         "{failure}"
     );
     assert_eq!(
@@ -164,7 +165,9 @@ fn a_directory_of_something_else_is_left_alone() {
     fs::write(data.join("thesis.tex"), "precious").unwrap();
     let failure = place.prepare(&arguments).unwrap_err();
     assert!(
-        failure.message.contains("holds something else"),
+        failure
+            .message
+            .contains("does not hold a development cluster"),
         "{failure}"
     );
     assert_eq!(fs::read_dir(&data).unwrap().count(), 1);
@@ -367,11 +370,11 @@ async fn the_loss_of_a_node_is_told_and_survived_and_the_loss_of_all_is_not() {
             screen.shows("Try, in a second shell").await;
             end(nodes, "n2", "its driver panicked");
             screen
-                .shows("node n2 ended: its driver panicked; 2 go on\n")
+                .shows("node n2 stopped: its driver panicked; 2 go on\n")
                 .await;
             end(nodes, "n1", "its disk is full");
             screen
-                .shows("node n1 ended: its disk is full; 1 goes on\n")
+                .shows("node n1 stopped: its disk is full; 1 goes on\n")
                 .await;
             end(nodes, "n3", "it was lonely");
             drop(ask.subscribe());
@@ -380,7 +383,7 @@ async fn the_loss_of_a_node_is_told_and_survived_and_the_loss_of_all_is_not() {
         }
     })
     .await;
-    let expected = "no node is left; node n3 ended: it was lonely";
+    let expected = "no node is left; node n3 stopped: it was lonely";
     assert_eq!(result, Err(Failure::refused(expected)));
 }
 
@@ -392,7 +395,7 @@ async fn a_node_that_cannot_start_stops_those_that_could() {
         std::mem::forget(ask);
     })
     .await;
-    let expected = "node n3 could not start: its disk is on fire";
+    let expected = "node n3 failed to start: its disk is on fire";
     assert_eq!(result, Err(Failure::refused(expected)));
     let mut events = events(&nodes);
     events.sort();

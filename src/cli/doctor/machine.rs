@@ -38,8 +38,8 @@ pub(super) async fn look(findings: &mut Findings) {
         let (level, advice) = match bytes < UDP_BUFFER_BYTES {
             true => (
                 Level::Warn,
-                "a node here loses packets under load: set it to 4194304 (deploy/systemd has a file \
-                 for that)",
+                "a node here would lose packets under load: set it to 4194304 (deploy/systemd has \
+                 a file for that)",
             ),
             false => (Level::Ok, ""),
         };
@@ -68,7 +68,7 @@ pub(super) async fn look(findings: &mut Findings) {
             level,
             "open files",
             place,
-            format!("{files} may be open"),
+            format!("the limit is {files}"),
             advice,
         );
     }
@@ -79,8 +79,8 @@ pub(super) async fn look(findings: &mut Findings) {
         let (level, advice) = match slow {
             true => (
                 Level::Warn,
-                "every look at the clock is a system call, and leased reads look at it: prefer tsc \
-                 or the hypervisor's own",
+                "every clock reading is a system call, and leased reads need one: prefer tsc or \
+                 the clock source of the hypervisor",
             ),
             false => (Level::Ok, ""),
         };
@@ -99,13 +99,14 @@ fn judge_clocks(first: Instant, second: Instant, findings: &mut Findings) {
     let (level, advice) = match off.abs() > DRIFT_MAX_PPM {
         true => (
             Level::Fail,
-            "clocks that run so differently make leased reads unsafe: a node here needs \
-             leader_lease.enabled = false until the time service, or the hypervisor, is mended",
+            "leased reads are unsafe with clocks that diverge this fast: set leader_lease.enabled \
+             = false on nodes here until the time service or the hypervisor is fixed",
         ),
         false => (Level::Ok, ""),
     };
     let found = format!(
-        "CLOCK_BOOTTIME {off:+.0} ppm beside CLOCK_MONOTONIC_RAW; allowed {DRIFT_MAX_PPM:.0}"
+        "CLOCK_BOOTTIME differs from CLOCK_MONOTONIC_RAW by {off:+.0} ppm; allowed \
+         {DRIFT_MAX_PPM:.0}"
     );
     findings.add(level, "clock", PLACE, found, advice);
 }
@@ -120,7 +121,7 @@ fn judge_syncs(took: io::Result<Vec<Duration>>, place: &str, findings: &mut Find
     let took = match took {
         Ok(took) => took,
         Err(error) => {
-            let advice = "name a folder that this user may write to";
+            let advice = "name a directory that this user may write to";
             return findings.add(Level::Fail, "disk", place, error.to_string(), advice);
         }
     };

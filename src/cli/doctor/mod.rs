@@ -33,11 +33,12 @@ use crate::transport::{ConnectError, resolve};
 use crate::types::{NodeId, Role};
 
 /// What to do where a cluster with access control does not know who asks.
-const UNKNOWN_USER: &str = "the cluster does not know who asks: log in with --user and \
-    --password-file, or have the user that the certificate names added (`leasehold user add`)";
+const UNKNOWN_USER: &str = "the cluster does not know this user: log in with --user and \
+                            --password-file, or add the user named in the certificate (`leasehold \
+                            user add`)";
 /// What to do where it knows who asks, and has no answer for him.
-const USER_WITHOUT_ROLE: &str = "this user may do nothing: give him a role \
-    (`leasehold user grant-role`), or ask as another (--user)";
+const USER_WITHOUT_ROLE: &str = "this user has no permissions: grant it a role (`leasehold user \
+                                 grant-role`), or use another user (--user)";
 /// The key that is read, whether it exists or not.
 const READ_KEY: &str = "leasehold-doctor";
 /// Exchanges with each node.
@@ -80,8 +81,8 @@ pub(super) async fn run(
             Level::Warn,
             "cluster",
             machine::PLACE,
-            "no cluster is named, so only this machine is looked at",
-            "name one with --endpoints, --cacert, --cert and --key; --data-dir tries a disk",
+            "no cluster was given, so only this machine was checked",
+            "name one with --endpoints, --cacert, --cert and --key; --data-dir tests a disk",
         );
     } else {
         let target = Target::find(global, surroundings)?;
@@ -121,7 +122,7 @@ fn certificates(files: &[PathBuf], findings: &mut Findings) -> bool {
             .is_some_and(|left| left < CERTIFICATE_NEAR);
         let (level, advice) = match report.remedy() {
             Some(remedy) => (Level::Fail, advice_against(remedy)),
-            None if near => (Level::Warn, "issue a new one before it ends"),
+            None if near => (Level::Warn, "issue a new one before it expires"),
             None => (Level::Ok, ""),
         };
         let text = report.to_string();
@@ -132,7 +133,7 @@ fn certificates(files: &[PathBuf], findings: &mut Findings) -> bool {
         let file = report.path.display();
         Some((
             report.cluster?,
-            format!("{file} is of cluster {}", report.cluster?),
+            format!("{file} belongs to cluster {}", report.cluster?),
         ))
     });
     let of_clusters: BTreeMap<_, _> = of_clusters.collect();
@@ -143,8 +144,8 @@ fn certificates(files: &[PathBuf], findings: &mut Findings) -> bool {
             "certificate",
             "all files",
             found.join(", and "),
-            "name an authority (--cacert) and a certificate (--cert, --key) of one and the same cluster: \
-             it was not asked, for it would refuse these",
+            "name an authority (--cacert) and a certificate (--cert, --key) of the same cluster: \
+             it was not contacted because it would refuse these",
         );
         return false;
     }
@@ -153,17 +154,17 @@ fn certificates(files: &[PathBuf], findings: &mut Findings) -> bool {
 
 fn advice_against(remedy: Remedy) -> &'static str {
     match remedy {
-        Remedy::MakePrivate => "take the rights of others away: the chmod above does",
+        Remedy::MakePrivate => "remove the permissions of others with the chmod above",
         Remedy::SetClock => "set this machine's clock",
         Remedy::NameFile => {
-            "name the file that was meant, or make it readable for this user; if it is damaged, issue it \
-             anew with `leasehold cert issue --force`"
+            "correct the path, or make the file readable for this user; if it is damaged, issue it \
+             again with `leasehold cert issue --force`"
         }
         Remedy::NameAuthority => {
-            "name the authority that signed it; if it is gone, issue it anew with `leasehold cert issue \
-             --force`"
+            "name the authority that signed it; if that is lost, issue it again with `leasehold \
+             cert issue --force`"
         }
-        Remedy::Issue => "issue it anew with `leasehold cert issue --force`",
+        Remedy::Issue => "issue it again with `leasehold cert issue --force`",
     }
 }
 
@@ -204,7 +205,7 @@ async fn meet(target: &Target, endpoint: &str, findings: &mut Findings) -> Optio
         Ok(addresses) => addresses,
         Err(error) => {
             let advice =
-                "correct the name, or this machine's name service (`getent hosts` asks it)";
+                "correct the name, or this machine's name service (`getent hosts` queries it)";
             findings.add(Level::Fail, "connect", endpoint, error.to_string(), advice);
             return None;
         }
@@ -257,13 +258,13 @@ impl UdpPath {
         let (level, advice) = match datagram_bytes < DATAGRAM_BYTES {
             _ if is_lossy => (
                 Level::Warn,
-                "packets get lost on the way there: look at the network, and at the UDP buffers at both \
-                 ends (`leasehold doctor` there, deploy/systemd/50-leasehold.sysctl)",
+                "packets are lost on the way: check the network and the UDP buffers at both ends \
+                 (`leasehold doctor` there, deploy/systemd/50-leasehold.sysctl)",
             ),
             true => (
                 Level::Warn,
-                "everything works, in more and smaller packets: look for a tunnel, or for a firewall that \
-                 drops large UDP datagrams or ICMP",
+                "everything works, but in more and smaller packets: look for a tunnel, or for a \
+                 firewall that drops large UDP datagrams or ICMP",
             ),
             false => (Level::Ok, ""),
         };
@@ -297,19 +298,19 @@ fn advice_for(error: &Error, addresses: &[SocketAddr]) -> &'static str {
     }
     match error.kind() {
         ErrorKind::TlsHandshake if is_another_port => {
-            "name the port that clients use (listen.client, 7400 by default), not that of the other nodes"
+            "use the client port (listen.client, 7400 by default), not the peer port"
         }
         ErrorKind::TlsHandshake => {
             "use the client certificate and the authority (client-ca.pem) of this cluster; \
-             `leasehold cert check` tells what a file is"
+             `leasehold cert check` shows what a file is"
         }
         ErrorKind::ClusterMismatch => {
             "this endpoint belongs to another cluster: correct the address"
         }
-        ErrorKind::InvalidArgument => "correct what the sentence names",
+        ErrorKind::InvalidArgument => "correct what the message names",
         _ => {
-            "is the node running, and is its client port open for UDP? A firewall that knows only \
-             TCP lets nothing through"
+            "is the node running, and is its client port open for UDP? A firewall that allows only \
+             TCP blocks it"
         }
     }
 }
@@ -322,7 +323,7 @@ async fn ask(client: &Client, endpoint: &str, findings: &mut Findings) -> Option
         match client.status(endpoint).await {
             Ok(answer) => answered = Some(answer),
             Err(error) => {
-                let advice = advice_for_refused(&error).unwrap_or("look into the node's log");
+                let advice = advice_for_refused(&error).unwrap_or("see the node's log");
                 findings.add(Level::Fail, "answers", endpoint, error.to_string(), advice);
                 return None;
             }
@@ -346,11 +347,12 @@ async fn ask(client: &Client, endpoint: &str, findings: &mut Findings) -> Option
         Role::Leader | Role::Follower => (Level::Ok, ""),
         Role::Quarantined => (
             Level::Warn,
-            "it takes everything anew from its peers; stop no other node before it is through",
+            "it is quarantined and copies all data from its peers; stop no other node before it \
+             has finished",
         ),
         _ => (
             Level::Warn,
-            "it knows no leader: look at its connections to the other nodes",
+            "it has no leader: check its connections to the other nodes",
         ),
     };
     let found = format!("{}, version {}", status.role, status.version);
@@ -390,13 +392,15 @@ fn judge_clocks(first: &Reading, second: &Reading, place: &str, findings: &mut F
         let (level, advice) = match off.abs() - uncertain > allowed {
             true => (
                 Level::Fail,
-                "clocks that run so differently make leased reads unsafe: set leader_lease.enabled = \
-                 false there, or raise leader_lease.max_drift_ppm and max_clock_skew with it",
+                "leased reads are unsafe with clocks that diverge this fast: set \
+                 leader_lease.enabled = false there, or raise leader_lease.max_drift_ppm and \
+                 max_clock_skew with it",
             ),
             false => (Level::Ok, ""),
         };
         let found = format!(
-            "{clock} {off:+.0} ppm beside ours, known to {uncertain:.0}; allowed {allowed:.0}"
+            "{clock} differs from ours by {off:+.0} ppm, known to within {uncertain:.0}; allowed \
+             {allowed:.0}"
         );
         findings.add(level, "clock", place, found, advice);
     }
@@ -412,8 +416,8 @@ fn judge_pauses(longest: Duration, room: Duration, place: &str, findings: &mut F
     let (level, advice) = match longest > room {
         true => (
             Level::Warn,
-            "pauses as long as this end the leader's lease: `leasehold verify lease` suggests settings \
-             that this machine bears",
+            "pauses this long let the leader lease expire: `leasehold verify lease` suggests \
+             settings for this machine",
         ),
         false => (Level::Ok, ""),
     };
@@ -421,7 +425,7 @@ fn judge_pauses(longest: Duration, room: Duration, place: &str, findings: &mut F
         true => "no pause since the start".to_owned(),
         false => format!("longest pause since the start {longest:.1?}"),
     };
-    let found = format!("{longest}; the lease bears {room:.1?}");
+    let found = format!("{longest}; the lease tolerates {room:.1?}");
     findings.add(level, "pauses", place, found, advice);
 }
 
@@ -460,12 +464,12 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
         if findings.0.iter().any(is_refused) {
             return;
         }
-        let advice = "nothing else can be said before one endpoint answers";
+        let advice = "nothing else can be checked until an endpoint answers";
         return findings.add(Level::Fail, "quorum", place, "no endpoint answers", advice);
     };
     let ids: BTreeSet<u64> = answers.values().map(|answer| answer.cluster_id).collect();
     if ids.len() > 1 {
-        let found = format!("the endpoints belong to {} clusters", ids.len());
+        let found = format!("the endpoints belong to {} different clusters", ids.len());
         findings.add(
             Level::Fail,
             "identity",
@@ -484,12 +488,13 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
         _ if missing.is_empty() => (Level::Ok, ""),
         here if here >= needed => (
             Level::Warn,
-            "start them; if they run, make the addresses that they name to clients reachable from here",
+            "start them; if they are running, make their advertised client addresses reachable \
+             from here",
         ),
         _ => (
             Level::Fail,
-            "start the others; if they run, make the addresses that they name to clients reachable from \
-             here, or name others with --endpoints",
+            "start the others; if they are running, make their advertised client addresses \
+             reachable from here, or name others with --endpoints",
         ),
     };
     let found = match missing.is_empty() {
@@ -507,17 +512,21 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
         Some(leader) if leaders.len() == 1 => {
             let name = members.iter().find(|it| it.id == leader);
             let name = name.map_or_else(|| leader.to_string(), |it| it.name.clone());
-            (Level::Ok, format!("all say that {name} leads"), "")
+            (
+                Level::Ok,
+                format!("all agree that {name} is the leader"),
+                "",
+            )
         }
         None if leaders.len() == 1 => (
             Level::Fail,
-            "nobody leads".to_owned(),
-            "a majority of the members has to reach each other on their peer ports (UDP)",
+            "there is no leader".to_owned(),
+            "a majority of the members must reach each other on their peer ports (UDP)",
         ),
         _ => (
             Level::Warn,
             format!("the members name {} different leaders", leaders.len()),
-            "an election may be under way: ask again",
+            "an election may be in progress: try again",
         ),
     };
     findings.add(level, "leader", place, found, advice);
@@ -527,7 +536,7 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
             .unwrap_or(0)
             .saturating_sub(answer.status.applied_index.0);
         if lag > LAG_MAX {
-            let advice = "a slow disk, or a member that was away: look whether it catches up";
+            let advice = "the disk is slow, or the member was down: check whether it catches up";
             let found = format!("{lag} entries behind");
             findings.add(Level::Warn, "lag", &answer.status.name, found, advice);
         }
@@ -567,17 +576,17 @@ fn judge_refusal(consistency: Consistency, error: &Error) -> (Level, &'static st
         }
         ErrorKind::PermissionDenied => (
             Level::Warn,
-            "this user may not read the key leasehold-doctor, so nothing is known of reads: ask as one who \
-             may (--user), or grant that (`leasehold role grant-permission`)",
+            "this user may not read the key leasehold-doctor, so reads were not tested: use a user \
+             who may (--user), or grant the permission (`leasehold role grant-permission`)",
         ),
         _ if consistency == Consistency::LeaseOnly => (
             Level::Warn,
-            "reads work, and take a round to a quorum each: leader_lease.enabled, and \
-             `leasehold endpoint status` of the leader, say more",
+            "reads work, but each takes a quorum round: check leader_lease.enabled, and `leasehold \
+             endpoint status` of the leader",
         ),
         _ => (
             Level::Fail,
-            "the leader does not reach a majority: look at the connections between the members",
+            "the leader does not reach a majority: check the connections between the members",
         ),
     }
 }

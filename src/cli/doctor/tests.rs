@@ -88,7 +88,7 @@ fn advice_follows_from_what_kept_a_connection_from_coming_about() {
     let another = format!("no endpoint can be reached: {another}");
     let told = advice(ErrorKind::TlsHandshake, &another);
     assert!(told.contains("listen.client"), "{told}");
-    let told = advice(ErrorKind::TlsHandshake, "no secure connection");
+    let told = advice(ErrorKind::TlsHandshake, "TLS handshake");
     assert!(told.contains("client-ca.pem"), "{told}");
     let told = advice(ErrorKind::ConnectFailed, "did not answer in time");
     assert!(told.contains("UDP"), "{told}");
@@ -159,7 +159,7 @@ fn no_pause_is_not_a_pause_of_no_time() {
     let none = pauses(Duration::ZERO);
     assert_eq!(
         none.found,
-        "no pause since the start; the lease bears 300.0ms"
+        "no pause since the start; the lease tolerates 300.0ms"
     );
     let some = pauses(Duration::from_micros(4_700));
     assert!(

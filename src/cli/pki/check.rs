@@ -167,8 +167,8 @@ fn check_file(path: &Path, authorities: &[Facts], now: SystemTime) -> Report {
         None => report.add(
             Remedy::NameAuthority,
             format!(
-                "none of the authorities at hand signed it: give the file of the one that did, or \
-                 put it beside this one as {PEER_CA_FILE} or {CLIENT_CA_FILE}"
+                "none of the given authorities signed it: name the file of the one that did, or \
+                 put it next to this one as {PEER_CA_FILE} or {CLIENT_CA_FILE}"
             ),
         ),
     }
@@ -182,7 +182,7 @@ fn check_validity(facts: &Facts, now: OffsetDateTime, report: &mut Report) {
         let begin = date(facts.begin);
         report.add(
             Remedy::SetClock,
-            format!("it is not valid before {begin}: is this machine's clock right?"),
+            format!("it is not valid before {begin}: check this machine's clock"),
         );
     } else if now >= facts.end {
         let end = date(facts.end);
@@ -204,7 +204,7 @@ fn check_identity(facts: &Facts, signer: Option<&Facts>, report: &mut Report) {
     let Some((cluster, kind, name)) = facts.identity.as_ref().filter(|_| facts.uris == 1) else {
         report.add(
             Remedy::Issue,
-            "it bears no leasehold identity, or more than one: issue it with `leasehold cert issue`",
+            "it has no leasehold identity, or more than one: issue it with `leasehold cert issue`",
         );
         return;
     };
@@ -239,7 +239,7 @@ fn check_identity(facts: &Facts, signer: Option<&Facts>, report: &mut Report) {
         let kind = kind.name();
         report.add(
             Remedy::Issue,
-            format!("what it may be used for does not fit a {kind} certificate of this authority"),
+            format!("its key usage does not match a {kind} certificate of this authority"),
         );
     }
     if *kind == Kind::Node && !facts.dns_names.contains(&internal) {
@@ -395,7 +395,7 @@ mod tests {
         fs::copy(foreign.path().join("app.pem"), path.join("app.pem")).unwrap();
         let report = check_one(&path.join("app.pem"), now());
         assert!(
-            report.contains("none of the authorities at hand signed it"),
+            report.contains("none of the given authorities signed it"),
             "{report}"
         );
         assert!(
@@ -420,7 +420,7 @@ mod tests {
         files.write(&wrong, true).unwrap();
         let report = check_one(&files.certificate, now());
         assert!(
-            report.contains("what it may be used for does not fit a client certificate"),
+            report.contains("its key usage does not match a client certificate"),
             "{report}"
         );
     }

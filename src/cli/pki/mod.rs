@@ -51,8 +51,8 @@ const BACKDATED: Duration = Duration::from_secs(3_600);
 pub enum PkiError {
     /// The directory already holds an authority.
     #[error(
-        "{} exists already: a new authority would make every certificate that the old one signed \
-         worthless; choose another directory with --out, or move the old files away first",
+        "{} exists already: a new authority would invalidate every certificate that the old one \
+         signed; choose another directory with --out, or move the old files away first",
         path.display()
     )]
     AuthorityExists {
@@ -70,7 +70,7 @@ pub enum PkiError {
     },
     /// There is no authority to sign with.
     #[error(
-        "{} does not exist: make the authorities first with `leasehold cert init --out {}`",
+        "{} does not exist: create the authorities first with `leasehold cert init --out {}`",
         path.display(),
         path.parent().unwrap_or_else(|| Path::new(".")).display()
     )]
@@ -80,8 +80,8 @@ pub enum PkiError {
     },
     /// A name cannot stand in a certificate.
     #[error(
-        "`{name}` cannot name a node or a client: use 1 to 64 of a-z A-Z 0-9 . _ -, beginning with \
-         a letter or digit"
+        "`{name}` is not a valid name for a node or client: use 1 to 64 of a-z A-Z 0-9 . _ -, \
+         starting with a letter or digit"
     )]
     InvalidName {
         /// What was given.
@@ -110,8 +110,8 @@ pub enum PkiError {
     },
     /// The authority itself has expired.
     #[error(
-        "the authority of this directory expired: nothing that it signs would be accepted; make \
-         new authorities with `leasehold cert init`"
+        "the authority in this directory has expired: nothing that it signs would be accepted; \
+         create new authorities with `leasehold cert init`"
     )]
     AuthorityExpired,
     /// A file does not hold what it should.
@@ -133,11 +133,11 @@ pub enum PkiError {
         source: io::Error,
     },
     /// The certificate library refused.
-    #[error("cannot make the certificate: {0}")]
+    #[error("cannot create the certificate: {0}")]
     Generate(#[from] rcgen::Error),
     /// The system gave no random bytes.
     #[error(
-        "the operating system gave no random bytes: nothing secret can be made on this machine"
+        "the operating system provides no random bytes: no keys can be generated on this machine"
     )]
     NoRandomness,
 }
@@ -276,7 +276,7 @@ impl Authority {
             return Err(PkiError::Damaged {
                 path: directory.join(CLIENT_CA_FILE),
                 problem: format!(
-                    "it belongs to cluster {client_cluster}, and {PEER_CA_FILE} beside it to \
+                    "it belongs to cluster {client_cluster}, but {PEER_CA_FILE} next to it to \
                      cluster {peer_cluster}: keep the authorities of each cluster in a directory \
                      of its own"
                 ),
@@ -489,7 +489,7 @@ impl Signer {
         let Some((cluster, Kind::Authority, name)) = facts.identity else {
             return Err(damaged(
                 &pem,
-                "it is not an authority made by `leasehold cert init`".to_owned(),
+                "it is not an authority created by `leasehold cert init`".to_owned(),
             ));
         };
         if name != port.name() {
@@ -799,8 +799,8 @@ mod tests {
         assert_eq!(
             error.to_string(),
             format!(
-                "{} exists already: a new authority would make every certificate that the old one \
-                 signed worthless; choose another directory with --out, or move the old files away \
+                "{} exists already: a new authority would invalidate every certificate that the \
+                 old one signed; choose another directory with --out, or move the old files away \
                  first",
                 key.display()
             )
@@ -852,8 +852,8 @@ mod tests {
         let say = |error: PkiError| error.to_string();
         assert_eq!(
             say(authority.issue_client("a/b", LEAF_LIFE, now()).unwrap_err()),
-            "`a/b` cannot name a node or a client: use 1 to 64 of a-z A-Z 0-9 . _ -, beginning \
-             with a letter or digit"
+            "`a/b` is not a valid name for a node or client: use 1 to 64 of a-z A-Z 0-9 . _ -, \
+             starting with a letter or digit"
         );
         let reserved = authority.issue_client("peer-ca", LEAF_LIFE, now());
         assert!(matches!(reserved, Err(PkiError::ReservedName { .. })));
@@ -870,7 +870,7 @@ mod tests {
             "a certificate cannot be valid for 0 days: give --days between 1 and 3650"
         );
         let missing = say(Authority::load(directory.path()).unwrap_err());
-        assert!(missing.contains("make the authorities first with `leasehold cert init --out"));
+        assert!(missing.contains("create the authorities first with `leasehold cert init --out"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Kind {
 pub(super) fn key_exposed(path: &Path) -> Option<String> {
     let mode = exposed_mode(path)?;
     Some(format!(
-        "others than its owner may use this private key (mode {mode:04o}): chmod 600 {}",
+        "users other than the owner can read this private key (mode {mode:04o}): chmod 600 {}",
         path.display()
     ))
 }

@@ -77,14 +77,17 @@ pub fn changed(
         let voter = replaces.and_then(|id| before.iter().find(|member| member.info.id == id));
         let then = match voter {
             Some(voter) if voter.info.name == *name => {
-                "it takes its own place once it has caught up: empty its data directory, and start it"
+                "it becomes a voter again once it has caught up: empty its data directory, and \
+                 start it"
                     .to_owned()
             }
             Some(voter) => format!(
-                "it takes the place of {} once it has caught up: start it with cluster.state = \"join\"",
+                "it replaces {} once it has caught up: start it with cluster.state = \"join\"",
                 voter.info.name
             ),
-            None => "it votes once it has caught up: start it with cluster.state = \"join\"".to_owned(),
+            None => "it becomes a voter once it has caught up: start it with cluster.state = \
+                     \"join\""
+                .to_owned(),
         };
         writeln!(out, "{then}")?;
     }
@@ -189,8 +192,8 @@ mod tests {
         changed(&mut out, Format::Simple, "added", &[], &response).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
-            "Member 0000000000000009 (n4) added\n\
-             it votes once it has caught up: start it with cluster.state = \"join\"\n"
+            "Member 0000000000000009 (n4) added\nit becomes a voter once it has caught up: start \
+             it with cluster.state = \"join\"\n"
         );
     }
 }

@@ -39,7 +39,7 @@ pub fn status(out: &mut impl Write, format: Format, all: &[EndpointStatus]) -> i
     }
 }
 
-/// That leadership was handed over.
+/// That leadership was transferred.
 ///
 /// # Errors
 /// Those of `out`.

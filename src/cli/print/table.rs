@@ -74,8 +74,8 @@ pub fn fit_to_terminal() {
     FITS.store(terminal().is_some(), Ordering::Relaxed);
 }
 
-/// How many columns and rows the terminal has that standard output is now, if it is one and says how
-/// broad it is.
+/// Number of leases to show columns and rows the terminal has that standard output is now, if it is
+/// one and says how broad it is.
 pub fn terminal() -> Option<(u16, u16)> {
     let output = io::stdout();
     if !output.is_terminal() {

@@ -16,11 +16,11 @@ pub(in crate::client) struct Broken {
 pub(in crate::client) enum BrokenCause {
     #[error("{0}")]
     Lost(Lost),
-    #[error("it has fallen silent")]
+    #[error("it stopped answering")]
     Silent,
-    #[error("it sent what is no reply")]
+    #[error("it sent something that is not a reply")]
     Malformed,
-    #[error("it ended the stream of requests")]
+    #[error("it closed the request stream")]
     Ended,
     #[error("it did not answer in time")]
     OutOfTime,

@@ -235,7 +235,7 @@ impl Link {
                     .await;
                 Err(Error::not_applied(
                     ErrorKind::ConnectionLost,
-                    "the node opened the watch, and its stream did not come",
+                    "the node opened the watch but not its stream",
                 ))
             }
         }

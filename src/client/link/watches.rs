@@ -107,7 +107,7 @@ impl fmt::Display for WatchLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stream(error) => error.fmt(f),
-            Self::Silent => f.write_str("the node has fallen silent"),
+            Self::Silent => f.write_str("the node stopped answering"),
         }
     }
 }

@@ -178,7 +178,7 @@ impl Round {
             Error::not_applied(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "{} holds something else than a double barrier writes: its name is in use",
+                    "{} was not written by a double barrier: its name is in use for something else",
                     String::from_utf8_lossy(&ready.key)
                 ),
             )

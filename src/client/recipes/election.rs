@@ -214,7 +214,7 @@ impl Observer {
                 None => {
                     return Err(Error::not_applied(
                         ErrorKind::ConnectionLost,
-                        "the watch of the election is over",
+                        "the watch of the election has ended",
                     ));
                 }
             }

@@ -421,7 +421,7 @@ impl Entry {
     pub(super) fn was_removed(&self) -> Error {
         Error {
             detail: format!(
-                "somebody else deleted {}, which stood for what was to be held: acquire it anew",
+                "another client deleted {}, the key of this recipe: acquire it again",
                 String::from_utf8_lossy(&self.key)
             ),
             ..Error::fenced(0)

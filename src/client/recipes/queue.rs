@@ -201,7 +201,8 @@ fn not_ours(kv: &KeyValue) -> Error {
     Error::not_applied(
         ErrorKind::InvalidArgument,
         format!(
-            "{} is no item of this queue: the names of queues must not lie below one another",
+            "{} is not an item of this queue: the name of a queue must not be a prefix path of \
+             another",
             String::from_utf8_lossy(&kv.key)
         ),
     )

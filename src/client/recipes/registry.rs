@@ -96,7 +96,7 @@ impl Registry {
         if id.is_empty() || id.contains(&b'/') {
             return Err(Error::not_applied(
                 ErrorKind::InvalidArgument,
-                "the id of an instance is not empty and has no slash",
+                "the id of an instance must not be empty or contain a slash",
             ));
         }
         session.check()?;
@@ -281,7 +281,7 @@ impl RegistryWatcher {
                 None => {
                     return Err(Error::not_applied(
                         ErrorKind::ConnectionLost,
-                        "the watch of the registry is over",
+                        "the watch of the registry has ended",
                     ));
                 }
             }

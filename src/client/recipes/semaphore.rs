@@ -89,8 +89,8 @@ impl Semaphore {
             return Err(Error::not_applied(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "{count} permits are asked for of a semaphore that has {}: ask for one at least, \
-                     and for no more than there are",
+                    "{count} permits were requested from a semaphore that has {}: request at least \
+                     one and at most all of them",
                     self.permits
                 ),
             ));
@@ -119,8 +119,8 @@ impl Semaphore {
         Error::not_applied(
             ErrorKind::InvalidArgument,
             format!(
-                "the semaphore has {} permits here, and others entered {:?} (theirs, and all that there \
-                 are): give the same number everywhere",
+                "the semaphore has {} permits here, but others registered {:?} (their permits, and \
+                 the total): use the same number everywhere",
                 self.permits,
                 String::from_utf8_lossy(&other.value)
             ),

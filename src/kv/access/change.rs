@@ -127,7 +127,9 @@ fn enable<S: Store>(
     }
     let refuse = |detail: &str| Ok(Err(Error::not_applied(ErrorKind::InvalidArgument, detail)));
     let Some(root) = User::read(store, ROOT)? else {
-        return refuse("there is no user root, who alone could turn this off again: add him first");
+        return refuse(
+            "there is no user root, and only root can disable access control again: add it first",
+        );
     };
     if !root.roles.contains(ROOT) {
         return refuse("the user root does not have the role root: grant it to him first");
@@ -135,8 +137,8 @@ fn enable<S: Store>(
     let is_asking = author.is_some_and(|author| author.name() == ROOT);
     if root.password.is_none() && !is_asking {
         return refuse(
-            "the user root has no password, and whoever asks has no certificate of his name: give \
-             him a password, or ask with such a certificate",
+            "the user root has no password, and this request has no certificate with that name: \
+             set a password for root, or use such a certificate",
         );
     }
     write_token_key(store, token_key)?;
@@ -258,7 +260,7 @@ fn hash_of(password: &Password) -> Result<Option<Secret>, Error> {
         Password::Hashed(hash) => Ok(Some(hash.clone())),
         Password::Plain(_) => Err(Error::not_applied(
             ErrorKind::Internal,
-            "a password came here as it was typed, and nothing was done with it",
+            "an unhashed password reached the state machine",
         )),
     }
 }
@@ -266,20 +268,20 @@ fn hash_of(password: &Password) -> Result<Option<Secret>, Error> {
 fn too_many(what: &str, most: u64) -> Error {
     Error::not_applied(
         ErrorKind::InvalidArgument,
-        format!("there are {most} {what}, and no more may be"),
+        format!("there are {most} {what}, the most that are allowed"),
     )
 }
 
 fn root_stays() -> Error {
     Error::not_applied(
         ErrorKind::InvalidArgument,
-        "while access is controlled the user root stays, with the role root: turn it off first",
+        "the user root must keep the role root while access control is enabled: disable it first",
     )
 }
 
 fn root_is_given() -> Error {
     Error::not_applied(
         ErrorKind::InvalidArgument,
-        "the role root may do everything, and that does not change",
+        "the role root has all permissions and cannot be changed",
     )
 }

@@ -88,8 +88,8 @@ fn known<R: std::borrow::Borrow<Rules>>(found: Option<R>, identity: &Identity) -
     let name = &identity.name;
     let Some(found) = found else {
         return Err(unauthenticated(format!(
-            "there is no user {name:?}: log in as one, or have one added of the name in the \
-             certificate"
+            "there is no user {name:?}: log in as an existing user, or add one with the name in \
+             the certificate"
         )));
     };
     let rules = found.borrow();
@@ -167,7 +167,7 @@ impl Rules {
         Error::not_applied(
             ErrorKind::PermissionDenied,
             format!(
-                "the user {:?} may not {what}: no role of his says so",
+                "the user {:?} may not {what}: none of its roles permits it",
                 self.name
             ),
         )
@@ -209,7 +209,7 @@ impl Rules {
     pub fn judge_at_once(&self, needs: &[Need<'_>]) -> Result<(), Error> {
         needs.iter().try_for_each(|need| {
             self.judge(need)
-                .unwrap_or_else(|| Err(self.denied("use leases in that way")))
+                .unwrap_or_else(|| Err(self.denied("use leases this way")))
         })
     }
 }
@@ -286,8 +286,8 @@ fn judge_lease<V: View>(
         Need::LeaseAttach(_) | Need::LeaseAttachNamed(_) if is_shared => {
             if found.keys > SHARED_LEASE_KEYS_MAX as u64 {
                 return Ok(Err(rules.denied(format!(
-                    "use the lease {id:016x}, which is from before access was controlled and has \
-                     more than {SHARED_LEASE_KEYS_MAX} keys"
+                    "use the lease {id:016x}, which was granted before access control was enabled \
+                     and has more than {SHARED_LEASE_KEYS_MAX} keys"
                 ))));
             }
             all_attached(view, rules, id, found.keys, "write", writes)
@@ -332,7 +332,7 @@ fn unauthenticated(detail: String) -> Error {
 fn extent(key: &Bytes, range: &KeyRange) -> String {
     match range {
         KeyRange::Single => shown(key),
-        KeyRange::Prefix => format!("all keys that begin with {}", shown(key)),
+        KeyRange::Prefix => format!("all keys with the prefix {}", shown(key)),
         KeyRange::Until(end) => format!("the keys from {} to {}", shown(key), shown(end)),
         KeyRange::From => format!("the keys from {} on", shown(key)),
     }

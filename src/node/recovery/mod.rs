@@ -227,12 +227,13 @@ impl Start {
         let why = self.doubt.as_ref()?;
         let then = match self.has_peers {
             false => {
-                "it has no peers to take everything from: restore its data directory from a copy"
+                "it has no peers to copy the data from: restore its data directory from a copy"
             }
-            true => "it takes everything from its peers again",
+            true => "it copies all data from its peers",
         };
         Some(format!(
-            "the log of this node is damaged ({why}): it is quarantined, neither votes nor serves; {then}"
+            "the log of this node is damaged ({why}): it is quarantined and neither votes nor \
+             serves; {then}"
         ))
     }
 }
@@ -278,16 +279,17 @@ impl fmt::Display for Doubt {
             ),
             Self::QuarantinedBefore => write!(
                 f,
-                "it was so before the last stop, and was not whole again by then"
+                "it was quarantined before the last stop and had not recovered"
             ),
             Self::StateAhead { last, applied } => write!(
                 f,
-                "it ends with entry {last}, and the state holds entry {applied}: its end is lost"
+                "it ends with entry {last}, but the state has applied entry {applied}: its end is \
+                 lost"
             ),
             Self::OlderVotes { last, votes } => write!(
                 f,
-                "it holds entries of term {}, and the vote file knows of none after {}: that file is an \
-                 older one, and votes may be forgotten",
+                "it holds entries of term {}, but the vote file ends with term {}: that file is an \
+                 older copy, and votes may be lost",
                 last.0, votes.0
             ),
         }
@@ -308,8 +310,9 @@ pub enum Refusal {
     },
     /// The configuration names other members than the cluster is being bootstrapped with.
     #[error(
-        "cluster.initial names {configured:?}, and this cluster is being bootstrapped with {begun:?} \
-         (says {}): until that has happened its members must not be others; put the first members back",
+        "cluster.initial names {configured:?}, but the bootstrap of this cluster has begun with \
+         {begun:?} (recorded in {}): the members must not change before it is complete; restore \
+         the original list",
         path.display()
     )]
     OtherMembers {
@@ -322,8 +325,8 @@ pub enum Refusal {
     },
     /// What the directory remembers of the bootstrap does not read.
     #[error(
-        "{} is damaged: restore it, or empty the data directory, and the member takes everything from its \
-         peers again",
+        "{} is damaged: restore it, or empty the data directory so that the member copies all data \
+         from its peers",
         path.display()
     )]
     BootstrapDamaged {
@@ -332,9 +335,9 @@ pub enum Refusal {
     },
     /// Emptied, this member of a larger cluster would bootstrap it again.
     #[error(
-        "this cluster has {members} members, and cluster.initial names this node alone with cluster.state \
-         = \"new\": were its data directory ever emptied it would bootstrap the cluster again, beside the \
-         others; set cluster.state = \"existing\""
+        "this cluster has {members} members, but cluster.initial names only this node with \
+         cluster.state = \"new\": if its data directory were ever emptied, it would bootstrap a \
+         second cluster; set cluster.state = \"existing\""
     )]
     WouldBootstrapAlone {
         /// How many there are.
@@ -342,10 +345,10 @@ pub enum Refusal {
     },
     /// The log is damaged, and no other member has what it held.
     #[error(
-        "the log of this node is damaged ({}: {}), and it is the only member of its cluster, so there is no \
-         other copy of what is lost; nothing has been changed: look at the disk, then restore a backup \
-         (`leasehold offline snapshot restore`), or make a cluster of what can still be read (`leasehold \
-         offline force-new-cluster --yes-lose-what-is-damaged`)",
+        "the log of this node is damaged ({}: {}), and it is the only member of its cluster, so \
+         there is no other copy of the lost data; nothing has been changed: check the disk, then \
+         restore a backup (`leasehold offline snapshot restore`), or create a cluster from what \
+         can still be read (`leasehold offline force-new-cluster --yes-lose-what-is-damaged`)",
         damage.place,
         damage.what
     )]
@@ -361,8 +364,8 @@ pub enum Refusal {
     },
     /// The state was lost, the log has been cut, and there are no peers to take it from.
     #[error(
-        "the state has applied entry {applied}, and the log begins after {base}: the state was lost, \
-         and this node has no peers to take it from; restore a backup of the data directory"
+        "the state has applied entry {applied}, but the log begins after {base}: the state was \
+         lost, and this node has no peers to copy it from; restore a backup of the data directory"
     )]
     StateLost {
         /// How far the state goes.
@@ -372,8 +375,8 @@ pub enum Refusal {
     },
     /// The data is of a cluster that has agreed on what this program does not know.
     #[error(
-        "{} belongs to a cluster of version {found}, and this program knows {known}: start the newer \
-         release that wrote it; there is no way back to an older one",
+        "{} belongs to a cluster of version {found}, but this release supports {known}: start the \
+         newer release that wrote it; downgrading is not supported",
         path.display()
     )]
     NewerCluster {
@@ -485,7 +488,7 @@ fn open_state(
         None => match &state.damage_mark {
             Some(why) if can_be_lost => set_aside(why.clone()),
             _ if can_be_lost && state.lost_openings >= LOST_OPENINGS_PROOF => set_aside(format!(
-                "opening it ended this process {} times in a row",
+                "opening it crashed this process {} times in a row",
                 state.lost_openings
             )),
             _ => Ok(Err(Step::OpenState)),

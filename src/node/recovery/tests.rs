@@ -370,7 +370,7 @@ fn each_disk_is_started_as_it_must_be() {
             "its state ends the process",
             whole().with(|world| world.state = Content::Deadly),
             new(),
-            "log; state; log; state; log; set aside (opening it ended this process 2 times in a row); \
+            "log; state; log; state; log; set aside (opening it crashed this process 2 times in a row); \
              state; start",
         ),
         (
@@ -398,7 +398,7 @@ fn each_disk_is_started_as_it_must_be() {
                 world.state = Content::Applied(0);
             }),
             alone(),
-            "log; state; refused: the state has applied entry 0, and the log begins after 5",
+            "log; state; refused: the state has applied entry 0, but the log begins after 5",
         ),
         (
             "a state came from a peer, and the log begins there",
@@ -420,8 +420,8 @@ fn each_disk_is_started_as_it_must_be() {
             "being bootstrapped, and with other names in the configuration",
             whole().with(|world| world.known.unproven = Some(Unproven::WasEmpty)),
             member(ClusterState::New, &["n1"]),
-            "refused: cluster.initial names [\"n1\"], and this cluster is being bootstrapped with \
-             [\"n1\", \"n2\", \"n3\"]",
+            "refused: cluster.initial names [\"n1\"], but the bootstrap of this cluster has begun \
+             with [\"n1\", \"n2\", \"n3\"]",
         ),
         (
             "what it remembers of the bootstrap is damaged",
@@ -485,17 +485,17 @@ fn each_doubt_is_explained() {
         ),
         (
             World::whole().with(|world| world.state = Content::Applied(10)),
-            "ends with entry 9, and the state holds entry 10",
+            "ends with entry 9, but the state has applied entry 10",
         ),
         (
             World::whole().with(|world| world.log.term = Term(1)),
-            "entries of term 2, and the vote file knows of none after 1",
+            "entries of term 2, but the vote file ends with term 1",
         ),
     ] {
         let warning = warning(world, new()).unwrap();
         assert!(warning.contains(why), "{warning}");
         assert!(
-            warning.contains("takes everything from its peers"),
+            warning.contains("copies all data from its peers"),
             "{warning}"
         );
     }

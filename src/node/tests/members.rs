@@ -149,14 +149,14 @@ fn names_and_addresses_are_one_members_each() {
         world.refusal(leader, Request::MemberAdd(add("n2", 9))),
         known(
             ErrorKind::MemberExists,
-            "n2 is a member already (n2): give the new one another name, or replace it"
+            "n2 is already a member (n2): give the new one another name, or replace it"
         )
     );
     assert_eq!(
         world.refusal(leader, Request::MemberAdd(add("n9", 2))),
         known(
             ErrorKind::MemberExists,
-            "n2 is reached at 10.0.0.2:7401 already (n2): no two members share an address"
+            "n2 already has the address 10.0.0.2:7401 (n2): members cannot share an address"
         )
     );
     let update = |id, number| {
@@ -170,7 +170,7 @@ fn names_and_addresses_are_one_members_each() {
         world.refusal(leader, update(1, 2)),
         known(
             ErrorKind::MemberExists,
-            "n2 is reached at 10.0.0.2:7401 already (n2)"
+            "n2 already has the address 10.0.0.2:7401 (n2)"
         )
     );
     let own = world.change(leader, update(2, 2)).unwrap();
@@ -247,27 +247,27 @@ fn what_would_not_be_safe_or_means_nothing_is_refused_and_says_why() {
         (
             Request::MemberPromote { id: other },
             ErrorKind::InvalidArgument,
-            "it votes already: only a learner can be promoted",
+            "it is already a voter: only a learner can be promoted",
         ),
         (
             Request::MemberPromote { id: learner },
             ErrorKind::LearnerNotReady,
-            "the learner has not been heard of yet",
+            "the learner has not connected yet",
         ),
         (
             replace("n9", 9, nobody),
             ErrorKind::UnsafeReconfiguration,
-            "the member to be replaced does not vote",
+            "the member to replace is not a voter",
         ),
         (
             replace("n9", 9, learner),
             ErrorKind::UnsafeReconfiguration,
-            "the member to be replaced does not vote",
+            "the member to replace is not a voter",
         ),
         (
             replace(&own_name, leader.0, leader),
             ErrorKind::UnsafeReconfiguration,
-            "leads: hand leadership to another member first",
+            "is the leader: transfer leadership to another member first",
         ),
     ];
     for (request, kind, reason) in cases {
@@ -282,15 +282,12 @@ fn what_would_not_be_safe_or_means_nothing_is_refused_and_says_why() {
     let (kind, said) = world.refusal(leader, Request::MemberRemove { id: other });
     assert_eq!(kind, ErrorKind::UnsafeReconfiguration);
     assert!(
-        said.contains("of the members that would vote, 1 answer and 2 must"),
+        said.contains("only 1 of the future voters answer and 2 are needed"),
         "{said}"
     );
     let (kind, said) = world.refusal(leader, replace(&format!("n{}", other.0), other.0, other));
     assert_eq!(kind, ErrorKind::UnsafeReconfiguration);
-    assert!(
-        said.contains("too few of the voters answer to decide"),
-        "{said}"
-    );
+    assert!(said.contains("too few voters would answer"), "{said}");
     // Whom nobody hears may be removed.
     let removed = world.change(leader, Request::MemberRemove { id: third });
     assert_eq!(removed.unwrap().changed, Some(third));
@@ -307,7 +304,10 @@ fn a_member_of_whom_nothing_is_known_is_to_be_removed_and_added_anew() {
     };
     let (kind, said) = world.refusal(leader, Request::MemberUpdate(update));
     assert_eq!(kind, ErrorKind::MemberNotFound);
-    assert_eq!(said, "nothing is known of n2: remove it, and add it anew");
+    assert_eq!(
+        said,
+        "the name of n2 is not known: remove it, and add it again"
+    );
 }
 
 #[test]
@@ -315,14 +315,14 @@ fn the_last_voter_stays_and_there_is_a_bound_to_members() {
     let (mut world, leader) = World::of_named(1);
     let (kind, said) = world.refusal(leader, Request::MemberRemove { id: leader });
     assert_eq!(kind, ErrorKind::UnsafeReconfiguration);
-    assert!(said.contains("the last member that votes"), "{said}");
+    assert!(said.contains("the last voter"), "{said}");
     for number in 2..=MEMBERS_MAX as u64 {
         let added = world.add(leader, add(&format!("n{number}"), number));
         assert_eq!(added.unwrap().members.len() as u64, number);
     }
     let (kind, said) = world.refusal(leader, Request::MemberAdd(add("more", 200)));
     assert_eq!(kind, ErrorKind::UnsafeReconfiguration);
-    assert!(said.contains("as many members as there may be"), "{said}");
+    assert!(said.contains("the maximum number of members"), "{said}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn a_follower_names_the_leader_and_the_second_of_two_changes_waits() {
     let error = world.answer(second).error().clone();
     assert_eq!(error.kind, ErrorKind::UnsafeReconfiguration);
     assert!(
-        error.detail.contains("another change of members"),
+        error.detail.contains("another membership change"),
         "{error}"
     );
     assert!(!world.answers.contains_key(&first), "it is not complete");
@@ -363,7 +363,7 @@ fn a_follower_names_the_leader_and_the_second_of_two_changes_waits() {
     let error = world.answer(first).error().clone();
     assert_eq!(error.kind, ErrorKind::LeaderChanged);
     assert_eq!(error.outcome, Outcome::Unknown);
-    assert!(error.detail.contains("see the list of members"), "{error}");
+    assert!(error.detail.contains("check the member list"), "{error}");
 }
 
 #[test]

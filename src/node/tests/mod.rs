@@ -232,7 +232,7 @@ impl World {
                 return *id;
             }
         }
-        panic!("nobody leads");
+        panic!("there is no leader");
     }
 
     fn ask(&mut self, node: NodeId, request: Request, consistency: Consistency) -> RequestId {
@@ -430,7 +430,7 @@ fn a_hand_over_that_comes_to_nothing_is_told_as_such() {
     assert!(!world.answers.contains_key(&moved), "it may catch up");
     world.advance(10);
     let error = world.answer(moved).error();
-    assert!(error.detail.contains("did not take over"), "{error}");
+    assert!(error.detail.contains("did not become leader"), "{error}");
 }
 
 #[test]

@@ -75,8 +75,8 @@ fn what_is_new_waits_until_the_last_member_knows_it() {
     assert_eq!(refused.kind, ErrorKind::Unsupported);
     assert_eq!(
         refused.detail,
-        "the cluster is of version 0, and this needs version 1: it becomes that once every member runs a \
-         release that knows it"
+        "the cluster has version 0, and this requires version 1: it is raised once every member runs \
+         a release that supports it"
     );
     assert_eq!(world.versions(), [0, 0, 0]);
 

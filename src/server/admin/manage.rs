@@ -81,13 +81,13 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
         .and_then(|host| host.to_str().ok());
     if !host.is_some_and(is_of_this_machine) {
         return Some(
-            "ask for this by an address of this machine itself, such as 127.0.0.1, or as localhost: \
-             any other name may be somebody's who should not ask",
+            "send this request to a loopback address such as 127.0.0.1, or to localhost: other \
+             host names are refused to prevent DNS rebinding",
         );
     }
     let is_question = method == Method::GET || method == Method::HEAD;
     (!is_question && headers.contains_key(header::ORIGIN))
-        .then_some("a page in a browser may not change a node")
+        .then_some("requests from web pages may not change a node")
 }
 
 /// Whether a `Host` names loopback.
@@ -161,7 +161,7 @@ fn node(place: &Place) -> Result<&Arc<AdminService>, Refused> {
         Refused::with(
             StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Unavailable.code(),
-            "this node is starting: /startupz says how far it is",
+            "this node is starting: /startupz shows its progress",
         )
     })
 }
@@ -208,7 +208,7 @@ struct LeasesAsked {
 async fn leases(State(place): Node, asked: Result<Query<LeasesAsked>, QueryRejection>) -> Answered {
     let Query(asked) = asked.map_err(|error| {
         Refused::usage(format!(
-            "owner, prefix, limit and cursor are known: {}",
+            "the supported parameters are owner, prefix, limit and cursor: {}",
             error.body_text()
         ))
     })?;
@@ -241,7 +241,7 @@ fn lease_id(text: &str) -> Result<i64, Refused> {
         .filter(|_| !text.starts_with('+'))
         .ok_or_else(|| {
             Refused::usage(format!(
-                "{text:?} is no id of a lease: write it in hexadecimal, as lists of leases do"
+                "{text:?} is not a lease id: write it in hexadecimal, as in lease lists"
             ))
         })
 }
@@ -282,7 +282,7 @@ fn no_log() -> Refused {
     Refused::with(
         StatusCode::NOT_FOUND,
         ErrorKind::Unsupported.code(),
-        "the log of this process is not this node's to change: it shares it with others",
+        "this node does not own the log filter of its process",
     )
 }
 
@@ -304,7 +304,7 @@ async fn reload_tls(State(place): Node) -> Answered {
             StatusCode::CONFLICT,
             json!({"error": {
                 "code": ErrorKind::InvalidArgument.code(),
-                "detail": "the certificates before stay in use",
+                "detail": "the previous certificates stay in use",
                 "problems": problems,
             }}),
         )),
@@ -323,13 +323,19 @@ async fn transfer_leadership(
     State(place): Node,
     asked: Result<Query<TransferAsked>, QueryRejection>,
 ) -> Answered {
-    let Query(asked) = asked
-        .map_err(|error| Refused::usage(format!("only `to` is known: {}", error.body_text())))?;
+    let Query(asked) = asked.map_err(|error| {
+        Refused::usage(format!(
+            "the only supported parameter is `to`: {}",
+            error.body_text()
+        ))
+    })?;
     let node = node(&place)?;
     let target = match &asked.to {
         None => None,
         Some(to) => Some(node.find_member(to).ok_or_else(|| {
-            Refused::usage(format!("{to:?} is no member: /admin/v1/members names them"))
+            Refused::usage(format!(
+                "{to:?} is not a member: /admin/v1/members lists them"
+            ))
         })?),
     };
     Ok(axum::Json(node.transfer_leadership(target).await?))

@@ -101,8 +101,8 @@ impl Check {
 pub enum AdminError {
     /// Somebody else has the port.
     #[error(
-        "{setting} = {address}: TCP port {} is in use: stop the process that has it (`ss -ltnp` \
-         names it), or choose another port with --{setting}",
+        "{setting} = {address}: TCP port {} is in use: stop the process that uses it (`ss -ltnp` \
+         shows it), or choose another port with --{setting}",
         address.port()
     )]
     PortInUse {
@@ -211,11 +211,11 @@ impl Pages {
         let paths = self.paths.join(" ");
         self.router
             .fallback(async move || {
-                let body = format!("there is nothing here: ask for one of {paths}\n");
+                let body = format!("not found: use one of {paths}\n");
                 text(StatusCode::NOT_FOUND, body)
             })
             .method_not_allowed_fallback(async || {
-                let body = "this path takes another method: the header Allow names it\n";
+                let body = "method not allowed: the header Allow names the supported one\n";
                 text(StatusCode::METHOD_NOT_ALLOWED, body.to_owned())
             })
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -493,7 +493,7 @@ fn probe_one(name: &str, checks: Vec<Check>, wanted: &str) -> Response {
     let Some(check) = checks.iter().find(|check| check.name == wanted) else {
         let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
         let names = names.join(" ");
-        let body = format!("{name} has no such check: ask for one of {names}\n");
+        let body = format!("{name} has no such check: use one of {names}\n");
         return text(StatusCode::NOT_FOUND, body);
     };
     match check.ok {
@@ -553,7 +553,7 @@ async fn metrics(State(source): Source) -> Response {
     // Rendering takes milliseconds, which the threads that serve requests do not have.
     match tokio::task::spawn_blocking(move || source.render_metrics()).await {
         Ok(None) => {
-            let body = "the node is starting: /startupz says how far it is\n";
+            let body = "the node is starting: /startupz shows its progress\n";
             text(StatusCode::SERVICE_UNAVAILABLE, body.to_owned())
         }
         Ok(Some(rendered)) => {
@@ -716,7 +716,7 @@ mod tests {
         assert_eq!(status, 404);
         assert_eq!(
             body,
-            "readyz has no such check: ask for one of storage_writable leader_known\n"
+            "readyz has no such check: use one of storage_writable leader_known\n"
         );
         assert_eq!(ask(&server, "GET", "/livez/driver").await.0, 200);
         let without = "/readyz?exclude=leader_known";
@@ -815,11 +815,11 @@ mod tests {
         assert_eq!(status, 404);
         assert_eq!(
             body,
-            "there is nothing here: ask for one of /livez /readyz /startupz /health /metrics /version\n"
+            "not found: use one of /livez /readyz /startupz /health /metrics /version\n"
         );
         let (status, _, body) = ask(&server, "POST", "/livez").await;
         assert_eq!(status, 405);
-        assert!(body.starts_with("this path takes another method"), "{body}");
+        assert!(body.starts_with("method not allowed"), "{body}");
     }
 
     #[tokio::test]
@@ -900,7 +900,7 @@ mod tests {
             second.unwrap_err().to_string(),
             format!(
                 "listen.admin = 127.0.0.1:{port}: TCP port {port} is in use: stop the process that \
-                 has it (`ss -ltnp` names it), or choose another port with --listen.admin"
+                 uses it (`ss -ltnp` shows it), or choose another port with --listen.admin"
             )
         );
     }

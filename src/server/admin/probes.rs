@@ -46,7 +46,7 @@ impl AdminSource for Probes {
         Box::pin(async move {
             let checks = match self.node.get() {
                 None => {
-                    let detail = "the node is starting: /startupz says how far it is";
+                    let detail = "the node is starting: /startupz shows its progress";
                     vec![Check::failed("started", detail)]
                 }
                 Some(node) => node.ready().await,
@@ -127,14 +127,14 @@ impl NodeProbes {
         let sessions = &self.sessions;
         let most = CAUGHT_UP_MAX.max(sessions.timing.election_timeout_max * 3);
         let Some(fresh) = sessions.published.freshness() else {
-            return Check::failed("caught_up", "what the leader has is not applied yet");
+            return Check::failed("caught_up", "the leader's commit index is not applied yet");
         };
         let age = fresh.age(sessions.clock.now());
         match age <= most {
             true => Check::ok("caught_up"),
             false => Check::failed(
                 "caught_up",
-                format!("the state may be {:.1}s old", age.as_secs_f64()),
+                format!("the state may be stale by up to {:.1}s", age.as_secs_f64()),
             ),
         }
     }
@@ -143,7 +143,7 @@ impl NodeProbes {
         match status.role {
             Role::Learner => Check::failed(
                 "non_learner",
-                "this node is a learner: it is not counted until it is promoted",
+                "this node is a learner and does not count until it is promoted",
             ),
             _ => Check::ok("non_learner"),
         }
@@ -159,7 +159,7 @@ impl NodeProbes {
             None => Check::ok("certificates"),
             Some((section, _)) => Check::failed(
                 "certificates",
-                format!("the certificate of [tls.{section}] has ended: issue a new one"),
+                format!("the certificate of [tls.{section}] has expired: issue a new one"),
             ),
         }
     }
@@ -186,7 +186,7 @@ impl NodeProbes {
         if status.role == Role::Quarantined {
             Check::failed(
                 "log_whole",
-                "the log was damaged and is taken anew from the peers",
+                "this node is quarantined: its log was damaged and is being copied from the peers",
             )
         } else {
             Check::ok("log_whole")

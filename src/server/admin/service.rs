@@ -354,7 +354,7 @@ impl AdminService {
     pub(crate) async fn reload_certificates(&self) -> Result<Value, Vec<String>> {
         let asked = self.reloaded.ask(&self.reload);
         let answered = tokio::time::timeout(PATIENCE, asked).await;
-        answered.map_err(|_| vec!["the files were not read in time".to_owned()])??;
+        answered.map_err(|_| vec!["reading the files timed out".to_owned()])??;
         Ok(json!({
             "reloaded": true,
             "client_certificate_ends": self.client_port.certificate_ends(),
@@ -474,7 +474,7 @@ fn connection_document(connection: &ConnectionFacts) -> Value {
 }
 
 fn unexpected() -> Error {
-    Error::not_applied(ErrorKind::Internal, "the node answered something else")
+    Error::not_applied(ErrorKind::Internal, "the node sent an unexpected reply")
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -143,7 +143,7 @@ pub enum ConfigError {
     },
     /// This node is not among the members.
     #[error(
-        "{at}: cluster.initial does not name this node: node.name is `{name}`, the members are {}; \
+        "{at}: cluster.initial does not list this node: node.name is `{name}`, the members are {}; \
          correct the name, or add `{name}=host:port`",
         .members.join(", ")
     )]
@@ -160,6 +160,6 @@ pub enum ConfigError {
 fn did_you_mean(nearest: &Option<&'static str>) -> String {
     match nearest {
         Some(key) => format!(": did you mean `{key}`?"),
-        None => ": `leasehold serve --help` lists the keys there are".to_owned(),
+        None => ": `leasehold serve --help` lists all keys".to_owned(),
     }
 }

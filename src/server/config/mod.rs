@@ -58,341 +58,354 @@ const fn setting(key: &'static str, default: &'static str, help: &'static str) -
 
 /// Every setting there is, in the order of the documentation.
 pub const SETTINGS: &[Setting] = &[
-    setting(
-        "node.name",
-        "",
-        "This node's name; its certificate bears the same",
-    ),
+    setting("node.name", "", "Name of this node, as in its certificates"),
     setting(
         "node.data_dir",
         "",
-        "Where this node keeps its log and state",
+        "Directory for this node's log and state",
     ),
     setting(
         "listen.client",
         "0.0.0.0:7400",
-        "Where clients are served (QUIC over UDP)",
+        "Address to listen on for clients (QUIC over UDP)",
     ),
     setting(
         "listen.peer",
         "0.0.0.0:7401",
-        "Where the other nodes are heard (QUIC over UDP)",
+        "Address to listen on for other nodes (QUIC over UDP)",
     ),
     setting(
         "listen.admin",
         "127.0.0.1:7480",
-        "Probes, metrics and administration (HTTP, loopback only)",
+        "Address for probes, metrics and administration (HTTP, loopback only)",
     ),
     setting(
         "listen.metrics",
         "",
-        "Probes and metrics once more, for other machines (HTTP); off when empty",
+        "Additional address for probes and metrics, reachable from other machines (HTTP); off if \
+         empty",
     ),
     setting(
         "advertise.client",
         "",
-        "Where clients reach this node, as host:port; default: the host of its entry in cluster.initial",
+        "Address at which clients reach this node, as host:port; default: the host of its entry in \
+         cluster.initial",
     ),
     setting(
         "advertise.peer",
         "",
-        "Where the other nodes reach this one; default: its entry in cluster.initial",
+        "Address at which other nodes reach this one, as host:port; default: its entry in \
+         cluster.initial",
     ),
     setting(
         "cluster.initial",
         "",
-        "The first members, as name=host:port; default: this node alone. Later: members to ask",
+        "Initial members, as name=host:port; default: this node alone. When joining: the members \
+         to contact",
     ),
     setting(
         "cluster.state",
         "new",
-        "What an empty data directory is: new (this node takes part in founding the cluster), existing \
-         or join (the cluster is there, and is asked who this node is)",
+        "How to start with an empty data directory: new (take part in the bootstrap of the \
+         cluster), existing or join (the cluster exists; learn this node's identity from its \
+         members)",
     ),
     setting(
         "raft.heartbeat_interval",
         "50ms",
-        "How often a leader speaks to its followers",
+        "Interval between heartbeats of the leader",
     ),
     setting(
         "raft.election_timeout_min",
         "550ms",
-        "Shortest silence after which a node stands for election",
+        "Minimum election timeout: how long a node hears no leader before it campaigns",
     ),
-    setting("raft.election_timeout_max", "1s", "Longest such silence"),
+    setting(
+        "raft.election_timeout_max",
+        "1s",
+        "Maximum election timeout",
+    ),
     setting(
         "raft.step_down_after",
         "750ms",
-        "A leader that hears no quorum for so long gives up",
+        "How long a leader hears no quorum before it steps down",
     ),
     setting(
         "raft.snapshot_entries",
         "10000",
-        "The log is cut when it holds so many entries more than snapshot_catchup_entries",
+        "Entries, beyond snapshot_catchup_entries, after which the log is truncated",
     ),
     setting(
         "raft.snapshot_catchup_entries",
         "5000",
-        "Entries that are kept when the log is cut, for nodes that are behind",
+        "Entries kept when the log is truncated, for followers that lag behind",
     ),
     setting(
         "raft.snapshot_bytes",
         "256MiB",
-        "The log is cut when its entries have so many bytes, however few they are; half are kept",
+        "Size of the entries after which the log is truncated even if they are few; half are kept",
     ),
     setting(
         "raft.snapshot_send_rate",
         "64MiB",
-        "Bytes a second at most at which a node sends its state to nodes that are too far behind",
+        "Maximum rate at which a node sends snapshots, in bytes per second",
     ),
     setting(
         "leader_lease.enabled",
         "true",
-        "Whether this node answers reads under the leader's lease",
+        "Whether this node serves reads under a leader lease",
     ),
     setting(
         "leader_lease.duration",
         "500ms",
-        "For how long voters promise to elect nobody else",
+        "How long a voter promises not to vote for another leader",
     ),
     setting(
         "leader_lease.max_clock_skew",
         "50ms",
-        "How much earlier the leader stops trusting the promise",
+        "Safety margin: how much earlier than the promise the leader lease ends",
     ),
     setting(
         "leader_lease.max_drift_ppm",
         "20000",
-        "How far a machine's clock may run fast or slow, in millionths, 20000 at most",
+        "Maximum rate error of a machine's clock, in parts per million, at most 20000",
     ),
     setting(
         "lease.min_ttl",
         "500ms",
-        "A client lease that is asked for shorter is granted so long",
+        "Minimum TTL of a client lease; shorter requests are raised to it",
     ),
     setting(
         "lease.tick",
         "10ms",
-        "By so much the end of a client lease may be late",
+        "Resolution of client lease expiry: how late a lease may expire because of batching",
     ),
     setting(
         "lease.checkpoint_min_ttl",
         "5m",
-        "Of client leases this long, what is left outlives their leader",
+        "Minimum TTL of the client leases whose remaining time is checkpointed, so that it \
+         survives a change of leader",
     ),
     setting(
         "lease.checkpoint_interval",
         "1m",
-        "How often that is written down",
+        "Interval between checkpoints of a client lease",
     ),
     setting(
         "lease.max_leases",
         "1000000",
-        "Most client leases at a time",
+        "Maximum number of client leases",
     ),
     setting(
         "limits.max_request_bytes",
         "1.5MiB",
-        "Largest request or reply",
+        "Maximum size of a request or reply",
     ),
-    setting("limits.max_key_bytes", "8KiB", "Longest key"),
-    setting("limits.max_value_bytes", "1MiB", "Longest value"),
+    setting("limits.max_key_bytes", "8KiB", "Maximum length of a key"),
+    setting(
+        "limits.max_value_bytes",
+        "1MiB",
+        "Maximum length of a value",
+    ),
     setting(
         "limits.max_inflight",
         "4096",
-        "Most requests of one connection under way at a time",
+        "Maximum number of requests in flight per connection",
     ),
     setting(
         "limits.max_waiting",
         "16384",
-        "Most requests of all connections that wait for log, state or a scan; keep-alives may fill all \
-         of it, reads less, writes less still, scans least",
+        "Maximum number of requests of all connections waiting for the log, the state or a scan; \
+         keep-alives may use all of it, reads less, writes less than reads, scans least",
     ),
     setting(
         "limits.memory_budget",
         "256MiB",
-        "Memory for requests that wait and for what scans have found, of all connections",
+        "Memory for waiting requests and for the results of scans, all connections together",
     ),
     setting(
         "limits.connection_memory_budget",
         "64MiB",
-        "The same of one connection",
+        "Memory for the same purposes, per connection",
     ),
     setting(
         "limits.max_connections",
         "4096",
-        "Most connections of clients",
+        "Maximum number of client connections",
     ),
     setting(
         "limits.max_connections_per_client",
         "64",
-        "Most connections of one client, by its certificate",
+        "Maximum number of connections per client, identified by its certificate",
     ),
     setting(
         "limits.max_connections_per_address",
         "128",
-        "Most connections of clients from one address, those in their handshake included",
+        "Maximum number of client connections per IP address, including those in their handshake",
     ),
     setting(
         "limits.max_handshakes",
         "512",
-        "Most handshakes under way; from a quarter on, strangers must prove their address first",
+        "Maximum number of concurrent handshakes; above a quarter of it, unauthenticated peers \
+         must validate their address first",
     ),
     setting(
         "limits.max_handshake_rate",
         "20",
-        "Handshakes a second from one network (/24, /48), beyond which its strangers must do so",
+        "Handshakes per second from one network (/24 or /48) above which its unauthenticated peers \
+         must do so",
     ),
     setting(
         "quota.bytes",
         "8GiB",
-        "Bytes that the state may take on disk: beyond, nothing is written or granted until there is room",
+        "Maximum size of the state on disk; above it, puts and lease grants are refused until \
+         space is freed",
     ),
     setting(
         "quota.warn_ratio",
         "0.8",
-        "From which part of quota.bytes on this node warns",
+        "Fraction of quota.bytes above which this node warns",
     ),
     setting(
         "compaction.mode",
         "periodic",
-        "How history is given up: periodic, revision or off",
+        "Automatic compaction of history: periodic, revision or off",
     ),
     setting(
         "compaction.retention",
         "1h",
-        "History that is kept: a time if periodic, a number of revisions if by revision",
+        "History to keep: a duration if periodic, a number of revisions if by revision",
     ),
     setting(
         "compaction.batch_limit",
         "1000",
-        "Most changes removed from the disk in one step",
+        "Maximum number of changes removed from disk in one step of a compaction",
     ),
     setting(
         "compaction.sleep_interval",
         "10ms",
-        "The rest between two such steps",
+        "Pause between two such steps",
     ),
     setting(
         "watch.progress_notify_interval",
         "10s",
-        "How often a watch that asked for it is told how far it is",
+        "Interval between progress notifications to watches that requested them",
     ),
     setting(
         "watch.max_per_connection",
         "10000",
-        "Most watches of one connection",
+        "Maximum number of watches per connection",
     ),
     setting(
         "watch.memory_budget",
         "128MiB",
-        "Memory for what waits to be sent to watches",
+        "Memory for events queued for watches",
     ),
     setting(
         "storage.cache_bytes",
         "256MiB",
-        "Memory for recently read state",
+        "Memory for the cache of recently read state",
     ),
     setting(
         "storage.corruption_check_interval",
         "1m",
-        "How often the nodes compare their states; 0s for never",
+        "Interval between comparisons of the nodes' state hashes; 0s to disable",
     ),
     setting(
         "storage.segment_bytes",
         "64MiB",
-        "Size of one file of the log",
+        "Size of a segment file of the log",
     ),
-    setting(
-        "tls.client.cert_file",
-        "",
-        "What this node shows to clients (PEM)",
-    ),
+    setting("tls.client.cert_file", "", "Server certificate (PEM)"),
     setting(
         "tls.client.key_file",
         "",
-        "The private key of tls.client.cert_file (PEM)",
+        "Private key of tls.client.cert_file (PEM)",
     ),
-    setting("tls.client.trusted_ca_file", "", "Who signs clients (PEM)"),
     setting(
-        "tls.peer.cert_file",
+        "tls.client.trusted_ca_file",
         "",
-        "What this node shows to other nodes (PEM)",
+        "Authority that signs client certificates (PEM)",
     ),
+    setting("tls.peer.cert_file", "", "Peer certificate (PEM)"),
     setting(
         "tls.peer.key_file",
         "",
-        "The private key of tls.peer.cert_file (PEM)",
+        "Private key of tls.peer.cert_file (PEM)",
     ),
-    setting("tls.peer.trusted_ca_file", "", "Who signs nodes (PEM)"),
+    setting(
+        "tls.peer.trusted_ca_file",
+        "",
+        "Authority that signs peer certificates (PEM)",
+    ),
     setting(
         "tls.reload_interval",
         "10s",
-        "How often the certificates' files are looked at; 0s for when SIGHUP asks",
+        "Interval between checks for changed certificate files; 0s to reload on SIGHUP only",
     ),
     setting(
         "tls.client.crl_file",
         "",
-        "Which certificates of clients are revoked (PEM)",
+        "Revocation list for client certificates (PEM)",
     ),
     setting(
         "tls.client.allowed_sans",
         "",
-        "Which clients may connect, by name; all that are signed when empty",
+        "Names of the clients that may connect; if empty, all with a valid certificate",
     ),
     setting(
         "tls.peer.crl_file",
         "",
-        "Which certificates of nodes are revoked (PEM)",
+        "Revocation list for peer certificates (PEM)",
     ),
     setting(
         "tls.peer.allowed_sans",
         "",
-        "Which nodes may connect, by name; all that are signed when empty",
+        "Names of the nodes that may connect; if empty, all with a valid certificate",
     ),
     setting(
         "auth.token_ttl",
         "5m",
-        "How long a token is good for that is given for a password",
+        "Lifetime of a token issued for a password",
     ),
     setting(
         "auth.audit_file",
         "",
-        "Where it is written down who did what; nowhere when empty",
+        "Audit file, which records changes and refused requests; none if empty",
     ),
     setting(
         "backup.schedule",
         "",
-        "How often this node writes a backup, for example 1h; never when empty",
+        "Interval between scheduled backups on this node, for example 1h; none if empty",
     ),
-    setting("backup.dir", "", "Where it writes them"),
+    setting("backup.dir", "", "Directory for scheduled backups"),
     setting(
         "backup.keep",
         "24",
-        "How many of them are kept, of one cluster",
+        "Number of scheduled backups to keep per cluster",
     ),
-    setting("log.format", "json", "How log lines look: json or text"),
+    setting("log.format", "json", "Format of log lines: json or text"),
     setting(
         "log.filter",
         "info",
-        "Which log lines are written, for example info,leasehold::raft=debug",
+        "Filter for log lines, for example info,leasehold::raft=debug",
     ),
     setting(
         "log.slow_request",
         "100ms",
-        "Requests that take so long inside the server are logged, with what their time went to; 0s for \
-         none",
+        "Time inside the server from which on a request is logged as slow, with its phases; 0s to \
+         disable",
     ),
     setting(
         "tracing.otlp_endpoint",
         "",
-        "Which collector is told of single requests (OTLP over HTTP), for example \
-         http://127.0.0.1:4318; none when empty",
+        "Collector that receives traces (OTLP over HTTP), for example http://127.0.0.1:4318; none \
+         if empty",
     ),
     setting(
         "tracing.sample_ratio",
         "0.0",
-        "The share of requests that it is told of, from 0 to 1, beside those that are slow",
+        "Fraction of requests to trace, from 0 to 1, in addition to slow ones",
     ),
 ];
 
@@ -434,7 +447,7 @@ pub struct Config {
     pub snapshots: SnapshotConfig,
     /// What client leases may be.
     pub leases: LeaseOptions,
-    /// Most requests of one connection under way at a time.
+    /// Maximum number of requests in flight per connection.
     pub inflight_max: usize,
     /// What may wait in this node, of all connections.
     pub work: AdmissionOptions,
@@ -536,7 +549,7 @@ pub struct CompactionConfig {
 /// How state and log are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageConfig {
-    /// Memory for recently read state, in bytes.
+    /// Memory for the cache of recently read state, in bytes.
     pub cache_bytes: u64,
     /// Size of one log segment, in bytes.
     pub segment_bytes: u64,
@@ -686,7 +699,7 @@ fn node_name(values: &Values) -> Result<String, ConfigError> {
     }
     Err(values.invalid(
         "node.name",
-        "a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins with a letter or digit",
+        "a name has 1 to 64 of a-z A-Z 0-9 . _ - and starts with a letter or digit",
     ))
 }
 
@@ -703,8 +716,9 @@ fn listen(values: &Values) -> Result<ListenConfig, ConfigError> {
     if !listen.admin.ip().is_loopback() {
         return Err(values.invalid(
             "listen.admin",
-            "what can change a node is served to its own machine only: use a loopback address \
-             here, such as 127.0.0.1:7480, and listen.metrics for probes and metrics from elsewhere",
+            "the admin port can change the node and is only served on loopback: use an address \
+             such as 127.0.0.1:7480 here, and listen.metrics for probes and metrics from other \
+             machines",
         ));
     }
     if overlap(listen.client, listen.peer) {
@@ -776,8 +790,7 @@ fn initial_members(
     if listen.peer.port() == 0 && names.len() > 1 {
         return Err(values.invalid(
             "listen.peer",
-            "a port chosen by the system is unknown to the other nodes: give the port that they \
-             find in cluster.initial",
+            "other nodes cannot know a port chosen by the system: use the port in cluster.initial",
         ));
     }
     let member = |(name, address)| InitialMember {
@@ -814,8 +827,8 @@ fn parse_member(entry: &str) -> Result<(String, String), String> {
     let (name, address) = (name.trim(), address.trim());
     if !is_name(name) {
         return Err(format!(
-            "`{name}` cannot name a node: a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins with \
-             a letter or digit"
+            "`{name}` is not a valid node name: a name has 1 to 64 of a-z A-Z 0-9 . _ - and starts \
+             with a letter or digit"
         ));
     }
     split_address(address)?;
@@ -835,8 +848,8 @@ fn advertise(
                 return Err(values.invalid(
                     "advertise.peer",
                     &format!(
-                        "cluster.initial tells the other nodes {own}: give the same address in \
-                         both, or leave advertise.peer out"
+                        "cluster.initial gives the other nodes {own}: use the same address in \
+                         both, or omit advertise.peer"
                     ),
                 ));
             }
@@ -1008,8 +1021,8 @@ fn compaction(values: &Values) -> Result<CompactionConfig, ConfigError> {
                 keep: keep.ok_or_else(|| {
                     values.invalid(
                         RETENTION,
-                        "with compaction.mode = \"revision\" it is a number of revisions: write \
-                         one from 1 on, for example \"10000\"",
+                        "with compaction.mode = \"revision\" it is a number of revisions of at \
+                         least 1, for example \"10000\"",
                     )
                 })?,
             }
@@ -1080,8 +1093,8 @@ fn backup(values: &Values) -> Result<Option<BackupConfig>, ConfigError> {
             None => Ok(None),
             Some(_) => Err(ConfigError::Relation {
                 at: values.at("backup.dir"),
-                problem: "backup.dir says where backups go, and nothing says when: set \
-                          backup.schedule, for example to \"1h\""
+                problem: "backup.dir is set but backup.schedule is not: set it, for example to \
+                          \"1h\""
                     .to_owned(),
             }),
         };

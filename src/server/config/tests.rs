@@ -329,9 +329,9 @@ fn a_share_of_requests_is_traced_by_a_collector_that_can_be_spoken_to() {
     assert_eq!(
         complaint(&given("otlp_endpoint = \"https://otel:4318\"")),
         format!(
-            "leasehold.toml:{}: tracing.otlp_endpoint = `https://otel:4318`: traces are handed to a \
-             collector in plain HTTP: run one beside this node, which passes them on by TLS, and \
-             name it here, for example http://127.0.0.1:4318",
+            "leasehold.toml:{}: tracing.otlp_endpoint = `https://otel:4318`: traces are sent in \
+             plain HTTP: run a collector on this machine that forwards them over TLS, and name it \
+             here, for example http://127.0.0.1:4318",
             EXTRA_LINE + 1
         )
     );
@@ -386,16 +386,16 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
     assert_eq!(
         complaint(&complete("[etcd_compat]\nhttp_gateway = true\n")),
         format!(
-            "leasehold.toml:{}: unknown key `etcd_compat.http_gateway`: `leasehold serve --help` lists the \
-             keys there are",
+            "leasehold.toml:{}: unknown key `etcd_compat.http_gateway`: `leasehold serve --help` \
+             lists all keys",
             line - 1
         )
     );
     assert_eq!(
         complaint(&complete("[etcd_compat]\n")),
         format!(
-            "leasehold.toml:{EXTRA_LINE}: unknown key `etcd_compat`: `leasehold serve --help` lists the \
-             keys there are"
+            "leasehold.toml:{EXTRA_LINE}: unknown key `etcd_compat`: `leasehold serve --help` \
+             lists all keys"
         )
     );
     assert!(
@@ -473,7 +473,7 @@ fn wrong_durations_sizes_numbers_and_types_are_refused_with_what_would_be_right(
         ),
         (
             "[raft]\nstep_down_after = \"2h\"\n",
-            "raft.step_down_after = `2h`: at most 1h is taken",
+            "raft.step_down_after = `2h`: at most 1h is allowed",
         ),
         (
             "[limits]\nmax_value_bytes = \"1 megabyte\"\n",
@@ -519,19 +519,19 @@ fn wrong_durations_sizes_numbers_and_types_are_refused_with_what_would_be_right(
         ),
         (
             "[advertise]\nclient = \"0.0.0.0:7400\"\n",
-            "advertise.client = `0.0.0.0:7400`: `0.0.0.0:7400` means every address of this \
-             machine, and nobody can dial that: give the one by which others reach it",
+            "advertise.client = `0.0.0.0:7400`: `0.0.0.0:7400` stands for all addresses of \
+             this machine and cannot be dialled: give the one by which others reach it",
         ),
         (
             "[advertise]\nclient = \"10.0.0.1:0\"\n",
-            "advertise.client = `10.0.0.1:0`: `10.0.0.1:0` has port 0, and nobody can dial that: \
-             give the port itself",
+            "advertise.client = `10.0.0.1:0`: `10.0.0.1:0` has port 0, which cannot be \
+             dialled: give the actual port",
         ),
         (
             "[listen]\nadmin = \"0.0.0.0:7480\"\n",
-            "listen.admin = `0.0.0.0:7480`: what can change a node is served to its own machine \
-             only: use a loopback address here, such as 127.0.0.1:7480, and listen.metrics for \
-             probes and metrics from elsewhere",
+            "listen.admin = `0.0.0.0:7480`: the admin port can change the node and is only served \
+             on loopback: use an address such as 127.0.0.1:7480 here, and listen.metrics for \
+             probes and metrics from other machines",
         ),
     ] {
         assert_eq!(
@@ -545,14 +545,14 @@ fn wrong_durations_sizes_numbers_and_types_are_refused_with_what_would_be_right(
 fn what_is_needed_and_missing_is_named_with_the_three_ways_to_give_it() {
     assert_eq!(
         complaint(""),
-        "node.name is not set. This node's name; its certificate bears the same. Set it in the \
+        "node.name is not set. Name of this node, as in its certificates. Set it in the \
          configuration file, in LEASEHOLD_NODE_NAME or with --node.name"
     );
     let without = complete("").replace("key_file = \"pki/n1-peer.key\"\n", "");
     assert_eq!(
         complaint(&without),
-        "tls.peer.key_file is not set. The private key of tls.peer.cert_file (PEM). Set it in the configuration file, \
-         in LEASEHOLD_TLS_PEER_KEY_FILE or with --tls.peer.key_file"
+        "tls.peer.key_file is not set. Private key of tls.peer.cert_file (PEM). Set it in the \
+         configuration file, in LEASEHOLD_TLS_PEER_KEY_FILE or with --tls.peer.key_file"
     );
 }
 
@@ -575,7 +575,7 @@ fn a_cluster_is_refused_whose_names_or_addresses_do_not_add_up() {
     );
     assert_eq!(
         with("\"n2=10.0.0.2:7401\", \"n3=10.0.0.3:7401\""),
-        "leasehold.toml:5: cluster.initial does not name this node: node.name is `n1`, the members \
+        "leasehold.toml:5: cluster.initial does not list this node: node.name is `n1`, the members \
          are n2, n3; correct the name, or add `n1=host:port`"
     );
     assert_eq!(
@@ -590,8 +590,8 @@ fn a_cluster_is_refused_whose_names_or_addresses_do_not_add_up() {
     );
     assert_eq!(
         with("\"n1=10.0.0.1:7401\", \"n/2=10.0.0.2:7401\""),
-        "leasehold.toml:5: cluster.initial = `n/2=10.0.0.2:7401`: `n/2` cannot name a node: a name \
-         has 1 to 64 of a-z A-Z 0-9 . _ - and begins with a letter or digit"
+        "leasehold.toml:5: cluster.initial = `n/2=10.0.0.2:7401`: `n/2` is not a valid node name: a \
+         name has 1 to 64 of a-z A-Z 0-9 . _ - and starts with a letter or digit"
     );
     assert_eq!(
         with("1"),
@@ -599,7 +599,7 @@ fn a_cluster_is_refused_whose_names_or_addresses_do_not_add_up() {
     );
     assert_eq!(
         complaint_about_flags(&[("node.name", "n 1")]),
-        "flag --node.name: node.name = `n 1`: a name has 1 to 64 of a-z A-Z 0-9 . _ - and begins \
+        "flag --node.name: node.name = `n 1`: a name has 1 to 64 of a-z A-Z 0-9 . _ - and starts \
          with a letter or digit"
     );
 }
@@ -618,13 +618,13 @@ fn sockets_and_addresses_that_contradict_each_other_are_refused() {
     );
     assert_eq!(
         complaint_about_flags(&[("listen.peer", "127.0.0.1:0")]),
-        "flag --listen.peer: listen.peer = `127.0.0.1:0`: a port chosen by the system is unknown \
-         to the other nodes: give the port that they find in cluster.initial"
+        "flag --listen.peer: listen.peer = `127.0.0.1:0`: other nodes cannot know a port chosen by \
+         the system: use the port in cluster.initial"
     );
     assert_eq!(
         complaint_about_flags(&[("advertise.peer", "10.0.0.9:7401")]),
-        "flag --advertise.peer: advertise.peer = `10.0.0.9:7401`: cluster.initial tells the other \
-         nodes 10.0.0.1:7401: give the same address in both, or leave advertise.peer out"
+        "flag --advertise.peer: advertise.peer = `10.0.0.9:7401`: cluster.initial gives the other \
+         nodes 10.0.0.1:7401: use the same address in both, or omit advertise.peer"
     );
 }
 
@@ -641,7 +641,7 @@ fn where_the_cluster_exists_the_initial_members_are_those_that_can_be_asked() {
         assert_eq!(config.cluster_state, ClusterState::Existing);
         assert_eq!(config.initial_members.len(), 2);
     }
-    assert!(complaint(&with("new")).contains("does not name this node"));
+    assert!(complaint(&with("new")).contains("does not list this node"));
     assert!(complaint(&with("old")).contains("choose new, existing or join"));
 }
 
@@ -769,8 +769,8 @@ fn a_retention_is_a_time_or_a_number_as_the_mode_says() {
     for (mode, retention, words) in [
         ("never", "1h", "choose periodic, revision or off"),
         ("periodic", "5000", "a number and a unit"),
-        ("periodic", "1ms", "at least 1s is taken"),
-        ("periodic", "20years", "is taken"),
+        ("periodic", "1ms", "at least 1s is required"),
+        ("periodic", "20years", "is allowed"),
         ("revision", "1h", "number of revisions"),
         ("revision", "0", "number of revisions"),
     ] {

@@ -48,8 +48,8 @@ pub(super) fn traces(values: &Values) -> Result<TracingConfig, ConfigError> {
 fn collector(url: &str) -> Result<Collector, String> {
     if url.starts_with("https://") {
         return Err(
-            "traces are handed to a collector in plain HTTP: run one beside this node, which passes \
-             them on by TLS, and name it here, for example http://127.0.0.1:4318"
+            "traces are sent in plain HTTP: run a collector on this machine that forwards them \
+             over TLS, and name it here, for example http://127.0.0.1:4318"
                 .to_owned(),
         );
     }
@@ -60,7 +60,7 @@ fn collector(url: &str) -> Result<Collector, String> {
     // It becomes a part of a request's first line.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~%".contains(c);
     if !path.chars().all(is_plain) {
-        return Err(format!("`{path}` is no path: {}", form()));
+        return Err(format!("`{path}` is not a valid path: {}", form()));
     }
     let base = path.trim_end_matches('/');
     let base = base.strip_suffix(TRACES_PATH).unwrap_or(base);
@@ -99,6 +99,6 @@ mod tests {
             assert!(collector(wrong).is_err(), "{wrong}");
         }
         let refused = collector("https://otel:4318").unwrap_err();
-        assert!(refused.contains("beside this node"), "{refused}");
+        assert!(refused.contains("over TLS"), "{refused}");
     }
 }

@@ -41,11 +41,11 @@ impl fmt::Display for UnknownVariable {
         let Self { name, nearest } = self;
         write!(
             f,
-            "the environment variable {name} is no setting and has no effect"
+            "the environment variable {name} is not a setting and has no effect"
         )?;
         match nearest {
             Some(nearest) => write!(f, ": did you mean {nearest}?"),
-            None => write!(f, ": `leasehold serve --help` lists the settings there are"),
+            None => write!(f, ": `leasehold serve --help` lists all settings"),
         }
     }
 }
@@ -119,19 +119,16 @@ mod tests {
             unknown(&[(&wrong, "canary"), ("LEASEHOLD_ENDPOINT", "a:1")]),
             [
                 format!(
-                    "the environment variable {wrong} is no setting and has no effect: did you mean \
+                    "the environment variable {wrong} is not a setting and has no effect: did you mean \
                      {right}?"
                 ),
-                "the environment variable LEASEHOLD_ENDPOINT is no setting and has no effect: did you \
+                "the environment variable LEASEHOLD_ENDPOINT is not a setting and has no effect: did you \
                  mean LEASEHOLD_ENDPOINTS?"
                     .to_owned(),
             ]
         );
         let strange = unknown(&[("LEASEHOLD_ZZZ", "1")]);
-        assert!(
-            strange[0].ends_with("lists the settings there are"),
-            "{strange:?}"
-        );
+        assert!(strange[0].ends_with("lists all settings"), "{strange:?}");
     }
 
     #[test]

@@ -122,11 +122,11 @@ impl Values {
                 let most = humantime::format_duration(most)
                     .to_string()
                     .replace(' ', "");
-                Err(self.invalid(key, &format!("at most {most} is taken")))
+                Err(self.invalid(key, &format!("at most {most} is allowed")))
             }
             Ok(duration) if duration < least => {
                 let least = humantime::format_duration(least);
-                Err(self.invalid(key, &format!("at least {least} is taken")))
+                Err(self.invalid(key, &format!("at least {least} is required")))
             }
             Ok(duration) => Ok(duration),
             Err(_) => Err(self.invalid(key, "write a number and a unit, for example 50ms or 1s")),
@@ -287,13 +287,13 @@ pub(super) fn split_address(address: &str) -> Result<(&str, u16), String> {
     let port: u16 = port.parse().map_err(|_| form())?;
     if port == 0 {
         return Err(format!(
-            "`{address}` has port 0, and nobody can dial that: give the port itself"
+            "`{address}` has port 0, which cannot be dialled: give the actual port"
         ));
     }
     if let Ok(parsed) = address.parse::<SocketAddr>() {
         if parsed.ip().is_unspecified() {
             return Err(format!(
-                "`{address}` means every address of this machine, and nobody can dial that: give \
+                "`{address}` stands for all addresses of this machine and cannot be dialled: give \
                  the one by which others reach it"
             ));
         }

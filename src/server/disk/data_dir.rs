@@ -241,22 +241,23 @@ impl NewDataDir {
 pub enum DataDirError {
     /// Another process holds it.
     #[error(
-        "{path} is in use by another leasehold process; stop that one first, or give this one \
-         another data_dir"
+        "{path} is in use by another leasehold process; stop that process first, or use another \
+         data_dir"
     )]
     InUse {
         /// The directory.
         path: PathBuf,
     },
     /// It is a file, or something else.
-    #[error("{path} is not a directory; give a data_dir that is one, or does not exist yet")]
+    #[error("{path} is not a directory; use a data_dir that is a directory or does not exist yet")]
     NotADirectory {
         /// What was given.
         path: PathBuf,
     },
     /// It holds something else.
     #[error(
-        "{path} is not empty and is not leasehold's (it holds {found:?}); give an empty data_dir"
+        "{path} is not empty and not a leasehold data directory (it contains {found:?}); use an \
+         empty data_dir"
     )]
     NotLeasehold {
         /// The directory.
@@ -266,8 +267,8 @@ pub enum DataDirError {
     },
     /// It should be empty.
     #[error(
-        "{path} is not empty (it holds {found:?}); give a directory that is empty, or does not exist \
-         yet"
+        "{path} is not empty (it contains {found:?}); use a directory that is empty or does not \
+         exist yet"
     )]
     NotEmpty {
         /// The directory.
@@ -277,9 +278,9 @@ pub enum DataDirError {
     },
     /// The identity file is gone, and the data is not.
     #[error(
-        "{path} holds a member's {found:?} but no identity, so whose it is cannot be known; \
-         restore the identity file, or (in a cluster of several) empty the directory: the member \
-         then takes everything anew from its peers"
+        "{path} contains a member's {found:?} but no identity file, so its owner is unknown; \
+         restore the identity file, or (in a cluster of several members) empty the directory: the \
+         member then copies all data from its peers"
     )]
     IdentityMissing {
         /// The directory.
@@ -289,9 +290,9 @@ pub enum DataDirError {
     },
     /// The identity file says nothing that can be trusted.
     #[error(
-        "{path} is damaged, so whose data this is cannot be known; check the disk, then restore \
-         the file, or (in a cluster of several) empty the directory: the member then takes \
-         everything anew from its peers"
+        "{path} is damaged, so the owner of the data is unknown; check the disk, then restore the \
+         file, or (in a cluster of several members) empty the directory: the member then copies \
+         all data from its peers"
     )]
     IdentityCorrupt {
         /// The file.
@@ -299,8 +300,8 @@ pub enum DataDirError {
     },
     /// A later version of leasehold made it.
     #[error(
-        "{path} has format {version}, which this version cannot read; run the newer leasehold that \
-         wrote it"
+        "{path} has format {version}, which this release cannot read; run the newer release of \
+         leasehold that wrote it"
     )]
     NewerFormat {
         /// The directory.
@@ -333,8 +334,8 @@ pub enum DataDirError {
     },
     /// Data of another life of this node.
     #[error(
-        "{path} is of incarnation {found} of this node, and {expected} is expected; a replaced \
-         member starts with an empty data_dir"
+        "{path} belongs to incarnation {found} of this node, but {expected} is expected; a \
+         replaced member starts with an empty data_dir"
     )]
     OtherIncarnation {
         /// The directory.
@@ -345,13 +346,13 @@ pub enum DataDirError {
         expected: Incarnation,
     },
     /// The name cannot be written down.
-    #[error("{name:?} is no node name: 1 to 253 characters, none of them control characters")]
+    #[error("{name:?} is not a valid node name: use 1 to 253 characters and no control characters")]
     BadNodeName {
         /// The name.
         name: String,
     },
     /// Not allowed.
-    #[error("no permission for {path}; it must belong to the user that leasehold runs as")]
+    #[error("permission denied for {path}; it must belong to the user that leasehold runs as")]
     NoPermission {
         /// Where.
         path: PathBuf,
@@ -363,7 +364,7 @@ pub enum DataDirError {
         path: PathBuf,
     },
     /// No space left.
-    #[error("no space left for {path}; free some and start again")]
+    #[error("no space left for {path}; free some and restart")]
     NoSpace {
         /// Where.
         path: PathBuf,
@@ -632,7 +633,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .contains("not empty and is not leasehold's")
+                .contains("not empty and not a leasehold data directory")
         );
         assert_eq!(names(folder.path()), ["thesis.txt"]);
     }
@@ -705,7 +706,7 @@ mod tests {
             let error = DataDirError::sort(Path::new("/d"), io::Error::from(kind));
             error.to_string()
         };
-        assert!(sorted(io::ErrorKind::PermissionDenied).contains("no permission for /d"));
+        assert!(sorted(io::ErrorKind::PermissionDenied).contains("permission denied for /d"));
         assert!(sorted(io::ErrorKind::ReadOnlyFilesystem).contains("read-only file system"));
         assert!(sorted(io::ErrorKind::StorageFull).contains("no space left"));
         assert!(sorted(io::ErrorKind::TimedOut).contains("/d: "));

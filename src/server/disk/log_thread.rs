@@ -460,7 +460,7 @@ pub fn restore(recovery: Recovery, founders: Configuration) -> Result<Restored, 
 pub enum RestoreError {
     /// An entry of a kind that a later version wrote.
     #[error(
-        "log entry {index} is of kind {kind}, which this version cannot read; run the newer one"
+        "log entry {index} has kind {kind}, which this release cannot read; run the newer release"
     )]
     UnknownKind {
         /// Its place.
@@ -470,7 +470,7 @@ pub enum RestoreError {
     },
     /// A membership that cannot be read, though its checksum holds.
     #[error(
-        "the membership in log entry {index} cannot be read by this version; run the newer one"
+        "this release cannot read the configuration in log entry {index}; run the newer release"
     )]
     BadConfiguration {
         /// Its place.

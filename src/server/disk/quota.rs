@@ -73,8 +73,8 @@ impl Room {
         let warned = self.quota.bytes as f64 * self.quota.warn_ratio;
         (used as f64 > warned).then(|| {
             format!(
-                "the state takes {used} bytes of the {} that quota.bytes allows: delete what is not \
-                 needed and compact history, or raise it",
+                "the state takes {used} of the {} bytes that quota.bytes allows: delete unneeded \
+                 keys and compact history, or raise quota.bytes",
                 self.quota.bytes
             )
         })

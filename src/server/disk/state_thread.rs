@@ -139,7 +139,7 @@ impl StateThread {
             let began = stopwatch();
             let report = self.store.reader().verify()?;
             if !report.is_sound() {
-                let detail = "it does not have the hash that its changes have kept".to_owned();
+                let detail = "its content does not match the hash kept with its changes".to_owned();
                 return Err(StoreError::Damaged { detail });
             }
             self.store.verified(&report);
@@ -226,7 +226,7 @@ impl StateThread {
         let snapshot = newer.reader().snapshot()?;
         if snapshot.applied() != id {
             let detail = format!(
-                "it ends with {}, and was to end with {id}",
+                "it ends with {}, but should end with {id}",
                 snapshot.applied()
             );
             return Err(StoreError::Damaged { detail });
@@ -240,7 +240,7 @@ impl StateThread {
         };
         drop(snapshot);
         let adopted = self.incoming.places.adopt(&path);
-        adopted.map_err(StoreError::io("writing down which state is in use"))?;
+        adopted.map_err(StoreError::io("recording which state is in use"))?;
         retire(self.store.replace(newer), self.incoming.data_dir.clone());
         self.open()?;
         self.log_use.installed(id.index);

@@ -102,7 +102,7 @@ fn lapse_reason(lapse: Lapse) -> String {
 
 fn reason(cause: LeaseEnd) -> &'static str {
     match cause {
-        LeaseEnd::Expired => "nobody renewed it in time",
+        LeaseEnd::Expired => "it was not renewed in time",
         LeaseEnd::Revoked => "it was revoked",
     }
 }

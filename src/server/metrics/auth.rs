@@ -57,7 +57,7 @@ impl AuthMetrics {
             failures: AuthFailure::ALL.map(|reason| {
                 register.labelled(&[("reason", reason.label())]).counter(
                     "leasehold_auth_failures_total",
-                    "Requests refused for who asked, by what was wrong with that.",
+                    "Requests refused by authentication or access control, by reason.",
                 )
             }),
         }

@@ -6,7 +6,7 @@ use super::{Metrics, Register};
 use crate::server::admin::Check;
 
 const CHECKS: &str = "leasehold_healthchecks_total";
-const CHECKS_HELP: &str = "Checks that probes have asked for, by probe, check and outcome.";
+const CHECKS_HELP: &str = "Health checks run for probes, by probe, check and outcome.";
 
 impl Metrics {
     /// A probe of this type (`livez`, `readyz`) was told this.
@@ -16,8 +16,8 @@ impl Metrics {
             let named = [("type", probe), ("name", check.name)];
             let gauge: Gauge = Register(&self.recorder).labelled(&named).gauge(
                 "leasehold_healthcheck",
-                "1 if this check of a probe passed when it was last asked for, else 0. Not there \
-                 before anybody has asked.",
+                "1 if this health check passed when it last ran, else 0; absent until it has run \
+                 once.",
             );
             gauge.set(f64::from(u8::from(check.ok)));
             for (status, is_it) in [("success", check.ok), ("error", !check.ok)] {

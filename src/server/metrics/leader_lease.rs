@@ -21,7 +21,7 @@ pub struct LeaderLeaseMetrics {
     pub expirations: Counter,
     /// Reads that found it void.
     pub rejections: Counter,
-    /// Readings of a clock that ran backwards or leapt.
+    /// Clock readings that went backwards or jumped ahead.
     pub clock_jumps: Counter,
     /// Proofs that an assumption about clocks or members is false.
     pub assumption_violations: Counter,
@@ -39,19 +39,21 @@ impl LeaderLeaseMetrics {
         Self {
             valid: register.gauge(
                 "leasehold_leader_lease_valid",
-                "1 while this node may answer linearizable reads alone.",
+                "1 while this node holds a valid leader lease and may serve linearizable reads \
+                 without a quorum round.",
             ),
             remaining_seconds: register.gauge(
                 "leasehold_leader_lease_remaining_seconds",
-                "What is left of the leader lease, margin taken off; 0 when void.",
+                "Remaining time of the leader lease, safety margin subtracted; 0 if it is not \
+                 valid.",
             ),
             duration_seconds: register.gauge(
                 "leasehold_leader_lease_duration_seconds",
-                "For how long voters promise to elect nobody else.",
+                "How long a voter promises not to vote for another leader.",
             ),
             max_clock_skew_seconds: register.gauge(
                 "leasehold_leader_lease_max_clock_skew_seconds",
-                "How much earlier than the promise the leader lease ends.",
+                "Margin by which the leader lease ends before the voters' promises.",
             ),
             renewals: register.counter(
                 "leasehold_leader_lease_renewals_total",
@@ -59,38 +61,38 @@ impl LeaderLeaseMetrics {
             ),
             expirations: register.counter(
                 "leasehold_leader_lease_expirations_total",
-                "Times the leader lease lapsed.",
+                "Times the leader lease expired without a renewal.",
             ),
             rejections: register.counter(
                 "leasehold_leader_lease_rejections_total",
-                "Reads that found the leader lease void.",
+                "Reads that found no valid leader lease.",
             ),
             clock_jumps: register.counter(
                 "leasehold_clock_jump_total",
-                "Readings of a clock that ran backwards or leapt.",
+                "Clock readings that went backwards or jumped ahead.",
             ),
             assumption_violations: register.counter(
                 "leasehold_leader_lease_assumption_violations_total",
-                "Proofs that an assumption about clocks or members is false: another node led \
-                 while this one held a lease.",
+                "Violations of the assumptions about clocks and members: another node was leader \
+                 while this one held a valid leader lease.",
             ),
             renew_interval_seconds: register.histogram(
                 "leasehold_leader_lease_renew_interval_seconds",
-                "How far apart the starts of successive leases were; renewals closer than 10 ms \
-                 count as one.",
+                "Time between the starts of successive leader leases; renewals less than 10 ms \
+                 apart count as one.",
             ),
             read_margin_seconds: register.histogram(
                 "leasehold_leader_lease_read_margin_seconds",
-                "What was left of the leader lease when a batch of reads was validated.",
+                "Remaining time of the leader lease when a batch of reads was checked against it.",
             ),
             round_trip_seconds: register.histogram(
                 "leasehold_leader_lease_round_trip_seconds",
-                "From the beginning of a round of messages until a quorum had answered it.",
+                "Time from the start of a heartbeat round until a quorum has acknowledged it.",
             ),
             invalidations: Invalidation::ALL.map(|reason| {
                 register.labelled(&[("reason", reason.label())]).counter(
                     "leasehold_leader_lease_invalidations_total",
-                    "Leader leases ended before their time, by what ended them.",
+                    "Leader leases that ended before they expired, by reason.",
                 )
             }),
         }

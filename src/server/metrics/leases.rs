@@ -32,12 +32,13 @@ pub(super) const RATIOS: &[f64] = &[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.
 pub(super) const RATIO: &str = "leasehold_lease_remaining_ratio_at_renew";
 
 const REVOKED: &str = "leasehold_lease_revoked_total";
-const REVOKED_HELP: &str = "Client leases that ended, by reason; on every node that applied it.";
+const REVOKED_HELP: &str = "Client leases that ended, by reason; counted on every node that \
+                            applies the end.";
 const LAPSES: &str = "leasehold_lease_lapses_total";
-const LAPSES_HELP: &str = "Times that this leader gave every client lease all its time again, because \
-     its holder may have been unable to renew, by reason. Leases end later by what they had used.";
+const LAPSES_HELP: &str = "Times this leader extended all client leases to their full TTL because \
+                           holders may have been unable to renew, by reason.";
 const REJECTED: &str = "leasehold_lease_renew_rejected_total";
-const REJECTED_HELP: &str = "Renewals that were not granted, by reason.";
+const REJECTED_HELP: &str = "Renewals of client leases that were rejected, by reason.";
 
 /// Client leases, as this node sees them.
 pub struct LeaseMetrics {
@@ -93,11 +94,11 @@ impl LeaseMetrics {
         };
         Self {
             leases: register.gauge("leasehold_leases", "Client leases that exist."),
-            keys: register.gauge("leasehold_lease_keys", "Keys that hang on client leases."),
+            keys: register.gauge("leasehold_lease_keys", "Keys attached to client leases."),
             expiring: register.gauge(
                 "leasehold_lease_expiring",
-                "Client leases that were found to be due and whose end is not applied yet; 0 off \
-                 the leader.",
+                "Client leases past their deadline whose expiry has not been applied yet; 0 on \
+                 nodes other than the leader.",
             ),
             granted: register.counter("leasehold_lease_granted_total", "Client leases granted."),
             renewed: register.counter(
@@ -109,21 +110,22 @@ impl LeaseMetrics {
             no_quorum: lapses("no_quorum"),
             checkpoints: register.counter(
                 "leasehold_lease_checkpoints_total",
-                "Remaining times of long client leases that were written to the log.",
+                "Checkpoints of the remaining TTL of long client leases, written to the log.",
             ),
             expiry_error_seconds: register.histogram(
                 LATENESS,
-                "From when a client lease was due until its end was applied.",
+                "Delay from the deadline of a client lease until its expiry was applied.",
             ),
-            ttl_seconds: register.histogram(TTL, "Times to live of client leases granted."),
+            ttl_seconds: register.histogram(TTL, "TTL of granted client leases."),
             remaining_ratio_at_renew: register.histogram(
                 RATIO,
-                "Which part of its time a client lease still had when it was renewed, of one \
-                 renewal in 64: small where holders come close to losing theirs.",
+                "Remaining time of a client lease at its renewal as a fraction of its TTL, sampled \
+                 from one renewal in 64; small values mean that holders come close to losing their \
+                 leases.",
             ),
             renew_duration_seconds: register.histogram(
                 "leasehold_lease_renew_duration_seconds",
-                "Time inside the server of a request that renews client leases.",
+                "Time inside the server of keep-alive requests.",
             ),
             revoked: ended("client"),
             expired: ended("expired"),

@@ -16,7 +16,7 @@ pub struct MemberMetrics {
 impl MemberMetrics {
     pub(super) fn new(register: Register<'_>) -> Self {
         const NAME: &str = "leasehold_members";
-        const HELP: &str = "Members of the configuration in force, as this node has it.";
+        const HELP: &str = "Members of the latest configuration that this node knows.";
         let gauge = |role| register.labelled(&[("role", role)]).gauge(NAME, HELP);
         Self {
             voters: gauge("voter"),

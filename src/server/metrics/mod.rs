@@ -113,13 +113,13 @@ impl Metrics {
             ])
             .gauge(
                 "leasehold_build_info",
-                "1, with what this binary was made from.",
+                "Always 1; the labels describe the build.",
             )
             .set(1.0);
         register
             .gauge(
                 "leasehold_start_time_seconds",
-                "When this node started, in seconds since 1970.",
+                "When this node started, as a Unix timestamp in seconds.",
             )
             .set(seconds_since_1970());
         Arc::new(Self {

@@ -23,14 +23,15 @@ impl MvccMetrics {
         let operations = |op| {
             register.labelled(&[("op", op)]).counter(
                 "leasehold_mvcc_operations_total",
-                "Done to the keys on this node: ranges read for clients (a single key is one), keys \
-                 written, keys deleted (by clients and by leases that end), and transactions.",
+                "Key-value operations on this node, by kind: ranges read for clients (a single key \
+                 counts as one), keys written, keys deleted (by clients and by ended leases), and \
+                 transactions.",
             )
         };
         let keys = register.gauge(
             "leasehold_mvcc_keys",
-            "Keys that exist now, without their past; NaN after a start or an installed snapshot \
-             until they have been counted.",
+            "Keys that currently exist, old revisions not counted; NaN after a start or an \
+             installed snapshot until they have been counted.",
         );
         keys.set(f64::NAN);
         Self {

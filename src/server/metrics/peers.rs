@@ -25,18 +25,18 @@ impl Metrics {
         PeerMetrics {
             heartbeat_round_trip_seconds: labelled().histogram(
                 "leasehold_raft_heartbeat_round_trip_seconds",
-                "From sending a heartbeat to this member until its answer was acted on; of a leader, \
-                 one in 10 ms at most.",
+                "Time from sending a heartbeat to this member until its reply was processed; at \
+                 most one sample per 10 ms, on the leader only.",
             ),
             heartbeat_send_failures: labelled().counter(
                 "leasehold_raft_heartbeat_send_failures_total",
-                "Heartbeats to this member that were dropped because there was no connection to it, \
-                 or too much waited for the one there was.",
+                "Heartbeats to this member that were dropped because it was not connected or its \
+                 send queue was full.",
             ),
             lag_entries: labelled().gauge(
                 "leasehold_raft_follower_lag_entries",
-                "Entries of this leader's log that the member has not acknowledged: all of them \
-                 while nothing was heard of it. 0 off the leader.",
+                "Entries of this leader's log that the member has not acknowledged; all of them \
+                 while nothing has been heard from it; 0 on nodes other than the leader.",
             ),
         }
     }
@@ -50,8 +50,8 @@ impl Metrics {
         }
         .gauge(
             "leasehold_clock_drift_ratio",
-            "How much faster the peer's clocks run than this node's, over the last minutes: 1e-6 \
-             is a microsecond a second.",
+            "Rate of the peer's clock relative to this node's over the last minutes, minus one: \
+             1e-6 means that it gains one microsecond per second.",
         )
         .set(ratio);
     }

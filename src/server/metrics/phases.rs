@@ -49,21 +49,20 @@ impl PhaseMetrics {
             durations: Phase::ALL.map(|phase| {
                 register.labelled(&[("phase", phase.name())]).histogram(
                     "leasehold_request_phase_duration_seconds",
-                    "What the time of requests inside the server went to (of reads under the \
-                     lease, one in 64).",
+                    "Time inside the server by phase of the request; one leased read in 64 is \
+                     sampled.",
                 )
             }),
             slow: ByMethod::new(|method| {
                 register.labelled(&[("method", method)]).counter(
                     "leasehold_slow_requests_total",
-                    "Requests that took log.slow_request or longer (of reads under the lease, \
-                     those that were measured: one in 64).",
+                    "Requests that took log.slow_request or longer; one leased read in 64 is \
+                     measured.",
                 )
             }),
             dedup_hits: register.counter(
                 "leasehold_request_dedup_hits_total",
-                "Retries of writes that were answered with what their session kept of the first \
-                 time.",
+                "Retried writes answered with the reply that their session had kept.",
             ),
         }
     }

@@ -23,18 +23,21 @@ impl ProcessMetrics {
                 "User and system time of the process, in whole seconds.",
             ),
             open_fds: register.gauge("process_open_fds", "Open file descriptors."),
-            max_fds: register.gauge("process_max_fds", "Most file descriptors allowed."),
+            max_fds: register.gauge(
+                "process_max_fds",
+                "Maximum number of open file descriptors.",
+            ),
             virtual_memory_bytes: register
                 .gauge("process_virtual_memory_bytes", "Virtual memory in bytes."),
             virtual_memory_max_bytes: register.gauge(
                 "process_virtual_memory_max_bytes",
-                "Most virtual memory allowed, in bytes.",
+                "Maximum amount of virtual memory available, in bytes.",
             ),
             resident_memory_bytes: register
                 .gauge("process_resident_memory_bytes", "Resident memory in bytes."),
             start_time_seconds: register.gauge(
                 "process_start_time_seconds",
-                "When the process started, in seconds since 1970.",
+                "When the process started, as a Unix timestamp in seconds.",
             ),
             threads: register.gauge("process_threads", "Threads of the process."),
         }

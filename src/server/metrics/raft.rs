@@ -32,13 +32,14 @@ pub struct RaftMetrics {
     pub commit_index: Gauge,
     /// Highest index applied.
     pub applied_index: Gauge,
-    /// Followers that turned out to lack what they had acknowledged to this leader.
+    /// Followers found to lack entries that they had acknowledged to this leader.
     pub lost_logs: Counter,
-    /// Messages that no correct peer can have sent.
+    /// Messages rejected because no correct peer can have sent them.
     pub messages_refused: Counter,
-    /// 1 while this node takes everything anew and neither votes nor serves.
+    /// 1 while this node is quarantined: it copies all data from its peers and neither votes nor
+    /// serves.
     pub quarantined: Gauge,
-    /// 1 while this node has no state, and waits for one from a peer.
+    /// 1 while this node has no state and waits for a snapshot from a peer.
     pub without_state: Gauge,
     /// The first entry that the log may hold.
     pub log_first_index: Gauge,
@@ -46,15 +47,15 @@ pub struct RaftMetrics {
     pub log_bytes: Gauge,
     /// The log's files.
     pub log_segments: Gauge,
-    /// Times the log was cut at its beginning.
+    /// Truncations of the log's beginning.
     pub log_compactions: Counter,
     /// How long it took to make the state durable before that, in seconds.
     pub log_compaction_seconds: Histogram,
     snapshots_sent: [Counter; TransferEnd::ALL.len()],
     snapshots_received: [Counter; TransferEnd::ALL.len()],
-    /// Bytes of states sent to peers.
+    /// Bytes of snapshots sent to peers.
     pub snapshot_sent_bytes: Counter,
-    /// Bytes of states received from peers.
+    /// Bytes of snapshots received from peers.
     pub snapshot_received_bytes: Counter,
     /// How long it took to send a state, in seconds.
     pub snapshot_send_seconds: Histogram,
@@ -72,24 +73,27 @@ impl RaftMetrics {
                 "leasehold_raft_has_leader",
                 "1 while this node knows a leader.",
             ),
-            is_leader: register.gauge("leasehold_raft_is_leader", "1 while this node leads."),
+            is_leader: register.gauge(
+                "leasehold_raft_is_leader",
+                "1 while this node is the leader.",
+            ),
             is_learner: register.gauge(
                 "leasehold_raft_is_learner",
-                "1 while this node receives everything and does not vote.",
+                "1 while this node is a learner: it replicates the log and does not vote.",
             ),
             term: register.gauge("leasehold_raft_term", "This node's term."),
             timer_delay_seconds: register.histogram(
                 "leasehold_raft_timer_delay_seconds",
-                "How late the node acted on what was due: pauses of the scheduler, and its own.",
+                "How late the node handled its timers: scheduling delays and its own pauses.",
             ),
             election_seconds: register.histogram(
                 "leasehold_raft_election_duration_seconds",
-                "From when this node first asked whether it could be elected until it knew a leader, \
-                 itself or another.",
+                "Time from this node's first pre-vote request until it knew a leader, itself or \
+                 another node.",
             ),
             leader_changes: register.counter(
                 "leasehold_raft_leader_changes_total",
-                "Changes of leader that this node saw.",
+                "Leader changes seen by this node.",
             ),
             proposals_committed: register.counter(
                 "leasehold_raft_proposals_committed_total",
@@ -101,12 +105,12 @@ impl RaftMetrics {
             ),
             proposals_pending: register.gauge(
                 "leasehold_raft_proposals_pending",
-                "Writes of clients at this node that wait to be committed and applied.",
+                "Client writes on this node waiting to be committed and applied.",
             ),
             proposals_failed: register.counter(
                 "leasehold_raft_proposals_failed_total",
-                "Writes of clients that consensus did not take, or that were given up before they \
-                 were committed here.",
+                "Client writes that were not proposed, or that this node gave up before they were \
+                 committed.",
             ),
             commit_index: register.gauge(
                 "leasehold_raft_commit_index",
@@ -118,73 +122,74 @@ impl RaftMetrics {
             ),
             lost_logs: register.counter(
                 "leasehold_raft_lost_logs_total",
-                "Followers that turned out to lack what they had acknowledged to this leader.",
+                "Followers found to lack entries that they had acknowledged to this leader.",
             ),
             messages_refused: register.counter(
                 "leasehold_raft_messages_refused_total",
-                "Messages that no correct peer can have sent.",
+                "Messages rejected because no correct peer can have sent them.",
             ),
             quarantined: register.gauge(
                 "leasehold_raft_quarantined",
-                "1 while this node takes everything anew and neither votes nor serves.",
+                "1 while this node is quarantined: it copies all data from its peers and neither \
+                 votes nor serves.",
             ),
             without_state: register.gauge(
                 "leasehold_raft_without_state",
-                "1 while this node has no state, and waits for one from a peer.",
+                "1 while this node has no state and waits for a snapshot from a peer.",
             ),
             log_first_index: register.gauge(
                 "leasehold_raft_log_first_index",
-                "First entry that the log may hold: what was before it has been cut.",
+                "Lowest index that the log may hold; earlier entries were truncated.",
             ),
             log_bytes: register.gauge("leasehold_wal_size_bytes", "Bytes of the log's files."),
             log_segments: register.gauge(
                 "leasehold_wal_segments",
-                "Files of the log, with those that lie ready.",
+                "Segment files of the log, preallocated ones included.",
             ),
             log_compactions: register.counter(
                 "leasehold_raft_log_compactions_total",
-                "Times the log was cut at its beginning.",
+                "Truncations of the log's beginning.",
             ),
             log_compaction_seconds: register.histogram(
                 "leasehold_raft_log_compaction_duration_seconds",
-                "How long it took to make the state durable before the log was cut.",
+                "Time to make the state durable before the log was truncated.",
             ),
             snapshots_sent: TransferEnd::ALL.map(|end| {
                 register.labelled(&[("result", end.label())]).counter(
                     "leasehold_raft_snapshot_sent_total",
-                    "States sent to peers whose log lacks what was cut, by how it ended.",
+                    "Snapshots sent to peers that need truncated entries, by outcome.",
                 )
             }),
             snapshots_received: TransferEnd::ALL.map(|end| {
                 register.labelled(&[("result", end.label())]).counter(
                     "leasehold_raft_snapshot_received_total",
-                    "States that came from peers, by how it ended.",
+                    "Snapshots received from peers, by outcome.",
                 )
             }),
             snapshot_sent_bytes: register.counter(
                 "leasehold_raft_snapshot_sent_bytes_total",
-                "Bytes of states sent to peers.",
+                "Bytes of snapshots sent to peers.",
             ),
             snapshot_received_bytes: register.counter(
                 "leasehold_raft_snapshot_received_bytes_total",
-                "Bytes of states received from peers.",
+                "Bytes of snapshots received from peers.",
             ),
             snapshot_send_seconds: register.histogram(
                 "leasehold_raft_snapshot_send_duration_seconds",
-                "How long it took to send a state, all of it or the rest.",
+                "Time to send a snapshot, or the rest of one.",
             ),
             snapshot_receive_seconds: register.histogram(
                 "leasehold_raft_snapshot_receive_duration_seconds",
-                "How long it took to receive a state, all of it or the rest.",
+                "Time to receive a snapshot, or the rest of one.",
             ),
             snapshot_install_seconds: register.histogram(
                 "leasehold_raft_snapshot_install_duration_seconds",
-                "How long it took to put a received state to work.",
+                "Time to install a received snapshot.",
             ),
             messages_sent: MessageKind::ALL.map(|kind| {
                 register.labelled(&[("kind", kind.label())]).counter(
                     "leasehold_raft_messages_sent_total",
-                    "Messages handed to the transport for peers, by what they are for.",
+                    "Raft messages handed to the transport, by kind.",
                 )
             }),
         }

@@ -66,24 +66,23 @@ impl ReadMetrics {
             duration_seconds: READ_PATHS.map(|path| {
                 register.labelled(&[("path", path.name())]).histogram(
                     "leasehold_read_duration_seconds",
-                    "Time inside the server of one in 64 reads, by authority.",
+                    "Time inside the server of reads, by authority; one read in 64 is sampled.",
                 )
             }),
             fallbacks: ReadFallback::ALL.map(|reason| {
                 register.labelled(&[("reason", reason.label())]).counter(
                     "leasehold_read_fallbacks_total",
-                    "Reads that had to ask or to wait, by the reason why the node that received \
-                     them could not serve them alone.",
+                    "Reads that the receiving node could not serve at once by itself, by reason.",
                 )
             }),
             read_index_failures: register.counter(
                 "leasehold_raft_read_index_failures_total",
-                "Reads that waited for a quorum, a leader or the state machine, and were refused.",
+                "Reads that waited for a quorum round, a leader or the state machine, and failed.",
             ),
             staleness_seconds: register.histogram(
                 "leasehold_read_staleness_seconds",
-                "Proved bound of the age of the state that one in 64 serializable or \
-                 bounded-staleness reads were served from.",
+                "Proven upper bound on the age of the state that served a serializable or \
+                 bounded-staleness read; one read in 64 is sampled.",
             ),
         }
     }

@@ -22,8 +22,8 @@ impl RequestMetrics {
             duration_seconds: ByMethod::new(|method| {
                 register.labelled(&[("method", method)]).histogram(
                     "leasehold_request_duration_seconds",
-                    "Time inside the server, from decoded request to encoded reply (of reads \
-                     under the lease, one in 64).",
+                    "Time inside the server, from decoded request to encoded reply; one leased \
+                     read in 64 is sampled.",
                 )
             }),
         }

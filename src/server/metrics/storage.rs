@@ -8,7 +8,7 @@ use super::Register;
 pub struct StorageMetrics {
     /// The store's revision.
     pub revision: Gauge,
-    /// Bytes of state on disk, as the storage engine counts them.
+    /// Size of the state on disk, as counted by the storage engine.
     pub size_bytes: Gauge,
     /// How many there may be.
     pub quota_bytes: Gauge,
@@ -62,11 +62,11 @@ impl StorageMetrics {
             revision: register.gauge("leasehold_mvcc_revision", "The store's revision."),
             size_bytes: register.gauge(
                 "leasehold_storage_size_bytes",
-                "Bytes of state on disk, as the storage engine counts them.",
+                "Size of the state on disk, as counted by the storage engine.",
             ),
             quota_bytes: register.gauge(
                 "leasehold_storage_quota_bytes",
-                "Bytes that the state may take on disk.",
+                "Quota: bytes that the state may take on disk.",
             ),
             space_alarm: register
                 .labelled(&[("type", "no_space")])
@@ -81,17 +81,16 @@ impl StorageMetrics {
                 .labelled(&[("type", "corrupt")])
                 .gauge(ALARMS, ALARMS_HELP),
             wal_fsync_seconds: register.histogram(WAL_FSYNC, "Time of one sync of the log."),
-            wal_batch_entries: register.histogram(
-                WAL_BATCH_ENTRIES,
-                "Entries that shared one sync of the log.",
-            ),
+            wal_batch_entries: register
+                .histogram(WAL_BATCH_ENTRIES, "Log entries written per sync."),
             wal_stalls: register.counter(
                 "leasehold_wal_stalls_total",
-                "Times that the disk of the log owed an answer for longer than a promise lasts.",
+                "Times a write to the log's disk was pending for longer than a promise lasts.",
             ),
             wal_stalled: register.gauge(
                 "leasehold_wal_stalled",
-                "1 while the disk of the log owes an answer for longer than a promise lasts.",
+                "1 while a write to the log's disk has been pending for longer than a promise \
+                 lasts.",
             ),
             commit_seconds: register.histogram(
                 STORAGE_COMMIT,
@@ -110,19 +109,19 @@ impl HistoryMetrics {
             ),
             removed_through: register.gauge(
                 "leasehold_storage_history_removed_revision",
-                "What compactions up to this revision gave up is gone from this node.",
+                "Revision through which this node has removed compacted history.",
             ),
             compactions: register.counter(
                 "leasehold_storage_compactions_total",
-                "Compactions whose history is gone from this node.",
+                "Compactions whose history this node has removed.",
             ),
             removed_records: register.counter(
                 "leasehold_storage_history_removed_records_total",
-                "Records removed because they were compacted.",
+                "Records of compacted history removed.",
             ),
             step_seconds: register.histogram(
                 HISTORY_STEP,
-                "Time of one step of the removal of compacted history.",
+                "Time of one step of removing compacted history.",
             ),
         }
     }
@@ -133,15 +132,15 @@ impl BackupMetrics {
         Self {
             interval_seconds: register.gauge(
                 "leasehold_backup_interval_seconds",
-                "How often this node writes a backup; 0 where it writes none.",
+                "Interval between scheduled backups on this node, in seconds; 0 if it writes none.",
             ),
             last_success_seconds: register.gauge(
                 "leasehold_backup_last_success_timestamp_seconds",
-                "When this node last wrote a backup and read it back, in seconds since 1970.",
+                "When this node last wrote and verified a backup, as a Unix timestamp in seconds.",
             ),
             failures: register.counter(
                 "leasehold_backup_failures_total",
-                "Backups that this node could not write.",
+                "Scheduled backups that failed.",
             ),
         }
     }
@@ -150,7 +149,8 @@ impl BackupMetrics {
 pub(super) const WAL_FSYNC: &str = "leasehold_wal_fsync_duration_seconds";
 pub(super) const STORAGE_COMMIT: &str = "leasehold_storage_commit_duration_seconds";
 const HASH_CHECKS: &str = "leasehold_storage_hash_checks_total";
-const HASH_CHECKS_HELP: &str = "Comparisons of this node's state with that of the others.";
+const HASH_CHECKS_HELP: &str = "Comparisons of this node's state hash with those of the other \
+                                nodes.";
 const ALARMS: &str = "leasehold_alarms";
 const ALARMS_HELP: &str = "1 while an alarm is raised on this node, by its type.";
 pub(super) const HISTORY_STEP: &str = "leasehold_storage_history_step_duration_seconds";

@@ -38,8 +38,8 @@ impl TraceMetrics {
             results: TraceResult::ALL.map(|result| {
                 register.labelled(&[("result", result.name())]).counter(
                     "leasehold_traces_total",
-                    "Requests that were traced, by whether their collector has that (exported), did \
-                     not take it (failed), or too many waited for it (dropped).",
+                    "Traced requests, by outcome of the export: exported, failed (the collector \
+                     did not accept it) or dropped (too many were waiting).",
                 )
             }),
         }

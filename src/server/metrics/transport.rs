@@ -10,9 +10,9 @@ pub struct TransportMetrics {
     pub client: PortMetrics,
     /// The peer port.
     pub peer: PortMetrics,
-    /// Strangers who were asked to prove their address first.
+    /// Unauthenticated peers that had to validate their address with a Retry packet.
     pub retries: Counter,
-    /// Strangers who got no answer, because there were too many.
+    /// Connection attempts of unauthenticated peers that were ignored because there were too many.
     pub ignored: Counter,
     /// Connections that were found at another address than before.
     pub migrations: Counter,
@@ -20,7 +20,7 @@ pub struct TransportMetrics {
 
 /// One port's connections.
 pub struct PortMetrics {
-    /// Connections open now.
+    /// Open connections.
     pub connections: Gauge,
     /// Frames that could not be decoded; each ends its connection.
     pub malformed_frames: Counter,
@@ -61,16 +61,16 @@ impl TransportMetrics {
             peer: PortMetrics::new(register, "peer"),
             retries: register.counter(
                 "leasehold_quic_retries_total",
-                "Strangers who were asked to prove their address first.",
+                "Unauthenticated peers that had to validate their address with a Retry packet.",
             ),
             ignored: register.counter(
                 "leasehold_quic_ignored_total",
-                "Strangers who got no answer, because there were too many.",
+                "Connection attempts of unauthenticated peers that were ignored because there were \
+                 too many.",
             ),
             migrations: register.counter(
                 "leasehold_quic_migrations_total",
-                "Connections of clients that were found at another address than before, by looking \
-                 at every scrape.",
+                "Client connections seen at a new address since the previous scrape.",
             ),
         }
     }
@@ -84,24 +84,25 @@ impl PortMetrics {
                 .labelled(&[("role", kind), ("result", result)])
                 .counter(
                     "leasehold_tls_reloads_total",
-                    "Certificates that changed while the node ran, by whether they could be used.",
+                    "Reloads of changed certificates while the node ran, by outcome.",
                 )
         };
         Self {
-            connections: labelled().gauge("leasehold_quic_connections", "Connections open now."),
+            connections: labelled().gauge("leasehold_quic_connections", "Open connections."),
             malformed_frames: labelled().counter(
                 "leasehold_malformed_frames_total",
                 "Frames that could not be decoded; each ends its connection.",
             ),
             certificate_expiry_seconds: register.labelled(&[("role", kind)]).gauge(
                 "leasehold_tls_certificate_expiry_timestamp_seconds",
-                "When the certificate that this node shows on a port ends, in seconds since 1970.",
+                "Expiry of the certificate that this node presents on a port, as a Unix timestamp \
+                 in seconds.",
             ),
             certificate_reloads_ok: reloads("ok"),
             certificate_reloads_failed: reloads("failed"),
             lost_packets: labelled().counter(
                 "leasehold_quic_lost_packets_total",
-                "Packets that were sent and taken for lost, of authenticated connections.",
+                "Packets declared lost on authenticated connections.",
             ),
             sent_bytes: labelled().counter(
                 "leasehold_quic_sent_bytes_total",
@@ -113,15 +114,14 @@ impl PortMetrics {
             ),
             round_trip_seconds: labelled().histogram(
                 "leasehold_quic_round_trip_seconds",
-                "Round-trip time as QUIC estimates it: one sample for each open connection at each \
-                 scrape.",
+                "Round-trip time estimated by QUIC: one sample per open connection and scrape.",
             ),
             handshakes: HANDSHAKE_RESULTS.map(|result| {
                 register
                     .labelled(&[("kind", kind), ("result", result)])
                     .counter(
                         "leasehold_quic_handshakes_total",
-                        "Handshakes of incoming connections, by how they ended.",
+                        "Handshakes of incoming connections, by outcome.",
                     )
             }),
         }

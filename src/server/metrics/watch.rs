@@ -6,11 +6,11 @@ use super::{Metrics, Register};
 
 /// Watches of clients.
 pub struct WatchMetrics {
-    /// Watches that are open.
+    /// Open watches.
     pub watchers: Gauge,
     /// Connections that have any.
     pub streams: Gauge,
-    /// Events sent, each watch by itself.
+    /// Events sent, counted once per watch.
     pub events: Counter,
     /// Revisions and other notices that wait to be sent, each watch by itself.
     pub pending: Gauge,
@@ -25,33 +25,30 @@ pub struct WatchMetrics {
 impl WatchMetrics {
     pub(super) fn new(register: Register<'_>) -> Self {
         Self {
-            watchers: register.gauge("leasehold_watchers", "Watches that are open."),
-            streams: register.gauge(
-                "leasehold_watch_streams",
-                "Connections that have watches open.",
-            ),
+            watchers: register.gauge("leasehold_watchers", "Open watches."),
+            streams: register.gauge("leasehold_watch_streams", "Connections with open watches."),
             events: register.counter(
                 "leasehold_watch_events_total",
-                "Events sent, each watch by itself.",
+                "Events sent, counted once per watch.",
             ),
             pending: register.gauge(
                 "leasehold_watch_pending_events",
-                "Notices that wait to be sent, each watch by itself; the changes of one revision \
-                 are one.",
+                "Event batches waiting to be sent, counted once per watch; the changes of one \
+                 revision are one batch.",
             ),
             queued_bytes: register.gauge(
                 "leasehold_watch_queued_bytes",
-                "Bytes that wait to be sent to watches or are being sent, what they share counted \
-                 once.",
+                "Bytes queued for watches or being sent to them; data shared by several watches \
+                 counts once.",
             ),
             slow: register.gauge(
                 "leasehold_watch_slow_watchers",
-                "Watches that have not been given all that was applied: they catch up, or their \
-                 clients read too slowly.",
+                "Watches that lag behind the applied state: they are catching up, or their clients \
+                 read too slowly.",
             ),
             delivery_delay_seconds: register.histogram(
                 "leasehold_watch_delivery_delay_seconds",
-                "Time from applying a change until it was handed to the connection of a watch; \
+                "Time from applying a change until it was handed to the connection of a watch, \
                  sampled.",
             ),
         }
@@ -65,7 +62,7 @@ impl Metrics {
             .labelled(&[("reason", reason)])
             .counter(
                 "leasehold_watch_cancels_total",
-                "Watches that ended, by what ended them.",
+                "Watches that ended, by reason.",
             )
             .increment(count);
     }

@@ -60,7 +60,7 @@ impl WorkMetrics {
             in_flight: Class::ALL.map(|class| {
                 register.labelled(&[("class", class.name())]).gauge(
                     "leasehold_requests_in_flight",
-                    "Requests taken in and not answered yet, by how much they matter.",
+                    "Requests accepted and not answered yet, by priority class.",
                 )
             }),
             rejected: Class::ALL.map(|class| {
@@ -69,19 +69,19 @@ impl WorkMetrics {
                         .labelled(&[("class", class.name()), ("reason", reason.name())])
                         .counter(
                             "leasehold_requests_rejected_total",
-                            "Requests that were not taken in because there was too much to do.",
+                            "Requests rejected because the server was overloaded.",
                         )
                 })
             }),
             expired: ExpiredIn::ALL.map(|phase| {
                 register.labelled(&[("phase", phase.name())]).counter(
                     "leasehold_requests_expired_total",
-                    "Requests whose deadline was over before anything was done for them.",
+                    "Requests dropped because their deadline had passed before work on them began.",
                 )
             }),
             room: register.gauge(
                 "leasehold_requests_write_limit",
-                "Up to how many requests that wait this node takes in one more write.",
+                "Number of waiting requests up to which this node accepts another write.",
             ),
         }
     }

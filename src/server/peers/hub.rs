@@ -97,24 +97,24 @@ pub(super) struct Hellos {
 /// Why a hello is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HelloError {
-    #[error("{0} is not a member of this cluster's configuration")]
+    #[error("{0} is not a member in this cluster's configuration")]
     Stranger(String),
-    #[error("the hello is of another cluster")]
+    #[error("the hello comes from another cluster")]
     ForeignCluster,
-    #[error("the hello names {said} and the certificate {certified}")]
+    #[error("the hello names {said}, but the certificate names {certified}")]
     WrongName { said: String, certified: String },
-    #[error("the hello's member id does not follow from its name and incarnation")]
+    #[error("the hello's member id does not match its name and incarnation")]
     WrongId,
     #[error(
-        "its release knows versions {theirs} of the cluster, this one {ours}, and the cluster is of \
-         version {required}: run a release there that knows it"
+        "its release supports cluster versions {theirs} and this one {ours}, but the cluster has \
+         version {required}: run a release there that supports it"
     )]
     Version {
         theirs: VersionRange,
         ours: VersionRange,
         required: u16,
     },
-    #[error("a newer incarnation of the same member is known: this one was replaced")]
+    #[error("a newer incarnation of the same member exists: this one was replaced")]
     Outdated,
 }
 

@@ -134,18 +134,18 @@ enum Failure {
     Lost(#[from] Lost),
     #[error("{0}")]
     Hello(#[from] HelloError),
-    #[error("no hello came")]
+    #[error("no hello received")]
     Silent,
-    #[error("the hello came with something else")]
+    #[error("the hello was followed by unexpected data")]
     Crowded,
-    #[error("{answered} answered where {called} was called")]
+    #[error("{answered} answered at the address of {called}")]
     SomeoneElse { called: String, answered: String },
-    #[error("our own hello is too long: {0}")]
+    #[error("this node's hello is too long: {0}")]
     OwnHello(WireError),
-    #[error("it does not count this node, as it is, among the members")]
+    #[error("it does not list this node in its current incarnation as a member")]
     NoMember,
     /// It asked who it is, and was told.
-    #[error("it asked what is known of it")]
+    #[error("it only asked for its standing")]
     Asked,
 }
 

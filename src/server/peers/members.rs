@@ -195,13 +195,14 @@ impl OwnStanding {
 }
 
 /// Why a node stops that was removed.
-pub(crate) const REMOVED: &str = "this node was removed from its cluster, and takes no further part in \
-     it: to take it in again, empty its data directory, ask a member for it (leasehold member add), and \
-     start it with cluster.state = \"join\"";
+pub(crate) const REMOVED: &str = "this node was removed from its cluster: to add it again, empty \
+                                  its data directory, run `leasehold member add` at a member, and \
+                                  start it with cluster.state = \"join\"";
 
 /// Why a node stops in whose place a new life of it was taken in.
-pub(crate) const REPLACED: &str = "this node was replaced by a new life of itself, and the data that it \
-     has is not that one's: empty its data directory, and start it with cluster.state = \"join\"";
+pub(crate) const REPLACED: &str = "this node was replaced by a newer incarnation of itself, to \
+                                   which its data does not belong: empty its data directory, and \
+                                   start it with cluster.state = \"join\"";
 
 #[cfg(test)]
 mod tests {

@@ -62,9 +62,8 @@ pub enum PeersError {
     Bind(#[from] BindError),
     /// Member id, certificate and incarnation do not fit together.
     #[error(
-        "the data directory belongs to member {configured}, and the certificate is for {name}, \
-         which in {incarnation} is member {derived}: use the certificate that was issued to this \
-         node"
+        "the data directory belongs to member {configured}, but the certificate is for {name}, \
+         which as {incarnation} is member {derived}: use the certificate issued to this node"
     )]
     ForeignIdentity {
         /// The id that was given.

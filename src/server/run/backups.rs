@@ -61,12 +61,12 @@ pub(crate) struct Backups {
 enum BackupError {
     #[error("the node is stopping")]
     Stopping,
-    #[error("the state of this node differs from that of the others")]
+    #[error("the state of this node differs from the others")]
     Unsound,
-    #[error("this node cannot say who the members were where its state ends")]
+    #[error("this node does not know the configuration at the end of its state")]
     NoMembers,
     #[error(
-        "{} has {free} bytes left, and the state takes {needed}: make room there, or give another \
+        "{} has {free} bytes left, but the state takes {needed}: free some space, or use another \
          backup.dir",
         dir.display()
     )]
@@ -77,7 +77,7 @@ enum BackupError {
     },
     #[error("{}: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
-    #[error("{} was not what was written: {fault}", path.display())]
+    #[error("{} differs from what was written: {fault}", path.display())]
     ReadBack { path: PathBuf, fault: ReadFault },
     #[error(transparent)]
     Store(#[from] StoreError),

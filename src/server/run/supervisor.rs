@@ -28,8 +28,8 @@ pub struct Supervisor {
 pub enum SupervisorError {
     /// The address is neither a path nor an abstract name.
     #[error(
-        "NOTIFY_SOCKET = `{}` is neither a path that begins with / nor an abstract name that begins \
-         with @: the service manager is not told that this node is ready",
+        "NOTIFY_SOCKET = `{}` is neither a path starting with / nor an abstract name starting with \
+         @: the service manager will not learn that this node is ready",
         address.to_string_lossy()
     )]
     Address {
@@ -37,7 +37,7 @@ pub enum SupervisorError {
         address: OsString,
     },
     /// There is no socket to send from, or the address is too long.
-    #[error("the service manager at NOTIFY_SOCKET cannot be told anything: {0}")]
+    #[error("cannot notify the service manager at NOTIFY_SOCKET: {0}")]
     Socket(#[from] io::Error),
 }
 

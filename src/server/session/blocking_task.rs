@@ -42,8 +42,7 @@ impl Errand {
                 work.expired(ExpiredIn::Queue).increment(1);
                 let refusal = Error::not_applied(
                     ErrorKind::DeadlineExceeded,
-                    "the deadline was over before it was this request's turn: this node has many to \
-                     look at",
+                    "the deadline passed while the request was queued: this node is overloaded",
                 );
                 return self
                     .outbox
@@ -67,7 +66,7 @@ impl Errand {
                 }
                 Ok(Ok(Err(refusal))) => refusal,
                 Ok(Err(error)) => self.shared.fail(error),
-                Err(_) => Error::not_applied(ErrorKind::Internal, "the request was cut short"),
+                Err(_) => Error::not_applied(ErrorKind::Internal, "the request was aborted"),
             };
             self.outbox
                 .deliver(self.frame, Delivery::Reply(Err(refusal)));

@@ -81,8 +81,8 @@ impl Exports {
                 ErrorKind::SlowDown {
                     retry_after_ms: RETRY_AFTER_MS,
                 },
-                "this node cannot say who the members were where its state ends: its log was cut \
-                 meanwhile, or it has just joined; ask again shortly",
+                "this node does not know the configuration at the end of its state: its log was \
+                 truncated meanwhile, or it has just joined; retry shortly",
             )));
         };
         let export = Export::new(snapshot, origin)?;
@@ -93,8 +93,8 @@ impl Exports {
                     retry_after_ms: RETRY_AFTER_MS,
                 },
                 format!(
-                    "{SNAPSHOTS_MAX} snapshots are being taken from this node already: ask another \
-                     one, or later"
+                    "{SNAPSHOTS_MAX} snapshots are already being taken from this node: use another \
+                     node, or retry later"
                 ),
             )));
         }
@@ -113,8 +113,8 @@ impl Exports {
         let Some(fetched) = self.lock().by_id.get(&id).cloned() else {
             return Ok(Err(Error::not_applied(
                 ErrorKind::SnapshotGone,
-                "this node does not have that snapshot any more: it was started anew, or nothing was \
-                 asked of the snapshot for a minute; take another one",
+                "this node no longer has that snapshot: it was restarted, or the snapshot was not \
+                 read for a minute; take another one",
             )));
         };
         let chunk = {

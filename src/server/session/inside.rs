@@ -59,13 +59,13 @@ impl Sessions {
                     Ok(Err(error)) => Err(self.fail(error)),
                     Err(_) => Err(Error::not_applied(
                         ErrorKind::Internal,
-                        "the look at the store was cut short",
+                        "the read of the store was aborted",
                     )),
                 }
             }
             _ => Err(Error::not_applied(
                 ErrorKind::Unsupported,
-                "this is answered to clients alone",
+                "this request is only answered for clients",
             )),
         }
     }
@@ -127,7 +127,7 @@ impl Sessions {
             Ok(Err(error)) => Err(self.fail(error)),
             Err(_) => Err(Error::not_applied(
                 ErrorKind::Internal,
-                "the look at the store was cut short",
+                "the read of the store was aborted",
             )),
         }
     }
@@ -148,8 +148,8 @@ impl Sessions {
             Ok(()) => Ok(()),
             Err(_) => Err(Error::not_applied(
                 ErrorKind::Unavailable,
-                "this node has not applied yet all that it knows to be committed: ask another one, or \
-                 again shortly",
+                "this node has not yet applied everything it knows to be committed: use another \
+                 node, or retry shortly",
             )),
         }
     }
@@ -182,7 +182,7 @@ impl Sessions {
             (Ok(()), Some(delivery)) => Ok(delivery),
             _ => Err(Error::unknown(
                 ErrorKind::DeadlineExceeded,
-                "this node did not answer itself in time",
+                "this node did not answer its own request in time",
             )),
         }
     }

@@ -89,7 +89,7 @@ impl Session {
                 Ok(Err(error)) => Err(shared.fail(error)),
                 Err(_) => Err(Error::not_applied(
                     ErrorKind::Internal,
-                    "the look at the store was cut short",
+                    "the read of the store was aborted",
                 )),
             };
             outbox.deliver_after(stages, frame, Delivery::Scanned(result, place));
@@ -154,7 +154,7 @@ pub(super) fn answer(
             None => {
                 return Ok(Err(Error::not_applied(
                     ErrorKind::LeaseNotFound,
-                    "there is no such lease: it was never granted, or is over",
+                    "there is no such lease: it was never granted, or has ended",
                 )));
             }
         },

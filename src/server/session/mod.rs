@@ -271,7 +271,7 @@ impl Sessions {
         (self.on_fatal)(error);
         Error::not_applied(
             ErrorKind::Internal,
-            "the store of this node failed: ask another one",
+            "the store of this node failed: use another node",
         )
     }
 
@@ -284,11 +284,11 @@ impl Sessions {
                     leader: Some(leader),
                     address: None,
                 },
-                "this node does not lead",
+                "this node is not the leader",
             )),
             None => Error::not_applied(
                 ErrorKind::NoLeader,
-                "no leader is known at the moment: ask again shortly",
+                "no leader is known at the moment: retry shortly",
             ),
         }
     }
@@ -304,7 +304,10 @@ impl Sessions {
         };
         let member = self.directory.member(leader);
         let detail = match &member {
-            Some(member) => format!("this node does not lead: ask {}", member.name),
+            Some(member) => format!(
+                "this node is not the leader: send the request to {}",
+                member.name
+            ),
             None => error.detail,
         };
         let address = member
@@ -325,16 +328,16 @@ impl Sessions {
 fn founds_alone() -> Error {
     Error::not_applied(
         ErrorKind::UnsafeReconfiguration,
-        "this node founded its cluster alone, and with cluster.state = \"new\" it would do so again if \
-         its data directory were ever emptied, beside the members that are added now: set cluster.state \
-         = \"existing\" in its configuration and restart it, then add members",
+        "this node bootstrapped its cluster alone, and with cluster.state = \"new\" it would do so \
+         again if its data directory were ever emptied, next to the members that are added now: \
+         set cluster.state = \"existing\" in its configuration and restart it, then add members",
     )
 }
 
 fn lease_invalid() -> Error {
     Error::not_applied(
         ErrorKind::LeaseInvalid,
-        "the leader's lease is void at the moment: ask again shortly, or allow a quorum read",
+        "the leader has no valid lease at the moment: retry shortly, or allow a quorum read",
     )
 }
 
@@ -342,14 +345,14 @@ fn lease_invalid() -> Error {
 pub(crate) fn stopping() -> Error {
     Error::not_applied(
         ErrorKind::Unavailable,
-        "this node is stopping: ask another one",
+        "this node is stopping: use another node",
     )
 }
 
 fn not_readable() -> Error {
     Error::not_applied(
         ErrorKind::Unavailable,
-        "this node was not stopped cleanly and is comparing its state with its hash: ask another \
-         node, or again shortly",
+        "this node was not stopped cleanly and is verifying its state: use another node, or retry \
+         shortly",
     )
 }

@@ -333,7 +333,7 @@ impl Sessions {
 pub(super) fn behind() -> Error {
     Error::not_applied(
         ErrorKind::Internal,
-        "the store is behind what consensus reported as applied",
+        "the store is behind the applied index reported by consensus",
     )
 }
 

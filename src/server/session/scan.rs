@@ -158,7 +158,7 @@ impl Scan {
                 Ok(Err(error)) => Err(shared.fail(error)),
                 Err(_) => Err(Error::not_applied(
                     ErrorKind::Internal,
-                    "the scan was cut short",
+                    "the scan was aborted",
                 )),
             };
             outbox.deliver_after(stages, frame, Delivery::Scanned(result, place));
@@ -173,7 +173,7 @@ impl Scan {
             shared.metrics.work.expired(ExpiredIn::Scan).increment(1);
             return Ok(Scanned::Done(Err(Error::not_applied(
                 ErrorKind::DeadlineExceeded,
-                "the deadline was over before it was this read's turn: this node has many to make",
+                "the deadline passed while the read was queued: this node is overloaded",
             ))));
         }
         if !shared.integrity.is_sound() {

@@ -805,7 +805,7 @@ impl Session {
             kind,
             outcome,
             detail: format!(
-                "the reply is larger than a client would take: {error}; ask for less at a time"
+                "the reply is larger than a client accepts: {error}; request less at a time"
             ),
         };
         let frame = ServerFrame {
@@ -825,7 +825,7 @@ impl Session {
         };
         let unknown: Result<Response, Error> = Err(Error::unknown(
             ErrorKind::ConnectionLost,
-            "the stream of the request was over before its answer could be given out",
+            "the stream of the request was closed before it could be answered",
         ));
         for (frame, note) in std::mem::take(&mut self.notes) {
             if let Some(handed) = self.waiting.get(&frame) {
@@ -931,10 +931,10 @@ pub(super) fn timeout(call: &Call) -> Duration {
 
 fn slow_down(reason: Rejection, retry_after: Duration) -> Error {
     let detail = match reason {
-        Rejection::Waiting => "this node has more to do than it can: ask again a little later",
+        Rejection::Waiting => "this node is overloaded: retry later",
         Rejection::Memory => {
-            "this node holds as much for its clients, or for this connection, as it may: ask again a \
-             little later"
+            "the memory budget for the requests of this node or connection is exhausted: retry \
+             later"
         }
     };
     let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);

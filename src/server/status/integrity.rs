@@ -53,14 +53,15 @@ impl Integrity {
         let index = self.index.load(Ordering::Relaxed);
         match self.state.load(Ordering::Acquire) {
             CORRUPT => Some(format!(
-                "ALARM CORRUPT: at entry {index} the state of this node is not that of a majority \
-                 of the nodes: it serves nothing, does not lead, and is built anew from its log at \
-                 its next start; look for the cause in its disk and memory before you restart it"
+                "ALARM CORRUPT: at entry {index} the state of this node differs from that of a \
+                 majority of the nodes: it serves no requests, does not lead, and rebuilds the \
+                 state from its log at the next start; check its disk and memory for the cause \
+                 before you restart it"
             )),
             UNDECIDED => Some(format!(
                 "ALARM CORRUPT: at entry {index} the states of the nodes differ and no majority \
-                 agrees, so nobody can tell which is right: this node serves nothing until the \
-                 others have been heard; start those that are down"
+                 agrees, so the correct one is unknown: this node serves no requests until it has \
+                 compared with the others; start the nodes that are down"
             )),
             _ => None,
         }

@@ -89,10 +89,9 @@ impl Fatal {
             let mut reason = format!("the state failed: {error}");
             if error.is_damage() {
                 match Marker::StateDamaged.write(&data_dir, &format!("{error}\n")) {
-                    Ok(()) => reason.push_str("; it is rebuilt at the next start"),
+                    Ok(()) => reason.push_str("; it will be rebuilt at the next start"),
                     Err(failure) => {
-                        reason
-                            .push_str(&format!("; and the mark for it cannot be made: {failure}"));
+                        reason.push_str(&format!("; and its marker cannot be written: {failure}"));
                     }
                 }
             }

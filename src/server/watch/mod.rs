@@ -40,9 +40,10 @@ pub(crate) use thread::WatchThread;
 /// What watches may cost a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
-    /// Most watches of one connection.
+    /// Maximum number of watches per connection.
     pub per_connection_max: usize,
-    /// How often a watch that asked for it is told how far it is, if there is nothing else to say.
+    /// Interval between progress notifications to watches that requested them, if there is nothing
+    /// else to say.
     pub progress_interval: Duration,
     /// Bytes that may wait to be sent to all watchers together, in couriers' hands too.
     pub memory_bytes_max: usize,
@@ -81,7 +82,7 @@ pub(crate) struct Watches {
 /// What a scrape shows.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Watches that are open.
+    /// Open watches.
     pub(crate) watchers: AtomicUsize,
     /// Connections that have any.
     pub(crate) streams: AtomicUsize,

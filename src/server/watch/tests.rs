@@ -253,7 +253,7 @@ fn a_node_that_knows_no_leader_for_long_ends_its_watches_and_takes_none_in() {
     let watch = Control::Watch(request("a", 4));
     let refused = world.ask(&courier, 2, watch).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::NoLeader);
-    assert!(refused.detail.contains("another one"), "{refused}");
+    assert!(refused.detail.contains("another node"), "{refused}");
     // What happened meanwhile is told by whoever hears of it, first of all by this one.
     world.put("a", "3");
     world.watches.leader(true);

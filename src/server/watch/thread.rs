@@ -291,8 +291,8 @@ impl Desk {
         Error::not_applied(
             ErrorKind::NoLeader,
             format!(
-                "this node has known no leader for {:?}, and may not hear of what happens: watch \
-                 at another one, or wait until there is a leader",
+                "this node has had no leader for {:?} and may be missing changes: watch at another \
+                 node, or wait until there is a leader",
                 self.place.options.leaderless_max
             ),
         )
@@ -414,13 +414,13 @@ impl Desk {
     /// Why a connection may not have this watch, if so.
     fn refusal(&self, courier: &Courier, watch_id: u64) -> Option<Error> {
         if courier.is_over() {
-            let detail = "the connection is over";
+            let detail = "the connection has ended";
             return Some(Error::not_applied(ErrorKind::ConnectionLost, detail));
         }
         if self.names.contains_key(&(courier.id(), watch_id)) {
             return Some(Error::not_applied(
                 ErrorKind::WatchExists,
-                format!("this connection has a watch {watch_id} already: choose another number"),
+                format!("this connection already has a watch {watch_id}: choose another id"),
             ));
         }
         let watches = courier.watches.load(Ordering::Relaxed);
@@ -430,7 +430,7 @@ impl Desk {
                     retry_after_ms: RETRY_AFTER_MS,
                 },
                 format!(
-                    "this connection has {watches} watches, and no more are allowed: watch a \
+                    "this connection has {watches} watches, the most that are allowed: watch a \
                      prefix instead of many keys, or raise watch.max_per_connection"
                 ),
             )
@@ -443,7 +443,7 @@ impl Desk {
             Error::not_applied(
                 ErrorKind::WatchNotFound,
                 format!(
-                    "this connection has no watch {watch_id}: it has ended, or never was opened"
+                    "this connection has no watch {watch_id}: it has ended or was never opened"
                 ),
             )
         })

@@ -222,8 +222,8 @@ impl Hub {
                     retry_after_ms: 1000,
                 },
                 format!(
-                    "{} watches are open here, and no more are allowed: watch a prefix instead of \
-                     many keys, or another node",
+                    "{} watches are open on this node, the most that are allowed: watch a prefix \
+                     instead of many keys, or use another node",
                     self.watchers
                 ),
             )));
@@ -613,11 +613,13 @@ impl Hub {
         };
         let detail = match resume_revision {
             Some(revision) => format!(
-                "the watch took its events more slowly than they arose: go on from revision \
+                "the watch read events more slowly than they occurred: resume from revision \
                  {revision}"
             ),
-            None => "the watch took its initial state more slowly than changes arose: begin anew"
-                .to_owned(),
+            None => {
+                "the watch read its initial state more slowly than changes occurred: start over"
+                    .to_owned()
+            }
         };
         let cancel = Cancel {
             error: Error::not_applied(ErrorKind::SlowWatcher, detail),
@@ -687,8 +689,8 @@ fn compacted(revision: i64, progress: &Progress) -> Error {
     Error::not_applied(
         ErrorKind::Compacted { compact_revision },
         format!(
-            "changes at revision {revision} are compacted: watch from revision {compact_revision} \
-             on, after reading what the keys hold there"
+            "changes at revision {revision} are compacted: read the keys, then watch from revision \
+             {compact_revision} on"
         ),
     )
 }

@@ -75,7 +75,7 @@ fn no_chunk(number: u64) -> StateFault {
         0 => StateFault::Foreign,
         chunk => StateFault::Damaged {
             chunk,
-            what: "it does not begin like a chunk",
+            what: "it does not start with a chunk header",
         },
     }
 }
@@ -88,10 +88,10 @@ pub(super) fn open(mut bytes: Bytes, number: u64) -> Result<Chunk, StateFault> {
         what,
     };
     let Some(heading) = bytes.first_chunk::<HEADING_BYTES>() else {
-        return Err(damaged("it is shorter than the heading of a chunk"));
+        return Err(damaged("it is shorter than a chunk header"));
     };
     if chunk_bytes(heading, number)? != bytes.len() {
-        return Err(damaged("it is not as long as it says"));
+        return Err(damaged("its length does not match its header"));
     }
     let (seal, content) = bytes.split_at(SEAL_BYTES);
     let mut sum = &seal[MAGIC.len()..];

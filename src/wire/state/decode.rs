@@ -208,7 +208,7 @@ impl StateDecoder {
         };
         if !end.is_told_by(body) {
             return Err(StateFault::Mixed {
-                what: "its end tells of others",
+                what: "its end does not match its chunks",
             });
         }
         let report = self.sum.report()?;
@@ -262,7 +262,7 @@ fn missing(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     }
     let whole = record_bytes(bytes);
     if whole > RECORD_HEADING_BYTES + usize::from(u16::MAX) + STATE_RECORD_BYTES_MAX {
-        return Err("it claims a record that is longer than any");
+        return Err("it claims a record longer than the maximum");
     }
     Ok(whole
         .checked_sub(bytes.len())

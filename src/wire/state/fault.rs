@@ -9,12 +9,13 @@ use crate::kv::{ContentHash, Fault};
 pub enum StateFault {
     /// It does not begin like one.
     #[error(
-        "this is no state of leasehold: it does not begin like one; give a file that `snapshot save` wrote"
+        "this is not a leasehold snapshot: it has no snapshot header; use a file written by \
+         `snapshot save`"
     )]
     Foreign,
     /// A later version wrote it.
     #[error(
-        "it has format {found}, and this version reads format {known}: use the newer release that \
+        "it has format {found}, but this release reads format {known}: use the newer release that \
          wrote it"
     )]
     NewerFormat {
@@ -25,8 +26,8 @@ pub enum StateFault {
     },
     /// The records are of another format than those of this version.
     #[error(
-        "it holds a state of format {found}, and this version reads format {known}: use the release \
-         that wrote it"
+        "it contains a state of format {found}, but this release reads format {known}: use the \
+         release that wrote it"
     )]
     OtherState {
         /// The format of the state.
@@ -35,9 +36,7 @@ pub enum StateFault {
         known: u32,
     },
     /// Chunks are missing, or come twice.
-    #[error(
-        "chunk {found} came where chunk {expected} should be: send it from chunk {expected} on"
-    )]
+    #[error("received chunk {found} instead of chunk {expected}: send it from chunk {expected} on")]
     OutOfOrder {
         /// The one that follows.
         expected: u64,
@@ -45,13 +44,13 @@ pub enum StateFault {
         found: u64,
     },
     /// It ends before its end.
-    #[error("it is cut short after {chunks} chunks: take another copy")]
+    #[error("it is truncated after {chunks} chunks: take another copy")]
     Cut {
         /// Whole chunks so far.
         chunks: u64,
     },
     /// There is more after its end.
-    #[error("something follows after its end: take another copy")]
+    #[error("unexpected data follows its end: take another copy")]
     Trailing,
     /// A chunk is not what was written.
     #[error("chunk {chunk} is damaged ({what}): take another copy")]
@@ -62,15 +61,15 @@ pub enum StateFault {
         what: &'static str,
     },
     /// Each chunk is whole, and together they are not what was written.
-    #[error("its chunks do not belong together ({what}): take another copy")]
+    #[error("its chunks are inconsistent ({what}): take another copy")]
     Mixed {
         /// What does not fit.
         what: &'static str,
     },
     /// The state is not what its changes made: it was wrong before it was read.
     #[error(
-        "the state in it has content hash {found}, and its changes made {expected}: it was damaged \
-         where it was taken from; take one from another member"
+        "the content hash of its state is {found}, but {expected} is expected: it was damaged at \
+         its source; take one from another member"
     )]
     WrongContent {
         /// The hash that its changes have kept.

@@ -51,7 +51,7 @@ impl StateHeader {
     pub(super) fn decode(mut body: Bytes) -> Result<Self, StateFault> {
         let damaged = StateFault::Damaged {
             chunk: 0,
-            what: "its header does not read",
+            what: "its header cannot be decoded",
         };
         if body.len() < TITLE.len() + 6 || !body.starts_with(TITLE) {
             return Err(damaged);

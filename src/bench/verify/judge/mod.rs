@@ -190,7 +190,7 @@ fn drift(measured: &Measured) -> Check {
     let Some(drift) = measured.drift else {
         return Check {
             name: "clock drift (max)",
-            found: "too few readings: measure longer".to_owned(),
+            found: "too few samples: measure longer".to_owned(),
             allowed: format!("{allowed} ppm"),
             passed: Some(false),
         };
@@ -201,7 +201,7 @@ fn drift(measured: &Measured) -> Check {
     }
     // Might differ by more, and does not certainly: also not good enough, but longer is the cure.
     if drift.bound() > allowed && drift.ppm.abs() - drift.error_ppm <= allowed {
-        found.push_str(", not known well enough: measure longer");
+        found.push_str(", not known precisely enough: measure longer");
     }
     Check {
         name: "clock drift (max)",
@@ -257,7 +257,7 @@ fn gaps(measured: &Measured) -> Check {
         found: match is_whole {
             true => format!("0, at most {longest} between leased reads"),
             false => format!(
-                "lapsed {}, {} of {} leased reads refused, {longest} without one",
+                "expired {}, {} of {} leased reads refused, {longest} without one",
                 match measured.expirations {
                     1 => "once".to_owned(),
                     times => format!("{times} times"),

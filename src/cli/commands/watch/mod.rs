@@ -65,7 +65,7 @@ pub(super) async fn run(
                 note(&format!("{cause}: resumed from revision {from}"));
             }
             WatchEvent::Restarted { cause } => {
-                note(&format!("{cause}: the initial state begins anew"));
+                note(&format!("{cause}: the initial state starts over"));
             }
             _ => {}
         }
@@ -81,7 +81,7 @@ fn with_advice(error: crate::api::Error) -> Failure {
     };
     let mut failure = Failure::from(error);
     if let Some(revision) = compacted {
-        failure.message += &format!("; the oldest revision that is left is {revision}");
+        failure.message += &format!("; the oldest available revision is {revision}");
     }
     failure
 }
@@ -92,7 +92,8 @@ async fn run_for(event: &Event, program: &OsString, rest: &[OsString]) -> Result
     let text = |bytes: &bytes::Bytes| OsString::from_vec(bytes.to_vec());
     if event.kv.key.contains(&0) || event.kv.value.contains(&0) {
         note(
-            "an event has a key or value with a zero byte, which no environment can hold: left out",
+            "skipped an event whose key or value has a zero byte, which environment variables \
+             cannot hold",
         );
         return Ok(());
     }
@@ -112,11 +113,11 @@ async fn run_for(event: &Event, program: &OsString, rest: &[OsString]) -> Result
         .and_then(|status| status)
         .map_err(|error| {
             let program = program.to_string_lossy();
-            Failure::refused(format!("{program} cannot be run: {error}"))
+            Failure::refused(format!("cannot run {program}: {error}"))
         })?;
     if !status.success() {
         note(&format!(
-            "the command for revision {} ended with {status}",
+            "the command for revision {} exited with {status}",
             event.kv.mod_revision
         ));
     }

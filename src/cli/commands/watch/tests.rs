@@ -309,9 +309,7 @@ fn a_command_that_does_not_exist_ends_the_watch_with_its_name() {
     let failure = ended.unwrap_err();
     assert_eq!(failure.exit, Exit::Refused);
     assert!(
-        failure
-            .message
-            .starts_with("/no/such/program cannot be run: "),
+        failure.message.starts_with("cannot run /no/such/program: "),
         "{failure}"
     );
 }
@@ -331,7 +329,7 @@ fn a_watch_that_fell_behind_a_compaction_says_what_is_left() {
     assert!(
         failure
             .message
-            .contains("the oldest revision that is left is 41"),
+            .contains("the oldest available revision is 41"),
         "{failure}"
     );
 }

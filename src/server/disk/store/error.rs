@@ -12,8 +12,8 @@ use crate::types::{LogId, VersionRange};
 pub enum StoreError {
     /// Another process has it open.
     #[error(
-        "{} is in use by another process: stop that one, or give this node a data directory of \
-         its own",
+        "{} is in use by another process: stop that process, or give this node its own data \
+         directory",
         path.display()
     )]
     Locked {
@@ -22,8 +22,8 @@ pub enum StoreError {
     },
     /// What is there was not written by this program.
     #[error(
-        "{} holds something that is not a state of leasehold ({found}): give an empty directory, \
-         or the one this node used before",
+        "{} contains something that is not a leasehold state ({found}): use an empty directory, or \
+         the one this node used before",
         path.display()
     )]
     Foreign {
@@ -34,7 +34,7 @@ pub enum StoreError {
     },
     /// A later version of this program wrote it.
     #[error(
-        "{} has state format {found}, and this version reads format {known}: start the newer \
+        "{} has state format {found}, but this release reads format {known}: start the newer \
          release that wrote it",
         path.display()
     )]
@@ -50,9 +50,9 @@ pub enum StoreError {
     /// not rebuilt from the log either: that is as old as the state, and what does not read there
     /// would be left out.
     #[error(
-        "{} has state format {found}, and this version reads format {known}: start the release \
-         that wrote it; to go on with this one, read what the cluster holds with the old one and \
-         write it to a new cluster",
+        "{} has state format {found}, but this release reads format {known}: start the release \
+         that wrote it; to use this one, export the data with the old release and write it to a \
+         new cluster",
         path.display()
     )]
     OlderFormat {
@@ -65,8 +65,8 @@ pub enum StoreError {
     },
     /// The cluster has agreed on a version that this program does not know.
     #[error(
-        "the cluster is of version {found}, and this program knows {known}: start the newer release \
-         that its other members run; there is no way back to an older one"
+        "the cluster has version {found}, but this release supports {known}: start the newer \
+         release that its other members run; downgrading is not supported"
     )]
     NewerCluster {
         /// What the cluster is.
@@ -83,7 +83,7 @@ pub enum StoreError {
     /// The entries to apply do not follow what was applied.
     #[error(
         "entry {given} cannot be applied after {applied}: the log and the state of this node do \
-         not belong together; rebuild it from its peers"
+         not match; rebuild it from its peers"
     )]
     OutOfOrder {
         /// The last entry applied.
@@ -92,7 +92,7 @@ pub enum StoreError {
         given: LogId,
     },
     /// The disk or the file system refused.
-    #[error("{doing} failed: {source}; see to the disk, then start the node again")]
+    #[error("{doing} failed: {source}; check the disk, then restart the node")]
     Io {
         /// What was being done.
         doing: &'static str,
@@ -101,7 +101,7 @@ pub enum StoreError {
     },
     /// An earlier error ended the use of this state. It is named here too: who meets this one may be
     /// the first to say anything.
-    #[error("{0}; since then it answers nothing")]
+    #[error("{0}; the state has been unusable since")]
     Poisoned(Failure),
 }
 
@@ -151,8 +151,8 @@ impl StoreError {
             fjall::Error::Poisoned => Self::Io {
                 doing,
                 source: io::Error::other(
-                    "the storage engine stopped after a write in the background failed, which a \
-                     full or failing disk does; what it said of that stands before this in the log",
+                    "the storage engine stopped after a background write failed, usually because \
+                     the disk is full or failing; see its earlier messages in the log",
                 ),
             },
             other => Self::Damaged {

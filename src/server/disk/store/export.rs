@@ -168,7 +168,7 @@ fn resume(snapshot: &Snapshot, mark: &Mark) -> Result<Stage, StoreError> {
     let record = snapshot.get(*space, key)?;
     // A snapshot does not change, so this is what was read before.
     let record = record.ok_or_else(|| StoreError::Damaged {
-        detail: format!("keyspace {space} has lost a record while it was read"),
+        detail: format!("keyspace {space} lost a record while it was being read"),
     })?;
     let encoder = StateEncoder::resume(&mark.encoder, Some((*space, key, &record)));
     Ok(Stage::Records(encoder, mark.last.clone()))

@@ -30,7 +30,7 @@ pub enum ImportError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A state lies there already.
-    #[error("{} holds a state already: remove it, or give another directory", path.display())]
+    #[error("{} contains a state already: remove it, or use another directory", path.display())]
     Occupied {
         /// The directory.
         path: PathBuf,

@@ -52,7 +52,7 @@ impl Directory {
                 remove_if_there(&Marker::StateCreating.path(path))?;
                 if !exists(&path.join(DATABASE).join(DATABASE_VERSION))? {
                     return Err(StoreError::Damaged {
-                        detail: "the database is gone".to_owned(),
+                        detail: "the database is missing".to_owned(),
                     });
                 }
             }
@@ -174,7 +174,7 @@ fn check_format(path: &Path, format: &[u8]) -> Result<(), StoreError> {
         _ => Err(StoreError::Foreign {
             path: path.to_owned(),
             found: format!(
-                "a `{}` file with something else in it",
+                "a `{}` file with unexpected content",
                 Marker::StateFormat.name()
             ),
         }),
@@ -250,7 +250,7 @@ fn parse_mark(text: &str) -> Option<(CleanMark, u128)> {
     words.next().is_none().then_some((mark, files))
 }
 
-const LOOKING_THROUGH: &str = "looking through the files of the state";
+const LOOKING_THROUGH: &str = "listing the files of the state";
 
 /// A hash over the names of all files of the database, their lengths, and what is in them; of tables
 /// the length alone, for they are large, never change, and check themselves as they are read.
@@ -315,7 +315,7 @@ fn sync_directory(path: &Path) -> Result<(), StoreError> {
 
 fn exists(path: &Path) -> Result<bool, StoreError> {
     path.try_exists()
-        .map_err(StoreError::io("looking at the state's directory"))
+        .map_err(StoreError::io("listing the state's directory"))
 }
 
 #[cfg(test)]

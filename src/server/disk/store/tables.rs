@@ -164,7 +164,10 @@ impl Drop for Farewell {
             && let Err(error) = marks::write_clean_mark(&self.path, &mark)
         {
             // Nothing is lost: the next start reads everything.
-            tracing::warn!(%error, "the clean stop of the state could not be noted");
+            tracing::warn!(
+                %error,
+                "cannot record the clean stop of the state; the next start will verify all of it"
+            );
         }
     }
 }
@@ -212,7 +215,7 @@ pub(super) fn stand_back() {
     // Elsewhere it is the process that has a niceness.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(WORKER_NICENESS) {
-        tracing::warn!(%error, "merging of tables runs at the priority of everything else");
+        tracing::warn!(%error, "cannot lower the priority of background table compaction");
     }
 }
 

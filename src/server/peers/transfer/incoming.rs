@@ -77,9 +77,9 @@ enum Taken {
 enum Unfit {
     #[error("{0}")]
     Import(#[from] ImportError),
-    #[error("it is of cluster {0}")]
+    #[error("it belongs to cluster {0}")]
     Foreign(ClusterId),
-    #[error("it ends with {found}, and {offered} was offered")]
+    #[error("it ends with {found}, but {offered} was offered")]
     Other { offered: LogId, found: LogId },
     #[error("{0}")]
     Io(#[from] std::io::Error),

@@ -50,11 +50,11 @@ const CHUNKS_AHEAD: usize = 4;
 enum Broken {
     #[error("{0}")]
     Stream(#[from] StreamError),
-    #[error("the other side fell silent")]
+    #[error("the other side stopped responding")]
     Silent,
-    #[error("the other side says what is not expected here")]
+    #[error("the other side sent an unexpected message")]
     Unexpected,
-    #[error("there is no connection")]
+    #[error("not connected")]
     Unconnected,
 }
 

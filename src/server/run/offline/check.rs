@@ -83,15 +83,16 @@ impl StoppedNode {
             let applied = hash.applied.index;
             if applied < base {
                 findings.push(damage(format!(
-                    "log and state: the log begins after entry {base}, and the state has applied \
-                     entry {applied} only; start the node beside its peers: it is sent what is missing"
+                    "log and state: the log begins after entry {base}, but the state has applied \
+                     only entry {applied}; start the node while its peers are running: it receives \
+                     a snapshot from them"
                 )));
             }
             if applied > last {
                 findings.push(damage(format!(
-                    "log and state: the state has applied entry {applied}, and the log ends with \
-                     entry {last}: the log lost its end; start the node, it takes everything anew \
-                     from its peers and neither votes nor serves until then"
+                    "log and state: the state has applied entry {applied}, but the log ends with \
+                     entry {last}: the log lost its end; start the node: it copies all data from \
+                     its peers and neither votes nor serves until it has finished"
                 )));
             }
         }
@@ -103,17 +104,18 @@ impl StoppedNode {
         let marks = [
             (
                 Marker::LeaseTripped,
-                "an assumption about clocks failed on this node once, so it serves no reads under a lease; \
-                 find out why, then `leasehold leader-lease clear`",
+                "a clock assumption was violated on this node, so it serves no leased reads; find \
+                 the cause, then run `leasehold leader-lease clear`",
             ),
             (
                 Marker::StateDamaged,
-                "the state was found to be damaged while the node ran; it is set aside and rebuilt at the \
-                 next start",
+                "the state was found to be damaged while the node ran; it will be set aside and \
+                 rebuilt at the next start",
             ),
             (
                 Marker::Unproven,
-                "this member has not taken everything from its peers yet, and does not vote until it has",
+                "this member has not yet copied all data from its peers, and does not vote until \
+                 it has",
             ),
         ];
         let path = self.data_dir.path();
@@ -141,16 +143,16 @@ fn check_log(recovery: &Recovery) -> (Finding, Option<(LogIndex, LogIndex)>) {
     let finding = match &recovery.verdict {
         Verdict::Clean => sound(format!("log: sound, {extent}, term {}", term.0)),
         Verdict::TornTailCut { bytes, .. } => sound(format!(
-            "log: sound, {extent}, term {}; the last {bytes} bytes were never synced, so never \
-             acknowledged, and are cut at the next start",
+            "log: sound, {extent}, term {}; the last {bytes} bytes were never synced nor \
+             acknowledged, and will be dropped at the next start",
             term.0
         )),
         Verdict::Damaged(found) => damage(format!("log: {found}")),
     };
     let finding = match recovery.quarantined && !finding.is_damage {
         true => damage(format!(
-            "{}; it was damaged before: the member neither votes nor serves until it has taken \
-             everything anew from its peers: start it beside them",
+            "{}; it was damaged before: the member neither votes nor serves until it has copied \
+             all data from its peers: start it while they are running",
             finding.text
         )),
         false => finding,
@@ -163,7 +165,7 @@ fn check_log(recovery: &Recovery) -> (Finding, Option<(LogIndex, LogIndex)>) {
 fn unsound(report: &HashReport) -> Option<String> {
     (!report.is_sound()).then(|| {
         format!(
-            "its changes have kept the content hash {}, and what is there has {}",
+            "the content hash kept with its changes is {}, but its content has {}",
             report.kept, report.scanned
         )
     })

@@ -52,12 +52,13 @@ pub fn force_new_cluster(
             return Err(OfflineError::LogDamaged { damage, last });
         }
         warnings.push(format!(
-            "the log is damaged ({}: {}), and nothing was taken that lay behind the entry {last}",
+            "the log is damaged ({}: {}); nothing after entry {last} was used",
             damage.place, damage.what
         ));
     } else if log.quarantined {
         warnings.push(
-            "this member was quarantined: it had lost part of its log before, and may have less than others"
+            "this member was quarantined: it had lost part of its log before, and may hold fewer \
+             entries than others"
                 .to_owned(),
         );
     }

@@ -33,16 +33,16 @@ pub enum OfflineError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// There is no node's data.
-    #[error("{} holds no data of a node: give its data_dir", path.display())]
+    #[error("{} does not contain the data of a node: name its data_dir", path.display())]
     Nothing {
         /// The directory.
         path: PathBuf,
     },
     /// The log is damaged, and was not to be taken as it is.
     #[error(
-        "the log is damaged ({}: {}): what can be read ends with the entry {last}, and what lay behind \
-         that was perhaps acknowledged; choose another survivor or a backup, or, if there is none, take what can \
-         be read with --yes-lose-what-is-damaged",
+        "the log is damaged ({}: {}): its readable part ends with entry {last}, and later entries \
+         may have been acknowledged; choose another survivor or a backup, or, if there is none, \
+         use the readable part with --yes-lose-what-is-damaged",
         damage.place,
         damage.what
     )]
@@ -54,9 +54,9 @@ pub enum OfflineError {
     },
     /// The state ends before the log begins.
     #[error(
-        "the state in {} goes to the entry {applied}, and the log begins after {base}: what lies between \
-         is not here; choose another survivor or a backup (if this one was just being sent a state, start \
-         it once, so that it puts that in its place)",
+        "the state in {} ends with entry {applied}, but the log begins after {base}: the entries \
+         in between are missing; choose another survivor or a backup (if this one was just \
+         receiving a snapshot, start it once so that it installs it)",
         path.display()
     )]
     StateBehindLog {
@@ -69,7 +69,8 @@ pub enum OfflineError {
     },
     /// The node has no state yet, or lost it.
     #[error(
-        "{} holds no state: it is built from the log when the node starts, or taken from its peers",
+        "{} contains no state: it is built from the log when the node starts, or copied from its \
+         peers",
         path.display()
     )]
     NoState {
@@ -109,9 +110,10 @@ pub enum OfflineError {
     },
     /// The backup is of the very cluster that it is to be restored for.
     #[error(
-        "the certificates are those of cluster {cluster}, of which this is a backup: a restored \
-         cluster gets an identity of its own, so that no member of the old one can be taken for one \
-         of the new; make new certificates with `leasehold cert init` and `cert issue`"
+        "the certificates belong to cluster {cluster}, which this backup was taken from: a \
+         restored cluster needs an identity of its own, so that members of the old one are not \
+         mistaken for its members; create new certificates with `leasehold cert init` and `cert \
+         issue`"
     )]
     SameCluster {
         /// The cluster.

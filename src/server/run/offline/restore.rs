@@ -114,7 +114,7 @@ impl Begun {
         }
         let report = store.begin_anew(member.leap)?;
         if !report.is_sound() {
-            let detail = "what was restored is not what was written".to_owned();
+            let detail = "the restored data differs from what was written".to_owned();
             return Err(StoreError::Damaged { detail }.into());
         }
         let keys = store.reader().snapshot()?;
@@ -160,8 +160,8 @@ pub fn cluster_of_certificate(path: &Path, name: &str) -> Result<ClusterId, Offl
         PeerIdentity::of_certificate(&der).map_err(|error| senseless(error.to_string()))?;
     if !identity.is_node() || identity.name() != name {
         return Err(senseless(format!(
-            "this is the certificate of {identity}, and the node to restore is {name:?}: give one that \
-             was issued to it"
+            "this is the certificate of {identity}, but the node to restore is {name:?}: use one \
+             issued to it"
         )));
     }
     Ok(identity.cluster_id)

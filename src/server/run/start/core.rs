@@ -211,9 +211,9 @@ fn note_other_names(config: &Config, members: &[Member]) {
             node = %config.node.name,
             ?configured,
             ?members,
-            "cluster.initial names others than the members, who are changed by `leasehold member` and \
-             not by the configuration: set cluster.state = \"existing\" to say that it names members to \
-             ask"
+            "cluster.initial differs from the current members, which are changed with `leasehold \
+             member` and not in the configuration: set cluster.state = \"existing\" to mark it as \
+             a list of members to contact"
         );
     }
 }

@@ -26,8 +26,8 @@ pub enum StartError {
     },
     /// The certificate is not this node's.
     #[error(
-        "[tls.{section}] the certificate is {found}'s, and node.name is \"{name}\": use the \
-         certificate that was issued to \"{name}\", or correct the name"
+        "[tls.{section}] the certificate belongs to {found}, but node.name is \"{name}\": use the \
+         certificate issued to \"{name}\", or correct the name"
     )]
     CertificateName {
         /// `client` or `peer`.
@@ -39,8 +39,8 @@ pub enum StartError {
     },
     /// The new certificate is of another cluster than the one before.
     #[error(
-        "[tls.{section}] the certificate is of cluster {found}, and this node is of {cluster}: issue \
-         it with this cluster's authorities"
+        "[tls.{section}] the certificate belongs to cluster {found}, but this node to {cluster}: \
+         issue it with this cluster's authorities"
     )]
     CertificateOfAnotherCluster {
         /// `client` or `peer`.
@@ -69,9 +69,9 @@ pub enum StartError {
     Refused(#[from] Refusal),
     /// The directory is empty, the cluster is said to exist, and nobody can be asked.
     #[error(
-        "{} is empty, cluster.state says that the cluster exists, and cluster.initial names nobody who \
-         could be asked: name other members there, restore the directory, or set cluster.state = \"new\" \
-         if there never was such a cluster",
+        "{} is empty, cluster.state says that the cluster exists, and cluster.initial names no \
+         other member to contact: add other members there, restore the directory, or set \
+         cluster.state = \"new\" if the cluster has never existed",
         path.display()
     )]
     NobodyToAsk {

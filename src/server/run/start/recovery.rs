@@ -123,7 +123,7 @@ impl<'a> InProgress<'a> {
 
     fn carry_out(&mut self, step: Step) -> Result<(), StartError> {
         let path = self.data_dir.path();
-        let remembering = || io_error("writing what the data directory remembers");
+        let remembering = || io_error("writing the markers of the data directory");
         match step {
             Step::Bootstrap { members, unproven } => {
                 if unproven {
@@ -278,7 +278,7 @@ impl<'a> InProgress<'a> {
         self.store = None;
         let base = self.base();
         if let Some(received) = self.places.accepted(base).map_err(looking())? {
-            let adopting = io_error("putting a state from a peer in its place");
+            let adopting = io_error("installing a received snapshot");
             self.places.adopt(&received).map_err(adopting)?;
             self.settle()?;
             tracing::info!(base = %base, "snapshot received before the stop installed");
@@ -367,14 +367,14 @@ fn look(path: &Path) -> io::Result<Disk> {
 }
 
 fn looking() -> impl FnOnce(io::Error) -> StartError {
-    io_error("looking for a state that came from a peer")
+    io_error("looking for a received snapshot")
 }
 
 fn tripwire_warning(mark: &Path) -> String {
     format!(
-        "this node serves no reads under a leader lease: it once held one while another node led, so \
-         an assumption about clocks failed ({}); find out why, then stop the node, have it forget \
-         that with `leasehold leader-lease clear`, and start it again",
+        "this node serves no leased reads: it once held a leader lease while another node was \
+         leader, so a clock assumption was violated ({}); find the cause, then stop the node, run \
+         `leasehold leader-lease clear`, and start it again",
         mark.display()
     )
 }
@@ -405,8 +405,9 @@ fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
         renamed => renamed.map_err(io_error("setting the damaged state aside"))?,
     }
     let warning = format!(
-        "the state of this node cannot be used ({why}): it was moved to {} and is rebuilt from the \
-         log, or from a peer where the log was cut; delete that folder when you have looked at it",
+        "the state of this node is unusable ({why}): it was moved to {} and is rebuilt from the \
+         log, or from a peer if the log was truncated; delete that directory once you have \
+         inspected it",
         aside.display()
     );
     tracing::warn!("{warning}");

@@ -243,8 +243,8 @@ impl Access {
             let retry_after_ms = u32::try_from(wait_ms).unwrap_or(u32::MAX);
             Error::not_applied(
                 ErrorKind::SlowDown { retry_after_ms },
-                "too many passwords were wrong, for this user or from this certificate and address: \
-                 wait before the next try",
+                "too many wrong passwords for this user or from this certificate and address: wait \
+                 before the next attempt",
             )
         })
     }
@@ -280,7 +280,7 @@ impl Access {
             self.lockout.failed(stopwatch(), name, source);
             return Ok(Err(Error::not_applied(
                 ErrorKind::Unauthenticated,
-                "there is no user of that name with that password",
+                "wrong user name or password",
             )));
         };
         self.lockout.succeeded(stopwatch(), name, source);

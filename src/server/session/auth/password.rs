@@ -59,7 +59,7 @@ pub(super) fn check_form(hash: &Secret) -> Result<(), Error> {
         Some(_) => Ok(()),
         None => Err(Error::not_applied(
             ErrorKind::InvalidArgument,
-            "the hash of the password is none that this release makes: send the password itself",
+            "the password hash was not created by this release: send the password itself",
         )),
     }
 }

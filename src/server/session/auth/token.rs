@@ -47,7 +47,7 @@ impl Signer {
             Some(key) => Ok(Self::new(key, cluster_id)),
             None => Err(Error::not_applied(
                 ErrorKind::Unavailable,
-                "this node has no key for tokens (yet): ask another one",
+                "this node does not have the token key yet: use another node",
             )),
         }
     }
@@ -84,8 +84,8 @@ impl Signer {
         let refused = || {
             Error::not_applied(
                 ErrorKind::Unauthenticated,
-                "this is no token of this cluster, or one from before access control was turned on \
-                 anew: log in again",
+                "this token is not valid in this cluster, or was issued before access control was \
+                 last enabled: log in again",
             )
         };
         let token = token.reveal();
@@ -105,8 +105,8 @@ impl Signer {
         if generation > revision {
             return Err(Error::not_applied(
                 ErrorKind::Unavailable,
-                "this node has not heard of the user's password yet: ask another one, or again \
-                 shortly",
+                "this node has not applied the change of the user's password yet: use another \
+                 node, or retry shortly",
             ));
         }
         let left_ms = until_ms.saturating_sub(millis_since_1970());
@@ -132,7 +132,7 @@ impl Signer {
 pub(super) fn token_expired() -> Error {
     Error::not_applied(
         ErrorKind::TokenExpired,
-        "the token has had its time: log in again",
+        "the token has expired: log in again",
     )
 }
 

@@ -54,11 +54,11 @@ pub(crate) struct Exporting {
 /// Why a batch did not arrive.
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
-    #[error("it cannot be spoken to: {0}")]
+    #[error("cannot connect: {0}")]
     Io(#[from] io::Error),
     #[error("it did not answer within {} s", ANSWER_MAX.as_secs())]
     Silent,
-    #[error("it answered, but not in HTTP: is it its OTLP port for HTTP (4318 by default)?")]
+    #[error("it did not answer in HTTP: is this its OTLP port for HTTP (4318 by default)?")]
     NotHttp,
     #[error("it answered with HTTP status {0}")]
     Refused(u16),
