@@ -1,6 +1,6 @@
-//! A state begins a new life, in another cluster: what a backup becomes when it is restored.
+//! Restore: turns the state of a backup into the first state of a new cluster.
 //!
-//! Keys, values, history and leases stay. What belonged to the old cluster goes:
+//! Keys, values, history and leases are kept. What belonged to the old cluster is removed:
 //!
 //! - its identity and members: the first leader of the new one sets others;
 //! - its sessions: a client of the old cluster has no certificate of the new one, so none of them can
@@ -29,9 +29,9 @@ use super::meta::Progress;
 use super::store::{Space, Span, Store};
 use super::{lease, meta};
 
-/// Makes of `store` the state that a new cluster begins with, its revision higher by `leap`. With a
-/// `leap` of 0 history stays, and nobody who watches is told. The same on every member that has the same
-/// state.
+/// Turns `store` into the initial state of a new cluster, with its revision raised by `leap`. With
+/// a `leap` of 0 history is kept, and watchers do not learn of the restore. The result is the same
+/// on every member that has the same state.
 ///
 /// # Errors
 /// Those of the store. After an error `store` may hold half of it: discard it.
@@ -64,7 +64,7 @@ pub fn begin_anew<S: Store>(store: &mut S, leap: i64) -> Result<Progress, S::Err
 fn keys<S: Store>(store: &Hashed<'_, S>, space: Space) -> Result<Vec<Bytes>, S::Error> {
     use super::store::View;
     let pairs = store.range(space, &Span::all());
-    // A copy, because a key read from disk may hold on to the whole block it came from.
+    // Copied, because a key read from disk may keep its whole block in memory.
     pairs
         .map(|pair| pair.map(|(key, _)| Bytes::copy_from_slice(&key)))
         .collect()
@@ -127,7 +127,7 @@ mod tests {
         assert!(kv::compact_step(&mut store, &budget).unwrap().finished);
         assert_eq!(kv::content_hash(&store), kv::scan(&store));
         assert_eq!(read(&store, 0).unwrap(), now);
-        // One record of each key is left, and no event.
+        // One record per key is kept, and no events.
         let keys = store.count(Space::Current, &Span::all());
         assert_eq!(store.count(Space::History, &Span::all()), keys);
         assert_eq!(store.count(Space::Events, &Span::all()), Ok(0));

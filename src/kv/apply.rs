@@ -1,10 +1,10 @@
-//! The only door by which the state changes.
+//! Apply: the only function that changes the state.
 //!
-//! [`apply`] takes the entries of the log one after the other, none left out and none twice: the
-//! applied entry is part of the state, and an entry that does not follow it is a fault, because
-//! a second effect or a gap could not be undone. It fails for nothing else but the store itself.
-//! What a command may not do is answered with a refusal, which is the same on every replica, and so
-//! is a command that does not read.
+//! [`apply`] takes the entries of the log in order, each exactly once: the applied index is part of
+//! the state, and an entry that does not follow it is a fault, because a second effect or a gap
+//! could not be undone. The only other failures are those of the store. A command that is not
+//! allowed gets a refusal as its reply, the same on every replica, and so does a command that
+//! cannot be decoded.
 
 use crate::api::{
     ClusterInfo, Error, ErrorKind, LeaseTarget, PutRequest, PutWithNewLeaseResponse, ResponseBody,
@@ -27,8 +27,8 @@ use super::{access, clients, compaction, lease, lease_end, meta, mvcc, txn};
 /// no-op, a change of membership.
 ///
 /// # Errors
-/// Those of the store, and [`Fault::OutOfOrder`] if `id` is not the entry after the last one
-/// applied. After an error `store` may hold half of the entry's changes: discard it.
+/// Those of the store, and [`Fault::OutOfOrder`] if `id` does not follow the last applied entry.
+/// After an error `store` may contain part of the entry's changes: discard it.
 pub fn apply<S: Store>(
     store: &mut S,
     id: LogId,
@@ -129,7 +129,7 @@ fn execute<S: Store>(
     }
 }
 
-/// Opens a session, if whoever wants it may have one.
+/// Opens a session, if its author may have one.
 fn open_for<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
@@ -150,9 +150,9 @@ fn open_for<S: Store>(
     Ok(answer(progress, result))
 }
 
-/// A write, on whoever's behalf. One that carries a session is applied unless its number has been
-/// decided before. That somebody may not do it decides nothing about the number: he may ask again
-/// once he may, or once he has said who he is.
+/// A write of any author. A write with a session is applied unless its number has been decided
+/// before. A refusal by access control does not decide the number: the client may retry it once it
+/// has the permission or has authenticated.
 fn write_for<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
@@ -184,7 +184,7 @@ fn write_for<S: Store>(
     }
 }
 
-/// Whether `author` may do that, by the rules of this moment.
+/// Whether `author` may do that, by the rules at this entry.
 fn permit<S: Store>(
     store: &Hashed<'_, S>,
     progress: &Progress,
@@ -199,7 +199,7 @@ fn permit<S: Store>(
     }
 }
 
-/// A leader that did not know yet that access is controlled has let it through.
+/// A leader that did not know yet that access control is enabled has proposed it.
 fn anonymous() -> Error {
     Error::not_applied(
         ErrorKind::Unavailable,
@@ -207,8 +207,8 @@ fn anonymous() -> Error {
     )
 }
 
-/// Carries `operation` out; the revision rises if it changed something. What it does to leases is
-/// added to `changes`.
+/// Executes `operation`; the revision rises if it changed something. Its effects on leases are
+/// appended to `changes`.
 fn write<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
@@ -219,7 +219,7 @@ fn write<S: Store>(
     if let Some(alarm) = progress.space_alarm.filter(|_| operation.takes_room()) {
         return Ok(Err(alarm.refusal()));
     }
-    // Whoever is known has what he grants to himself.
+    // A lease granted by an authenticated user belongs to that user.
     let creator = author.filter(|_| progress.access.enabled);
     let creator = creator.map_or("", Author::name);
     let main = progress.revision + 1;
@@ -309,7 +309,7 @@ fn bootstrap<S: Store>(
             store.insert(Space::Meta, key, record);
             Ok(Ok(()))
         }
-        // Two leaders of a young cluster may both propose it.
+        // Two leaders of a new cluster may both propose it.
         Some(set) if set == *info => Ok(Ok(())),
         Some(set) => Ok(Err(Error::not_applied(
             ErrorKind::ClusterMismatch,
@@ -332,7 +332,7 @@ fn answer(progress: &Progress, result: Result<ResponseBody, Error>) -> Reply {
     }
 }
 
-/// The answer to what no client asked.
+/// The reply to an entry that no client waits for.
 fn silent(progress: &Progress, result: Result<(), Error>) -> Reply {
     Reply {
         revision: progress.revision,

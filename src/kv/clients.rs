@@ -3,13 +3,13 @@
 //! A client opens a session and numbers its writes. The first time a number is applied its reply is
 //! kept, and a retry gets that reply instead of a second effect. The client also says up to which
 //! number it has seen replies; those are dropped, and a number at or below the mark is refused
-//! (A17): whether it was ever applied can no longer be told, so the outcome is
-//! *unknown*. Numbers may be applied in any order: each is remembered by itself.
+//! (A17): it is no longer known whether it was ever applied, so the outcome is *unknown*. Numbers
+//! may be applied in any order: each is remembered separately.
 //!
 //! Everything is bounded. Numbers too far above the mark are refused until the client acknowledges
-//! what it has; of what a session keeps, keys and values that a write answered with are the first to
-//! be left out, and the retry then says so; a full table refuses new sessions (A18). Which sessions
-//! to forget is decided by the node and done by a logged command.
+//! what it has; a session that keeps too much drops the keys and values in its replies first, and a
+//! retry then reports that; a full table refuses new sessions (A18). The node decides which
+//! sessions to forget, and a logged command forgets them.
 //!
 //! | Key in `clients` | Record |
 //! |---|---|
@@ -34,11 +34,11 @@ const REPLY_BYTES_MAX: u64 = 4 << 10;
 /// Once a session keeps this many bytes, previous values are left out of what it keeps further.
 const SESSION_BYTES_MAX: u64 = 256 << 10;
 
-/// What is to be done with a numbered write.
+/// What to do with a numbered write.
 pub(super) enum Admission {
     /// It has not been applied: apply it, then [`Admitted::settle`].
     First(Admitted),
-    /// It has been decided before, or it cannot be: this is the answer.
+    /// It was decided before, or cannot be: this is its reply.
     Settled(Reply),
 }
 
@@ -51,8 +51,8 @@ pub(super) struct Admitted {
 }
 
 /// Decides what to do with the write `call`, which is applied at `index`; `revision` is the
-/// store's. Where access is controlled it is `owner`'s, and a session of anybody else is none: its
-/// number is easily guessed, and what it keeps are answers.
+/// store's. With access control, the session must belong to `owner`; another user's session is
+/// treated as unknown, because its id is easily guessed and the replies it keeps are confidential.
 pub(super) fn admit<S: Store>(
     store: &mut Hashed<'_, S>,
     index: LogIndex,
@@ -123,7 +123,7 @@ pub(super) fn admit<S: Store>(
     }))
 }
 
-/// What a client is asked to wait when its session or the table of sessions is full.
+/// How long a client should wait when its session or the table of sessions is full.
 const RETRY_AFTER_MS: u32 = 100;
 
 impl Admitted {
@@ -150,13 +150,13 @@ impl Admitted {
 }
 
 impl Admitted {
-    /// Leaves this number undecided: whoever asks again is judged anew, by what then holds.
+    /// Leaves this number undecided: a retry is judged again, by the state of that time.
     pub(super) fn leave<S: Store>(self, store: &mut Hashed<'_, S>) -> Result<(), S::Error> {
         self.session.write(store, self.call.id)
     }
 }
 
-/// How many bytes of a reply tell what was found, and not what was done.
+/// How many bytes of a reply are keys and values that were read, not the result of the write.
 fn found_bytes(body: &ResponseBody) -> u64 {
     match body {
         ResponseBody::Put(put) => in_all(&put.prev_kv),
@@ -215,7 +215,7 @@ pub(super) fn open<S: Store>(
     Ok(ResponseBody::OpenSession { id })
 }
 
-/// Forgets session `id` and what it kept, unless it is unknown or was used after `unused_since`.
+/// Forgets session `id` and its replies, unless it is unknown or was used after `unused_since`.
 pub(super) fn forget<S: Store>(
     store: &mut Hashed<'_, S>,
     id: SessionId,
@@ -234,11 +234,11 @@ pub(super) fn forget<S: Store>(
     Ok(())
 }
 
-/// Sessions that were last used at or before `unused_since`, at most `count_max` of them: what a
-/// leader may want to forget.
+/// Sessions last used at or before `unused_since`, at most `count_max` of them: candidates for the
+/// leader to forget.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn idle_sessions<V: View>(
     view: &V,
     unused_since: LogIndex,
@@ -262,15 +262,15 @@ pub fn idle_sessions<V: View>(
     Ok(idle)
 }
 
-/// What is known of a session.
+/// The stored record of a session.
 struct Session {
-    /// Every number up to here has been answered to the client.
+    /// The client has acknowledged the replies up to this number.
     acknowledged: u64,
     /// Where in the log it was last used, or opened.
     used: LogIndex,
     /// The size of the replies kept for it.
     kept_bytes: u64,
-    /// The user who opened it; empty where access was not controlled then.
+    /// The user who opened it; empty if access control was disabled then.
     owner: String,
 }
 
@@ -331,7 +331,7 @@ impl Session {
     }
 }
 
-/// `DedupByLast`: what was applied is known by its last number alone.
+/// `DedupByLast`: only the last applied number is remembered.
 #[cfg(leasehold_bugs)]
 fn planted_among_kept<S: Store>(
     store: &Hashed<'_, S>,
@@ -344,7 +344,7 @@ fn planted_among_kept<S: Store>(
     replies::last_from(store, call.id, call.sequence)
 }
 
-/// `FullTableEvicts`: makes room for the next.
+/// `FullTableEvicts`: evicts a session to make room for the next.
 #[cfg(leasehold_bugs)]
 fn planted_eviction<S: Store>(store: &mut Hashed<'_, S>, sessions: &mut u64, sessions_max: u32) {
     if planted!(FullTableEvicts)
@@ -368,7 +368,7 @@ struct Kept {
 enum KeptResult {
     Response(ResponseBody),
     Refused(Error),
-    /// It took effect; the keys and values of its answer were too large to keep.
+    /// It took effect; the keys and values of its reply were too large to keep.
     PreviousLeftOut,
 }
 

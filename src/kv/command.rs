@@ -1,12 +1,12 @@
-//! What is in the log, and what applying it answers.
+//! Commands, as stored in the log, and the replies of applying them.
 //!
 //! A [`Command`] is written once by a leader and read by every replica for as long as the log
 //! lives, also by later versions of this program. So its bytes begin with a format version, its
 //! variants are only ever appended, and a test holds the encoding of each to its golden bytes.
 //!
-//! A command that does not read is refused by apply and changes nothing. That keeps replicas equal
-//! only while they read alike, so a leader proposes nothing that some member's release does not
-//! know (`node/upgrade.rs`); if it happened, the content hash (`hash.rs`) would show it.
+//! Apply refuses a command that cannot be decoded, without any change. This keeps replicas equal
+//! only while all decode alike, so a leader proposes nothing that the release of some member does
+//! not know (`node/upgrade.rs`); if it did, the content hash (`hash.rs`) would reveal it.
 //!
 //! Everything a replica could decide differently from its peers is decided by the proposer and
 //! written into the command (T8): apply knows no clock, no configuration and no
@@ -33,36 +33,36 @@ use super::record_hash::ContentHash;
 pub enum Command {
     /// A client's write.
     Write {
-        /// Its place in the client's session, if it is to be applied exactly once.
+        /// Its session and number, if it is to be applied exactly once.
         session: Option<SessionCall>,
         /// What to write.
         operation: Operation,
     },
     /// Opens a session. Its id is the index of this entry, so no id is ever used twice.
     OpenSession {
-        /// The proposer's limit: a table that already holds this many refuses the new one.
+        /// The proposer's limit: no session is opened if this many are open already.
         sessions_max: u32,
     },
     /// Records the cluster's identity and first members. Once they are set, nothing changes them.
     Bootstrap(ClusterInfo),
     /// Forgets sessions and the replies kept for them.
     ForgetSessions {
-        /// Which. Unknown ones are passed over.
+        /// Their ids. Unknown ones are skipped.
         sessions: Vec<SessionId>,
-        /// Spares a session that has been used after this index: it came back to life between
-        /// the proposer's decision and this entry.
+        /// Keeps a session used after this index: it became active between the proposer's decision
+        /// and this entry.
         unused_since: LogIndex,
     },
-    /// Ends leases that were not renewed in time.
+    /// Expires leases that were not renewed in time.
     ExpireLeases {
-        /// The leadership that decided it: in an entry of any other term it means nothing.
+        /// The term of the leader that decided it: in an entry of any other term it has no effect.
         term: Term,
-        /// Which. Those that are gone are passed over.
+        /// Their ids. Those that no longer exist are skipped.
         leases: Vec<LeaseRef>,
     },
-    /// Notes what is left of leases, for the next leader.
+    /// Checkpoints the remaining time of leases, for the next leader.
     MarkLeases {
-        /// The leadership that decided it: in an entry of any other term it means nothing.
+        /// The term of the leader that decided it: in an entry of any other term it has no effect.
         term: Term,
         /// Which, and what.
         marks: Vec<LeaseMark>,
@@ -72,27 +72,27 @@ pub enum Command {
         /// Which.
         leases: Vec<LeaseRef>,
     },
-    /// Changes nothing: every replica tells the others which content hash it has here.
+    /// Changes nothing: every replica reports its content hash at this entry to the others.
     CheckHash,
-    /// From here on the cluster is of this version, if it is not of a later one: every member has said
-    /// that it reads it, and what it brings may follow in the log.
+    /// Raises the version of the cluster, unless it is higher already: every member has reported
+    /// that it supports this version, so entries of it may follow in the log.
     RaiseVersion {
         /// The version.
         version: u16,
     },
-    /// From here on what would make the state grow is refused with these figures, or, with none, is
-    /// not any more.
+    /// Raises the space alarm with these figures, so that writes that would make the state grow are
+    /// refused; clears it if there are none.
     SetSpaceAlarm(Option<SpaceAlarm>),
-    /// A write of somebody who is known: what access control goes by, where there is one.
+    /// A write of an authenticated user, for access control.
     WriteAs {
         /// Whose.
         author: Author,
-        /// Its place in his session, if it is to be applied exactly once.
+        /// Its session and number, if it is to be applied exactly once.
         session: Option<SessionCall>,
         /// What to write.
         operation: Operation,
     },
-    /// Opens a session that is somebody's own.
+    /// Opens a session that belongs to a user.
     OpenSessionAs {
         /// Whose.
         author: Author,
@@ -101,7 +101,7 @@ pub enum Command {
     },
 }
 
-/// Something to be noted of a lease.
+/// A checkpoint of one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseMark {
     /// Of which.
@@ -110,16 +110,16 @@ pub struct LeaseMark {
     pub kind: LeaseMarkKind,
 }
 
-/// What is noted of a lease.
+/// What a checkpoint records about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseMarkKind {
-    /// So many milliseconds were left of it: a new leader need give it no more.
+    /// The remaining time in milliseconds: a new leader need not give it more.
     Remaining(u64),
-    /// Nothing any more: it was renewed since.
+    /// Cleared: it was renewed since.
     Clear,
-    /// A longer time to live that it once had is not promised to anybody any more.
+    /// A longer, earlier TTL is no longer promised to any holder.
     Settle {
-        /// What it has now; with any other, the mark means nothing.
+        /// Its current TTL; if it has another one by now, the checkpoint has no effect.
         ttl_ms: u64,
     },
 }
@@ -131,15 +131,15 @@ pub enum Operation {
     Put(PutRequest),
     /// Deletes one key or a range of keys.
     DeleteRange(DeleteRangeRequest),
-    /// Gives up history: changes no key, and no revision.
+    /// Compacts history: changes no key, and no revision.
     Compact(CompactionRequest),
-    /// Compares, and does one thing or another.
+    /// Runs a transaction.
     Txn(TxnRequest),
     /// Grants a lease.
     LeaseGrant(LeaseGrant),
     /// Ends a lease.
     LeaseRevoke(LeaseRef),
-    /// Gives a lease another time to live.
+    /// Changes the TTL of a lease.
     LeaseUpdateTtl {
         /// Which.
         lease: LeaseRef,
@@ -153,24 +153,24 @@ pub enum Operation {
         /// The key, and its value.
         put: PutRequest,
     },
-    /// Changes who may do what. Passwords are hashed by now.
+    /// Changes users, roles or access control. Passwords have been hashed.
     Auth(AuthRequest),
 }
 
 /// The format version this program writes, and the highest that it reads.
 const VERSION: u8 = 1;
 
-/// The versions of the cluster that this program knows. The newest rises with every kind of command,
-/// and every message between nodes, that the release before does not read: whatever is new is used
-/// only when the cluster is of that version ([`Command::since`]), which it becomes when every member
-/// knows it. The oldest rises when something may not be in any log any more.
+/// The cluster versions that this release supports. The newest rises with every kind of command,
+/// and every message between nodes, that the previous release cannot decode: new features are used
+/// only once the cluster has that version ([`Command::since`]), to which it is raised when every
+/// member supports it. The oldest rises when something can no longer be in any log.
 pub const KNOWN_VERSIONS: VersionRange = VersionRange {
     oldest: 1,
     newest: 1,
 };
 
 impl Command {
-    /// The version of the cluster from which on this may be in its log.
+    /// The cluster version from which on this command may be in the log.
     pub fn since(&self) -> u16 {
         match self {
             Self::Write { operation, .. } | Self::WriteAs { operation, .. } => operation.since(),
@@ -197,7 +197,7 @@ impl Command {
     /// Reads what [`Command::encode`] wrote.
     ///
     /// # Errors
-    /// Bytes that are no command of a version known here, or that go on after one.
+    /// The bytes are not a command of a supported version, or more bytes follow it.
     pub fn decode(bytes: &[u8]) -> Result<Self, CommandError> {
         let (version, body) = bytes.split_first().ok_or(CommandError::Empty)?;
         if *version != VERSION {
@@ -228,8 +228,8 @@ impl Operation {
     }
 }
 
-/// The version to which `bytes`, if they are a command, raise the cluster. Asked of every entry, so
-/// nothing else is decoded.
+/// The version to which `bytes`, if they are a command, raise the cluster. Called for every entry,
+/// so nothing else is decoded.
 pub fn raises_version(bytes: &[u8]) -> Option<u16> {
     if !matches!(bytes, [VERSION, RAISE_VERSION, ..]) {
         return None;
@@ -240,8 +240,9 @@ pub fn raises_version(bytes: &[u8]) -> Option<u16> {
     }
 }
 
-/// Whether `bytes` are a command that may end very many leases: one that takes as long to apply as some
-/// hundred writes do. Asked without decoding it, by the number of its variant, which never changes.
+/// Whether `bytes` are a command that may end very many leases, which takes as long to apply as
+/// some hundred writes. Decided without decoding it, by the number of its variant, which never
+/// changes.
 pub fn ends_many_leases(bytes: &[u8]) -> bool {
     matches!(bytes, [VERSION, EXPIRE_LEASES | CONTINUE_LEASE_ENDS, ..])
 }
@@ -253,7 +254,7 @@ const RAISE_VERSION: u8 = 8;
 /// Why bytes are not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// There is nothing, not even a version.
+    /// The bytes are empty.
     #[error("the command is empty")]
     Empty,
     /// Written by a later version of this program.
@@ -265,10 +266,10 @@ pub enum CommandError {
         /// The version it carries.
         found: u8,
     },
-    /// The version is known and the rest does not read.
+    /// The version is supported, but the rest cannot be decoded.
     #[error("the command does not read as format version {VERSION}")]
     Malformed,
-    /// A command reads, and more follows.
+    /// A command was decoded, but more bytes follow.
     #[error("{count} unexpected bytes follow the command")]
     TrailingBytes {
         /// How many.
@@ -283,7 +284,7 @@ impl From<CommandError> for Error {
     }
 }
 
-/// What applying an entry answers. Equal on every replica.
+/// The reply of applying an entry. Equal on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The revision of the reply's header: after the entry, or, for a retry, after the first time.
@@ -292,9 +293,9 @@ pub struct Reply {
     pub result: Result<Option<ResponseBody>, Error>,
     /// What the entry did to leases. A retry does nothing.
     pub leases: Vec<LeaseChange>,
-    /// The write had been decided before: this is what its session kept.
+    /// The write had been decided before: this is the reply its session kept.
     pub is_repeat: bool,
-    /// How many more keys hang on leases than before the entry; negative if fewer.
+    /// The change in the number of keys attached to leases; negative if fewer.
     pub lease_keys: i64,
     /// To [`Command::CheckHash`]: the content hash once the entry is applied.
     pub hash: Option<ContentHash>,

@@ -1,20 +1,21 @@
-//! Compaction: history that nobody may ask for any more is given up, and leaves the store.
+//! Compaction: gives up old history and removes it from the store.
 //!
-//! These are two things at two times. The logged command moves the compact revision C, on every
-//! replica at the same entry and in no time: from then on reads below C are refused, and so are
-//! watches that begin below it. The records go later, in steps of bounded work
-//! ([`compact_step`]), at each replica's own pace, between entries. Nothing that apply or a reader
-//! answers depends on how far that is.
+//! It has two phases. The logged command moves the compact revision C, on every replica at the same
+//! entry and at no cost: from then on reads below C are refused, and so are watches that start
+//! below it. The records are removed later, in steps of bounded work ([`compact_step`]), at each
+//! replica's own pace, between entries. No reply of apply or of a reader depends on the progress of
+//! the removal.
 //!
 //! What stays: the events from C on, because a watch may begin at C; and of each key the newest
-//! record at or below C, because a read at C is allowed, unless it is a tombstone. The steps walk
-//! along the events, oldest first, so they cost by what is given up and not by what is stored. Each
-//! event at or below C names the revision that it superseded; that record goes, and after a delete
-//! the tombstone with it, in the same step, so that no key comes back to life between.
+//! record at or below C, because a read at C is allowed, unless it is a tombstone. The steps follow
+//! the events, oldest first, so their cost depends on what is removed and not on what is stored.
+//! Each event at or below C names the revision that it superseded; that record is removed, and
+//! after a delete the tombstone with it in the same step, so that no deleted key reappears in
+//! between.
 //!
-//! How far a replica is stands in [`Space::Local`] with the sum of what it has removed: the content
-//! hash still counts these records (`hash.rs`). Once two replicas are through with the same C they
-//! have removed the same, so their sums must be equal then.
+//! The progress of a replica is stored in [`Space::Local`] with the sum of what it has removed: the
+//! content hash still counts these records (`hash.rs`). Two replicas that have finished the same C
+//! have removed the same records, so their sums must be equal.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::xxh3_64;
@@ -41,7 +42,7 @@ pub(super) fn compact(progress: &mut Progress, request: &CompactionRequest) -> R
     Ok(())
 }
 
-/// What is wrong with reading at `revision`, if anything. 0 stands for the current one.
+/// Why `revision` cannot be read, if it cannot. 0 stands for the current one.
 pub(super) fn check_readable(revision: i64, progress: &Progress) -> Result<(), Error> {
     if revision == 0 {
         return Ok(());
@@ -75,7 +76,7 @@ fn future_revision(revision: i64, progress: &Progress) -> Error {
     )
 }
 
-/// How much one [`compact_step`] may do.
+/// The bounds of one [`compact_step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionBudget {
     /// At most this many events, and as many records of history; at least one.
@@ -84,35 +85,35 @@ pub struct CompactionBudget {
     pub bytes: usize,
 }
 
-/// What one [`compact_step`] has done.
+/// The result of one [`compact_step`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStep {
     /// Events looked at.
     pub events: usize,
     /// Records removed, of any kind.
     pub removed: usize,
-    /// The bytes of these, keys included.
+    /// Their size in bytes, keys included.
     pub bytes: usize,
-    /// Nothing is left to remove at the compact revision of this moment.
+    /// Nothing is left to remove at the current compact revision.
     pub finished: bool,
 }
 
-/// How far a replica has removed what is compacted.
+/// The progress of a replica in removing compacted history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
-    /// Everything that the compaction at this revision gives up has been removed.
+    /// The history compacted at this revision has been removed completely.
     pub through: i64,
     /// The sum of the hashes of all that was removed so far. Equal on replicas whose `through` is
     /// equal, unless one of them has begun with a later compaction.
     pub removed: ContentHash,
-    /// No later compaction has begun to remove anything.
+    /// No later compaction has started to remove anything.
     pub is_settled: bool,
 }
 
-/// How far `view`'s replica has removed what is compacted.
+/// The progress of the replica of `view` in removing compacted history.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn compacted<V: View>(view: &V) -> Result<Compacted, V::Error> {
     let sweep = Sweep::read(view)?;
     Ok(Compacted {
@@ -127,11 +128,11 @@ pub(super) fn removed<V: View>(view: &V) -> Result<ContentHash, V::Error> {
     Sweep::read(view).map(|sweep| ContentHash(sweep.removed))
 }
 
-/// Removes some of what is compacted. To be committed in one piece: a part of it would leave a
-/// state that was never whole.
+/// Removes some compacted history. Must be committed atomically: a part of it would leave an
+/// inconsistent state.
 ///
 /// # Errors
-/// Those of the store. After an error `store` may hold half of the step: discard it.
+/// Those of the store. After an error `store` may contain part of the step: discard it.
 pub fn compact_step<S: Store>(
     store: &mut S,
     budget: &CompactionBudget,
@@ -187,7 +188,7 @@ pub fn compact_step<S: Store>(
     Ok(step)
 }
 
-/// Takes records away and adds them up.
+/// Removes records and sums up their hashes.
 struct Remover<'a, S> {
     store: &'a mut S,
     hasher: RecordHasher,
@@ -197,8 +198,8 @@ struct Remover<'a, S> {
 }
 
 impl<S: Store> Remover<'_, S> {
-    /// Removes what the change `event` at `place` made superfluous. What is gone already is passed
-    /// over: events at the compact revision are met again by the next compaction.
+    /// Removes the record that the change `event` at `place` superseded. Missing records are
+    /// skipped: the next compaction meets the events at the compact revision again.
     fn supersede(&mut self, place: Revision, event: &EventRecord) -> Result<(), S::Error> {
         if event.previous > 0 {
             let span = keys::history_of(&event.key, event.previous);
@@ -221,23 +222,23 @@ impl<S: Store> Remover<'_, S> {
         self.sum = self.sum.wrapping_add(hash);
         self.removed += 1;
         self.bytes += key.len() + record.len();
-        // A copy, because a key read from disk may hold on to the whole block it came from.
+        // Copied, because a key read from disk may keep its whole block in memory.
         self.store.delete(space, Bytes::copy_from_slice(&key));
     }
 }
 
-/// The one record of [`Space::Local`] that is ours.
+/// The record of compaction in [`Space::Local`].
 const SWEEP: &[u8] = b"compaction";
 const SWEEP_BYTES: usize = 52;
 
-/// How far the removal is.
+/// The progress of the removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sweep {
     /// The compact revision that was last finished.
     through: i64,
     /// The one being worked on; `through` when none is.
     target: i64,
-    /// The next event to look at. Those before it have been dealt with, as far as `target` goes.
+    /// The next event to process. Earlier ones are done for `target`.
     next: Revision,
     /// The sum of the hashes of what is gone.
     removed: u128,
@@ -251,8 +252,8 @@ impl Sweep {
         }
     }
 
-    /// Works for `target` from here on. The events at the compact revision before it stayed; now
-    /// they may go.
+    /// Switches to `target`. The events at the previous compact revision were kept; now they may be
+    /// removed.
     fn adopt(&mut self, target: i64) {
         if self.target != target {
             self.next = self.next.min(Revision::first(self.target));

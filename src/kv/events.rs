@@ -1,9 +1,9 @@
-//! What has changed, revision by revision: what watches are fed from.
+//! Changes by revision, the source of watches.
 //!
 //! Changes are known twice: from the batch that has just been written ([`changes_of`]), and from
-//! the store, from any revision that is not compacted ([`changes_from`]). Either way they come as
-//! [`Change`]s, which say what was changed and where; what the key held before or holds since is
-//! looked up only for those that somebody wants ([`Change::event`]).
+//! the store, from any revision that is not compacted ([`changes_from`]). Both yield [`Change`]s,
+//! which name what was changed and where; the previous and the new value are looked up only for
+//! changes that a watch needs ([`Change::event`]).
 
 use bytes::Bytes;
 
@@ -41,19 +41,19 @@ impl Change {
         &self.key
     }
 
-    /// What it takes of memory, about.
+    /// Its approximate size in memory.
     pub fn bytes(&self) -> usize {
         let record = self.record.as_ref().map_or(0, Bytes::len);
         size_of::<Self>() + self.key.len() + record
     }
 
-    /// The change as a watcher is told it. `view` must contain it; with `prev_kv`, and unless that
-    /// is compacted in `view`, it says what the key held before.
+    /// The change as an event for a watcher. `view` must contain it; with `prev_kv`, it includes
+    /// the previous value unless that is compacted in `view`.
     ///
-    /// Nothing in it holds on to more memory than it needs.
+    /// The event keeps no more memory alive than it needs.
     ///
     /// # Errors
-    /// The store's own; fatal for whoever reads it.
+    /// The store's error, which is fatal for the reader.
     pub fn event<V: View>(&self, view: &V, prev_kv: bool) -> Result<Event, V::Error> {
         let prev_kv = match prev_kv {
             true => self.previous_kv(view)?,
@@ -95,8 +95,8 @@ impl Change {
         }
     }
 
-    /// What the key held before the change. It went when the change itself was compacted, which is
-    /// decided by the logged revision alone: how far the removal is differs between replicas.
+    /// The previous value of the key. It is hidden once the change itself is compacted, which the
+    /// logged revision alone decides: the progress of the removal differs between replicas.
     fn previous_kv<V: View>(&self, view: &V) -> Result<Option<KeyValue>, V::Error> {
         let is_compacted = self.place.main <= meta::progress(view)?.compact_revision;
         if self.previous == 0 || is_compacted {
@@ -126,7 +126,7 @@ impl Change {
 pub fn changes_of(events: &Changes, history: &Changes) -> Result<Vec<Change>, Fault> {
     let mut changes = Vec::with_capacity(events.len());
     for (key, record) in events {
-        // Compaction takes events away; that is no change of a key.
+        // Compaction removes events; that is not a change of a key.
         let Some(record) = record else {
             continue;
         };
@@ -145,7 +145,7 @@ pub fn changes_of(events: &Changes, history: &Changes) -> Result<Vec<Change>, Fa
     Ok(changes)
 }
 
-/// What a batch did to keys, in numbers.
+/// Counts of the key changes of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyChanges {
     /// Keys written; one that several writes of the batch wrote counts several times.
@@ -162,7 +162,7 @@ pub struct KeyChanges {
 /// [`Fault::Damaged`] if the batch is none that apply could have written.
 pub fn key_changes(events: &Changes) -> Result<KeyChanges, Fault> {
     let mut changes = KeyChanges::default();
-    // Compaction takes events away; that is no change of a key.
+    // Compaction removes events; that is not a change of a key.
     for record in events.values().flatten() {
         let event = EventRecord::decode(record.clone())?;
         match event.kind {
@@ -170,7 +170,7 @@ pub fn key_changes(events: &Changes) -> Result<KeyChanges, Fault> {
                 changes.puts += 1;
                 changes.more += i64::from(event.previous == 0);
             }
-            // What is not there is not deleted.
+            // Deleting a missing key changes nothing.
             EventKind::Delete => {
                 changes.deletes += 1;
                 changes.more -= 1;
@@ -187,7 +187,7 @@ pub fn key_changes(events: &Changes) -> Result<KeyChanges, Fault> {
 /// The caller knows that `from` is not compacted in `view`, and that `view` is at `through` or later.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn changes_from<V: View>(
     view: &V,
     from: i64,
@@ -209,7 +209,7 @@ pub fn changes_from<V: View>(
             let last = last.place.main;
             return Ok((changes, last));
         }
-        // A copy, because a record read from disk may hold on to the whole block it came from.
+        // Copied, because a record read from disk may keep its whole block in memory.
         changes.push(read_event(place, Bytes::copy_from_slice(&record))?);
     }
     Ok((changes, through))

@@ -19,10 +19,10 @@ use super::record_hash::{ContentHash, RecordHasher};
 use super::store::{Changes, Fault, Pair, Space, Span, Store, View};
 use super::{compaction, meta};
 
-/// The hash that `view` carries, kept by every change so far.
+/// The hash stored in `view`, maintained by every change.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn content_hash<V: View>(view: &V) -> Result<ContentHash, V::Error> {
     let Some(record) = view.get(Space::Meta, meta::HASH)? else {
         return Ok(ContentHash::default());
@@ -34,10 +34,10 @@ pub fn content_hash<V: View>(view: &V) -> Result<ContentHash, V::Error> {
     Ok(ContentHash(u128::from_be_bytes(bytes)))
 }
 
-/// The hash of what `view` really holds, and of what compaction has removed: reads all of it.
+/// The hash of the actual contents of `view`, plus what compaction has removed: reads everything.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn scan<V: View>(view: &V) -> Result<ContentHash, V::Error> {
     let mut hasher = RecordHasher::default();
     let ContentHash(mut sum) = compaction::removed(view)?;
@@ -56,11 +56,11 @@ pub fn scan<V: View>(view: &V) -> Result<ContentHash, V::Error> {
     Ok(ContentHash(sum))
 }
 
-/// A store whose every change keeps the hash.
+/// A store that updates the hash with every change.
 pub(super) struct Hashed<'a, S> {
     store: &'a mut S,
     sum: u128,
-    /// How many more keys hang on leases than when this began.
+    /// The change in the number of keys attached to leases since this was created.
     lease_keys: i64,
     hasher: RecordHasher,
 }
@@ -76,7 +76,8 @@ impl<'a, S: Store> Hashed<'a, S> {
         }
     }
 
-    /// How many more keys hang on leases than when this began; negative if fewer.
+    /// The change in the number of keys attached to leases since this was created; negative if
+    /// fewer.
     pub(super) fn lease_keys(&self) -> i64 {
         self.lease_keys
     }
@@ -101,7 +102,7 @@ impl<'a, S: Store> Hashed<'a, S> {
         self.lease_keys += lease_keys;
     }
 
-    /// Begins with the hash that `store` carries.
+    /// Starts with the hash stored in `store`.
     pub(super) fn begin(store: &'a mut S) -> Result<Self, S::Error> {
         let ContentHash(sum) = content_hash(store)?;
         Ok(Self {
@@ -112,7 +113,7 @@ impl<'a, S: Store> Hashed<'a, S> {
         })
     }
 
-    /// Gives `key` this record, whatever it had.
+    /// Sets the record of `key`, whether or not it had one.
     pub(super) fn put(&mut self, space: Space, key: Bytes, record: Bytes) -> Result<(), S::Error> {
         if let Some(old) = self.store.get(space, &key)? {
             self.subtract(space, &key, &old);
@@ -135,7 +136,7 @@ impl<'a, S: Store> Hashed<'a, S> {
         self.insert(space, key, record);
     }
 
-    /// Takes `key` away and hands out what it held.
+    /// Removes `key` and returns its record.
     pub(super) fn take(&mut self, space: Space, key: &Bytes) -> Result<Option<Bytes>, S::Error> {
         let old = self.store.get(space, key)?;
         if let Some(old) = &old {
@@ -144,7 +145,7 @@ impl<'a, S: Store> Hashed<'a, S> {
         Ok(old)
     }
 
-    /// Takes `key` away, whose record `old` the caller has just read.
+    /// Removes `key`, whose record `old` the caller has just read.
     pub(super) fn remove(&mut self, space: Space, key: Bytes, old: &[u8]) {
         self.subtract(space, &key, old);
         self.store.delete(space, key);

@@ -1,8 +1,8 @@
-//! Client leases as the state machine knows them: who they are, and which keys hang on them.
+//! Client leases in the state machine: their records, and the keys attached to them.
 //!
-//! There is no time in here. When a lease is due is known to the leader alone
-//! (`node/lease_tracker/mod.rs`); what it decides becomes an entry of the log, and only applying that
-//! entry ends the lease (T3, T8). Endings are told in `lease_end.rs`.
+//! Time plays no part here. Only the leader knows when a lease expires
+//! (`node/lease_tracker/mod.rs`); its decision becomes an entry of the log, and only applying that
+//! entry ends the lease (T3, T8). See `lease_end.rs`.
 //!
 //! | Keyspace | Key | Record |
 //! |---|---|---|
@@ -30,57 +30,57 @@ pub const LEASE_KEYS_MAX: u64 = 100_000;
 /// A lease to be granted, as its proposer decided it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrant {
-    /// The id it shall have; 0 for the index of the entry.
+    /// The requested id; 0 for the index of the entry.
     pub id: i64,
-    /// How long it lasts without a renewal, in milliseconds, within the proposer's limits.
+    /// Its TTL in milliseconds, within the proposer's limits.
     pub ttl_ms: u64,
-    /// How long it was asked for.
+    /// The requested TTL.
     pub requested_ttl_ms: u64,
     /// A name that no other lease may have; empty for none.
     pub name: String,
     /// Whose it is.
     pub owner: String,
-    /// When it was granted, in milliseconds since 1970, by the clock of whoever took it in.
+    /// When it was granted, in milliseconds since 1970, by the clock of the proposer.
     pub granted_at_ms: i64,
-    /// The proposer's limit: where as many exist already, it is refused.
+    /// The proposer's limit: the grant is refused if this many leases exist.
     pub leases_max: u64,
 }
 
-/// What an entry did to a lease: what a leader must know to keep its deadlines.
+/// The effect of an entry on a lease, from which a leader maintains deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseChange {
     /// It exists now.
     Granted(LeaseTerms),
     /// Its terms are others now.
     Changed(LeaseTerms),
-    /// It is gone, with everything that was attached to it.
+    /// It was removed, with all attached keys.
     Ended(LeaseRef, LeaseEnd),
 }
 
 /// Why a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseEnd {
-    /// Nobody renewed it in time.
+    /// It was not renewed in time.
     Expired,
-    /// Somebody ended it.
+    /// A client revoked it.
     Revoked,
 }
 
-/// What of a lease decides when it is due.
+/// The properties of a lease that determine its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
     /// Which lease.
     pub lease: LeaseRef,
-    /// How long it lasts after a renewal, in milliseconds.
+    /// Its TTL, in milliseconds.
     pub ttl_ms: u64,
-    /// A new leader that knows of no renewal gives it so long, in milliseconds: what is left by the
-    /// last checkpoint, or the longest time to live that may have been promised.
+    /// The time that a new leader, which knows of no renewals, gives it, in milliseconds: the
+    /// remaining time at the last checkpoint, or the longest TTL that may have been promised.
     pub restart_ms: u64,
-    /// A checkpoint has cut that short: it must be cleared before a renewal is acknowledged (T9).
+    /// A checkpoint has shortened that: it must be cleared before a renewal is acknowledged (T9).
     pub is_checkpointed: bool,
-    /// A longer time to live than it has now may still be promised to somebody (A13).
+    /// A longer TTL than the current one may still be promised to a holder (A13).
     pub outlasts_ttl: bool,
-    /// It is over, for this reason, and its keys are being deleted.
+    /// It has ended, for this reason, and its keys are being deleted.
     pub ending: Option<LeaseEnd>,
 }
 
@@ -88,7 +88,7 @@ pub struct LeaseTerms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LeaseState {
     Live,
-    /// Over, but it had too many keys for one step.
+    /// Ended, but with too many keys for one step.
     Revoking(LeaseEnd),
 }
 
@@ -97,25 +97,25 @@ pub(super) enum LeaseState {
 pub(super) struct Lease {
     pub(super) state: LeaseState,
     pub(super) ttl_ms: u64,
-    /// The longest time to live that it ever promised and that nobody has confirmed to be over; 0
-    /// where that is `ttl_ms`.
+    /// The longest TTL it has promised that is not yet confirmed to have passed; 0 if that is
+    /// `ttl_ms`.
     pub(super) promised_ms: u64,
-    /// What was left of it at the last checkpoint, if nobody has renewed it since.
+    /// Its remaining time at the last checkpoint, unless it has been renewed since.
     pub(super) checkpoint_ms: Option<u64>,
     pub(super) grant_index: u64,
     pub(super) granted_at_ms: i64,
     pub(super) keys: u64,
     pub(super) name: String,
     pub(super) owner: String,
-    /// The user who granted it, and who alone may use it where access is controlled. Empty where it
-    /// was not when the lease was granted.
+    /// The user who granted it, the only one who may use it while access control is enabled. Empty
+    /// if access control was disabled when it was granted.
     #[serde(skip)]
     pub(super) creator: String,
 }
 
 /// The first byte of a record: its format.
 const FORMAT: u8 = 1;
-/// That of a lease that somebody has to himself: his name stands behind what [`FORMAT`] has.
+/// The format of a lease with an owner: the owner's name follows the fields of [`FORMAT`].
 const FORMAT_OF_USER: u8 = 2;
 
 impl Lease {
@@ -226,8 +226,8 @@ impl Lease {
     }
 }
 
-/// Grants a lease at the entry `index`, or says why not. A refusal has changed nothing. `creator` alone
-/// may use it, if he has a name.
+/// Grants a lease at the entry `index`, or returns the refusal, which has changed nothing. Only
+/// `creator` may use it, unless that is empty.
 pub(super) fn grant<S: Store>(
     store: &mut Hashed<'_, S>,
     index: LogIndex,
@@ -294,8 +294,8 @@ pub(super) fn grant<S: Store>(
     Ok(Ok((response, lease.terms(id))))
 }
 
-/// The id of a lease that nobody chose one for: the index of its grant. If a client has taken that
-/// number, the first free one of a row that no other grant tries.
+/// The default id of a lease: the index of its grant. If a client has chosen that number for
+/// another lease, the first free number of a sequence that no other grant tries.
 fn free_id<V: View>(view: &V, index: LogIndex) -> Result<i64, V::Error> {
     let mut id = i64::try_from(index.0).unwrap_or(i64::MAX);
     while view.get(Space::Leases, &lease_key(id))?.is_some() {
@@ -304,7 +304,7 @@ fn free_id<V: View>(view: &V, index: LogIndex) -> Result<i64, V::Error> {
     Ok(id)
 }
 
-/// Gives a lease another time to live.
+/// Changes the TTL of a lease.
 pub(super) fn update_ttl<S: Store>(
     store: &mut Hashed<'_, S>,
     lease: LeaseRef,
@@ -316,7 +316,7 @@ pub(super) fn update_ttl<S: Store>(
     if found.state != LeaseState::Live {
         return Ok(Err(ending(lease.id)));
     }
-    // Whoever holds it may count on the longest that it was told, also under the next leader (A13).
+    // A holder may rely on the longest TTL it was promised, also under the next leader (A13).
     let promised = found.promised_ms.max(found.ttl_ms);
     let is_shorter = ttl_ms < promised && !planted!(LongerPromiseForgotten);
     found.promised_ms = if is_shorter { promised } else { 0 };
@@ -325,7 +325,7 @@ pub(super) fn update_ttl<S: Store>(
     Ok(Ok(found.terms(lease.id)))
 }
 
-/// The lease that a put asks for; 0 for none. Refused where there is none such that lives.
+/// The lease that a put names; 0 for none. Refused if it does not exist or has ended.
 pub(super) fn resolve<V: View>(
     view: &V,
     target: &LeaseTarget,
@@ -411,7 +411,7 @@ pub(super) fn attached<V: View>(
     for pair in view.range(Space::LeaseKeys, &span).take(count_max) {
         let (key, _) = pair?;
         let key = key.get(ID_BYTES..).unwrap_or_default();
-        // A copy, because a key read from disk may hold on to the whole block it came from.
+        // Copied, because a key read from disk may keep its whole block in memory.
         keys.push(Bytes::copy_from_slice(key));
     }
     Ok(keys)
@@ -422,14 +422,14 @@ pub(super) fn attached<V: View>(
 pub struct HeldLeases {
     /// Every lease, in the order of their ids.
     pub terms: Vec<LeaseTerms>,
-    /// How many keys hang on all of them.
+    /// The number of keys attached to all of them.
     pub keys: u64,
 }
 
 /// Every lease, for a leader's deadlines.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn held_leases<V: View>(view: &V) -> Result<HeldLeases, V::Error> {
     let mut held = HeldLeases::default();
     for pair in view.range(Space::Leases, &Span::all()) {
@@ -445,7 +445,7 @@ pub fn held_leases<V: View>(view: &V) -> Result<HeldLeases, V::Error> {
 /// `bytes_max` bytes have room for.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn lease_info<V: View>(
     view: &V,
     id: i64,
@@ -527,10 +527,10 @@ pub(super) fn damaged(what: &'static str) -> Fault {
     }
 }
 
-/// What `progress` counts must be what is there: asked by tests and checkers.
+/// Checks the counts in `progress` against the store, for tests and checkers.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn leases_are_sound<V: View>(view: &V, progress: &Progress) -> Result<bool, V::Error> {
     let mut leases = 0;
     let mut attached_keys = 0;

@@ -1,12 +1,12 @@
-//! How leases end: revoked by a client, or expired by the word of a leader.
+//! The end of leases: revoked by a client, or expired by the leader.
 //!
-//! An end deletes what is attached, as one write with one revision, and takes the lease out of every
+//! It deletes the attached keys, as one write with one revision, and removes the lease from every
 //! table in the same step. A lease with more keys than one step may delete ([`END_KEYS_MAX`]) goes
-//! through the state *revoking*: nothing can be attached to it or renew it any more, and a leader
-//! continues it, entry by entry, a revision for each (T10, A16).
+//! through the state *revoking*: it can no longer be renewed and no key can be attached to it, and
+//! a leader continues the deletion, entry by entry, with a revision for each (T10, A16).
 //!
-//! An expiry says in which term it was decided, and holds in that term only (T3): the deadlines of
-//! a leader that has been deposed mean nothing.
+//! An expiry names the term in which it was decided, and is valid in that term only (T3): the
+//! deadlines of a deposed leader must have no effect.
 
 use bytes::Bytes;
 
@@ -25,13 +25,13 @@ use super::{lease, lease_walk, mvcc};
 
 /// The most keys that one step deletes of one lease.
 pub const END_KEYS_MAX: usize = 1_000;
-/// From so many bytes of deleted records on, a step ends.
+/// A step ends once it has deleted this many bytes of records.
 pub(super) const END_BYTES_MAX: usize = 8 << 20;
-/// From so many deleted keys on, an entry ends no further lease, and so it is with the bytes of a
-/// step: the rest is tried again. What is read and written meanwhile waits for all of an entry.
+/// After this many deleted keys, or the bytes of a step, an entry ends no further lease: the rest
+/// is retried in another entry. Reads and writes wait for a whole entry.
 pub(super) const ENTRY_KEYS_MAX: usize = 4 << 10;
 
-/// Ends a lease because a client asks for it.
+/// Revokes a lease on request of a client.
 pub(super) fn revoke<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
@@ -54,8 +54,8 @@ pub(super) fn revoke<S: Store>(
     }))
 }
 
-/// Ends those of `leases` that are still there, because the leader of `term` says that they are due;
-/// the entry itself is of `entry_term`.
+/// Ends those of `leases` that still exist, because the leader of `term` found them due; the entry
+/// itself has `entry_term`.
 pub(super) fn expire<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
@@ -121,8 +121,7 @@ pub(super) fn go_on<S: Store>(
     Ok(())
 }
 
-/// Notes what is left of leases, or that nothing is noted any more, by the word of the leader of
-/// `term` (T9).
+/// Sets or clears the checkpoints of leases, as decided by the leader of `term` (T9).
 pub(super) fn mark<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &Progress,
@@ -171,8 +170,8 @@ impl Step {
     }
 }
 
-/// One step of the end of the lease `found`: the keys `attached`, which are all it has or the first
-/// thousand, and itself if none is left.
+/// One step of ending the lease `found`: deletes the keys `attached`, which are all it has or the
+/// first thousand, and the lease itself if none is left.
 fn end<S: Store>(
     store: &mut Hashed<'_, S>,
     progress: &mut Progress,
@@ -227,7 +226,7 @@ fn end<S: Store>(
     })
 }
 
-/// Deletes a key that hangs on the lease `id`; says how many bytes that were.
+/// Deletes a key attached to the lease `id`; returns its size in bytes.
 fn delete<S: Store>(
     store: &mut Hashed<'_, S>,
     write: &mut Write,

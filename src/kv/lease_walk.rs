@@ -1,10 +1,9 @@
-//! Leases that one entry ends, read in walks over what is stored.
+//! Reads the leases that one entry ends, in scans.
 //!
-//! Leases that are due together were mostly granted together, and then their records and the keys
-//! that hang on them stand side by side. To look up each lease by itself, and its keys in a range of
-//! its own, costs more than to end it. So one walk over each of the two keyspaces reads those of a
-//! whole entry, and leaps where the leases of others lie between. It finds what single look-ups
-//! would find.
+//! Leases that expire together were mostly granted together, so their records and attached keys are
+//! adjacent. Looking up each lease, and its keys in a range of their own, would cost more than
+//! ending it. So one scan over each of the two keyspaces reads those of a whole entry and seeks
+//! past other leases in between. The result is that of single look-ups.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +18,17 @@ use super::store::{Pair, Space, Span, View};
 /// A lease that is to be ended.
 pub(super) struct Doomed {
     pub(super) lease: Lease,
-    /// The keys that hang on it, in order; `None` if they are too many to be read along.
+    /// The keys attached to it, in order; `None` if they are too many for the scan.
     pub(super) keys: Option<Vec<Bytes>>,
 }
 
-/// The keys of leases with more of them are read by whoever ends the lease, so that a walk holds
-/// some thousand keys at most.
+/// Leases with more keys have them read when they are ended, so that a scan holds at most some
+/// thousand keys.
 const KEYS_MAX: u64 = 8;
-/// So many records of others are walked over before the walk leaps.
+/// How many records of other leases are skipped one by one before the scan seeks.
 const PASSED_MAX: usize = 16;
 
-/// Those of `leases` that are there, by their ids: whatever was granted under that id last.
+/// Those of `leases` that exist, by id: the latest grant under each id.
 pub(super) fn doomed<V: View>(
     view: &V,
     leases: &[LeaseRef],
@@ -53,7 +52,7 @@ pub(super) fn doomed<V: View>(
     walk(view, Space::LeaseKeys, &ids, |id, (key, _)| {
         if let Some(keys) = found.get_mut(&id).and_then(|doomed| doomed.keys.as_mut()) {
             let key = key.get(ID_BYTES..).unwrap_or_default();
-            // A copy, because a key read from disk may hold on to the whole block it came from.
+            // Copied, because a key read from disk may keep its whole block in memory.
             keys.push(Bytes::copy_from_slice(key));
         }
         Ok(())
@@ -61,7 +60,7 @@ pub(super) fn doomed<V: View>(
     Ok(found)
 }
 
-/// Tells `take` of every record in `space` whose key begins with one of `ids`, which are in order.
+/// Calls `take` with every record in `space` whose key begins with one of `ids`, which are sorted.
 fn walk<V: View>(
     view: &V,
     space: Space,

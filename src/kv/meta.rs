@@ -1,8 +1,8 @@
-//! What the state machine knows of itself: how far it is, and whose it is.
+//! The metadata of the state machine: its progress, and its cluster.
 //!
 //! Everything in `meta` is replicated state, equal on every replica that has applied the same
-//! entries. What belongs to one machine (format version, how it was stopped) lies outside of the
-//! store, with the code that owns the disk.
+//! entries. What belongs to one machine (format version, how it was stopped) is kept outside the
+//! store, by the code that owns the disk.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -35,22 +35,22 @@ pub struct Progress {
     pub applied: LogId,
     /// The store-wide revision.
     pub revision: i64,
-    /// What was before this revision is compacted: reads below it are refused. 0 until then.
+    /// The compact revision: reads below it are refused. 0 before the first compaction.
     pub compact_revision: i64,
     /// How many sessions are open.
     pub sessions: u64,
     /// How many client leases there are.
     pub leases: u64,
-    /// What would make the state grow is refused.
+    /// The space alarm is raised: writes that would make the state grow are refused.
     pub space_alarm: Option<SpaceAlarm>,
-    /// Whether access is controlled, and by which rules.
+    /// Whether access control is enabled, and the revision of its rules.
     pub access: AuthStatus,
 }
 
 /// How far `view` is.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn progress<V: View>(view: &V) -> Result<Progress, V::Error> {
     match view.get(Space::Meta, PROGRESS)? {
         Some(record) => Ok(Progress::decode(record)?),
@@ -61,7 +61,7 @@ pub fn progress<V: View>(view: &V) -> Result<Progress, V::Error> {
 /// The cluster's identity and first members, once its first command has been applied.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn cluster_info<V: View>(view: &V) -> Result<Option<ClusterInfo>, V::Error> {
     let Some(record) = view.get(Space::Meta, CLUSTER)? else {
         return Ok(None);
@@ -73,13 +73,13 @@ pub fn cluster_info<V: View>(view: &V) -> Result<Option<ClusterInfo>, V::Error> 
     Ok(Some(info))
 }
 
-/// What a cluster is before it has agreed on anything.
+/// The version of a cluster that has not agreed on one yet.
 pub const FIRST_VERSION: u16 = 1;
 
 /// The version that the cluster has agreed on, as far as `view` goes.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn cluster_version<V: View>(view: &V) -> Result<u16, V::Error> {
     let Some(mut record) = view.get(Space::Meta, VERSION)? else {
         return Ok(FIRST_VERSION);

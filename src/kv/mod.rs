@@ -7,19 +7,19 @@
 //! until compaction gives them up (`compaction.rs`). Several operations may be one write, under
 //! conditions (`txn.rs`).
 //!
-//! [`apply`] is the only door by which the state changes. It is total and deterministic: it sees
+//! [`apply`] is the only function that changes the state. It is total and deterministic: it sees
 //! the entry's index and term, the command, and the store, and nothing else, least of all a clock
-//! (T8). Writes that carry a session are applied exactly once (`clients.rs`), and
-//! every change keeps a hash of the whole state up to date, by which replicas and restarts check
-//! themselves (`hash.rs`).
+//! (T8). Writes that carry a session are applied exactly once (`clients.rs`), and every change
+//! keeps a hash of the whole state up to date, by which replicas and restarts check themselves
+//! (`hash.rs`).
 //!
-//! Keys may hang on a client lease (`lease.rs`), and go when it ends (`lease_end.rs`), many together if they are
-//! due together (`lease_walk.rs`).
+//! Keys may be attached to a client lease (`lease.rs`) and are deleted when it ends
+//! (`lease_end.rs`); leases that expire together are ended together (`lease_walk.rs`).
 //!
-//! Who may do what is state, too (`access/`).
+//! Access control is part of the state, too (`access/`).
 //!
-//! Nothing in here knows terms beyond recording them, nodes beyond naming them, or disks at all:
-//! the store is a trait ([`View`], [`Store`]).
+//! Nothing here interprets terms or nodes beyond recording them, and nothing knows disks: the store
+//! is a trait ([`View`], [`Store`]).
 
 pub mod access;
 mod anew;

@@ -1,13 +1,13 @@
-//! Every rule about revisions.
+//! The rules of revisions (multi-version concurrency control).
 //!
 //! The store has one revision. A write that changes something makes it one higher, and everything
 //! the write changes carries that revision; a delete that finds nothing changes nothing. A key's
 //! create revision is that of the write that made it (again), its mod revision that of the last
 //! write, its version the number of writes since it was created.
 //!
-//! Each change leaves three marks: the key's current record (or none), the record or tombstone in
-//! `history`, and an event under (revision, number within the write). One write changes a key at
-//! most once.
+//! Each change writes three records: the key's current record (or removes it), the record or
+//! tombstone in `history`, and an event under (revision, number within the write). One write
+//! changes a key at most once.
 
 use bytes::Bytes;
 
@@ -22,8 +22,8 @@ use super::record::{EventRecord, Record, TOMBSTONE};
 use super::store::{Space, Store, View};
 use super::{keys, lease};
 
-/// The most keys that one write may delete or look at. Without a bound one small request could ask
-/// every replica for more time and memory than it has, and would ask again at every restart.
+/// The most keys that one write may delete or look at. Without a bound, one small request could
+/// demand more time and memory than a replica has, and again at every restart.
 pub const WRITE_KEYS_MAX: u64 = 100_000;
 
 /// The most bytes of keys and values that one write may replace, delete or look at: 128 values of
@@ -34,7 +34,7 @@ pub const WRITE_BYTES_MAX: u64 = 144 << 20;
 /// one: what fits into one reply of the default limits.
 pub const ANSWER_BYTES_MAX: u64 = 1280 << 10;
 
-/// A write on its way through the store: the place of its next change, and what it has cost.
+/// A write in progress: the position of its next change, and its cost so far.
 pub(super) struct Write {
     next: Revision,
     pub(super) cost: Cost,
@@ -69,8 +69,8 @@ impl Write {
     }
 }
 
-/// What a request has cost so far. The bounds are constants, because every replica must come to the
-/// same verdict.
+/// The cost of a request so far. The bounds are constants, because every replica must reach the
+/// same decision.
 #[derive(Default)]
 pub(super) struct Cost {
     keys: u64,
@@ -233,7 +233,7 @@ pub(super) fn delete_range<S: Store>(
     Ok(Ok(response))
 }
 
-/// Deletes one key, if it is there, and hands out what it held. Its lease is the caller's affair.
+/// Deletes one key, if it is there, and hands out what it held. The caller handles its lease.
 pub(super) fn delete_key<S: Store>(
     store: &mut Hashed<'_, S>,
     write: &mut Write,
@@ -265,8 +265,8 @@ pub(super) fn delete_found<S: Store>(
     );
 }
 
-/// The keys that `request` deletes, or why it may not. Nothing is changed yet, so a refusal
-/// leaves nothing behind.
+/// The keys that `request` deletes, or the refusal. Nothing has been changed yet, so a refusal has
+/// no effect.
 fn doomed<V: View>(
     view: &V,
     cost: &mut Cost,
@@ -288,7 +288,7 @@ fn doomed<V: View>(
         if let Err(refusal) = cost.count(key.len() + record.len(), request.prev_kv) {
             return Ok(Err(refusal));
         }
-        // A copy, because a key read from disk may hold on to the whole block it came from.
+        // Copied, because a key read from disk may keep its whole block in memory.
         keys.push(Bytes::copy_from_slice(&key));
     }
     Ok(Ok(keys))

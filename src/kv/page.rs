@@ -1,10 +1,10 @@
-//! A range read page by page: how one that is larger than a reply is streamed at one revision.
+//! Paged range reads: how a range larger than a reply is streamed at one revision.
 //!
-//! Nothing of the stream is kept here. Each page is a read of its own, of what comes after the last
-//! page, at the revision that the first one had; so a slow reader holds nothing up and holds nothing
-//! back, the next page may come from another node, and what a node needs for all its readers is what
-//! their pages need that are being made. A page is bounded in what it looks at, too: where few keys
-//! are admitted, it ends with few or none and says where to go on.
+//! No state is kept between pages. Each page is a separate read that continues after the previous
+//! page, at the revision of the first one; so a slow reader blocks nothing and pins no resources,
+//! the next page may come from another node, and a node needs memory only for the pages in
+//! progress. The number of keys examined per page is bounded, too: if the filters admit few keys, a
+//! page ends with few or none and names where to continue.
 
 use crate::api::{Error, Limits, RangePage, RangeRequest};
 
@@ -12,9 +12,9 @@ use super::read::weight;
 use super::scan::{Scan, ScanBudget};
 use super::store::View;
 
-/// The most keys that one page looks at.
+/// The most keys that one page examines.
 const PAGE_KEYS_MAX: usize = 16 << 10;
-/// The most bytes of keys and records that one page looks at, the last step aside.
+/// The most bytes of keys and records that one page examines, not counting the last step.
 const PAGE_LOOK_BYTES_MAX: usize = 8 << 20;
 /// Keys between two looks at how full the page is.
 const STEP_KEYS: usize = 128;
@@ -24,8 +24,8 @@ const FRAME_BYTES: usize = 512;
 /// The first page of what `request` asks for. Its sort and `count_only` are not looked at.
 ///
 /// # Errors
-/// Outside, the store's own; fatal for whoever reads it. Inside, the revision is compacted or does
-/// not exist yet.
+/// The outer error is the store's and is fatal for the reader. Inside, the revision is compacted or
+/// does not exist yet.
 pub fn page<V: View>(
     view: &V,
     request: &RangeRequest,

@@ -1,9 +1,9 @@
-//! Room for data: while the alarm is raised, what would make the state grow is refused.
+//! The space quota: while the alarm is raised, writes that would make the state grow are refused.
 //!
-//! The state machine measures nothing. The leader does, and writes into the log that the alarm is
-//! raised or cleared, with the figures that go into every refusal: so all replicas refuse the same
-//! writes with the same words. What makes room is always allowed: deletions, compactions, ends of
-//! leases, and transactions that put nothing on any of their paths. A renewal never comes here.
+//! The state machine measures nothing. The leader does, and proposes an entry that raises or clears
+//! the alarm, with the figures that appear in every refusal: so all replicas refuse the same writes
+//! with the same message. What frees space is always allowed: deletions, compactions, ends of
+//! leases, and transactions without a put on any path. Renewals are not affected.
 
 use crate::api::{TxnOp, TxnRequest};
 
@@ -24,7 +24,8 @@ impl Operation {
     }
 }
 
-/// Whether any path through `txn` puts a key. How deep it is nested is bounded by whoever took it in.
+/// Whether any path through `txn` puts a key. Its nesting was bounded when the request was
+/// accepted.
 fn puts_something(txn: &TxnRequest) -> bool {
     let operations = txn.success.iter().chain(&txn.failure);
     operations.into_iter().any(|operation| match operation {

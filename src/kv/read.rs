@@ -1,4 +1,4 @@
-//! Reads: a range of keys, now or at an earlier revision, filtered, sorted and cut.
+//! Range reads, at the current or an earlier revision, with filters, sorting and limits.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ use super::store::{Space, View};
 /// The reply holds as many keys as `request.limit` and `limits.reply_bytes_max` allow, but always
 /// the first one; in key order, a caller who goes on after the last key gets to the end. `count` is
 /// exact in any case: what does not fit, and what the request filters out, is still counted. That
-/// takes a walk over all keys of the range (some tenths of a microsecond each on disk), so ranges
-/// are not for threads that others wait for; whoever must not be held up takes the steps one by one,
-/// with a [`Scan`] and a [`RangeReply`]. Memory is bounded by the reply, sorted or not.
+/// takes a walk over all keys of the range (some tenths of a microsecond each on disk), so do not
+/// run it on a thread that must not block; take the steps one by one instead, with a [`Scan`] and a
+/// [`RangeReply`]. Memory is bounded by the reply, sorted or not.
 ///
 /// # Errors
-/// Outside, the store's own; fatal for whoever reads it. Inside, the revision is compacted or does
-/// not exist yet.
+/// The outer error is the store's and is fatal for the reader. Inside, the revision is compacted or
+/// does not exist yet.
 pub fn range<V: View>(
     view: &V,
     request: &RangeRequest,
@@ -50,7 +50,7 @@ pub fn range<V: View>(
     }
 }
 
-/// What is taken in at a time where nobody waits between the steps.
+/// The step size where nothing waits between steps.
 pub(super) const STEP: ScanBudget = ScanBudget {
     keys: 1024,
     bytes: 1 << 20,
@@ -84,7 +84,7 @@ pub struct RangeReply {
 
 #[derive(Debug)]
 enum Kept {
-    /// As they come, until the room is used up.
+    /// In key order, until the reply is full.
     InOrder {
         kvs: Vec<KeyValue>,
         bytes_left: usize,
@@ -122,8 +122,8 @@ impl RangeReply {
         }
     }
 
-    /// Takes in what a step of `scan` found. Tells the scan when nothing more is needed than its
-    /// count.
+    /// Adds the result of a step of `scan`. Once only the count is needed, the scan stops
+    /// collecting keys.
     pub fn add(&mut self, scan: &mut Scan, chunk: Chunk) {
         match &mut self.kept {
             Kept::InOrder { kvs, bytes_left } => {
@@ -172,8 +172,8 @@ pub(super) fn weight(kv: &KeyValue) -> usize {
     kv.key.len() + kv.value.len() + OVERHEAD
 }
 
-/// The first of many in some order: as many as fit, and no more in memory. What has once been left
-/// out marks an end: nothing behind it is taken in any more, so that no gap can arise.
+/// The first keys in sort order, as many as fit and no more in memory. A key that was left out
+/// marks the end: nothing after it is accepted, so that no gap can arise.
 #[derive(Debug)]
 struct First {
     target: SortTarget,

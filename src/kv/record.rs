@@ -1,4 +1,4 @@
-//! What stands in `current`, `history` and `events`, byte by byte.
+//! The encoding of the records in `current`, `history` and `events`.
 //!
 //! | Keyspace | Record |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | `history`, where the key was deleted | `0` |
 //! | `events` | `1` for a put or `0` for a delete, mod revision before the change, key |
 //!
-//! An event names the revision that it superseded (0 where the key was created), so that what came
-//! before a change is found without a search: by a watch that wants it, and by compaction, which
+//! An event names the revision that it superseded (0 where the key was created), so that the
+//! previous value is found without a search: by a watch that reports it, and by compaction, which
 //! removes it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};

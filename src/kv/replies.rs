@@ -1,10 +1,9 @@
-//! The first replies that sessions keep: those to [`RUN`] numbers in a row stand in one record.
+//! The replies that sessions keep; [`RUN`] consecutive numbers share one record.
 //!
-//! The reply to a write is a few bytes, and kept only until its client says that it has arrived. A
-//! record for each would be one to look for, one to write and one to take away for every write. So
-//! they share records: a batch of writes changes a few of them, each once. What was acknowledged
-//! goes when the whole run is, so a session keeps up to `RUN` - 1 replies longer than it must, which
-//! nobody can ask for.
+//! The reply to a write is a few bytes, and is kept only until its client acknowledges it. A record
+//! for each would cost a look-up, a write and a removal per write. So they share records: a batch
+//! of writes changes few of them, each once. Replies are removed once the whole run is
+//! acknowledged, so a session keeps up to `RUN` - 1 acknowledged replies longer than necessary.
 //!
 //! A record is a row of replies in the order in which they were decided: number within the run
 //! (u8), length (u32), bytes.

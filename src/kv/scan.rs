@@ -1,13 +1,13 @@
 //! A range read in steps of bounded work, at one revision.
 //!
-//! A [`Scan`] walks over the keys of a range in key order. Each step looks at so many keys and bytes
-//! and no more, and may use another look at the store than the one before: the scan goes on behind
-//! the last key, at the revision it began with, and says so if that has been compacted meanwhile.
-//! So a range of any size can be streamed without holding anything up, a snapshot included.
+//! A [`Scan`] visits the keys of a range in key order. Each step examines a bounded number of keys
+//! and bytes, and may use a different view of the store than the previous one: the scan continues
+//! after the last key, at its initial revision, and fails if that has been compacted meanwhile. So
+//! a range of any size can be streamed without blocking anything or holding a snapshot.
 //!
 //! At the store's own revision the walk goes over `current`. At an earlier one it goes over
 //! `history`, where each key has a run of records, newest first: it takes the first that is not
-//! younger than the revision, and leaps over runs that are long.
+//! newer than the revision, and seeks past long runs.
 
 use bytes::Bytes;
 
@@ -17,7 +17,7 @@ use super::record::{Record, key_value};
 use super::store::{Space, Span, View};
 use super::{compaction, keys, meta};
 
-/// How much one step of a [`Scan`] may look at.
+/// The bounds of one step of a [`Scan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanBudget {
     /// At most this many keys; at least one.
@@ -65,11 +65,11 @@ pub struct Chunk {
 
 impl Scan {
     /// A scan of what `request` asks for, at the revision it names or the one of `view`. It hands
-    /// out keys in their order; if they are to be sorted, the limit is for whoever sorts them.
+    /// out keys in their order; if they are to be sorted, the caller applies the limit.
     ///
     /// # Errors
-    /// Outside, the store's own; fatal for whoever reads it. Inside, the revision is compacted or
-    /// does not exist yet.
+    /// The outer error is the store's and is fatal for the reader. Inside, the revision is
+    /// compacted or does not exist yet.
     pub fn begin<V: View>(
         view: &V,
         request: &RangeRequest,
@@ -79,7 +79,7 @@ impl Scan {
         Ok(checked.map(|()| Self::new(request, progress.revision, Source::Either)))
     }
 
-    /// A scan of what is there now, whatever revision that is. It cannot be refused.
+    /// A scan of the current keys, whatever their revision is. It cannot be refused.
     pub(super) fn inside(request: &RangeRequest) -> Self {
         Self::new(request, 0, Source::Current)
     }
@@ -145,11 +145,12 @@ impl Scan {
         self.room = 0;
     }
 
-    /// Goes on for as long as `budget` allows, looking at `view`.
+    /// Continues within `budget`, reading `view`.
     ///
     /// # Errors
-    /// Outside, the store's own; fatal for whoever reads it. Inside, the revision has been compacted
-    /// since the scan began, or `view` is older than its beginning; the scan is over then.
+    /// The outer error is the store's and is fatal for the reader. Inside, the revision has been
+    /// compacted since the scan began, or `view` is older than its beginning; the scan is over
+    /// then.
     pub fn step<V: View>(
         &mut self,
         view: &V,

@@ -1,10 +1,10 @@
-//! The alarm that the state has no room left.
+//! The space alarm.
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Error, ErrorKind};
 
-/// The state is as large as it may be, or the disk has no more to give.
+/// The state has reached its quota, or the disk is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceAlarm {
     /// How much the leader's state took when it raised the alarm, in bytes.
@@ -14,7 +14,7 @@ pub struct SpaceAlarm {
 }
 
 impl SpaceAlarm {
-    /// What is said to whoever would make the state grow.
+    /// The refusal of a write that would make the state grow.
     pub fn refusal(&self) -> Error {
         let Self { used, quota } = *self;
         Error::not_applied(

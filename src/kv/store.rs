@@ -1,4 +1,4 @@
-//! What the state machine needs of a store: ordered keyspaces that can be read and written.
+//! The store that the state machine runs on: ordered keyspaces that can be read and written.
 //!
 //! [`View`] is a consistent look at the state: a store, or a snapshot of one. [`Store`] adds
 //! writing. Apply and the readers are written against these alone, so the very same code runs on
@@ -23,7 +23,7 @@ use crate::types::LogId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
-    /// What the state machine knows of itself: applied entry, revision, cluster, content hash.
+    /// Metadata: applied entry, revision, cluster, content hash.
     Meta = 0,
     /// Key → its current record.
     Current = 1,
@@ -39,8 +39,8 @@ pub enum Space {
     LeaseNames = 6,
     /// Sessions and the replies kept for them.
     Clients = 7,
-    /// What this replica knows of itself alone: how far it has removed compacted history. Peers
-    /// differ in it, so the content hash leaves it out.
+    /// Metadata of this replica alone: its progress in removing compacted history. It differs
+    /// between replicas, so the content hash leaves it out.
     Local = 8,
 }
 
@@ -176,7 +176,7 @@ pub trait View {
     /// The record of `key`.
     ///
     /// # Errors
-    /// The store's own; fatal for whoever reads it.
+    /// The store's error, which is fatal for the reader.
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, Self::Error>;
 
     /// The keys of `span` in order, with their records. Lazy: what is not taken is not read.
@@ -189,7 +189,7 @@ pub trait View {
     /// How many keys `span` holds. Takes time by their number, and no memory.
     ///
     /// # Errors
-    /// The store's own; fatal for whoever reads it.
+    /// The store's error, which is fatal for the reader.
     fn count(&self, space: Space, span: &Span) -> Result<u64, Self::Error> {
         self.range(space, span)
             .try_fold(0, |count, pair| pair.map(|_| count + 1))
@@ -214,17 +214,17 @@ impl<'v, V: View> View for &'v V {
 
 /// A view that can be changed.
 pub trait Store: View {
-    /// Gives `key` this record, whatever it had.
+    /// Sets the record of `key`, whether or not it had one.
     fn put(&mut self, space: Space, key: Bytes, record: Bytes);
 
-    /// Takes `key` away, if it is there.
+    /// Removes `key`, if it exists.
     fn delete(&mut self, space: Space, key: Bytes);
 }
 
-/// A state that cannot be: the replica that meets it must stop and never serve from it.
+/// An impossible state: a replica that finds it must stop and never serve from it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A stored record does not read.
+    /// A stored record cannot be decoded.
     #[error(
         "the state is damaged: keyspace {space} holds {what}; rebuild this node from its peers"
     )]
@@ -234,8 +234,8 @@ pub enum Fault {
         /// What was found.
         what: &'static str,
     },
-    /// An entry came that is not the one after the last applied entry: a defect of the caller, or
-    /// a log that does not belong to this state.
+    /// An entry that does not follow the last applied entry: a bug of the caller, or a log that
+    /// does not belong to this state.
     #[error(
         "entry {given} cannot be applied after {applied}: the log and the state of this node do \
          not match; rebuild it from its peers"

@@ -1,7 +1,7 @@
-//! A state told record by record, and what it comes to: for whoever receives one.
+//! Summing up a state record by record, for the receiver of a snapshot.
 //!
-//! A state that travels is checked by the hash that it carries (`hash.rs`). Whoever takes it in sees
-//! every record once and in order, so the hash is added up on the way, and nothing is read again.
+//! A snapshot is checked by the hash that it contains (`hash.rs`). The receiver sees every record
+//! once and in order, so it sums up the hash on the way and reads nothing again.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use super::record_hash::{ContentHash, RecordHasher};
 use super::store::{Fault, MemStore, Space, Store};
 use super::{compaction, hash, meta};
 
-/// What a state says of itself takes a few kilobytes; what says more is no state of ours.
+/// The metadata of a state takes a few kilobytes; more means that the state is damaged.
 const TOLD_BYTES_MAX: usize = 1 << 20;
 
 /// Adds up the records of a state.
@@ -20,7 +20,7 @@ const TOLD_BYTES_MAX: usize = 1 << 20;
 pub struct StateSum {
     hasher: RecordHasher,
     sum: u128,
-    /// What the state says of itself.
+    /// The metadata records of the state.
     told: MemStore,
     told_bytes: usize,
 }
@@ -34,22 +34,22 @@ pub struct StateReport {
     pub cluster: Option<ClusterInfo>,
     /// The hash that every change has kept.
     pub kept: ContentHash,
-    /// The hash of what was told.
+    /// The hash of the received records.
     pub scanned: ContentHash,
 }
 
 impl StateReport {
-    /// The state is what was written.
+    /// Whether the two hashes are equal.
     pub fn is_sound(&self) -> bool {
         self.kept == self.scanned
     }
 }
 
 impl StateSum {
-    /// Takes one record. Each is to be told once.
+    /// Adds one record. Each must be added exactly once.
     ///
     /// # Errors
-    /// [`Fault::Damaged`]: the state says more of itself than a state may.
+    /// [`Fault::Damaged`]: there is more metadata than a state may have.
     pub fn add(&mut self, space: Space, key: &[u8], record: &[u8]) -> Result<(), Fault> {
         if matches!(space, Space::Meta | Space::Local) {
             self.told_bytes += key.len() + record.len();
@@ -73,7 +73,7 @@ impl StateSum {
     /// What all records together come to.
     ///
     /// # Errors
-    /// [`Fault::Damaged`]: what the state says of itself does not read.
+    /// [`Fault::Damaged`]: the metadata cannot be decoded.
     pub fn report(&self) -> Result<StateReport, Fault> {
         let ContentHash(removed) = compaction::removed(&self.told)?;
         Ok(StateReport {

@@ -1,13 +1,14 @@
-//! Transactions, carried out.
+//! The execution of transactions.
 //!
-//! First every comparison is judged, down to the nested ones of the branches that are taken, against
-//! the store as it is: that makes a plan. Then the plan is carried out above the store, in an overlay,
-//! where each operation sees those before it; only when nothing was refused do the changes reach the
-//! store, all of them. A transaction that only reads needs no overlay and no log: [`read_txn`].
+//! First every comparison is judged, down to the nested ones of the branches that are taken,
+//! against the store as it is: that makes a plan. Then the plan is executed in an overlay above the
+//! store, where each operation sees the previous ones; only if nothing was refused do the changes
+//! reach the store, all at once. A transaction that only reads needs no overlay and no log:
+//! [`read_txn`].
 //!
-//! A transaction is carried out on the thread that applies, so what it may go through is bounded
-//! ([`WRITE_KEYS_MAX`], [`WRITE_BYTES_MAX`]), and so is its answer ([`ANSWER_BYTES_MAX`]); it is
-//! never cut short, but refused.
+//! A transaction runs on the thread that applies entries, so the keys it covers are bounded
+//! ([`WRITE_KEYS_MAX`], [`WRITE_BYTES_MAX`]), and so is its reply ([`ANSWER_BYTES_MAX`]); it is
+//! never truncated, but refused.
 //!
 //! [`WRITE_KEYS_MAX`]: super::WRITE_KEYS_MAX
 //! [`WRITE_BYTES_MAX`]: super::WRITE_BYTES_MAX
@@ -28,8 +29,8 @@ use super::{mvcc, read};
 /// What `txn`, which only reads, finds in `view`.
 ///
 /// # Errors
-/// Outside, the store's own; fatal for whoever reads it. Inside, why the transaction is refused; a
-/// transaction that could write is, with [`ErrorKind::Internal`].
+/// The outer error is the store's and is fatal for the reader. Inside, why the transaction is
+/// refused; a transaction that could write is, with [`ErrorKind::Internal`].
 pub fn read_txn<V: View>(
     view: &V,
     txn: &TxnRequest,
@@ -41,13 +42,13 @@ pub fn read_txn<V: View>(
     }
 }
 
-/// Carries `txn` out, or changes nothing.
+/// Executes `txn`, or changes nothing.
 pub(super) fn execute<S: Store>(
     store: &mut Hashed<'_, S>,
     write: &mut Write,
     txn: &TxnRequest,
 ) -> Result<Result<TxnResponse, Error>, S::Error> {
-    // Whoever proposed this has checked it, by the rules of his release.
+    // The proposer has checked this by the rules of its release, which may differ.
     if let Err(refusal) = txn.check_keys() {
         return Ok(Err(refusal));
     }
@@ -58,7 +59,7 @@ pub(super) fn execute<S: Store>(
     whole(store, write, |above, draft| carry_out(above, draft, &plan))
 }
 
-/// Does all of `change`, or, where that is refused, nothing.
+/// Applies all of `change`, or nothing if it is refused.
 pub(super) fn whole<S: Store, T>(
     store: &mut Hashed<'_, S>,
     write: &mut Write,
@@ -167,7 +168,7 @@ fn holds<V: View>(
     }
 }
 
-/// Carries out what `plan` says, on a store that may be thrown away.
+/// Executes `plan` on a store that may be discarded.
 fn carry_out<S: Store>(
     store: &mut Hashed<'_, S>,
     write: &mut Write,
@@ -196,7 +197,7 @@ fn carry_out<S: Store>(
     Ok(Ok(response))
 }
 
-/// Carries out what `plan` says, which is only reads.
+/// Executes `plan`, which only reads.
 fn look<V: View>(
     view: &V,
     cost: &mut Cost,

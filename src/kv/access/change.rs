@@ -1,8 +1,8 @@
-//! Changes of users, roles, and of whether access is controlled.
+//! Changes to users, roles, and to whether access control is enabled.
 //!
-//! Each that changes something raises the revision of access control, by which whoever keeps the
-//! rules notices. While access is controlled the user [`ROOT`] keeps his role: whoever took it away
-//! could not give it back.
+//! Each effective change raises the access-control revision, from which caches of the rules learn
+//! that they are out of date. While access control is enabled, the user [`ROOT`] keeps its role:
+//! once it were removed, nobody could grant it again.
 
 use crate::api::{
     AuthRequest, AuthResponse, AuthStatus, Error, ErrorKind, Password, Permission, ROOT, Secret,
@@ -14,13 +14,13 @@ use super::records::{Named, Role, User, exists, not_found, write_token_key};
 use super::{Author, records};
 
 /// The most users, roles, roles of a user and permissions of a role. Constants, because every
-/// replica must come to the same verdict.
+/// replica must reach the same decision.
 const USERS_MAX: u64 = 10_000;
 const ROLES_MAX: u64 = 1_000;
 const ROLES_OF_USER_MAX: usize = 100;
 const PERMISSIONS_MAX: usize = 1_000;
 
-/// Carries `request` out, which `author` asks for and may ask for.
+/// Executes `request` for `author`, whose permission has been checked.
 pub(in crate::kv) fn change<S: Store>(
     store: &mut Hashed<'_, S>,
     access: &mut AuthStatus,
@@ -218,7 +218,7 @@ fn grant(role: &mut Role, permission: &Permission) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Changes a user, if `change` says that it has.
+/// Stores the user if `change` returns that it has changed it.
 fn change_user<S: Store>(
     store: &mut Hashed<'_, S>,
     name: &str,
@@ -253,7 +253,7 @@ fn change_named<S: Store, T: Named>(
     Ok(changed)
 }
 
-/// The hash that stands in a command; whoever proposed it has put it there.
+/// The password hash in a command; the proposer has hashed it.
 fn hash_of(password: &Password) -> Result<Option<Secret>, Error> {
     match password {
         Password::None => Ok(None),

@@ -1,12 +1,14 @@
-//! Who may do what: users, roles, permissions, and the one judgement over every request.
+//! Access control: users, roles, permissions, and the one function that judges every request.
 //!
 //! The rules are replicated state like any other, changed by entries of the log alone. A write is
-//! judged when it is applied, by the rules of that moment, so that replicas cannot disagree; its
-//! author stands in the command. A read is judged by rules that are no older than what it finds
-//! ([`Policy`], published with the state), and a watch anew whenever the rules have changed.
+//! judged when it is applied, by the rules of that moment, so that replicas cannot disagree; the
+//! command carries its author. A read is judged by rules that are no older than the state it reads
+//! ([`Policy`], published with the state), and a watch is judged again whenever the rules have
+//! changed.
 //!
-//! [`needs`] says what each request needs, in one table without a default, and [`judge`] whether an
-//! identity has that. Whoever is nobody, or has a role that does not say so, may not.
+//! [`needs`] lists the permissions that each request needs, in one table without a default, and
+//! [`judge`] decides whether an identity has them. What no role permits is refused, and so are
+//! unknown users.
 //!
 //! | Key in `meta` | Record |
 //! |---|---|
@@ -14,9 +16,9 @@
 //! | `user/` ⧺ name | `User` |
 //! | `role/` ⧺ name | `Role` |
 //!
-//! Whether access is controlled at all stands with the state's progress, which every entry reads
-//! anyway. What is missing on purpose: hashing and tokens, which need randomness and clocks; the
-//! server has them.
+//! Whether access control is enabled is stored with the progress of the state, which every entry
+//! reads anyway. Missing on purpose: password hashing and tokens, which need randomness and clocks;
+//! they are in the server.
 
 mod change;
 mod need;
@@ -36,27 +38,27 @@ pub(super) use needs::{permit, permit_session};
 pub use policy::{Policy, Rules, judge};
 pub use records::{password_hash, read};
 
-/// Who wants a write.
+/// The author of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Author {
-    /// A node of the cluster, of its own accord.
+    /// A node of the cluster itself.
     Node,
     /// A client.
     Client(Identity),
 }
 
-/// Who a client is.
+/// The identity of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The user's name.
     pub name: String,
-    /// Where he is known by a token: which of his passwords it was given for. With another password
-    /// the token is void. `None` where he is known by certificate.
+    /// For a user authenticated by a token: the password revision it was issued for. A change of
+    /// the password invalidates the token. `None` for a user authenticated by certificate.
     pub generation: Option<u64>,
 }
 
 impl Author {
-    /// Whose sessions and leases they are.
+    /// The owner of the sessions and leases it creates.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Node => "",

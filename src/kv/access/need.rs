@@ -1,15 +1,15 @@
-//! What a caller must be allowed for a request to be carried out.
+//! The permissions that a request can need.
 
 use bytes::Bytes;
 
 use crate::api::{KeyRange, LeaseRef};
 
-/// Something that whoever asks must be allowed.
+/// One permission that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need<'a> {
-    /// Anybody may, known or not.
+    /// None: also granted to unauthenticated clients.
     Nothing,
-    /// Whoever may do anything at all.
+    /// Any permission at all.
     Anything,
     /// To have the role [`ROOT`](crate::api::ROOT).
     Root,
@@ -21,12 +21,12 @@ pub enum Need<'a> {
     Read(&'a Bytes, &'a KeyRange),
     /// To write all of these keys.
     Write(&'a Bytes, &'a KeyRange),
-    /// To renew and change this lease: his who granted it. One from before access was controlled is
-    /// anybody's who may do anything.
+    /// To renew and change this lease: its owner only. A lease granted before access control was
+    /// enabled may be used by every user with any permission.
     LeaseUse(LeaseRef),
     /// To attach a key to this lease.
     LeaseAttach(LeaseRef),
-    /// To attach a key to the lease of this name.
+    /// To attach a key to the lease with this name.
     LeaseAttachNamed(&'a str),
     /// To end this lease, which deletes what is attached.
     LeaseEnd(LeaseRef),

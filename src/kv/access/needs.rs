@@ -1,9 +1,9 @@
-//! What each request needs, for what it names; what does not depend on that stands in its
-//! [`Spec`](crate::api::Spec).
+//! The permissions that each request needs for what it names; those that do not depend on its
+//! arguments are in its [`Spec`](crate::api::Spec).
 //!
-//! What nobody has said of a request, root alone may. Of a transaction everything counts,
-//! comparisons and both branches at every depth: whether it is allowed must not depend on what the
-//! store holds.
+//! A request without an entry here needs the role root. A transaction needs the permissions of all
+//! its comparisons and of both branches at every depth: whether it is allowed must not depend on
+//! the contents of the store.
 
 use crate::api::{
     AuthRequest, Compare, DeleteRangeRequest, Error, KeyRange, LeaseTarget, Needs, PutRequest,
@@ -48,10 +48,10 @@ fn of_named(request: &Request) -> Vec<Need<'_>> {
     needs
 }
 
-/// Whether `identity` may carry `operation` out, by what `view` holds.
+/// Whether `identity` may execute `operation`, by the rules in `view`.
 ///
 /// # Errors
-/// Outside, the store's own. Inside, why not.
+/// The outer error is the store's; the inner one is the reason for a refusal.
 pub(in crate::kv) fn permit<V: View>(
     view: &V,
     identity: &Identity,
@@ -76,10 +76,10 @@ pub(in crate::kv) fn permit<V: View>(
     judge(view, &rules, &needs)
 }
 
-/// Whether `identity` may open a session, by what `view` holds.
+/// Whether `identity` may open a session, by the rules in `view`.
 ///
 /// # Errors
-/// Outside, the store's own. Inside, why not.
+/// The outer error is the store's; the inner one is the reason for a refusal.
 pub(in crate::kv) fn permit_session<V: View>(
     view: &V,
     identity: &Identity,
@@ -117,9 +117,9 @@ fn of_watch<'a>(watch: &'a WatchRequest, needs: &mut Vec<Need<'a>>) {
     needs.push(Need::Read(&watch.key, &watch.range));
 }
 
-/// Of the comparisons and of both branches, at every depth: decoding has bounded that.
+/// The needs of the comparisons and of both branches, at every depth, which decoding has bounded.
 fn of_txn<'a>(txn: &'a TxnRequest, needs: &mut Vec<Need<'a>>) {
-    // Whoever only asks whether the cluster answers must be somebody, too.
+    // Even an empty transaction needs a user with some permission.
     needs.push(Need::Anything);
     let compared = |compare: &'a Compare| Need::Read(&compare.key, &compare.range);
     needs.extend(txn.compare.iter().map(compared));
@@ -145,7 +145,7 @@ fn of_fixed(needs: Needs) -> Need<'static> {
     match needs {
         Needs::Nothing => Need::Nothing,
         Needs::Anything => Need::Anything,
-        // What was forgotten where it is said what a request names is root's.
+        // Default to root, so that a forgotten request is not open to everyone.
         Needs::Root | Needs::WhatItNames => Need::Root,
     }
 }

@@ -1,4 +1,4 @@
-//! The rules, ready to judge by.
+//! The access rules, compiled for checking.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use super::ranges::Ranges;
 use super::records::{Named, Role, User};
 use super::{Identity, records};
 
-/// Keys of a lease that nobody has to himself: so many are looked at before one more is attached.
-/// Apply must not be held up; who has such a lease grants another one.
+/// How many keys of a lease without an owner are checked before another key is attached. Bounded so
+/// that apply is not held up; with more keys, the client has to grant another lease.
 const SHARED_LEASE_KEYS_MAX: usize = 1_000;
 
 /// All rules of one state.
@@ -32,7 +32,7 @@ pub struct Rules {
     name: String,
     generation: u64,
     is_root: bool,
-    /// Some role of his allows something.
+    /// Some role of the user permits something.
     has_any: bool,
     roles: Vec<String>,
     reads: Ranges,
@@ -40,10 +40,10 @@ pub struct Rules {
 }
 
 impl Policy {
-    /// The rules that `view` holds.
+    /// The rules in `view`.
     ///
     /// # Errors
-    /// The store's own; fatal for whoever reads it.
+    /// The store's error, which is fatal for the reader.
     pub fn of<V: View>(view: &V) -> Result<Self, V::Error> {
         let status = meta::progress(view)?.access;
         if !status.enabled {
@@ -64,12 +64,12 @@ impl Policy {
         })
     }
 
-    /// Whether access is controlled, and by which rules.
+    /// Whether access control is enabled, and the revision of its rules.
     pub fn status(&self) -> AuthStatus {
         self.status
     }
 
-    /// What tokens are signed with.
+    /// The key that signs tokens.
     pub fn token_key(&self) -> Option<&Secret> {
         self.token_key.as_ref()
     }
@@ -77,13 +77,13 @@ impl Policy {
     /// What `identity` may do.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthenticated`]: there is no such user (any more), or his token is void.
+    /// [`ErrorKind::Unauthenticated`]: the user does not exist (any more), or the token is invalid.
     pub fn rules(&self, identity: &Identity) -> Result<&Rules, Error> {
         known(self.users.get(&identity.name), identity)
     }
 }
 
-/// `found`, if that is who `identity` says.
+/// `found`, if it is the user that `identity` names.
 fn known<R: std::borrow::Borrow<Rules>>(found: Option<R>, identity: &Identity) -> Result<R, Error> {
     let name = &identity.name;
     let Some(found) = found else {
@@ -154,7 +154,7 @@ impl Rules {
         self.is_root || self.reads.hold_key(key)
     }
 
-    /// That `key` was not read, because it may not be.
+    /// The refusal to read `key`.
     pub fn read_denied(&self, key: &[u8]) -> Error {
         self.denied(format!("read {}", shown(key)))
     }
@@ -173,7 +173,7 @@ impl Rules {
         )
     }
 
-    /// Judges what needs no look at the store; `None` for what does.
+    /// Decides needs that require no read of the store; `None` for the others.
     fn judge(&self, need: &Need<'_>) -> Option<Result<(), Error>> {
         let in_range = |ranges: &Ranges, key: &Bytes, range: &KeyRange| {
             let (from, until) = range.bounds(key);
@@ -202,7 +202,7 @@ impl Rules {
         Some(verdict)
     }
 
-    /// As [`judge`], of what needs no look at the store; what does is refused.
+    /// Like [`judge`], for needs that require no read of the store; others are refused.
     ///
     /// # Errors
     /// [`ErrorKind::PermissionDenied`].
@@ -214,10 +214,11 @@ impl Rules {
     }
 }
 
-/// Whether `rules` have all of `needs`; what leases there are is looked up in `view`.
+/// Whether `rules` satisfy all of `needs`; leases are looked up in `view`.
 ///
 /// # Errors
-/// Outside, the store's own; fatal for whoever reads it. Inside, [`ErrorKind::PermissionDenied`].
+/// The outer error is the store's and is fatal for the reader. Inside,
+/// [`ErrorKind::PermissionDenied`].
 pub fn judge<V: View>(
     view: &V,
     rules: &Rules,
@@ -242,8 +243,8 @@ pub fn judge<V: View>(
     Ok(Ok(()))
 }
 
-/// What is about leases. One that does not exist (any more) is nobody's: whoever uses it is told so
-/// by whoever looks for it.
+/// Decides needs about leases. A lease that does not exist passes: the operation itself reports
+/// that it is missing.
 fn judge_lease<V: View>(
     view: &V,
     rules: &Rules,
@@ -282,7 +283,7 @@ fn judge_lease<V: View>(
     }
     let writes = |key: &[u8]| rules.may_write(key);
     match need {
-        // Whoever granted it, or who may do everything, has attached what is attached.
+        // A lease with an owner needs no check of its keys: the owner or root has attached them all.
         Need::LeaseAttach(_) | Need::LeaseAttachNamed(_) if is_shared => {
             if found.keys > SHARED_LEASE_KEYS_MAX as u64 {
                 return Ok(Err(rules.denied(format!(
@@ -301,8 +302,8 @@ fn judge_lease<V: View>(
     }
 }
 
-/// Whether all keys of the lease `id` pass. One that does not is named only to whoever may read it: it
-/// need not be he who attached it.
+/// Whether all keys of the lease `id` pass. A key that does not is named only to users who may read
+/// it, because another user may have attached it.
 fn all_attached<V: View>(
     view: &V,
     rules: &Rules,

@@ -1,19 +1,19 @@
-//! Ranges of keys, put together as far as they touch.
+//! Sets of key ranges; ranges that touch are merged.
 //!
-//! Two permissions that lie side by side allow a range that reaches over both, as in etcd; so what
-//! a user has is kept as few ranges that neither overlap nor touch, and a range is allowed if one
-//! of them holds all of it.
+//! Two adjacent permissions allow a range that spans both, as in etcd; so the permissions of a user
+//! are kept as ranges that neither overlap nor touch, and a range is allowed if one of them
+//! contains all of it.
 
 use bytes::Bytes;
 
-/// Ranges in order, none of which touches another. No end means no bound.
+/// Sorted ranges that do not touch. A range without an end is unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
     merged: Vec<(Bytes, Option<Bytes>)>,
 }
 
 impl Ranges {
-    /// All that the given ranges hold together.
+    /// The union of the given ranges.
     pub(super) fn new(mut ranges: Vec<(Bytes, Option<Bytes>)>) -> Self {
         ranges.retain(|(from, until)| until.as_ref().is_none_or(|until| from < until));
         ranges.sort_by(|left, right| left.0.cmp(&right.0));
@@ -109,7 +109,7 @@ mod tests {
             let asked = || keys.iter().filter(|key| within(key, &from, until.as_deref()));
             if asked().next().is_some() {
                 let expected = asked().all(|key| any(key))
-                    // Beyond the keys that are tried, where both go on for ever.
+                    // Beyond the tested keys, where both are unbounded.
                     && (until.is_some() || any(&[255; 8]));
                 prop_assert_eq!(held.hold(&from, until.as_deref()), expected);
             }

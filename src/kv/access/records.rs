@@ -1,4 +1,4 @@
-//! What is stored of users and roles.
+//! The stored records of users and roles.
 
 use std::collections::BTreeSet;
 
@@ -23,9 +23,9 @@ const ROLES: &str = "role/";
 /// A user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct User {
-    /// The hash of his password, if he has one.
+    /// The hash of the password, if one is set.
     pub(super) password: Option<Secret>,
-    /// The revision of access control at which he got it, or was made.
+    /// The access-control revision at which the password was set or the user added.
     pub(super) generation: u64,
     pub(super) roles: BTreeSet<String>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Role {
     pub(super) permissions: Vec<Permission>,
 }
 
-/// What there are many of.
+/// Records that exist by name: users or roles.
 pub(super) trait Named: Serialize + DeserializeOwned {
     const PREFIX: &'static str;
     const WHAT: &'static str;
@@ -91,7 +91,7 @@ fn key_of<T: Named>(name: &str) -> Bytes {
 
 fn span_of<T: Named>() -> Span {
     let from = Bytes::from_static(T::PREFIX.as_bytes());
-    // A prefix ends in a slash, and zero is what comes after that.
+    // A prefix ends in a slash, and `0` is the byte after that.
     let until = [T::PREFIX.trim_end_matches('/'), "0"].concat();
     Span::between(from, Bytes::from(until))
 }
@@ -118,7 +118,7 @@ fn damaged(what: &'static str) -> Fault {
     }
 }
 
-/// What tokens are signed with; nothing until access is controlled.
+/// The key that signs tokens; none until access control is enabled.
 pub(super) fn token_key<V: View>(view: &V) -> Result<Option<Secret>, V::Error> {
     match view.get(Space::Meta, TOKEN_KEY)? {
         Some(record) => Ok(Some(decode(&record)?)),
@@ -133,27 +133,27 @@ pub(super) fn write_token_key<S: Store>(
     store.put(Space::Meta, Bytes::from_static(TOKEN_KEY), encode(key))
 }
 
-/// Makes every token void that was ever given.
+/// Invalidates every token issued so far.
 pub(super) fn forget_tokens<S: Store>(store: &mut Hashed<'_, S>) -> Result<(), S::Error> {
     store.take(Space::Meta, &Bytes::from_static(TOKEN_KEY))?;
     Ok(())
 }
 
-/// The hash of a user's password, and which of his passwords it is; `None` if there is no such user,
-/// or he has none.
+/// The hash and the revision of a user's password; `None` if the user does not exist or has no
+/// password.
 ///
 /// # Errors
-/// The store's own; fatal for whoever reads it.
+/// The store's error, which is fatal for the reader.
 pub fn password_hash<V: View>(view: &V, name: &str) -> Result<Option<(Secret, u64)>, V::Error> {
     let user = User::read(view, name)?;
     Ok(user.and_then(|user| user.password.map(|hash| (hash, user.generation))))
 }
 
-/// Answers a question about users and roles; the caller has seen to it that it may be asked.
+/// Answers a query about users and roles; the caller has checked the permission.
 ///
 /// # Errors
-/// Outside, the store's own; fatal for whoever reads it. Inside, that there is no such user or role;
-/// or [`ErrorKind::Internal`] for what is no such question.
+/// The outer error is the store's and is fatal for the reader. Inside, that there is no such user
+/// or role; or [`ErrorKind::Internal`] for what is no such question.
 pub fn read<V: View>(
     view: &V,
     request: &AuthRequest,
@@ -194,7 +194,7 @@ fn names<T: Named, V: View>(view: &V) -> Result<Vec<String>, V::Error> {
     Ok(all.into_iter().map(|(name, _)| name).collect())
 }
 
-/// The role of this name. There is always one that may do everything, and it lists nothing.
+/// The role with this name. The role root always exists, has all permissions, and lists none.
 pub(super) fn role<V: View>(view: &V, name: &str) -> Result<Option<Role>, V::Error> {
     match name {
         ROOT => Ok(Some(Role::default())),
