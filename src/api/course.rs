@@ -1,9 +1,10 @@
-//! How a watch goes on from one stream to the next: what its client must remember of it.
+//! The client's state of a watch, with which it continues on another stream.
 //!
-//! Streams end: connections break, nodes stop, a slow watch is ended by its node. A [`WatchCourse`]
-//! knows what the watch was told, so what to ask of the next node that nothing is left out and
-//! nothing comes twice; it puts revisions together that come in parts, and lets go of a part whose
-//! rest did not come. It is pure: the SDK follows it over the network, the simulator over its own.
+//! Streams end: connections break, nodes stop, a node cancels a slow watch. A [`WatchCourse`]
+//! records what the watch has received, and so what to request from the next node such that no
+//! event is lost or repeated; it assembles revisions that arrive in parts, and discards a part
+//! whose remainder did not arrive. It does no I/O: the SDK runs it over the network, the simulator
+//! over its own.
 
 use super::{Error, ErrorKind, Event, KeyValue, WatchMessage, WatchRequest};
 
@@ -11,15 +12,15 @@ use super::{Error, ErrorKind, Event, KeyValue, WatchMessage, WatchRequest};
 #[derive(Clone, Debug)]
 pub struct WatchCourse {
     request: WatchRequest,
-    /// The first revision that was not told; 0 if that is for the node to say.
+    /// The first revision not received yet; 0 to let the node choose it.
     next: i64,
     /// The initial state is not complete.
     is_listing: bool,
-    /// Parts of a revision that is not whole.
+    /// The parts received of an incomplete revision.
     parts: Vec<Event>,
 }
 
-/// What a message of a stream means to whoever watches.
+/// What a message of the stream means to the watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchStep {
     /// A part of the initial state.
@@ -39,24 +40,25 @@ pub enum WatchStep {
         /// The changes.
         events: Vec<Event>,
     },
-    /// Everything up to this revision has been told.
+    /// All events up to this revision have been delivered.
     Progress {
         /// The revision.
         revision: i64,
     },
 }
 
-/// Why a stream is read no further.
+/// Why reading a stream stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// The watch goes on with another stream.
+    /// The watch continues on another stream.
     Interrupted(Error),
-    /// It is over for good.
+    /// The watch has ended for good.
     Over(Error),
 }
 
 impl WatchCourse {
-    /// A watch that was told nothing yet. `request` must have passed [`WatchRequest::validate`].
+    /// A watch that has received nothing yet. `request` must have passed
+    /// [`WatchRequest::validate`].
     pub fn new(request: WatchRequest) -> Self {
         Self {
             next: request.start_revision,
@@ -66,7 +68,7 @@ impl WatchCourse {
         }
     }
 
-    /// What to ask of the next node.
+    /// The request to send to the next node.
     pub fn request(&self) -> WatchRequest {
         let next = match planted!(ResumeBeforeNext) {
             true if self.next > self.request.start_revision.max(1) => self.next - 1,
@@ -79,13 +81,13 @@ impl WatchCourse {
         }
     }
 
-    /// The first revision whose changes may follow; `None` while the initial state is not complete,
-    /// which the next stream begins anew.
+    /// The first revision whose changes may follow; `None` while the initial state is incomplete,
+    /// which the next stream starts over.
     pub fn resumes_from(&self) -> Option<i64> {
         (!self.is_listing).then_some(self.next)
     }
 
-    /// A node has opened the watch, and had this revision then.
+    /// A node has opened the watch at this revision.
     pub fn opened(&mut self, revision: i64) {
         if !planted!(PartsKept) {
             self.parts.clear();
@@ -98,7 +100,7 @@ impl WatchCourse {
     /// What a message of the stream means; `None` if more must come first.
     ///
     /// # Errors
-    /// The stream is read no further, and why.
+    /// The reason why reading the stream stops.
     pub fn take(&mut self, message: WatchMessage) -> Result<Option<WatchStep>, WatchEnd> {
         Ok(match message {
             WatchMessage::Created { .. } => None,
@@ -152,7 +154,7 @@ impl WatchCourse {
                 WatchEnd::Interrupted(error)
             }
             (ErrorKind::Compacted { .. }, _) if self.is_listing => WatchEnd::Interrupted(error),
-            // Another node may do, and goes on after what was told here.
+            // Another node may serve it, from the next revision on.
             (ErrorKind::NoLeader | ErrorKind::Unavailable | ErrorKind::Corrupt, _) => {
                 WatchEnd::Interrupted(error)
             }

@@ -1,4 +1,4 @@
-//! Why a request failed, and what became of it.
+//! Errors: why a request failed, and whether it took effect.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::NodeId;
 
-/// Why a request failed, and what became of it.
+/// Errors: why a request failed, and whether it took effect.
 ///
-/// `Display` is a sentence for a person; [`Error::kind`] is for programs.
+/// `Display` is a sentence for people; programs use [`Error::kind`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     /// What went wrong.
     pub kind: ErrorKind,
-    /// What became of the request.
+    /// Whether the request took effect.
     pub outcome: Outcome,
-    /// One sentence more than the kind says: what was found, and what to do about it.
+    /// Details beyond the kind: what was found, and what to do about it.
     pub detail: String,
 }
 
-/// What became of a request that failed.
+/// Whether a failed request took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
     /// It took no effect and will take none.
@@ -37,48 +37,48 @@ pub enum Outcome {
 pub enum ErrorKind {
     /// The request itself is wrong; repeating it will not help.
     InvalidArgument,
-    /// It is larger than the server takes.
+    /// It is larger than the server accepts.
     RequestTooLarge {
-        /// The most that is taken, in bytes.
+        /// The maximum, in bytes.
         limit: u64,
         /// What was sent, in bytes.
         actual: u64,
     },
-    /// This node does not lead; ask that one.
+    /// This node is not the leader; send the request to that one.
     NotLeader {
-        /// Who leads, where known.
+        /// The leader, if known.
         leader: Option<NodeId>,
-        /// Where clients reach the leader, where known.
+        /// The leader's client address, if known.
         address: Option<String>,
     },
-    /// Nobody leads at the moment; ask again shortly.
+    /// There is no leader at the moment; retry shortly.
     NoLeader,
-    /// Leadership moved while the request was under way.
+    /// Leadership changed while the request was in progress.
     LeaderChanged,
-    /// A lease-only read found the lease void.
+    /// A lease-only read found no valid leader lease.
     LeaseInvalid,
     /// No quorum answered in time.
     QuorumTimeout,
     /// The request's own deadline passed.
     DeadlineExceeded,
-    /// The server is busy; ask again after the time given.
+    /// The server is busy; retry after the given time.
     SlowDown {
         /// How long to wait, in milliseconds.
         retry_after_ms: u32,
     },
-    /// The session is not known (any more): it was forgotten, or never opened.
+    /// The session does not exist (any more): it expired or was never opened.
     SessionExpired,
-    /// The write's number is one whose reply was already acknowledged.
+    /// The reply to this write's number was already acknowledged.
     StaleSequence,
-    /// The state is as large as it may be, or the leader's disk is full: nothing is written or granted
-    /// until there is room again. What makes room is always allowed.
+    /// The state has reached its quota, or the leader's disk is full: puts and lease grants are
+    /// refused until space is freed. What frees space is always allowed.
     NoSpace {
         /// How much the state takes, in bytes.
         used: u64,
-        /// How much it may take, in bytes.
+        /// The quota, in bytes.
         quota: u64,
     },
-    /// This node cannot serve: its data is damaged and it waits to be rebuilt.
+    /// This node cannot serve: its data is damaged and will be rebuilt.
     Corrupt,
     /// This node is stopping or still starting.
     Unavailable,
@@ -92,80 +92,80 @@ pub enum ErrorKind {
     ConnectFailed,
     /// The server does not know this request.
     Unsupported,
-    /// A defect of ours.
+    /// A bug in leasehold.
     Internal,
     /// A retry of a write that took effect; the first reply was too large to be kept for it.
     ReplyNotKept,
-    /// History before this revision has been given up.
+    /// History before this revision has been compacted.
     Compacted {
         /// The oldest revision that can be read.
         compact_revision: i64,
     },
-    /// The revision does not exist yet, or has not come to the node by the read's deadline.
+    /// The revision does not exist yet, or the node had not applied it by the read's deadline.
     FutureRevision,
-    /// A put that keeps something of its key found no such key.
+    /// A put that keeps the value or lease of its key found no such key.
     KeyNotFound,
-    /// A transaction has too many operations, or is nested too deep.
+    /// A transaction has too many operations, or is nested too deeply.
     TxnTooLarge,
     /// A transaction writes a key twice.
     DuplicateKey,
-    /// There is no client lease of that id or name.
+    /// There is no client lease with that id or name.
     LeaseNotFound,
     /// A client lease has that id or name already.
     LeaseExists,
-    /// The client lease is over, or about to be: its end is decided.
+    /// The client lease has ended, or its end is decided.
     LeaseExpired,
     /// A client lease cannot last that long.
     TtlOutOfRange {
         /// The longest, in milliseconds.
         ttl_max_ms: u64,
     },
-    /// There are so many client leases, or a lease has so many keys, that no more may be added.
+    /// The maximum number of client leases, or of keys of a lease, is reached.
     LeaseLimit {
         /// How many there may be.
         limit: u64,
     },
-    /// What there is to answer is larger than one reply may be.
+    /// The reply would be larger than the maximum.
     ResponseTooLarge {
         /// The most that a reply holds, in bytes.
         limit: u64,
         /// What it would take, in bytes.
         actual: u64,
     },
-    /// A watcher took its events more slowly than they arose.
+    /// A watcher read its events more slowly than they occurred.
     SlowWatcher,
     /// The connection has no such watch (any more).
     WatchNotFound,
-    /// The connection has a watch of that name already.
+    /// The connection already has a watch with that id.
     WatchExists,
-    /// A write named a fence, and the lock has moved on since its writer held it.
+    /// A fenced write was refused because its lock has been released or acquired by another holder.
     Fenced {
-        /// The revision that the key of the fence is from now; 0 if it is gone.
+        /// The create revision that the key of the fence has now; 0 if it does not exist.
         current: i64,
     },
     /// The node does not have that snapshot (any more).
     SnapshotGone,
-    /// There is a member of that name, or at that address, already.
+    /// There already is a member with that name or address.
     MemberExists,
     /// There is no such member.
     MemberNotFound,
-    /// The members may not be changed like that, or not now: it would not be safe.
+    /// The membership change is unsafe, now or at all.
     UnsafeReconfiguration,
     /// The learner has not caught up yet.
     LearnerNotReady,
-    /// It is not known who asks: there is no such user, or the password or the token is not good.
+    /// Authentication failed: the user does not exist, or the password or token is invalid.
     Unauthenticated,
-    /// The token has had its time: another one must be asked for.
+    /// The token has expired: request another one.
     TokenExpired,
-    /// Whoever asks may not do that.
+    /// The user lacks the permission.
     PermissionDenied,
-    /// There is no user of that name.
+    /// There is no user with that name.
     UserNotFound,
-    /// There is a user of that name already.
+    /// There already is a user with that name.
     UserExists,
-    /// There is no role of that name.
+    /// There is no role with that name.
     RoleNotFound,
-    /// There is a role of that name already.
+    /// There already is a role with that name.
     RoleExists,
 }
 
@@ -249,7 +249,7 @@ impl Error {
         &self.kind
     }
 
-    /// What became of the request.
+    /// Whether the request took effect.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
@@ -259,8 +259,8 @@ impl Error {
         self.kind.code()
     }
 
-    /// Whether the same request may succeed if it is sent again. Says nothing about whether
-    /// repeating it is safe: that is [`Error::outcome`]'s question.
+    /// Whether the same request may succeed if it is sent again. Whether repeating it is safe is a
+    /// different question, which [`Error::outcome`] answers.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.kind,
@@ -275,7 +275,7 @@ impl Error {
         )
     }
 
-    /// How long the server asks to be left alone.
+    /// How long the server asks the client to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             ErrorKind::SlowDown { retry_after_ms } => {

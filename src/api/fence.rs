@@ -1,13 +1,13 @@
-//! Fences: writes that are let through only as long as a lock has not moved on.
+//! Fences: writes that take effect only while a lock is still held by their writer.
 //!
-//! No lease makes a lock safe by itself: whoever holds one may be suspended, and wake long after the
-//! lease has ended and somebody else holds it (T13). So a holder has a token, the
+//! No lease makes a lock safe by itself: a holder may be suspended and resume long after the lease
+//! has ended and another client has acquired the lock (T13). So a holder has a fencing token, the
 //! revision that created its key of the lock, and a write may name both. The store compares them
-//! when it applies the write, in the order of the log and under no clock, and refuses it with
-//! [`ErrorKind::Fenced`] if the key is gone or is a later one.
+//! when it applies the write, in the order of the log and without any clock, and refuses it with
+//! [`ErrorKind::Fenced`] if the key was deleted or created again.
 //!
-//! On the wire a fenced write is a transaction that compares first and carries the write inside;
-//! nothing but the comparison of create revisions is needed, which every replica does alike.
+//! On the wire, a fenced write is a transaction that contains the write after a comparison of
+//! create revisions, which every replica decides alike.
 
 use bytes::Bytes;
 
@@ -16,17 +16,17 @@ use super::{
     TxnResponse,
 };
 
-/// What must still stand when a write is applied.
+/// The condition that must hold when a write is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// The key that its holder has in a lock.
+    /// The holder's key of the lock.
     pub key: Bytes,
     /// The fencing token: the revision that created the key. Positive.
     pub token: i64,
 }
 
 impl Fence {
-    /// The fence of whoever holds a lock by `key`, with the `token` that it got.
+    /// The fence of a lock held by `key` with its fencing `token`.
     pub fn new(key: impl Into<Bytes>, token: i64) -> Self {
         Self {
             key: key.into(),
@@ -34,19 +34,19 @@ impl Fence {
         }
     }
 
-    /// What holds for as long as the fence stands.
+    /// The comparison that holds while the fence is valid.
     pub fn compare(&self) -> Compare {
         Compare::create_revision(self.key.clone(), CompareOp::Equal, self.token)
     }
 }
 
 impl TxnRequest {
-    /// Carries `op` out if all of `fences` stand, else nothing. [`TxnResponse::into_fenced`] tells
-    /// the result.
+    /// Executes `op` if all of `fences` are valid, and nothing otherwise.
+    /// [`TxnResponse::into_fenced`] extracts the result.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if a token is not positive: 0 is the revision of a key that
-    /// does not exist, and would let everybody through once the lock is gone.
+    /// [`ErrorKind::InvalidArgument`] if a token is not positive: 0 is the revision of a missing
+    /// key, and would admit every write once the lock is released.
     pub fn fenced(fences: &[Fence], op: TxnOp) -> Result<Self, Error> {
         if let Some(fence) = fences.iter().find(|fence| fence.token < 1) {
             return Err(Error::not_applied(
@@ -72,10 +72,10 @@ impl TxnRequest {
 }
 
 impl TxnResponse {
-    /// Reads this as the answer to a [`TxnRequest::fenced`]: what its operation answered.
+    /// Interprets this as the reply to a [`TxnRequest::fenced`] and returns that of its operation.
     ///
     /// # Errors
-    /// [`ErrorKind::Fenced`], outcome *not applied*, if a fence did not stand.
+    /// [`ErrorKind::Fenced`], outcome *not applied*, if a fence was not valid.
     pub fn into_fenced(self) -> Result<TxnOpResponse, Error> {
         let mut responses = self.responses.into_iter();
         if self.succeeded {
@@ -88,14 +88,15 @@ impl TxnResponse {
             TxnOpResponse::Range(range) => range.kvs.first().map_or(0, |kv| kv.create_revision),
             _ => 0,
         });
-        // Of several, one that is gone says more than one that stands.
+        // With several fences, report one that failed.
         let current = revisions.min().unwrap_or(0);
         Err(Error::fenced(current))
     }
 }
 
 impl Error {
-    /// The lock has moved on: its key is from the revision `current` now, or, at 0, gone.
+    /// The lock is no longer held: its key now has the create revision `current`, or does not exist
+    /// if that is 0.
     pub(crate) fn fenced(current: i64) -> Self {
         let found = match current {
             0 => "its key was deleted".to_owned(),

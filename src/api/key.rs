@@ -1,4 +1,4 @@
-//! Keys and what is done to them: ranges, reads, writes, deletes and the end of history.
+//! Keys: ranges, reads, writes, deletes and compaction.
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,8 @@ pub enum KeyRange {
 }
 
 impl KeyRange {
-    /// The first key that this means together with `key`, and the first one after it that it does
-    /// not mean, if there is one.
+    /// The first key of the range that starts at `key`, and the first key after the range, if it
+    /// has an end.
     pub fn bounds(&self, key: &Bytes) -> (Bytes, Option<Bytes>) {
         let end = match self {
             Self::Single => Some(successor(key)),
@@ -51,27 +51,27 @@ fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
 
 /// Read one key or a range of keys.
 ///
-/// In this order, as in etcd: the range at the revision is taken and counted, the filters leave
-/// keys out, what is left is sorted, and the limit cuts it off.
+/// Steps, in this order as in etcd: read and count the range at the revision, filter, sort, apply
+/// the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeRequest {
-    /// The key, or where the range starts.
+    /// The key, or the start of the range.
     pub key: Bytes,
-    /// How far the range goes.
+    /// The extent of the range.
     pub range: KeyRange,
-    /// At most this many keys; 0 means no limit of the caller's own.
+    /// Maximum number of keys; 0 means no limit.
     pub limit: u64,
     /// Leave values out of the reply.
     pub keys_only: bool,
-    /// Leave keys out as well: only count them.
+    /// Return no keys either, only their count.
     pub count_only: bool,
     /// Read the store as it was at this revision; 0 means the current one. Refused with
     /// [`ErrorKind::Compacted`](super::ErrorKind::Compacted) or
     /// [`ErrorKind::FutureRevision`](super::ErrorKind::FutureRevision) if it cannot be read.
     pub revision: i64,
-    /// By what to sort.
+    /// What to sort by.
     pub sort_target: SortTarget,
-    /// In which direction to sort.
+    /// The direction to sort in.
     pub sort_order: SortOrder,
     /// Leave out keys whose mod revision is lower; 0 leaves out none.
     pub min_mod_revision: i64,
@@ -84,7 +84,7 @@ pub struct RangeRequest {
 }
 
 impl RangeRequest {
-    /// Whether this asks for one key as it is now, which one lookup answers.
+    /// Whether this reads the current record of one key, which takes a single lookup.
     pub fn is_point(&self) -> bool {
         self.range == KeyRange::Single
             && self.revision == 0
@@ -94,7 +94,7 @@ impl RangeRequest {
             && self.max_create_revision == 0
     }
 
-    /// Whether the filters let `kv` through.
+    /// Whether `kv` passes the filters.
     pub(crate) fn admits(&self, kv: &KeyValue) -> bool {
         let within =
             |revision, min, max| (min == 0 || revision >= min) && (max == 0 || revision <= max);
@@ -109,8 +109,7 @@ impl RangeRequest {
         )
     }
 
-    /// By what and in which direction the reply must be sorted; `None` where keys in their order
-    /// are what is asked for.
+    /// The sort order of the reply; `None` for ascending key order.
     pub(crate) fn sort(&self) -> Option<(SortTarget, SortOrder)> {
         match (self.sort_target, self.sort_order) {
             (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
@@ -123,7 +122,7 @@ impl RangeRequest {
     }
 }
 
-/// By what a range is sorted. Where it is equal, the smaller key comes first.
+/// What a range is sorted by. Ties are in ascending key order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SortTarget {
     /// The key.
@@ -139,11 +138,10 @@ pub enum SortTarget {
     Value,
 }
 
-/// In which direction a range is sorted.
+/// The direction in which a range is sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SortOrder {
-    /// The caller does not care. Keys come in their order; by anything else it means ascending, as
-    /// in etcd.
+    /// Unspecified: key order, or ascending when sorting by anything else, as in etcd.
     #[default]
     None,
     /// The smallest first.
@@ -159,47 +157,47 @@ pub struct PutRequest {
     pub key: Bytes,
     /// The value; may be empty.
     pub value: Bytes,
-    /// Return what the key held before.
+    /// Return the previous value of the key.
     pub prev_kv: bool,
-    /// Keep the value that the key has, and write it anew: `value` must be empty, and the key must
-    /// exist ([`ErrorKind::KeyNotFound`](super::ErrorKind::KeyNotFound)).
-    pub ignore_value: bool,
-    /// Keep the client lease that the key is attached to, where a put detaches it otherwise: the key
+    /// Keep the current value of the key, and write it again: `value` must be empty, and the key
     /// must exist ([`ErrorKind::KeyNotFound`](super::ErrorKind::KeyNotFound)).
+    pub ignore_value: bool,
+    /// Keep the current client lease of the key, which a put detaches otherwise: the key must exist
+    /// ([`ErrorKind::KeyNotFound`](super::ErrorKind::KeyNotFound)).
     pub ignore_lease: bool,
     /// The client lease to attach the key to
-    /// ([`ErrorKind::LeaseNotFound`](super::ErrorKind::LeaseNotFound) if there is none such).
+    /// ([`ErrorKind::LeaseNotFound`](super::ErrorKind::LeaseNotFound) if it does not exist).
     pub lease: LeaseTarget,
 }
 
 /// Delete one key or a range of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeleteRangeRequest {
-    /// The key, or where the range starts.
+    /// The key, or the start of the range.
     pub key: Bytes,
-    /// How far the range goes.
+    /// The extent of the range.
     pub range: KeyRange,
-    /// Return what the keys held before.
+    /// Return the previous values of the keys.
     pub prev_kv: bool,
 }
 
-/// Give up history: what was before `revision` cannot be read any more afterwards.
+/// Compact history: revisions before `revision` can no longer be read.
 ///
-/// Reads at `revision` and above stay possible, and of every key that exists at `revision` the value
-/// that it has then. Refused with [`ErrorKind::Compacted`](super::ErrorKind::Compacted) if that has
-/// been given up already, and with
+/// Reads at `revision` and above stay possible, and every key that exists at `revision` keeps its
+/// value at it. Refused with [`ErrorKind::Compacted`](super::ErrorKind::Compacted) if that revision
+/// has been compacted already, and with
 /// [`ErrorKind::FutureRevision`](super::ErrorKind::FutureRevision) if it does not exist yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionRequest {
     /// The oldest revision to keep; positive.
     pub revision: i64,
-    /// Have every node give the space back to its disk as soon as it has removed what is given up,
-    /// however little that is. Else it does so when it is worth the work.
+    /// Have every node reclaim the disk space as soon as it has removed the history, however little
+    /// that is. Otherwise it does so when it is worth the work.
     pub physical: bool,
 }
 
 impl CompactionRequest {
-    /// Gives up what was before `revision`.
+    /// Compacts to `revision`.
     pub const fn at(revision: i64) -> Self {
         Self {
             revision,
@@ -228,29 +226,29 @@ pub struct KeyValue {
 /// A part of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangePage {
-    /// The keys found, in key order. There may be none in a page though more follow.
+    /// The keys found, in key order. A page may be empty although more follow.
     pub kvs: Vec<KeyValue>,
-    /// Where the next page begins; `None` if the range is at its end or the limit is reached.
+    /// Where the next page begins; `None` at the end of the range or limit.
     pub next: Option<Bytes>,
-    /// The revision that was read: what the next page asks for.
+    /// The revision that was read, to be requested for the next page.
     pub revision: i64,
 }
 
 /// Keys in order, and whether that was all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeResponse {
-    /// The keys found, in the order asked for.
+    /// The keys found, in the requested order.
     pub kvs: Vec<KeyValue>,
-    /// More keys exist that were asked for: the limit, or the size of one reply, was reached.
+    /// More keys match: the limit, or the maximum size of a reply, was reached.
     pub more: bool,
-    /// How many keys the range holds in all, whatever the limit and the filters.
+    /// The number of keys in the range, regardless of limit and filters.
     pub count: u64,
 }
 
 /// A put took effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutResponse {
-    /// What the key held before, if it existed and was asked for.
+    /// The previous value, if it existed and was requested.
     pub prev_kv: Option<KeyValue>,
 }
 
@@ -259,6 +257,6 @@ pub struct PutResponse {
 pub struct DeleteRangeResponse {
     /// How many keys were deleted.
     pub deleted: u64,
-    /// What they held before, if asked for.
+    /// Their previous values, if requested.
     pub prev_kvs: Vec<KeyValue>,
 }

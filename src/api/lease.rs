@@ -1,4 +1,4 @@
-//! Client leases: what may be asked of them, and what is answered.
+//! Client leases: requests and replies.
 //!
 //! A lease is a promise of the cluster that the keys attached to it stay for its time to live (TTL)
 //! after it was last renewed, and are deleted some time after that. It is granted, changed and ended
@@ -14,7 +14,7 @@ pub const LEASE_NAME_BYTES_MAX: usize = 255;
 /// The most leases that one keep-alive may name.
 pub const KEEP_ALIVE_LEASES_MAX: usize = 16_384;
 
-/// The most leases that one page of a list goes through.
+/// The most leases that one page of a list examines.
 pub const LEASE_PAGE_MAX: u32 = 1_000;
 
 /// Names a lease: by its id, and by the entry that granted it.
@@ -24,14 +24,14 @@ pub const LEASE_PAGE_MAX: u32 = 1_000;
 pub struct LeaseRef {
     /// Its id; positive.
     pub id: i64,
-    /// The log index of its grant, as [`LeaseGrantResponse`] gave it; 0 for whichever lease has the
-    /// id now. An id that a client chose may be granted again later, to somebody else: with the
-    /// index, the new lease is not taken for the old one (T14).
+    /// The log index of its grant, as [`LeaseGrantResponse`] gave it; 0 for any lease with the id.
+    /// An id chosen by a client may be granted again later, to another client: with the index, the
+    /// new lease is not mistaken for the old one (T14).
     pub grant_index: u64,
 }
 
 impl LeaseRef {
-    /// Whichever lease has this id now.
+    /// The lease that currently has this id.
     pub fn id(id: i64) -> Self {
         Self { id, grant_index: 0 }
     }
@@ -42,33 +42,32 @@ impl LeaseRef {
     }
 }
 
-/// To which lease a put attaches its key.
+/// The lease to which a put attaches its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseTarget {
-    /// To none. A lease that it was attached to before lets go of it.
+    /// None. The key is detached from its current lease.
     #[default]
     None,
     /// To this one.
     Lease(LeaseRef),
-    /// To the lease of this name.
+    /// The lease with this name.
     Name(String),
 }
 
 /// Grant a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrantRequest {
-    /// The id it shall have; 0 lets the cluster choose, which then is the log index of the grant.
+    /// The requested id; 0 lets the cluster choose the log index of the grant.
     pub id: i64,
-    /// How long it shall last without a renewal, in milliseconds; positive. What is shorter than
-    /// the cluster grants is granted longer, and the reply says so; what is longer is refused with
-    /// [`ErrorKind::TtlOutOfRange`].
+    /// The TTL in milliseconds; positive. A TTL below the cluster's minimum is raised to it, which
+    /// the reply shows; one above the maximum is refused with [`ErrorKind::TtlOutOfRange`].
     pub ttl_ms: i64,
-    /// A name that no other lease may have at the same time; empty for none.
+    /// A name, unique among all leases; empty for none.
     pub name: String,
-    /// Whose it is, for people and lists; empty for nobody's.
+    /// The owner, for information and filters; empty for none.
     pub owner: String,
-    /// When it was granted, in milliseconds since 1970, to be shown. Filled in by the node that
-    /// takes the request in, whatever a client says; nothing depends on it.
+    /// When it was granted, in milliseconds since 1970, for information only. Set by the node that
+    /// receives the request, whatever the client sent.
     pub granted_at_ms: i64,
 }
 
@@ -81,23 +80,23 @@ pub struct LeaseGrantResponse {
     pub grant_index: u64,
     /// How long it lasts without a renewal, in milliseconds.
     pub ttl_ms: u64,
-    /// How long it was asked for, in milliseconds.
+    /// The requested TTL, in milliseconds.
     pub requested_ttl_ms: u64,
     /// Its name, if it has one.
     pub name: String,
 }
 
-/// A lease was revoked: it is over, and what was attached to it is deleted.
+/// A lease was revoked, and its keys were deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRevokeResponse {
     /// How many keys were attached to it.
     pub deleted: u64,
-    /// So many were too many for one step: nothing can be attached to it or renew it any more, and
-    /// its keys are being deleted, a thousand at a time.
+    /// It had too many keys for one step: it can no longer be used, and its keys are being deleted,
+    /// a thousand at a time.
     pub is_partial: bool,
 }
 
-/// What became of one lease of a keep-alive.
+/// The result of a keep-alive for one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseKept {
     /// It lasts at least this long from when the keep-alive was *sent*, in milliseconds.
@@ -107,16 +106,16 @@ pub enum LeaseKept {
     },
     /// There is no such lease.
     NotFound,
-    /// There was, and it ended lately because nobody renewed it.
+    /// It expired recently.
     Expired,
-    /// There was, and somebody ended it lately.
+    /// It was revoked recently.
     Revoked,
-    /// It cannot be said now: its end is being committed, or something else that comes first. It
-    /// was not renewed; ask again shortly.
+    /// Not decided yet: its end, or another entry that must precede a renewal, is being committed.
+    /// It was not renewed; retry shortly.
     Undecided,
 }
 
-/// How a lease is.
+/// The status of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseInfo {
     /// Its id.
@@ -125,18 +124,19 @@ pub struct LeaseInfo {
     pub grant_index: u64,
     /// Its name; empty if it has none.
     pub name: String,
-    /// Whose it is; empty if nobody's.
+    /// The owner; empty if none.
     pub owner: String,
-    /// How long it lasts after a renewal, in milliseconds.
+    /// Its TTL, in milliseconds.
     pub granted_ttl_ms: u64,
-    /// How long it lasts from now, in milliseconds and by the leader's clock: advice, for the next
-    /// renewal may be under way. At least 1 while it exists; `None` of a node that does not lead.
+    /// Its remaining time in milliseconds, by the leader's clock: only a hint, because a renewal
+    /// may be in flight. At least 1 while it exists; `None` from a node that is not the leader.
     pub remaining_ms: Option<u64>,
-    /// When it was granted, in milliseconds since 1970 by the clock of whoever took it in.
+    /// When it was granted, in milliseconds since 1970, by the clock of the node that received the
+    /// request.
     pub granted_at_ms: i64,
     /// How many keys are attached to it.
     pub key_count: u64,
-    /// The keys, in order, if they were asked for.
+    /// The keys, sorted, if requested.
     pub keys: Vec<bytes::Bytes>,
     /// Its end is decided, and its keys are being deleted.
     pub is_revoking: bool,
@@ -145,20 +145,20 @@ pub struct LeaseInfo {
 /// List leases, in the order of their ids, a page at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseListRequest {
-    /// Begin after this id; 0 begins at the first.
+    /// Start after this id; 0 to start with the first lease.
     pub after: i64,
-    /// Go through at most so many; 0 for as many as a page may have ([`LEASE_PAGE_MAX`]).
+    /// Examine at most this many; 0 for as many as a page may have ([`LEASE_PAGE_MAX`]).
     pub limit: u32,
-    /// Only those of this owner; empty for all.
+    /// Only leases of this owner; empty for all.
     pub owner: String,
-    /// Only those whose name begins so; empty for all.
+    /// Only leases whose name has this prefix; empty for all.
     pub name_prefix: String,
 }
 
 /// A page of leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseListResponse {
-    /// Those that the filters let through; there may be none though more pages follow.
+    /// The leases that pass the filters; a page may be empty although more follow.
     pub leases: Vec<LeaseInfo>,
     /// Where the next page begins ([`LeaseListRequest::after`]); `None` if this was the last.
     pub next: Option<i64>,

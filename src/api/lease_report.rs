@@ -1,4 +1,4 @@
-//! What a leader lease depends on, as one node measures it.
+//! The leader lease report: what a leader lease depends on, as measured by one node.
 
 use std::time::Duration;
 
@@ -7,30 +7,29 @@ use serde::{Deserialize, Serialize};
 use crate::api::LeaderLeaseStatus;
 use crate::types::Role;
 
-/// What a leader lease depends on, as the node that was asked measures it. Two reports of one node
-/// tell what happened between them: see [`Distribution::since`].
+/// What a leader lease depends on, as measured by the node that answers. The difference of two
+/// reports of a node covers the time between them: see [`Distribution::since`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderLeaseReport {
     /// The node's name.
     pub name: String,
-    /// What it is doing.
+    /// Its Raft role.
     pub role: Role,
     /// Its clocks, read when it answered. Comparable with other readings of that node since its
-    /// machine was started, and by nothing but their rate with those of another machine.
+    /// machine booted; with those of another machine, only their rates are comparable.
     pub clock: ClockReading,
     /// The leader lease, as this node sees it.
     pub lease: LeaderLeaseStatus,
     /// The settings that the lease rests on.
     pub timing: LeaseTiming,
-    /// From one renewal of its lease to the next, while it leads.
+    /// Time between renewals of its lease, while it is leader.
     pub renew_interval: Distribution,
-    /// From the beginning of a round of heartbeats, or of messages that serve as such, until a
-    /// quorum has answered it, while it leads.
+    /// Time from the start of a round of heartbeats, or of messages that serve as such, until a
+    /// quorum has answered, while it is leader.
     pub round_trip: Distribution,
-    /// How late the node acted on time, whenever something was due: pauses of the scheduler, and
-    /// its own.
+    /// How late the node handled its timers: scheduling delays and its own pauses.
     pub timer_delay: Distribution,
-    /// Conditions an operator must know of, as sentences; empty when all is well.
+    /// Conditions that an operator must know about, as sentences; empty if there are none.
     pub warnings: Vec<String>,
 }
 
@@ -54,17 +53,17 @@ pub struct LeaseTiming {
     pub election_timeout_max: Duration,
     /// How long a leader hears no quorum before it steps down.
     pub step_down_after: Duration,
-    /// How far a machine's clock may run fast or slow, in millionths.
+    /// Maximum rate error of a machine's clock, in parts per million.
     pub max_drift_ppm: u32,
-    /// How coarse a clock may be.
+    /// The granularity of a clock.
     pub clock_granularity: Duration,
 }
 
-/// How often something took how long, since the node started: counts in buckets whose bounds are
-/// within a thirtieth of each other.
+/// A histogram of durations since the node started, with buckets whose bounds are within a
+/// thirtieth of each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distribution {
-    /// Buckets in ascending order, each with its count; those that are not named are empty.
+    /// Buckets in ascending order with their counts; omitted ones are empty.
     pub buckets: Vec<(u16, u64)>,
 }
 
@@ -106,8 +105,8 @@ impl Distribution {
             .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// The duration that this share of all, from 0 to 1, did not exceed, rounded up to a bucket's
-    /// bound; zero if there are none.
+    /// The quantile `share`, from 0 to 1, rounded up to a bucket's bound; zero if there are no
+    /// samples.
     pub fn at(&self, share: f64) -> Duration {
         let wanted = (self.count() as f64 * share.clamp(0.0, 1.0))
             .ceil()
@@ -122,15 +121,15 @@ impl Distribution {
         Duration::ZERO
     }
 
-    /// The longest, rounded up to its bucket's bound; zero if there are none.
+    /// The maximum, rounded up to its bucket's bound; zero if there are no samples.
     pub fn max(&self) -> Duration {
         self.buckets
             .last()
             .map_or(Duration::ZERO, |(bucket, _)| Self::bound(*bucket))
     }
 
-    /// What was added since `earlier`, a report of the same node. If the node was started anew
-    /// in between, all of it was.
+    /// The samples added since `earlier`, from the same node; all of them if the node was restarted
+    /// in between.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |bucket: u16| {

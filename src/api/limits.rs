@@ -1,12 +1,11 @@
-//! What a request may cost, and whether it does: what can be told without a store.
+//! The limits of requests that can be checked without a store.
 
 use super::{
     DeleteRangeRequest, Error, ErrorKind, KeyRange, LeaseTarget, PutRequest, RangeRequest, Request,
     TXN_DEPTH_MAX, auth, lease, member,
 };
 
-/// What a request may cost, checked by the SDK before it is sent and by the server before it is
-/// taken in.
+/// The limits of requests, checked by the SDK before sending and by the server before accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum length of a key, in bytes. Keys are never empty.
@@ -17,9 +16,9 @@ pub struct Limits {
     pub request_bytes_max: usize,
     /// Largest encoded reply, in bytes; a range that would exceed it stops early with `more`.
     pub reply_bytes_max: usize,
-    /// Most comparisons, and most operations of a branch, that a transaction may have; what is
-    /// nested in it has as many fewer. Above all stands
-    /// [`TXN_PARTS_MAX`](super::TXN_PARTS_MAX).
+    /// Maximum number of comparisons, and of operations of a branch, in a transaction, counting
+    /// those of the enclosing transactions. [`TXN_PARTS_MAX`](super::TXN_PARTS_MAX) bounds the
+    /// total.
     pub txn_ops_max: usize,
 }
 

@@ -15,13 +15,13 @@ pub struct MemberInfo {
     pub id: NodeId,
     /// Its name.
     pub name: String,
-    /// Where peers reach it, as `host:port`.
+    /// Its peer address, as `host:port`.
     pub peer_address: String,
-    /// Where clients reach it, as `host:port`; empty while unknown.
+    /// Its client address, as `host:port`; empty while unknown.
     pub client_address: String,
 }
 
-/// Where a new cluster's members stand, as proposed by its first leader and applied as the
+/// The identity and members of a new cluster, as proposed by its first leader and applied as the
 /// cluster's first command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterInfo {
@@ -36,11 +36,11 @@ pub struct ClusterInfo {
 pub struct MemberDetails {
     /// Its name, as in its certificate.
     pub name: String,
-    /// Which life of its data it is: its id follows from this and the name.
+    /// The incarnation of its data: the member id is derived from this and the name.
     pub incarnation: Incarnation,
-    /// Where peers reach it, as `host:port`.
+    /// Its peer address, as `host:port`.
     pub peer_address: String,
-    /// Where clients reach it, as `host:port`; empty where only the member itself knows.
+    /// Its client address, as `host:port`; empty if only the member itself knows it.
     pub client_address: String,
 }
 
@@ -64,19 +64,19 @@ impl MemberDetails {
 pub struct MemberAddRequest {
     /// Its name, as in its certificate.
     pub name: String,
-    /// Where peers reach it, as `host:port`.
+    /// Its peer address, as `host:port`.
     pub peer_address: String,
-    /// Where clients reach it, as `host:port`; empty to leave it to the member to say.
+    /// Its client address, as `host:port`; empty to let the member announce it.
     pub client_address: String,
-    /// It stays a learner until somebody promotes it. Otherwise it becomes a voter by itself, once it
-    /// has caught up.
+    /// Keep it a learner until it is promoted by hand. Otherwise it is promoted automatically once
+    /// it has caught up.
     pub learner: bool,
-    /// The voter whose place it takes in the step in which it becomes one. May be an earlier life of
-    /// the same node, whose data is lost.
+    /// The voter that it replaces in the step that promotes it. May be an earlier incarnation of
+    /// the same node, whose data was lost.
     pub replaces: Option<NodeId>,
 }
 
-/// What is to be known of a member from now on.
+/// New addresses of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberUpdateRequest {
     /// Which.
@@ -87,20 +87,20 @@ pub struct MemberUpdateRequest {
     pub client_address: Option<String>,
 }
 
-/// What a member is in the configuration in force.
+/// The role of a member in the current configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Membership {
     /// It votes.
     #[default]
     Voter,
-    /// It receives everything and does not vote.
+    /// It replicates the log and does not vote.
     Learner,
-    /// A learner that becomes a voter by itself once it has caught up.
+    /// A learner that is promoted automatically once it has caught up.
     Joining {
-        /// The voter that leaves in the same step.
+        /// The voter that it replaces in the same step.
         replaces: Option<NodeId>,
     },
-    /// It votes until the change that is under way is complete.
+    /// It votes until the membership change in progress is complete.
     Leaving,
 }
 
@@ -129,7 +129,8 @@ pub struct MembersResponse {
     pub members: Vec<Member>,
     /// The member that a change was about.
     pub changed: Option<NodeId>,
-    /// Nothing is under way: no change waits to be committed, and nobody is about to join.
+    /// No membership change is in progress: none waits to be committed, and no member is about to
+    /// join.
     pub settled: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The contract between a client and a node: requests, replies and errors.
 //!
-//! Both sides compile this module and nothing else of each other. The words are etcd's where etcd
-//! has one. What travels is wrapped by `wire`; nothing here knows bytes, streams or log entries.
+//! It is the only module that both sides share. Names follow etcd where it has one. `wire` frames
+//! the messages; nothing here knows bytes, streams or log entries.
 //!
 //! Compatibility: these types are encoded with postcard, which is not self-describing. Enum
 //! variants are only ever appended, and a struct that must grow gets a new variant of the request
@@ -72,54 +72,53 @@ pub use self::watch::{Event, EventKind, WatchMessage, WatchRequest};
 /// One request with everything a server needs to decide whether and how to serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// Time the caller is still willing to wait, in milliseconds, from the moment it sent this.
+    /// The remaining time of the caller, in milliseconds from when it sent this.
     pub timeout_ms: u32,
-    /// How fresh a read must be. Ignored by writes.
+    /// The consistency of a read. Ignored by writes.
     pub consistency: Consistency,
     /// The least revision a read may be served at, as an earlier reply gave it; 0 for any. A node
     /// that has not applied it waits until it has, and just before the deadline refuses the read
-    /// with [`ErrorKind::FutureRevision`]. No clock takes part, so with the newest revision that a
-    /// caller has seen it never sees an older state, whatever clocks do. Ignored by writes.
+    /// with [`ErrorKind::FutureRevision`]. No clock is involved, so a caller that passes the newest
+    /// revision it has seen never sees an older state. Ignored by writes.
     pub min_revision: i64,
-    /// Which session and number this write has, if it is to be applied exactly once.
+    /// The session and number of this write, if it is to be applied exactly once.
     pub session: Option<SessionCall>,
     /// What is asked.
     pub request: Request,
 }
 
-/// A write's place in its session: what makes a retry recognisable.
+/// A write's session and number, by which a retry is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCall {
     /// The session.
     pub id: SessionId,
     /// This write's number in it; numbers start at 1 and are never reused for another write.
     pub sequence: u64,
-    /// Every write up to and including this number has been answered to the client, which will
-    /// not retry it: the server may forget its reply.
+    /// The client has received the replies of all writes up to and including this number and will
+    /// not retry them: the server may forget these replies.
     pub acknowledged: u64,
 }
 
-/// How fresh a read must be.
+/// The consistency of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Consistency {
-    /// Sees every write acknowledged before the read began. Served under the leader's lease where
-    /// it has one, else after one quorum round.
+    /// Linearizable: sees every write acknowledged before the read began. Served under the leader
+    /// lease if it is valid, else after one quorum round.
     #[default]
     Linearizable,
     /// As above, always by a quorum round: independent of clocks.
     LinearizableQuorum,
-    /// As above, only under the lease: refused with [`ErrorKind::LeaseInvalid`] when it is void.
+    /// As above, only under the lease: refused with [`ErrorKind::LeaseInvalid`] if it is not valid.
     LeaseOnly,
-    /// Whatever the asked node has applied; may be old.
+    /// The local state of the node; may be stale.
     Serializable,
-    /// A state that is at most this old: it holds everything that was acknowledged to anybody
-    /// longer than this before the request arrived. The asked node answers from its own state if
-    /// it can prove by its own clocks that this is young enough, without a message to anybody;
-    /// else as [`Self::Linearizable`].
+    /// Bounded staleness: a state that contains everything acknowledged to any client longer than
+    /// this before the request arrived. The node answers from its local state, without a message,
+    /// if its own clocks prove that the state is recent enough; else as [`Self::Linearizable`].
     MaxStaleness(Duration),
 }
 
-/// What a client may ask.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Read one key or a range of keys.
@@ -130,110 +129,110 @@ pub enum Request {
     DeleteRange(DeleteRangeRequest),
     /// Open a session for exactly-once writes.
     OpenSession,
-    /// How this node is; answered by any node from what it knows itself.
+    /// The status of this node; answered by any node from local knowledge.
     Status,
-    /// Hand leadership to another voter; answered by the leader once it has let go.
+    /// Transfer leadership to another voter; answered by the leader once it has stepped down.
     MoveLeader {
-        /// The voter to lead next; `None` lets the leader choose the most up to date one.
+        /// The new leader; `None` lets the leader choose the most up-to-date voter.
         target: Option<NodeId>,
     },
-    /// Give up history.
+    /// Compact history.
     Compact(CompactionRequest),
-    /// What the leader lease depends on, as this node measures it; answered by any node.
+    /// The leader lease report of this node; answered by any node.
     LeaderLeaseReport,
-    /// Compare, and do one thing or another, in one step.
+    /// Run a transaction.
     Txn(TxnRequest),
     /// Grant a client lease.
     LeaseGrant(LeaseGrantRequest),
-    /// End a client lease, and delete what is attached to it.
+    /// Revoke a client lease and delete its keys.
     LeaseRevoke(LeaseRef),
     /// Renew client leases; answered by the leader, without a log entry.
     LeaseKeepAlive(Vec<LeaseRef>),
-    /// How a client lease is.
+    /// The status of a client lease.
     LeaseTimeToLive {
         /// Its id.
         id: i64,
-        /// Name the keys that are attached to it, too.
+        /// Also return the attached keys.
         keys: bool,
     },
-    /// Which client leases there are.
+    /// List client leases.
     LeaseList(LeaseListRequest),
-    /// Give a client lease another time to live. It holds from the next renewal on; no time that
-    /// has been promised already is taken back (A13).
+    /// Change the TTL of a client lease. It applies from the next renewal on; time that has been
+    /// promised already is never taken back (A13).
     LeaseUpdateTtl {
         /// Which.
         lease: LeaseRef,
-        /// The new time to live, in milliseconds, by the rules of a grant.
+        /// The new TTL in milliseconds, by the rules of a grant.
         ttl_ms: i64,
     },
     /// Grant a client lease and attach a key to it, in one step.
     PutWithNewLease(LeaseGrantRequest, PutRequest),
-    /// Read as much of a range as fits one reply, in key order, and say where the rest begins: so a
-    /// range of any size is read at one revision, at the pace of whoever reads it. Nothing is sorted
-    /// or counted.
+    /// Read as much of a range as fits one reply, in key order, with the start of the rest: so a
+    /// range of any size can be read at one revision, at the reader's pace. Nothing is sorted or
+    /// counted.
     RangePage(RangeRequest),
-    /// Watch keys. Served by any node from what it has applied; what happens to the keys comes as
-    /// [`WatchMessage`]s on a one-way stream that the server opens.
+    /// Watch keys. Served by any node from its applied state; changes arrive as [`WatchMessage`]s
+    /// on a one-way stream that the server opens.
     Watch {
-        /// What the client calls the watch; on a connection, never used for two that are open.
+        /// The watch id, chosen by the client; unique among the open watches of a connection.
         watch_id: u64,
         /// What to watch.
         watch: WatchRequest,
     },
-    /// End a watch of this connection.
+    /// Cancel a watch of this connection.
     WatchCancel {
         /// Which.
         watch_id: u64,
     },
-    /// Have a watch of this connection told how far it is ([`WatchMessage::Progress`]), as soon as
-    /// everything up to there has been sent.
+    /// Request a progress notification ([`WatchMessage::Progress`]) of a watch of this connection,
+    /// sent once all earlier events have been sent.
     WatchProgress {
         /// Which.
         watch_id: u64,
     },
     /// A snapshot of the whole state, chunk by chunk.
     Snapshot(SnapshotCall),
-    /// Who the members are; a read like any other.
+    /// List the members; a read like any other.
     MemberList,
-    /// Take a member in, perhaps in the place of another.
+    /// Add a member, or replace one.
     MemberAdd(MemberAddRequest),
-    /// Let a member go.
+    /// Remove a member.
     MemberRemove {
         /// Which.
         id: NodeId,
     },
-    /// Make a voter of a learner that has caught up.
+    /// Promote a learner that has caught up.
     MemberPromote {
         /// Which.
         id: NodeId,
     },
-    /// Note down where a member is.
+    /// Change the addresses of a member.
     MemberUpdate(MemberUpdateRequest),
-    /// About users, roles and what they may do.
+    /// A request about users, roles or access control.
     Auth(AuthRequest),
 }
 
 /// A successful reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Response {
-    /// Who answered, and how.
+    /// Which member answered, and how.
     pub header: ResponseHeader,
     /// What was answered.
     pub body: ResponseBody,
 }
 
-/// Who answered a request, at which revision, and how a read was served.
+/// Which member answered, at which revision, and how a read was served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResponseHeader {
     /// First 64 bits of the cluster id.
     pub cluster_id: u64,
     /// The member that answered.
     pub member_id: NodeId,
-    /// Of a read: the store's revision in the snapshot that was served. Of a write: its own.
+    /// For a read, the revision of the snapshot it was served from; for a write, its own revision.
     pub revision: i64,
     /// The Raft term the member was in.
     pub raft_term: Term,
-    /// Who it believed to be leader.
+    /// The leader, as known to that member.
     pub leader_id: Option<NodeId>,
     /// How a read was served; `None` for writes.
     pub read: Option<ReadInfo>,
@@ -242,34 +241,34 @@ pub struct ResponseHeader {
 /// How a read was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadInfo {
-    /// On whose authority.
+    /// The authority of the read.
     pub path: ReadPath,
-    /// What was left of the leader's lease when it validated the read, margin already taken off;
-    /// zero if no lease took part.
+    /// The remaining time of the leader lease when it validated the read, safety margin subtracted;
+    /// zero if no lease was involved.
     pub lease_remaining: Duration,
     /// The margin the lease keeps against clock drift.
     pub lease_margin: Duration,
-    /// The read had to see at least this log index.
+    /// The lowest log index that the read had to see.
     pub read_index: LogIndex,
-    /// The snapshot it was served from contains at least this log index.
+    /// A log index that the snapshot it was served from contains.
     pub applied_index: LogIndex,
-    /// Where `path` is [`ReadPath::Serializable`]: everything acknowledged to anybody longer than
-    /// this before the read was served is in it. `None` where nothing can be proved; and for other
-    /// paths, which leave nothing out.
+    /// Where `path` is [`ReadPath::Serializable`]: the snapshot contains everything acknowledged to
+    /// any client longer than this before the read was served. `None` if nothing can be proved, and
+    /// for other paths, which are never stale.
     pub staleness: Option<Duration>,
 }
 
-/// On whose authority a read was served.
+/// The authority on which a read was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReadPath {
-    /// The leader's lease: no message, no wait.
+    /// The leader lease: no message, no wait.
     Lease,
     /// A quorum round of the leader, started after the read arrived.
     ReadIndex,
-    /// Nobody's: the node's own state, possibly old.
+    /// None: the node's local state, possibly stale.
     Serializable,
-    /// The leader's word, which the follower that served the read asked for after the read had
-    /// arrived: one exchange between the two, under the leader's lease or its quorum round.
+    /// A read index that the serving follower requested from the leader after the read had arrived:
+    /// one round trip between the two, plus the leader's lease or quorum round.
     Follower,
 }
 
@@ -313,7 +312,7 @@ pub enum ResponseBody {
     LeaseGrant(LeaseGrantResponse),
     /// To [`Request::LeaseRevoke`].
     LeaseRevoke(LeaseRevokeResponse),
-    /// To [`Request::LeaseKeepAlive`]: what became of each lease, in the order of the request.
+    /// To [`Request::LeaseKeepAlive`]: the result for each lease, in the order of the request.
     LeaseKeepAlive(Vec<LeaseKept>),
     /// To [`Request::LeaseTimeToLive`].
     LeaseTimeToLive(Box<LeaseInfo>),
@@ -321,19 +320,19 @@ pub enum ResponseBody {
     LeaseList(LeaseListResponse),
     /// To [`Request::LeaseUpdateTtl`].
     LeaseUpdateTtl {
-        /// The time to live that it has now, in milliseconds.
+        /// The current TTL, in milliseconds.
         ttl_ms: u64,
     },
     /// To [`Request::PutWithNewLease`].
     PutWithNewLease(Box<PutWithNewLeaseResponse>),
     /// To [`Request::RangePage`].
     RangePage(RangePage),
-    /// To [`Request::Watch`]: it is open. The header's revision is the one after which a watch from
-    /// now on begins.
+    /// To [`Request::Watch`]: the watch is open. A watch from now on starts after the header's
+    /// revision.
     Watch,
-    /// To [`Request::WatchCancel`]: it is over. What was sent before may still arrive.
+    /// To [`Request::WatchCancel`]: the watch was cancelled. Events sent before may still arrive.
     WatchCancel,
-    /// To [`Request::WatchProgress`]: the watch will be told.
+    /// To [`Request::WatchProgress`]: the notification will be sent.
     WatchProgress,
     /// To [`Request::Snapshot`].
     Snapshot(SnapshotReply),

@@ -1,11 +1,11 @@
-//! Reading transactions from bytes, which may be anybody's.
+//! Decoding transactions from untrusted bytes.
 //!
-//! A transaction holds transactions, so a few bytes for each level could ask for a recursion deeper
-//! than any stack, and a few bytes for each operation for fifty times that in memory. Both are refused
-//! while they are read: what is read of one transaction has a depth and a number of parts, and not
-//! more of either. Replies are read by the same rules; a reply mirrors its request.
+//! A transaction may contain transactions, so a few bytes per level could cause a recursion deeper
+//! than any stack, and a few bytes per operation fifty times that in memory. Both are refused while
+//! decoding: the depth and the number of parts of one transaction are bounded. Replies are decoded
+//! by the same rules, because a reply mirrors its request.
 //!
-//! The bytes are those that a derived implementation would read; `Serialize` is derived.
+//! The encoding is that of a derived implementation; `Serialize` is derived.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,7 +23,7 @@ use super::txn::{
 // What the bound was chosen for: a request of nothing but parts takes about a megabyte.
 const _: () = assert!(size_of::<TxnOp>() <= 256 && size_of::<Compare>() <= 256);
 
-/// What may still be read of a transaction.
+/// The remaining depth and number of parts.
 #[derive(Clone, Copy)]
 struct Room<'a> {
     depth: usize,
@@ -49,7 +49,7 @@ impl Room<'_> {
     }
 }
 
-/// What is read within the room that its transaction has.
+/// A type decoded within these bounds.
 trait Within: Sized {
     fn read<'de, D: Deserializer<'de>>(deserializer: D, room: Room<'_>) -> Result<Self, D::Error>;
 }
@@ -89,7 +89,7 @@ impl Within for Compare {
     }
 }
 
-/// A list grows with what is there, not with the length that is claimed.
+/// A list grows with its contents, not with the claimed length.
 impl<T: Within> Within for Vec<T> {
     fn read<'de, D: Deserializer<'de>>(deserializer: D, room: Room<'_>) -> Result<Self, D::Error> {
         struct List<'a, T>(Seed<'a, T>);

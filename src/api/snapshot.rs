@@ -1,26 +1,26 @@
-//! A whole state, asked for chunk by chunk.
+//! Snapshots of the whole state, requested chunk by chunk.
 //!
-//! A node takes a snapshot of its state machine when it is asked to, and keeps it while its chunks are
-//! asked for; what the chunks hold is `wire::state`'s affair. Whoever asks sets the pace, and asks
-//! again for what did not come.
+//! A node takes a snapshot of its state machine on request, and keeps it while its chunks are
+//! requested; `wire::state` defines their contents. The client sets the pace, and requests chunks
+//! again that did not arrive.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a snapshot.
+/// A request about a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotCall {
-    /// Take one, as fresh as the call's consistency says.
+    /// Take a snapshot, with the consistency of the call.
     Begin,
-    /// Send a chunk of one. Refused with [`ErrorKind::SnapshotGone`](super::ErrorKind::SnapshotGone)
-    /// if the node does not have it any more.
+    /// Send a chunk. Refused with [`ErrorKind::SnapshotGone`](super::ErrorKind::SnapshotGone) if
+    /// the node no longer has the snapshot.
     Chunk {
         /// Which snapshot.
         id: u64,
         /// Which chunk; the first is 0.
         number: u64,
     },
-    /// Let one go. The node does so by itself when nothing was asked of it for a while.
+    /// Release a snapshot. The node does so by itself when it was not read for a while.
     End {
         /// Which snapshot.
         id: u64,
@@ -32,6 +32,6 @@ pub enum SnapshotCall {
 pub struct SnapshotReply {
     /// The snapshot.
     pub id: u64,
-    /// The chunk that was asked for; empty if none was, or if there is none of that number.
+    /// The requested chunk; empty if none was requested or it does not exist.
     pub chunk: Bytes,
 }

@@ -1,33 +1,33 @@
-//! What each request is, in one table: a line for each, and everyone asks it.
+//! The properties of every request, in one table.
 //!
-//! By its line a request is named, sent, retried, throttled, admitted, served, permitted and
-//! recorded. What a line cannot say, because it depends on the keys and values of the request, is
-//! said by functions that a line refers to as [`Weight::ByContent`] and [`Needs::WhatItNames`].
-//! A request without a line does not compile.
+//! The line of a request determines how it is named, sent, retried, throttled, admitted, served,
+//! authorised and audited. What depends on the keys and values of a request is computed by
+//! functions, to which a line refers as [`Weight::ByContent`] and [`Needs::WhatItNames`]. A request
+//! without a line does not compile.
 
 use super::{AuthRequest, KeyRange, Request, TxnOp, TxnRequest};
 
-/// What is known of a request by its kind.
+/// The properties of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Spec {
     /// Its name in logs, metric labels and the audit file.
     pub name: &'static str,
-    /// Who serves it, and how.
+    /// What serves it.
     pub kind: RequestKind,
-    /// How much it matters to a node that has too much to do.
+    /// Its priority on an overloaded node.
     pub class: Class,
     /// How often it may be sent, if it is numbered: see [`Spec::safety`].
     safety: Safety,
-    /// Whether it travels with the large ones: see [`Request::is_large`].
+    /// Whether it is sent on the stream of large requests: see [`Request::is_large`].
     weight: Weight,
     /// Whether a client throttles it while the node refuses most of what it receives. Renewals of
     /// leases and operators' requests are always sent.
     pub is_throttled: bool,
-    /// What whoever asks must be allowed.
+    /// The permissions it needs.
     pub needs: Needs,
 }
 
-/// Who serves a request, and how.
+/// What serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// The state machine: it becomes a log entry.
@@ -42,22 +42,22 @@ pub enum RequestKind {
     MemberList,
     /// The leader, by entries of its own.
     MemberChange,
-    /// The leader: it hands leadership over.
+    /// The leader: it transfers leadership.
     Transfer,
     /// The watch thread of the node that is asked; it concerns a watch of the same connection.
     Watch,
-    /// The node that is asked, from what it knows of itself; also out of service.
+    /// The node that receives it, from local knowledge; also while it is drained.
     Node,
-    /// The connection: whose it is from here on.
+    /// The connection: it changes the user of the connection.
     Login,
 }
 
-/// How much it matters that a request is served, most first.
+/// The priority classes, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Renewals of leases, and what an operator does to a cluster in trouble.
     KeepAlive,
-    /// Reads of one key, and questions about leases and watches.
+    /// Reads of one key, and queries about leases and watches.
     Read,
     /// Everything that goes into the log.
     Write,
@@ -70,9 +70,9 @@ pub enum Class {
 pub enum Safety {
     /// It changes nothing (a session that is opened and not used changes nothing that matters).
     Repeatable,
-    /// The cluster recognises a repetition.
+    /// The cluster recognises a retry.
     Numbered,
-    /// Repeated only if it was certainly not applied.
+    /// Retried only if it was certainly not applied.
     Once,
 }
 
@@ -84,26 +84,26 @@ enum Weight {
     ByContent,
 }
 
-/// What whoever makes a request must be allowed.
+/// The permissions that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing: anybody may, known or not.
+    /// None: also allowed to unauthenticated clients.
     Nothing,
-    /// Anything at all.
+    /// Any permission at all.
     Anything,
     /// The role [`ROOT`](super::ROOT).
     Root,
-    /// What it does to the keys, leases, users and roles that it names.
+    /// Those for the keys, leases, users and roles that it names.
     WhatItNames,
 }
 
-/// Makes `spec()` of requests, and the list of all lines.
+/// Generates `Request::spec()` and the list of all lines.
 macro_rules! table {
     ($requests:ty, $all:ident $(, $others:pat_param => $spec:expr)?;
      $($request:pat_param $(if $guard:expr)? => $name:literal $kind:ident $class:ident
        $safety:ident $weight:ident $is_throttled:literal $needs:ident;)+) => {
         impl $requests {
-            /// What this request is.
+            /// The properties of this request.
             pub fn spec(&self) -> &'static Spec {
                 match self {
                     $($request $(if $guard)? => &table!(
@@ -135,7 +135,7 @@ macro_rules! table {
 use AuthRequest as A;
 use Request as R;
 
-// Two lines where the content decides what a request is.
+// Two lines if the content decides the properties.
 table! {
     Request, REQUESTS, R::Auth(auth) => auth.spec();
     //                                      name                  kind         class     safety     weight    throttled needs
@@ -156,7 +156,7 @@ table! {
     R::PutWithNewLease(..)               => "put_with_new_lease"  Write        Write     Numbered   ByContent true  WhatItNames;
     R::LeaseRevoke(_)                    => "lease_revoke"        Write        Write     Numbered   Small     false WhatItNames;
     R::LeaseUpdateTtl { .. }             => "lease_update_ttl"    Write        Write     Numbered   Small     false WhatItNames;
-    // A thousand renewals are small beside any that is large, and must not wait behind it.
+    // A thousand renewals are small compared with a large request, and must not wait behind one.
     R::LeaseKeepAlive(_)                 => "lease_keep_alive"    KeepAlive    KeepAlive Repeatable Small     false WhatItNames;
     R::LeaseTimeToLive { keys: false, .. } => "lease_time_to_live" LeaseRead   Read      Repeatable Small     false Anything;
     R::LeaseTimeToLive { .. }            => "lease_time_to_live"  LeaseRead    Read      Repeatable Large     false WhatItNames;
@@ -200,8 +200,8 @@ impl Spec {
         REQUESTS.iter().chain(AUTH_REQUESTS)
     }
 
-    /// Whether it may have the last of the room in a node: renewals of leases, and what an operator
-    /// does to a cluster in trouble.
+    /// Whether it may use the reserve of an overloaded node: lease renewals, and operators'
+    /// requests to a cluster in trouble.
     pub fn is_urgent(&self) -> bool {
         matches!(
             self.kind,
@@ -247,7 +247,7 @@ impl Request {
         self.spec().kind == RequestKind::Write
     }
 
-    /// Whether this only looks at a state: it is served on a permit, and no log entry is made.
+    /// Whether this only reads a state: it is served with a permit and without a log entry.
     pub fn is_read(&self) -> bool {
         matches!(
             self.spec().kind,
@@ -255,8 +255,8 @@ impl Request {
         )
     }
 
-    /// Whether the request or its reply may be large: it travels apart from those that are small,
-    /// which must not wait behind it.
+    /// Whether the request or its reply may be large: it uses a separate stream, so that small
+    /// requests do not wait behind it.
     pub fn is_large(&self) -> bool {
         match self.spec().weight {
             Weight::Small => false,
@@ -313,7 +313,7 @@ mod tests {
             .collect();
         assert_eq!(twice, ["range", "txn", "lease_time_to_live"]);
         assert_eq!(lines.len(), names.len() + twice.len());
-        // Nor is there a line that no request has.
+        // And there is no line without a request.
         let requests = every_request();
         let mut named: Vec<&str> = requests.iter().map(Request::method).collect();
         named.sort_unstable();

@@ -1,4 +1,4 @@
-//! How a node is, as it tells it itself.
+//! The status of a node, as reported by itself.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::MemberInfo;
 use crate::types::{LogIndex, Role};
 
-/// How a node is.
+/// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusResponse {
     /// The node's name.
     pub name: String,
     /// The version of the binary.
     pub version: String,
-    /// What it is doing.
+    /// Its Raft role.
     pub role: Role,
     /// Last index in its log.
     pub last_index: LogIndex,
@@ -28,56 +28,56 @@ pub struct StatusResponse {
     pub leader_lease: LeaderLeaseStatus,
     /// The members of the cluster, with the client address of each where this node knows it.
     pub members: Vec<MemberInfo>,
-    /// Conditions an operator must know of, as sentences; empty when all is well.
+    /// Conditions that an operator must know about, as sentences; empty if there are none.
     pub warnings: Vec<String>,
-    /// What history the node keeps.
+    /// The state of compaction.
     pub history: HistoryStatus,
-    /// How large the state may become.
+    /// The space quota.
     pub quota: QuotaStatus,
-    /// How many reads it has served since it started.
+    /// Counts of the reads it has served since it started.
     pub reads: ReadCounts,
-    /// The version that the cluster has agreed on, as far as the node knows.
+    /// The cluster version, as known to the node.
     pub cluster_version: u16,
 }
 
-/// How large the state of a node may become, and whether it is.
+/// The space quota of a node, and whether the alarm is raised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaStatus {
-    /// By the configuration of this node, in bytes; 0 while it has not been looked at.
+    /// The configured quota of this node, in bytes; 0 while it has not been checked.
     pub bytes: u64,
-    /// The alarm is raised: nothing is written or granted in the cluster.
+    /// The alarm is raised: the cluster refuses puts and lease grants.
     pub no_space: bool,
 }
 
-/// How many reads a node has served, by the authority that they were served on.
+/// Counts of reads, by authority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadCounts {
     /// Under the leader's lease.
     pub lease: u64,
     /// After a quorum had confirmed the leader.
     pub read_index: u64,
-    /// At a follower, on the word of the leader.
+    /// At a follower, with a read index from the leader.
     pub follower: u64,
-    /// On nobody's word: they may be old.
+    /// Local reads, possibly stale.
     pub serializable: u64,
 }
 
-/// What history a node keeps, and what is already gone from its disk.
+/// The compacted history of a node, and how much of it is removed from disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryStatus {
-    /// The oldest revision that can be read; 0 while nothing was ever compacted.
+    /// The oldest revision that can be read; 0 before the first compaction.
     pub compact_revision: i64,
-    /// Everything that compactions up to this revision gave up is removed from this node, and where
-    /// a compaction asked for it, the space is given back.
+    /// The history of compactions up to this revision has been removed from this node, and the disk
+    /// space reclaimed where a compaction requested it.
     pub removed_through: i64,
 }
 
 /// The leader lease of the node that was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderLeaseStatus {
-    /// It may answer linearizable reads alone right now.
+    /// The lease is valid: the node may serve linearizable reads without a quorum round.
     pub is_valid: bool,
-    /// What is left, margin taken off.
+    /// Its remaining time, safety margin subtracted.
     pub remaining: Duration,
     /// What voters promise.
     pub lease_duration: Duration,
@@ -85,7 +85,7 @@ pub struct LeaderLeaseStatus {
     pub max_clock_skew: Duration,
     /// Renewals since the node started.
     pub renewals: u64,
-    /// Times it lapsed since the node started.
+    /// Expirations since the node started.
     pub expirations: u64,
     /// Reads it refused since the node started.
     pub rejections: u64,

@@ -1,16 +1,17 @@
-//! Transactions: if these comparisons hold, do this, else do that; at one revision, or not at all.
+//! Transactions: comparisons that choose between two lists of operations, executed atomically at
+//! one revision.
 //!
 //! The rules are etcd's. All comparisons, those of nested transactions too, look at the store as it
-//! was before the transaction. Its operations are carried out in their order, and each sees what
-//! those before it did. All changes have the same revision; a transaction that changes nothing
-//! leaves the revision alone.
+//! was before the transaction. Its operations are executed in order, and each sees the effects of
+//! the previous ones. All changes have the same revision; a transaction that changes nothing leaves
+//! the revision alone.
 //!
 //! No key may be written twice: not put twice, and not put where the same transaction deletes. That
 //! is checked before anything is done, and in the branches that are not taken as well; only the two
-//! branches of one transaction may write the same key, because one of them is carried out.
+//! branches of one transaction may write the same key, because only one of them is executed.
 //!
 //! A transaction is the one request that can hold requests of its own kind, so its depth and the
-//! number of its parts are bounded already while it is read from bytes (`nested.rs`).
+//! number of its parts are bounded while it is decoded (`nested.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -24,41 +25,41 @@ use super::{
     PutRequest, PutResponse, RangeRequest, RangeResponse,
 };
 
-/// How deep transactions may be nested; 1 is a transaction without another one inside.
+/// Maximum nesting depth of transactions; 1 is a transaction without nested ones.
 pub const TXN_DEPTH_MAX: usize = 8;
 
 /// The most comparisons and operations that a transaction may hold, nested ones and those of the
 /// branches not taken included, whatever the limits of a server say.
 pub const TXN_PARTS_MAX: usize = 4096;
 
-/// If all of `compare` hold, carry out `success`, else `failure`.
+/// If all of `compare` hold, execute `success`, else `failure`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TxnRequest {
-    /// What must hold. Nothing to compare always holds.
+    /// The comparisons. An empty list always holds.
     pub compare: Vec<Compare>,
-    /// What to do if it does.
+    /// The operations if all comparisons hold.
     pub success: Vec<TxnOp>,
-    /// What to do if it does not.
+    /// The operations otherwise.
     pub failure: Vec<TxnOp>,
 }
 
-/// A comparison of a key, or of every key of a range, with something given.
+/// A comparison of a key, or of every key of a range, with a given value.
 ///
 /// A key that does not exist has version, revisions and lease 0, and no value: comparisons of its
 /// value never hold. So does a range without keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compare {
-    /// The key, or where the range starts.
+    /// The key, or the start of the range.
     pub key: Bytes,
-    /// How far the range goes.
+    /// The extent of the range.
     pub range: KeyRange,
-    /// How what is there must compare with what is given: what is there stands on the left.
+    /// The operator, with the stored value on its left.
     pub op: CompareOp,
     /// What is compared, and with what.
     pub target: CompareTarget,
 }
 
-/// How two things must compare.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CompareOp {
     /// `=`
@@ -71,10 +72,10 @@ pub enum CompareOp {
     NotEqual,
 }
 
-/// What of a key is compared, and with what.
+/// The property to compare, and the given value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompareTarget {
-    /// How often it was written since it was created.
+    /// The number of writes since it was created.
     Version(i64),
     /// When it was created.
     CreateRevision(i64),
@@ -99,16 +100,16 @@ pub enum TxnOp {
     Txn(TxnRequest),
 }
 
-/// What a transaction did.
+/// The reply to a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TxnResponse {
     /// Whether all comparisons held.
     pub succeeded: bool,
-    /// The answers to the operations that were carried out, in their order.
+    /// The replies of the executed operations, in order.
     pub responses: Vec<TxnOpResponse>,
 }
 
-/// The answer to one operation of a transaction.
+/// The reply of one operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum TxnOpResponse {
     /// To [`TxnOp::Range`].
@@ -127,34 +128,35 @@ impl TxnRequest {
         Self::default()
     }
 
-    /// Requires these comparisons to hold, beside those required before.
+    /// Adds comparisons.
     #[must_use]
     pub fn when(mut self, compare: impl IntoIterator<Item = Compare>) -> Self {
         self.compare.extend(compare);
         self
     }
 
-    /// Does this if all comparisons hold, after what was to be done before.
+    /// Adds operations to run if all comparisons hold.
     #[must_use]
     pub fn and_then(mut self, ops: impl IntoIterator<Item = TxnOp>) -> Self {
         self.success.extend(ops);
         self
     }
 
-    /// Does this if they do not, after what was to be done before.
+    /// Adds operations to run if they do not all hold.
     #[must_use]
     pub fn or_else(mut self, ops: impl IntoIterator<Item = TxnOp>) -> Self {
         self.failure.extend(ops);
         self
     }
 
-    /// Writes `key` if it does not exist; else reads it. [`TxnResponse::into_cas`] tells the result.
+    /// Writes `key` if it does not exist; else reads it. [`TxnResponse::into_cas`] extracts the
+    /// result.
     pub fn create(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self::compare_and_swap(key, 0, value)
     }
 
-    /// Writes `key` if it was last written at `mod_revision`, 0 meaning that it does not exist; else
-    /// reads it. [`TxnResponse::into_cas`] tells the result.
+    /// Writes `key` if it was last written at `mod_revision`, 0 meaning that it does not exist;
+    /// else reads it. [`TxnResponse::into_cas`] extracts the result.
     pub fn compare_and_swap(
         key: impl Into<Bytes>,
         mod_revision: i64,
@@ -172,7 +174,7 @@ impl TxnRequest {
     }
 
     /// Deletes `key` if it was last written at `mod_revision`; else reads it.
-    /// [`TxnResponse::into_cas`] tells the result.
+    /// [`TxnResponse::into_cas`] extracts the result.
     pub fn compare_and_delete(key: impl Into<Bytes>, mod_revision: i64) -> Self {
         let key = key.into();
         Self::new()
@@ -185,8 +187,7 @@ impl TxnRequest {
             .or_else([TxnOp::get(key)])
     }
 
-    /// Whether nothing in it, in no branch, could change the store: then it is a read, and served
-    /// like one.
+    /// Whether no branch can change the store: then it is served like a read.
     pub fn is_read_only(&self) -> bool {
         self.success.iter().chain(&self.failure).all(|op| match op {
             TxnOp::Range(_) => true,
@@ -205,8 +206,8 @@ impl TxnRequest {
         Ok(())
     }
 
-    /// The parts of a transaction that need no store. `depth` and `ops_max` are what is left of
-    /// both; `parts` counts across all levels.
+    /// Checks a transaction without a store. `depth` and `ops_max` are the remaining bounds;
+    /// `parts` counts across all levels.
     pub(super) fn validate(
         &self,
         limits: &Limits,
@@ -352,18 +353,18 @@ impl TxnOp {
     }
 }
 
-/// What became of a [`TxnRequest::create`], [`TxnRequest::compare_and_swap`] or
+/// The result of a [`TxnRequest::create`], [`TxnRequest::compare_and_swap`] or
 /// [`TxnRequest::compare_and_delete`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CasResult {
     /// The key was as expected, and has been changed.
     pub succeeded: bool,
-    /// If not: what the key holds instead; `None` if it does not exist.
+    /// If not, the current record of the key; `None` if it does not exist.
     pub current: Option<KeyValue>,
 }
 
 impl TxnResponse {
-    /// Reads this as the answer to a compare-and-swap or one of its kin.
+    /// Interprets this as the reply to a compare-and-swap or a similar transaction.
     pub fn into_cas(self) -> CasResult {
         let current = match self.responses.into_iter().next() {
             Some(TxnOpResponse::Range(range)) => range.kvs.into_iter().next(),
@@ -384,7 +385,7 @@ struct Writes<'a> {
 }
 
 impl<'a> Writes<'a> {
-    /// Those of `ops`, if no two operations that may both be carried out write the same key.
+    /// Those of `ops`, if no two operations that may both be executed write the same key.
     fn of(ops: &'a [TxnOp]) -> Result<Self, Error> {
         let mut all = Self::default();
         for op in ops {
@@ -397,7 +398,7 @@ impl<'a> Writes<'a> {
                 TxnOp::DeleteRange(delete) => one.deletes.add(&delete.key, &delete.range),
                 TxnOp::Txn(txn) => {
                     one = Self::of(&txn.success)?;
-                    // Only one of the two is carried out, so they need not differ.
+                    // Only one of the two is executed, so they need not differ.
                     one.join(Self::of(&txn.failure)?);
                 }
             }

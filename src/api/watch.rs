@@ -1,7 +1,7 @@
-//! Watches: every change of some keys, once, in order, from any revision that is left.
+//! Watches: every change of some keys, once, in order, from any revision that is not compacted.
 //!
-//! A watch is asked for with a [`WatchRequest`]. All changes of one revision belong together: a
-//! revision is never split between what a watcher has seen and what it has not.
+//! A [`WatchRequest`] opens a watch. All changes of one revision belong together: a watcher sees
+//! all of a revision or nothing of it.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -12,36 +12,36 @@ use super::{Error, ErrorKind, KeyRange, KeyValue, Limits};
 /// Watch one key or a range of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchRequest {
-    /// The key, or where the range starts.
+    /// The key, or the start of the range.
     pub key: Bytes,
-    /// How far the range goes.
+    /// The extent of the range.
     pub range: KeyRange,
-    /// The first revision whose changes are wanted; 0 begins after the current one. It may lie in
+    /// The first revision whose changes to deliver; 0 starts after the current one. It may lie in
     /// the future: then nothing older is delivered. Below the compact revision the watch is refused
     /// with [`ErrorKind::Compacted`].
     pub start_revision: i64,
-    /// Begin with what the keys hold now, then say that this was all, then go on with changes.
-    /// Only together with a `start_revision` of 0.
+    /// Start with the current values of the keys, followed by `Synced` and then by changes.
+    /// Requires a `start_revision` of 0.
     pub initial_state: bool,
-    /// Also tell what a key held before each change, where that is not compacted.
+    /// Include the previous value in each event, unless it is compacted.
     pub prev_kv: bool,
     /// Leave out puts.
     pub no_put: bool,
     /// Leave out deletes.
     pub no_delete: bool,
-    /// Say every so often how far the watch is, if there is nothing else to say.
+    /// Send periodic progress notifications while there are no events.
     pub progress_notify: bool,
 }
 
-/// What a watch is told, in this order: `Created`; with an initial state, all of `State` and then
-/// `Synced`; then `Events` and `Progress`; and `Canceled`, if the server ends it.
+/// The messages of a watch, in this order: `Created`; with an initial state, all of `State` and
+/// then `Synced`; then `Events` and `Progress`; and `Canceled`, if the server cancels it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatchMessage {
-    /// The first word on the stream of a watch.
+    /// The first message on the stream of a watch.
     Created {
         /// Which watch it is.
         watch_id: u64,
-        /// The revision that the node had; a watch from now on is told everything above it.
+        /// The current revision of the node; a watch from now on receives all later ones.
         revision: i64,
     },
     /// A part of the initial state.
@@ -54,27 +54,27 @@ pub enum WatchMessage {
         /// The revision that it is of. Everything above it follows as events.
         revision: i64,
     },
-    /// All changes of one revision that were asked for, or a part of them.
+    /// The matching changes of one revision, or a part of them.
     Events {
         /// The revision.
         revision: i64,
-        /// The next message holds more of the same revision: no reader may take this for all.
+        /// The next message contains more of the same revision: this one is incomplete.
         is_partial: bool,
         /// The changes, in the order they were made.
         events: Vec<Event>,
     },
-    /// Everything up to this revision has been told.
+    /// All events up to this revision have been delivered.
     Progress {
         /// The revision.
         revision: i64,
     },
-    /// The watch is over; nothing follows.
+    /// The watch has ended; nothing follows.
     Canceled {
-        /// Why: [`ErrorKind::SlowWatcher`]; [`ErrorKind::Compacted`], with the revision that is
-        /// left.
+        /// The reason: [`ErrorKind::SlowWatcher`]; [`ErrorKind::Compacted`], with the oldest
+        /// available revision.
         error: Error,
-        /// Where a new watch must start to miss nothing and be told nothing twice; `None` if it
-        /// must begin anew.
+        /// The revision from which a new watch misses and repeats nothing; `None` if it must start
+        /// over.
         resume_revision: Option<i64>,
     },
 }
@@ -84,13 +84,13 @@ pub enum WatchMessage {
 pub struct Event {
     /// What was done.
     pub kind: EventKind,
-    /// What the key holds since; of a delete only the key and the revision of the delete.
+    /// The new record of the key; for a delete, only the key and the revision of the delete.
     pub kv: KeyValue,
-    /// What it held before, if that was asked for, existed and is not compacted.
+    /// The previous record, if it was requested, existed and is not compacted.
     pub prev_kv: Option<KeyValue>,
 }
 
-/// What was done to a key.
+/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventKind {
     /// It was written.
@@ -100,19 +100,19 @@ pub enum EventKind {
 }
 
 impl Event {
-    /// The change made the key: it did not exist before.
+    /// Whether the change created the key.
     pub fn is_create(&self) -> bool {
         self.kind == EventKind::Put && self.kv.create_revision == self.kv.mod_revision
     }
 
-    /// The change wrote a key that existed.
+    /// Whether the change modified an existing key.
     pub fn is_modify(&self) -> bool {
         self.kind == EventKind::Put && self.kv.create_revision != self.kv.mod_revision
     }
 }
 
 impl WatchRequest {
-    /// Checks what needs no store.
+    /// Checks everything that needs no store.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] or [`ErrorKind::RequestTooLarge`], outcome *not applied*.
