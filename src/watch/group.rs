@@ -1,19 +1,19 @@
-//! Watchers that want the same.
+//! Groups of watchers with the same selection.
 
 use bytes::Bytes;
 
 use crate::api::{EventKind, WatchRequest, successor};
 
-/// A group, as long as it has watchers.
+/// The id of a group that has watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupId(pub(super) u32);
 
-/// What a group wants to know.
+/// The selection of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spec {
     /// The first key.
     pub(super) from: Bytes,
-    /// The first key behind the last; `None` if there is none.
+    /// The end of the range, exclusive; `None` if it has no end.
     pub(super) until: Option<Bytes>,
     pub(super) prev_kv: bool,
     pub(super) no_put: bool,
@@ -32,7 +32,7 @@ impl Spec {
         }
     }
 
-    /// Whether it is about one key.
+    /// Whether it selects a single key.
     pub(super) fn is_single(&self) -> bool {
         self.until
             .as_ref()

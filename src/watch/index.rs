@@ -1,9 +1,9 @@
-//! Which groups a key concerns.
+//! The index from keys to groups.
 //!
-//! Groups of a single key are found by the key. Groups of a range stand in a treap, ordered by where
-//! they begin, each node with the furthest end below it: finding those that hold a key takes
-//! O(log n) and one step for each of them, whatever overlaps whatever. The treap draws its priorities
-//! from a seed, so its shape is a matter of nobody's choice of keys.
+//! Groups of a single key are found by the key. Groups of a range are kept in a treap, ordered by
+//! start, in which each node knows the furthest end below it: finding those that contain a key
+//! takes O(log n) plus one step per match, however they overlap. The treap draws its priorities
+//! from a seed, so that clients cannot choose its shape by their choice of keys.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ impl Index {
         }
     }
 
-    /// The groups that `key` concerns, into `found`.
+    /// Adds the groups that contain `key` to `found`.
     pub(super) fn find(&self, key: &[u8], found: &mut Vec<GroupId>) {
         found.clear();
         if let Some(groups) = self.singles.get(key) {
@@ -145,7 +145,7 @@ impl Treap {
         at
     }
 
-    /// The trees of what comes before (`from`, `group`) and of what comes after.
+    /// Splits the tree at (`from`, `group`).
     fn split(&mut self, at: u32, from: &Bytes, group: GroupId) -> (u32, u32) {
         if at == NONE {
             return (NONE, NONE);
@@ -164,7 +164,7 @@ impl Treap {
         }
     }
 
-    /// One tree of two, the first of which comes before the second.
+    /// Joins two trees, the first of which precedes the second.
     fn join(&mut self, before: u32, after: u32) -> u32 {
         if before == NONE {
             return after;

@@ -1,25 +1,26 @@
-//! Who watches what, and what they are told: pure, without a thread or a socket.
+//! The core of watches, without threads or sockets.
 //!
 //! A [`Hub`] holds watchers. Those that keep up are fed from the changes of each applied revision
-//! ([`Hub::feed`]); those that begin in the past, or with an initial state, are fed from the
-//! store in steps of bounded work ([`Hub::catch_up`]) until they have caught up. Each has a bounded
-//! queue, from which whoever sends takes at its own pace ([`Hub::take`]).
+//! ([`Hub::feed`]); those that begin in the past, or with an initial state, are fed from the store
+//! in steps of bounded work ([`Hub::catch_up`]) until they have caught up. Each has a bounded
+//! queue, from which the sender takes at its own pace ([`Hub::take`]).
 //!
-//! What is promised to every watcher, whatever happens:
+//! Guarantees for every watcher:
 //!
 //! - every change of its keys from its start on, once, in order, all changes of a revision together;
 //! - nothing from before its start, a start in the future included;
 //! - a progress notice only once everything up to it has been delivered, and none below its start;
-//! - when it cannot be served further, a word why, and where to resume: no gap, and nothing twice.
+//! - when it cannot be served further, the reason and the revision to resume from: no gap, and no
+//!   repetition.
 //!
-//! How a watcher may be slow: one that catches up waits for its own queue and holds up nobody, because
-//! what it wants is in the store; one that keeps up, and lets its queue fill, is ended. Watchers with
-//! equal wishes form a group: a change is matched and made ready once for all of them and shared, so
-//! ten thousand watchers of one key cost ten thousand pointers and no copies. All that is queued
-//! is counted, and where it is too much in all, the slow ones go first.
+//! Slow watchers: one that catches up waits for its own queue and blocks no other, because its
+//! events are in the store; one that keeps up and lets its queue fill is cancelled. Watchers with
+//! equal selections form a group: a change is matched and encoded once for all of them and shared,
+//! so ten thousand watchers of one key cost ten thousand pointers and no copies. All queued bytes
+//! are counted, and if they exceed the limit, slow watchers are cancelled first.
 //!
-//! What is missing on purpose: what connections and streams there are, when work is done, and how
-//! notices become bytes; that is the server's.
+//! Missing on purpose: connections and streams, scheduling, and encoding, which belong to the
+//! server.
 
 mod group;
 mod hub;

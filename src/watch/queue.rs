@@ -1,4 +1,4 @@
-//! What waits to be sent to a watcher, and how much that is in all.
+//! The queues of watchers, and the total of what is queued.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::api::{Error, Event, KeyValue};
 
-/// Counts the bytes of everything that is queued, each thing once however many queues share it.
+/// Counts all queued bytes; data shared by several queues counts once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter(Arc<Counts>);
 
@@ -27,7 +27,7 @@ impl Meter {
         self.0.notices.load(Ordering::Relaxed)
     }
 
-    /// A notice was put into a queue: its place counts.
+    /// A notice was queued: its slot counts.
     fn enter(&self) {
         self.0.notices.fetch_add(1, Ordering::Relaxed);
         self.add(size_of::<Notice>());
@@ -47,7 +47,7 @@ impl Meter {
     }
 }
 
-/// Bytes that are counted among those that wait, for as long as this lives.
+/// Bytes that count as queued while this lives.
 #[derive(Debug)]
 pub struct Counted {
     bytes: usize,
@@ -63,7 +63,7 @@ impl Counted {
         }
     }
 
-    /// These bytes were made of what this counts.
+    /// The encoded form of what this counts.
     fn count(&self, made: Bytes) -> (Bytes, Arc<Self>) {
         let counted = Self::new(made.len(), &self.meter);
         (made, Arc::new(counted))
@@ -96,8 +96,8 @@ impl Batch {
         }
     }
 
-    /// What `encode` makes of it: once, whoever asks, and shared by all from then on. Whoever has it to
-    /// send keeps with it what counts it: the batch may be gone before.
+    /// The encoded form: created by `encode` on first use and shared from then on. The caller also
+    /// keeps the counter while it sends, because the batch may be dropped earlier.
     pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<Counted>) {
         let make = || self.counted.count(encode(self));
         self.encoded.get_or_init(make).clone()
@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    /// What `encode` makes of it, and what counts that, as of a [`Batch`].
+    /// The encoded form and its counter, as for a [`Batch`].
     pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<Counted>) {
         self.counted.count(encode(self))
     }
@@ -145,7 +145,7 @@ impl State {
     }
 }
 
-/// What `event` takes of memory, beside what it shares with the store.
+/// The memory of `event`, without what it shares with the store.
 fn event_bytes(event: &Event) -> usize {
     let previous = event.prev_kv.as_ref().map_or(0, key_value_bytes);
     size_of::<Event>() + key_value_bytes(&event.kv) + previous
@@ -155,41 +155,42 @@ fn key_value_bytes(kv: &KeyValue) -> usize {
     size_of::<KeyValue>() + kv.key.len() + kv.value.len()
 }
 
-/// What a watcher is told next.
+/// A message for a watcher.
 #[derive(Clone, Debug)]
 pub enum Notice {
     /// A part of the initial state, in key order.
     State(Arc<State>),
-    /// The initial state is complete; it is of this revision.
+    /// The initial state is complete; it has this revision.
     Synced(i64),
     /// All changes of a revision.
     Events(Arc<Batch>),
-    /// Everything up to this revision has been told.
+    /// All events up to this revision have been delivered.
     Progress(i64),
-    /// The watch is over; nothing follows, and the watcher is gone.
+    /// The watch has ended; nothing follows, and the watcher is removed.
     Canceled(Cancel),
 }
 
-/// Why a watch is over, and how to go on.
+/// Why a watch has ended, and how to resume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancel {
     /// Why.
     pub error: Error,
-    /// Where a new watch must start to miss nothing and be told nothing twice; `None` if it must
-    /// begin anew.
+    /// The revision from which a new watch misses and repeats nothing; `None` if it must start
+    /// over.
     pub resume_revision: Option<i64>,
 }
 
-/// What [`super::Hub::take`] hands out.
+/// The result of [`super::Hub::take`].
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
-    /// What to tell the watcher, in this order.
+    /// The messages for the watcher, in order.
     pub notices: Vec<Notice>,
-    /// More is there already: take again. If not, the watcher will be reported as ready once there is.
+    /// More is queued: take again. Otherwise the watcher will be reported as ready once there is
+    /// more.
     pub more: bool,
 }
 
-/// The queue of one watcher. What may go in is the hub's decision.
+/// The queue of one watcher. The hub decides what may be queued.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     notices: VecDeque<Notice>,
@@ -201,12 +202,12 @@ impl Queue {
         self.notices.is_empty()
     }
 
-    /// How many notices and bytes wait.
+    /// The number of queued notices and bytes.
     pub(super) fn load(&self) -> (usize, usize) {
         (self.notices.len(), self.bytes)
     }
 
-    /// `meter` counts the place that a notice takes; what it says is counted where it was made.
+    /// `meter` counts the slot of a notice; its contents are counted where they were created.
     pub(super) fn push(&mut self, notice: Notice, meter: &Meter) {
         meter.enter();
         self.bytes += bytes(&notice);
@@ -219,14 +220,14 @@ impl Queue {
         let bytes = bytes(&notice);
         self.bytes -= bytes;
         if self.notices.is_empty() {
-            // Most watchers wait most of the time, and should cost nothing meanwhile.
+            // Most watchers are idle most of the time, and should cost no memory then.
             self.notices = VecDeque::new();
         }
         Some((notice, bytes))
     }
 
-    /// Lets go of everything. `Ok` with the first revision whose changes were in it, if there was any;
-    /// `Err` if a part of an initial state was.
+    /// Clears the queue. `Ok` with the first revision whose changes it contained, if any; `Err` if
+    /// it contained a part of an initial state.
     pub(super) fn abandon(&mut self, meter: &Meter) -> Result<Option<i64>, ()> {
         let notices = std::mem::take(self).notices;
         meter.leave(notices.len());
@@ -241,7 +242,7 @@ impl Queue {
         Ok(first)
     }
 
-    /// The last notice that was put in and not taken out.
+    /// The last notice in the queue.
     pub(super) fn last_mut(&mut self) -> Option<&mut Notice> {
         self.notices.back_mut()
     }

@@ -1,4 +1,4 @@
-//! How watchers are fed: from what has just been applied, or out of the store.
+//! Feeding watchers: from the changes just applied, or from the store.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,19 +10,19 @@ use crate::kv;
 use crate::kv::{Change, Progress, ScanBudget, View};
 use crate::watch::queue::{Batch, Cancel, Notice, State};
 
-/// What one step of applying has done, as the hub is told of it.
+/// The result of one apply step.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// The store's revision after it.
     pub revision: i64,
-    /// What it changed, in order; `None` if that was not kept, and must be fetched from the store.
+    /// Its changes, in order; `None` if they were not kept and must be read from the store.
     pub changes: Option<Vec<Change>>,
 }
 
 impl Hub {
-    /// Feeds the hub with all steps since it was fed last, in order and after they can be read:
-    /// `view` contains them, and may contain more. A hub without watchers is brought to where `view`
-    /// is: nobody has missed anything.
+    /// Feeds the hub with all steps since the last call, in order and after they can be read:
+    /// `view` contains them, and may contain more. A hub without watchers skips to the revision of
+    /// `view`, because there is nothing to deliver.
     ///
     /// # Errors
     /// The store's own; fatal for whoever reads it.
@@ -48,9 +48,9 @@ impl Hub {
         Ok(())
     }
 
-    /// Feeds the hub with what has been applied, in order and after it can be read: `view` contains
-    /// it. Changes that the hub has had are passed over. If some are missing between, all watchers
-    /// go and get them from the store.
+    /// Feeds the hub with applied changes, in order and after they can be read: `view` contains
+    /// them. Changes already fed are skipped. If there is a gap, all watchers read the missing
+    /// changes from the store.
     ///
     /// # Errors
     /// The store's own; fatal for whoever reads it.
@@ -91,8 +91,8 @@ impl Hub {
         Ok(())
     }
 
-    /// Says that the store is at `revision` and the hub will not be fed with what is missing, as
-    /// after a state was taken over whole: watchers get it from the store.
+    /// Reports that the store is at `revision` and the changes up to it will not be fed, as after
+    /// installing a snapshot: watchers read them from the store.
     pub fn skip_to(&mut self, revision: i64) {
         if revision <= self.revision {
             return;
@@ -114,8 +114,8 @@ impl Hub {
         self.advance(revision);
     }
 
-    /// Feeds watchers that are behind out of the store, for as long as `budget` allows. Whether there
-    /// is more to do at once. `view` is the store as it is now.
+    /// Feeds watchers that are behind from the store, within `budget`. Returns whether more can be
+    /// done at once. `view` is the current store.
     ///
     /// # Errors
     /// The store's own; fatal for whoever reads it.
@@ -137,7 +137,7 @@ impl Hub {
 }
 
 impl Hub {
-    /// Gives a batch to everyone of a group who keeps up.
+    /// Queues a batch for every watcher of a group that keeps up.
     fn deliver(&mut self, group: GroupId, batch: &Arc<Batch>) {
         let current = std::mem::take(&mut self.group_mut(group).current);
         let mut slow = Vec::new();
@@ -156,7 +156,7 @@ impl Hub {
         }
     }
 
-    /// Whether a notice may go into a queue. Into an empty one it always may.
+    /// Whether a notice may be queued. An empty queue accepts any.
     fn fits(&self, slot: u32, bytes: usize, is_overfull: bool) -> bool {
         let queue = &self.watcher(slot).queue;
         let (notices, queued) = queue.load();
@@ -201,7 +201,7 @@ impl Hub {
         }
     }
 
-    /// Tells a watcher that asked how far it is, as soon as that is true.
+    /// Sends the progress notification that a watcher requested, as soon as it is true.
     pub(super) fn answer(&mut self, slot: u32) {
         let revision = self.revision;
         let watcher = self.watcher_mut(slot);
@@ -213,14 +213,14 @@ impl Hub {
             return;
         }
         watcher.is_asking = false;
-        // Where nothing lies between two answers, the later one says it all.
+        // A later notification replaces an earlier one if nothing is queued between them.
         match watcher.queue.last_mut() {
             Some(Notice::Progress(last)) => *last = revision,
             _ => self.push(slot, Notice::Progress(revision)),
         }
     }
 
-    /// One step of somebody's initial state.
+    /// One step of listing a watcher's initial state.
     fn list<V: View>(&mut self, view: &V, budget: &CatchUpBudget) -> Result<(), V::Error> {
         let after = (Bound::Excluded(self.listing_turn), Bound::Unbounded);
         let next = self.listing.range(after).next();
@@ -264,7 +264,7 @@ impl Hub {
         Ok(())
     }
 
-    /// A watcher that is in no set needs changes from `next` on: lets it keep up, if it has room.
+    /// Places a watcher that needs changes from `next` on: it keeps up, if its queue has room.
     fn go_on(&mut self, slot: u32, next: i64) {
         if self.has_room(slot) {
             let phase = self.phase_from(next);
@@ -275,7 +275,8 @@ impl Hub {
         }
     }
 
-    /// One walk over past changes, for whoever has the next turn and all that are close behind it.
+    /// One scan of past changes, for the watcher whose turn it is and all those that need nearly
+    /// the same revisions.
     fn replay<V: View>(&mut self, view: &V, budget: &CatchUpBudget) -> Result<(), V::Error> {
         let progress = kv::progress(view)?;
         self.end_compacted(&progress);
@@ -287,7 +288,7 @@ impl Hub {
         let from = lead.0;
         let through = self.revision.min(progress.revision);
         if through < from {
-            // The view is from before the hub was fed; the next one will do.
+            // The view is older than the last feed; try again with the next one.
             return Ok(());
         }
         let (changes, mut through) = kv::changes_from(view, from, through, budget.changes)?;
@@ -319,7 +320,7 @@ impl Hub {
                 walkers.entry(group).or_default().push(batch);
             }
         }
-        // Whoever has walked comes again after all the others have.
+        // A watcher that was served goes to the end of the round.
         self.turn = (through.saturating_add(1), u32::MAX);
         let walked: Vec<(i64, u32)> = self
             .behind
@@ -346,9 +347,9 @@ impl Hub {
         found
     }
 
-    /// Gives a watcher what it has room for of `batches`, which are those up to `through`.
+    /// Queues as many of `batches`, which reach up to `through`, as a watcher has room for.
     fn hand_over(&mut self, slot: u32, next: i64, through: i64, batches: &[Arc<Batch>]) {
-        // What can be fetched again leaves room for what is happening now.
+        // Changes that can be read again later leave room for current ones.
         let is_overfull = 2 * self.meter.bytes() > self.options.memory_bytes_max;
         let first = batches.partition_point(|batch| batch.revision() < next);
         for batch in &batches[first..] {
@@ -363,7 +364,7 @@ impl Hub {
         self.go_on(slot, through + 1);
     }
 
-    /// Ends those whose history is gone.
+    /// Cancels watchers whose next revision is compacted.
     fn end_compacted(&mut self, progress: &Progress) {
         planted!(CompactedUnnoticed => return);
         while let Some((next, slot)) = self.behind.first().copied() {
@@ -379,14 +380,14 @@ impl Hub {
     }
 }
 
-/// Up to this many groups are asked one by one, which is quicker than the index.
+/// Up to this many groups are matched one by one, which is faster than the index.
 const FEW: usize = 8;
 
-/// The events of one revision by group, each made once.
+/// The events of one revision by group, each encoded once.
 #[derive(Default)]
 struct Gathered {
     events: BTreeMap<GroupId, Vec<Event>>,
-    /// The change at hand, without and with what was before it.
+    /// The current change, without and with the previous value.
     made: [Option<Event>; 2],
 }
 

@@ -1,5 +1,4 @@
-//! The watchers of a node, or of a part of it: how they come, go on and end. How they are fed is in
-//! `feed`.
+//! The hub: the watchers of a node, or of a part of it. `feed` contains how they are fed.
 
 mod feed;
 mod shown;
@@ -18,29 +17,29 @@ use super::queue::{Cancel, Meter, Notice, Queue, Taken};
 pub use feed::Applied;
 pub use shown::WatcherView;
 
-/// What watchers may cost.
+/// The limits of watchers.
 #[derive(Clone, Copy, Debug)]
 pub struct HubOptions {
-    /// Most watchers; one more is refused.
+    /// Maximum number of watchers.
     pub watchers_max: usize,
-    /// Most bytes that may wait for one watcher; a single notice may be larger.
+    /// Maximum number of bytes queued for one watcher; a single notice may be larger.
     pub queue_bytes_max: usize,
-    /// Most notices that may wait for one watcher.
+    /// Maximum number of notices queued for one watcher.
     pub queue_notices_max: usize,
-    /// Most bytes that may wait for all of them, what they share counted once. Above it, watchers
-    /// that are behind are ended.
+    /// Maximum number of bytes queued for all watchers, shared data counted once. Above it, slow
+    /// watchers are cancelled.
     pub memory_bytes_max: usize,
-    /// How often a watcher that asked for it is told how far it is, if there is nothing else to say.
+    /// Interval between progress notifications to watchers that requested them and have no events.
     pub progress_interval: Duration,
-    /// Keeps the shape of the index out of the hands of those who choose the keys.
+    /// Seed of the index, so that clients cannot choose its shape by their choice of keys.
     pub seed: u64,
 }
 
 /// How much one [`Hub::catch_up`] may do.
 #[derive(Clone, Copy, Debug)]
 pub struct CatchUpBudget {
-    /// At most this many changes, or keys of an initial state, are looked at, unless one revision
-    /// has more.
+    /// Maximum number of changes, or keys of an initial state, to examine, unless one revision has
+    /// more.
     pub changes: usize,
     /// From this many bytes on the step ends, at the next revision.
     pub bytes: usize,
@@ -54,18 +53,18 @@ pub struct WatcherId {
 }
 
 impl WatcherId {
-    /// A small number that no other watcher has while this one is there.
+    /// A small number, unique among the existing watchers.
     pub fn place(self) -> usize {
         self.slot as usize
     }
 }
 
-/// A watch was taken on.
+/// The result of opening a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// The watcher.
     pub id: WatcherId,
-    /// The store's revision. A watch from now on is told everything above it.
+    /// The store's revision. A watch from now on receives all later ones.
     pub revision: i64,
 }
 
@@ -73,7 +72,7 @@ pub struct Registered {
 #[derive(Debug)]
 pub struct Hub {
     options: HubOptions,
-    /// Whoever keeps up has been given everything up to here.
+    /// The revision up to which watchers that keep up have been fed.
     revision: i64,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -82,23 +81,23 @@ pub struct Hub {
     free_groups: Vec<GroupId>,
     by_spec: BTreeMap<Spec, GroupId>,
     index: Index,
-    /// Watchers that begin later, by the revision they begin with.
+    /// Watchers with a start revision in the future, by that revision.
     future: BTreeSet<(i64, u32)>,
-    /// Watchers that catch up and have room, by the revision they need next.
+    /// Watchers that catch up and have room in their queues, by the revision they need next.
     behind: BTreeSet<(i64, u32)>,
-    /// Whose turn it was last.
+    /// The watcher that was caught up last.
     turn: (i64, u32),
-    /// Watchers that are given their initial state and have room.
+    /// Watchers that receive their initial state and have room in their queues.
     listing: BTreeSet<u32>,
-    /// Whose turn it was last to list.
+    /// The watcher whose initial state was continued last.
     listing_turn: u32,
-    /// The last step went to a listing.
+    /// Whether the last step was for an initial state.
     listed_last: bool,
-    /// Watchers that would catch up, or list, and have no room.
+    /// Watchers that would catch up or list, but have no room in their queues.
     stalled: BTreeSet<u32>,
-    /// Watchers that keep up, asked how far they are, and may not be told yet.
+    /// Watchers that keep up and requested a progress notification that cannot be sent yet.
     asking: BTreeSet<u32>,
-    /// When watchers are to be told how far they are.
+    /// The due times of progress notifications.
     due: BTreeSet<(u64, u32)>,
     ready: Vec<WatcherId>,
     meter: Meter,
@@ -117,43 +116,43 @@ struct Watcher {
     /// Where it stands among those of its group that keep up.
     place: u32,
     phase: Phase,
-    /// No progress below this is told.
+    /// No progress below this revision is reported.
     floor: i64,
     queue: Queue,
-    /// It has been reported as ready, and not been emptied since.
+    /// It was reported as ready, and its queue has not been emptied since.
     is_ready: bool,
-    /// It asked how far it is, and has not been told.
+    /// It requested a progress notification, which has not been sent.
     is_asking: bool,
-    /// It wants to be told from time to time.
+    /// It requested periodic progress notifications.
     notify: Option<Notify>,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// It is given its initial state.
+    /// It receives its initial state.
     Listing(Box<Scan>),
-    /// It needs changes from this revision on, out of the store.
+    /// It needs changes from this revision on from the store.
     Behind(i64),
-    /// It has been given all up to the hub's revision.
+    /// It has received everything up to the hub's revision.
     Current,
-    /// It begins with this revision, which is not there yet.
+    /// It starts with this revision, which does not exist yet.
     Future(i64),
-    /// It is over, and to be told why.
+    /// It was cancelled; the reason is queued.
     Ended(Box<Cancel>),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Notify {
     due: u64,
-    /// It was told something since it was last due.
+    /// It received something since its last due time.
     is_fresh: bool,
 }
 
 impl Hub {
-    /// What a watcher takes in memory while nothing waits for it and another one wants the same.
+    /// The memory of a watcher with an empty queue in a group with others.
     pub const BYTES_PER_WATCHER: usize = size_of::<Slot>() + size_of::<u32>();
 
-    /// A hub without watchers, to be fed with the changes after `revision`.
+    /// A hub without watchers, which will be fed with the changes after `revision`.
     pub fn new(options: HubOptions, revision: i64) -> Self {
         Self {
             index: Index::new(options.seed),
@@ -189,23 +188,23 @@ impl Hub {
         self.watchers
     }
 
-    /// How many of them do not keep up: [`Hub::catch_up`] has work for them, or they have no room.
+    /// How many of them lag behind: they need [`Hub::catch_up`], or their queues are full.
     pub fn watchers_behind(&self) -> usize {
         self.behind.len() + self.listing.len() + self.stalled.len()
     }
 
-    /// How many bytes wait to be sent, or are being sent.
+    /// The number of bytes queued or being sent.
     pub fn queued_bytes(&self) -> usize {
         self.meter.bytes()
     }
 
-    /// How many notices wait to be taken, each queue by itself.
+    /// The number of queued notices, counted per watcher.
     pub fn queued_notices(&self) -> usize {
         self.meter.notices()
     }
 
-    /// Takes on a watcher, as `request` wishes. `view` is the store as it is now, and may be ahead of
-    /// what the hub was fed with.
+    /// Opens a watch for `request`. `view` is the current store, and may be ahead of what the hub
+    /// was fed with.
     ///
     /// # Errors
     /// Outside, the store's own; fatal for whoever reads it. Inside, why the watch is refused:
@@ -280,7 +279,7 @@ impl Hub {
         }))
     }
 
-    /// Ends a watcher without a word. Whether there was one.
+    /// Removes a watcher without a message. Returns whether it existed.
     pub fn cancel(&mut self, id: WatcherId) -> bool {
         match self.slot(id) {
             Some(slot) => {
@@ -291,8 +290,8 @@ impl Hub {
         }
     }
 
-    /// Ends all watchers with this word; what waits for them is not told any more. Where they may go
-    /// on is not said: this node's revisions may not be those of the others.
+    /// Cancels all watchers with this error and discards their queues. The message names no
+    /// revision to resume from, because this node's revisions may differ from those of the others.
     pub fn end_all(&mut self, error: &Error) {
         let meter = self.meter.clone();
         for slot in 0..number(self.slots.len()) {
@@ -300,7 +299,7 @@ impl Hub {
         }
     }
 
-    /// Ends one watcher with this word, as [`Hub::end_all`] ends all.
+    /// Cancels one watcher with this error, like [`Hub::end_all`].
     pub fn end_one(&mut self, id: WatcherId, error: &Error) {
         if let Some(slot) = self.slot(id) {
             let meter = self.meter.clone();
@@ -323,7 +322,8 @@ impl Hub {
         self.end(slot, cancel);
     }
 
-    /// Time has passed: tells those that want to know, and were told nothing else, how far they are.
+    /// Handles timers: queues progress notifications for watchers that requested them and had no
+    /// events.
     pub fn tick(&mut self, now: Instant) {
         while let Some((due, slot)) = self.due.first().copied() {
             if due > now.boot {
@@ -364,8 +364,8 @@ impl Hub {
         }
     }
 
-    /// Tells a watcher how far it is, once it has been given everything there is. Whether there is
-    /// such a watcher.
+    /// Queues a progress notification for a watcher once it has received everything. Returns
+    /// whether the watcher exists.
     pub fn request_progress(&mut self, id: WatcherId) -> bool {
         let Some(slot) = self.slot(id) else {
             return false;
@@ -375,8 +375,8 @@ impl Hub {
         true
     }
 
-    /// The revision up to which all of these have been told everything, nothing waiting to be sent;
-    /// `None` if that cannot be said of each of them.
+    /// The revision up to which all of these watchers have received everything, with empty queues;
+    /// `None` if one of them has not.
     pub fn synced_revision(&self, ids: &[WatcherId]) -> Option<i64> {
         let is_synced = |id: &WatcherId| {
             let watcher = self.slot(*id).map(|slot| self.watcher(slot));
@@ -388,13 +388,13 @@ impl Hub {
         ids.iter().all(is_synced).then_some(self.revision)
     }
 
-    /// Watchers for which something has begun to wait, since this was last asked.
+    /// Watchers whose queues have become non-empty since the last call.
     pub fn take_ready(&mut self) -> Vec<WatcherId> {
         std::mem::take(&mut self.ready)
     }
 
-    /// Takes what waits for a watcher, about `bytes_max` of it and at least one notice. `None` if
-    /// there is no such watcher. After [`Notice::Canceled`] there is none any more.
+    /// Takes notices from a watcher's queue, about `bytes_max` and at least one. `None` if the
+    /// watcher does not exist; taking [`Notice::Canceled`] removes it.
     pub fn take(&mut self, id: WatcherId, bytes_max: usize) -> Option<Taken> {
         let slot = self.slot(id)?;
         let meter = self.meter.clone();
@@ -425,7 +425,7 @@ impl Hub {
     }
 }
 
-// How watchers come and go.
+// Adding, moving and removing watchers.
 
 impl Hub {
     fn join_group(&mut self, request: &WatchRequest) -> GroupId {
@@ -500,7 +500,7 @@ impl Hub {
         self.watchers -= 1;
     }
 
-    /// Takes a watcher out of everything that would feed it.
+    /// Removes a watcher from all sets that feed it.
     fn withdraw(&mut self, slot: u32) {
         self.stalled.remove(&slot);
         self.asking.remove(&slot);
@@ -526,7 +526,7 @@ impl Hub {
         }
     }
 
-    /// What a watcher is that needs changes from `next` on.
+    /// The phase of a watcher that needs changes from `next` on.
     fn phase_from(&self, next: i64) -> Phase {
         if next <= self.revision {
             Phase::Behind(next)
@@ -537,7 +537,7 @@ impl Hub {
         }
     }
 
-    /// Brings a watcher that is in no phase into one.
+    /// Moves a watcher without a phase into one.
     fn enter(&mut self, slot: u32, phase: Phase) {
         let is_current = matches!(phase, Phase::Current);
         let future = match phase {
@@ -559,7 +559,7 @@ impl Hub {
         }
     }
 
-    /// Puts a watcher that lists or is behind where it gets its turn, or waits for room.
+    /// Schedules a watcher that lists or is behind, or parks it until its queue has room.
     fn line_up(&mut self, slot: u32) {
         if !self.has_room(slot) {
             self.stalled.insert(slot);
@@ -576,7 +576,7 @@ impl Hub {
         }
     }
 
-    /// A watcher that had no room has some again.
+    /// The queue of a parked watcher has room again.
     fn resume(&mut self, slot: u32) {
         match self.watcher(slot).phase {
             Phase::Behind(next) => {
@@ -587,8 +587,8 @@ impl Hub {
         }
     }
 
-    /// Whether more may be fetched for a watcher: half of its queue is kept for what happens while
-    /// it is fetched.
+    /// Whether more may be read for a watcher: half of its queue is reserved for changes that occur
+    /// meanwhile.
     fn has_room(&self, slot: u32) -> bool {
         let (notices, bytes) = self.watcher(slot).queue.load();
         notices == 0
@@ -603,7 +603,7 @@ impl Hub {
         self.mark_ready(slot);
     }
 
-    /// Ends a watcher that is too slow. `next` is the first revision that is not in its queue.
+    /// Cancels a slow watcher. `next` is the first revision that is not in its queue.
     fn end_slow(&mut self, slot: u32, next: Option<i64>) {
         let meter = self.meter.clone();
         let resume_revision = match self.watcher_mut(slot).queue.abandon(&meter) {
@@ -628,7 +628,7 @@ impl Hub {
         self.end(slot, cancel);
     }
 
-    /// Makes room where too much waits: those that stand still go.
+    /// Frees memory when too much is queued: cancels watchers that do not read.
     fn relieve(&mut self) {
         while self.is_overfull() {
             let Some(slot) = self.stalled.first().copied() else {
@@ -647,7 +647,7 @@ impl Hub {
     }
 }
 
-// Where things are.
+// Access helpers.
 
 impl Hub {
     fn id(&self, slot: u32) -> WatcherId {

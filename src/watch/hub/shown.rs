@@ -1,31 +1,31 @@
-//! What can be told of a watcher to whoever looks after a node.
+//! The status of a watcher, for operators.
 
 use bytes::Bytes;
 
 use super::{Hub, Phase, WatcherId};
 
-/// One watcher, as it stands.
+/// The status of one watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatcherView {
-    /// The first key that it is about.
+    /// The first key of its range.
     pub from: Bytes,
-    /// The first key behind the last; `None` if there is none.
+    /// The end of the range, exclusive; `None` if it has no end.
     pub until: Option<Bytes>,
-    /// What is being done for it: `current`, `behind`, `listing`, `future` or `ended`.
+    /// Its phase: `current`, `behind`, `listing`, `future` or `ended`.
     pub phase: &'static str,
-    /// The revision that it is to be given next; `None` while it is given its initial state, and when
-    /// it is over.
+    /// The next revision that it needs; `None` while it receives its initial state, and after it
+    /// was cancelled.
     pub next_revision: Option<i64>,
-    /// How many revisions it has not been given yet, of those that there are.
+    /// How many existing revisions it has not received yet.
     pub lag: i64,
-    /// Notices that wait for its client.
+    /// The number of queued notices.
     pub waiting_notices: usize,
     /// Their bytes.
     pub waiting_bytes: usize,
 }
 
 impl Hub {
-    /// How a watcher stands; `None` if there is no such one.
+    /// The status of a watcher; `None` if it does not exist.
     pub fn view(&self, id: WatcherId) -> Option<WatcherView> {
         let watcher = self.watcher(self.slot(id)?);
         let group = self.groups.get(watcher.group.0 as usize)?.as_ref()?;
