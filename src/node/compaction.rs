@@ -1,12 +1,12 @@
-//! Giving up history without being asked: the leader proposes, by what is configured.
+//! Automatic compaction: the leader proposes it, as configured.
 //!
-//! Every node notes from time to time which revision it has reached, and only the one that leads
-//! proposes. A follower has applied no more than was written by then, so whoever comes to lead may go
-//! by its own notes: history is never given up early, and a change of leader does not start the
-//! retention anew. A restart does, on that node.
+//! Every node periodically records which revision it has reached, and only the leader proposes. A
+//! follower has applied no more than was written by then, so a new leader may use its own records:
+//! history is never compacted early, and a change of leader does not restart the retention. A
+//! restart does, on that node.
 //!
-//! The notes are taken by the clock pair, on ticks, and nothing here is random: the simulator drives
-//! it as the server does.
+//! The records use the clock pair, on ticks, and nothing here is random: the simulator drives it as
+//! the server does.
 
 use super::Node;
 use crate::api::CompactionRequest;
@@ -15,7 +15,7 @@ use crate::kv::{Command, Operation};
 use crate::time::Instant;
 
 impl Node {
-    /// Proposes to give up what is old enough, if this node leads.
+    /// Proposes a compaction of what is old enough, if this node is leader.
     pub(super) fn compact_by_itself(&mut self, now: Instant) {
         let Some(revision) = self.compactor.look(now, self.revision) else {
             return;
@@ -28,7 +28,7 @@ impl Node {
             session: None,
             operation: Operation::Compact(CompactionRequest::at(revision)),
         };
-        // A refusal is no loss: the next look asks again.
+        // A refusal is harmless: the next check proposes again.
         if self.consensus.propose(now, command.encode()).is_ok() {
             self.compactor.proposed = revision;
         }

@@ -5,40 +5,40 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// What history a leader gives up without being asked.
+/// The automatic compaction of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoCompaction {
     /// None.
     #[default]
     Off,
-    /// What is older than this.
+    /// By age.
     Periodic {
-        /// How long a revision can be read after another has taken its place, at least.
+        /// The minimum time for which a superseded revision can be read.
         retention: Duration,
     },
-    /// All but the newest revisions.
+    /// By number of revisions.
     Revisions {
         /// How many.
         keep: u64,
     },
 }
 
-/// Notes of one retention; so finely is it kept to.
+/// Records per retention period, which determine its precision.
 pub(super) const NOTES: u32 = 10;
-/// Notes are not taken more often than that, however short the retention.
+/// Minimum interval between records, however short the retention is.
 pub(super) const NOTE_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// How often it is looked whether there are revisions too many.
+/// Interval between checks for excess revisions.
 pub(super) const REVISIONS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When which revision was reached.
+/// When each revision was reached.
 #[derive(Debug)]
 pub(super) struct Compactor {
     pub(super) rule: AutoCompaction,
     /// The oldest first.
     pub(super) notes: VecDeque<(Instant, i64)>,
-    /// The newest revision that was reached a whole retention ago.
+    /// The newest revision that was reached at least one retention period ago.
     pub(super) aged: i64,
-    /// The last that was proposed here; nothing is proposed twice.
+    /// The last revision proposed here; none is proposed twice.
     pub(super) proposed: i64,
     pub(super) noted: Option<Instant>,
 }
@@ -54,7 +54,7 @@ impl Compactor {
         }
     }
 
-    /// How often to look.
+    /// The interval between checks.
     pub(super) fn interval(&self) -> Option<Duration> {
         match self.rule {
             AutoCompaction::Off => None,
@@ -65,7 +65,7 @@ impl Compactor {
         }
     }
 
-    /// Takes a note if it is time to, and says what may be given up by now.
+    /// Adds a record if it is time to, and returns the revision to compact to.
     pub(super) fn look(&mut self, now: Instant, revision: i64) -> Option<i64> {
         let interval = self.interval()?;
         let is_due = self

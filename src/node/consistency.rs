@@ -1,18 +1,18 @@
-//! Whether this replica's state is the others' (D1).
+//! The comparison of this replica's state with the others' (D1).
 //!
-//! Now and then the leader has an entry logged at which every replica notes the content hash of its
-//! state and tells it to the others. All of them have applied the same entries then, so the hashes
-//! are equal unless a disk, a machine or this program has done something wrong. A replica whose hash
-//! a majority of the voters contradicts is *corrupt*: it serves no more, does not lead, and its state
-//! is built anew at its next start. Where no majority agrees nobody can tell who is right, so nobody
-//! serves until more reports settle it.
+//! Periodically the leader proposes an entry at which every replica records the content hash of its
+//! state and reports it to the others. All have applied the same entries then, so the hashes are
+//! equal unless a disk, a machine or this program is faulty. A replica whose hash a majority of the
+//! voters contradicts is *corrupt*: it stops serving, does not lead, and rebuilds its state at the
+//! next start. If no majority agrees, the correct state is unknown, so no replica
+//! serves until further reports decide.
 //!
-//! The hash is the one that every change keeps up to date. So what this finds is a state that took
-//! another way; a record that a disk has changed since is found when it is next read by a change, or
-//! by the scan after an unclean stop.
+//! The hash is the one that every change updates. So this detects states that diverged; a record
+//! that a disk has altered is detected when a change next reads it, or by the scan after an unclean
+//! stop.
 //!
-//! Reports may be lost and come in any order: they are sent again a few times, the last few are
-//! kept, and what is not settled at one check may be at the next.
+//! Reports may be lost or reordered: they are sent a few times, the last few are kept, and what one
+//! check leaves undecided the next may decide.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,12 +24,12 @@ use crate::raft::{Envelope, Message, StateHash};
 use crate::time::Instant;
 use crate::types::{LogIndex, NodeId};
 
-/// How often a report is sent, in all, and how long between.
+/// How many times a report is sent, and the interval.
 const SENDS: u32 = 4;
 const SEND_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Node {
-    /// What is known of this replica's state against the others'.
+    /// The result of comparing this replica's state with the others'.
     pub fn consistency(&self) -> Consistency {
         self.referee.verdict
     }
@@ -78,8 +78,8 @@ impl Node {
         }
     }
 
-    /// Judges what has been reported. A replica that is wrong lets go of leadership for good: its
-    /// log is as good as any, so it follows and votes on.
+    /// Evaluates the reports. A corrupt replica gives up leadership for good: its log is intact, so
+    /// it still follows and votes.
     pub(super) fn judge(&mut self, now: Instant) {
         if !self.referee.is_news && self.referee.differ.is_none() {
             return;

@@ -7,15 +7,15 @@ use crate::raft::StateHash;
 use crate::time::Instant;
 use crate::types::{LogIndex, NodeId};
 
-/// What is known of this replica's state against the others'.
+/// The result of comparing this replica's state with the others'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
-    /// Nothing speaks against it.
+    /// No report contradicts it.
     #[default]
     Sound,
     /// At this entry replicas differ, and no majority of the voters agrees.
     Undecided(LogIndex),
-    /// At this entry a majority of the voters has another state.
+    /// At this entry a majority of the voters has a different state.
     Corrupt(LogIndex),
 }
 
@@ -26,9 +26,10 @@ impl Consistency {
     }
 }
 
-/// Checks of one replica that are kept.
+/// Number of reports kept per replica.
 pub(super) const CHECKS_MAX: usize = 8;
-/// For how long replicas may differ without a majority before it counts: reports are under way.
+/// How long replicas may differ without a majority before it counts, because reports may be in
+/// flight.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// Compares reports.
@@ -36,12 +37,12 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Referee {
     /// The last reports of each replica, this one's among them, the oldest first.
     pub(super) reports: BTreeMap<NodeId, VecDeque<StateHash>>,
-    /// Since when replicas differ without a majority, and where.
+    /// Since when, and at which entry, replicas differ without a majority.
     pub(super) differ: Option<(Instant, LogIndex)>,
     pub(super) verdict: Consistency,
-    /// There is a report that has not been judged.
+    /// There is a report that has not been evaluated.
     pub(super) is_news: bool,
-    /// When this node, as leader, last had a check logged.
+    /// When this node, as leader, last proposed a check.
     pub(super) proposed: Option<Instant>,
     pub(super) sends_left: u32,
     pub(super) send_after: Option<Instant>,
@@ -57,7 +58,7 @@ impl Referee {
             return;
         }
         self.is_news = true;
-        // A process that was restarted may report what it has reported before.
+        // A restarted process may repeat an earlier report.
         reports.retain(|known| known.index != report.index);
         reports.push_back(report);
         if reports.len() > CHECKS_MAX {
@@ -121,7 +122,7 @@ impl Referee {
                     }
                     return;
                 }
-                // Nobody has said anything yet that would not agree.
+                // No report has contradicted it yet.
                 (None, false) => {}
             }
         }

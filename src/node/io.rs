@@ -1,4 +1,4 @@
-//! What a node is told and what it wants done: the seam between the pure replica and its shell.
+//! The inputs and outputs of a node: the interface between the pure replica and its shell.
 //!
 //! Three laws for the shell, and no more: drain [`crate::node::Node::poll_output`] after every
 //! `handle`; report what became durable and what was applied; never lie about time.
@@ -10,58 +10,59 @@ use crate::node::{AskedLeases, SpaceReport};
 use crate::raft::{Change, Entry, Envelope, LogBase, ReadPermit, Ticket, Unsaved};
 use crate::types::{LogId, LogIndex, NodeId, RequestId, SessionId, VersionRange};
 
-/// What a node is told.
+/// An input of a node.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A peer's message arrived.
     Message(Envelope),
     /// A client's request arrived. It must have passed [`crate::api::validate`].
     Request(RequestId, Call),
-    /// A request of a client of whom it is known who it is, or who says so.
+    /// A request of a client with a known identity.
     RequestAs(RequestId, Call, Author),
     /// Everything up to and including this ticket is durable.
     Persisted(Ticket),
-    /// These entries, all in one atomic step, are applied and visible to new snapshots. In order,
-    /// none left out: one reply for each entry that was handed out.
+    /// These entries were applied in one atomic step and are visible to new snapshots. In order and
+    /// without gaps: one reply for each entry of the output.
     Applied(Vec<(LogId, Reply)>),
     /// The answer to [`Output::FindIdleSessions`]: sessions not used after `unused_since`.
     IdleSessions {
         /// As it was asked.
         unused_since: LogIndex,
-        /// Some of them; bounded by whoever looked.
+        /// Some of them, bounded by the shell.
         sessions: Vec<SessionId>,
     },
     /// The state machine holds everything up to here durably; the log may begin after it.
     Compact(LogIndex),
-    /// A whole state was received, checked, and lies durably beside the one that is used. Answered
-    /// by [`Output::Install`] or [`Output::DiscardSnapshot`].
+    /// A snapshot was received, verified, and stored durably next to the current state. Answered by
+    /// [`Output::Install`] or [`Output::DiscardSnapshot`].
     SnapshotReceived(LogBase),
-    /// What [`Output::SendSnapshot`] asked for this member has ended, well or not.
+    /// The transfer that [`Output::SendSnapshot`] started for this member has ended, successfully
+    /// or not.
     SnapshotSent(NodeId),
-    /// The state that was to be installed is the state machine now, and visible to new snapshots.
+    /// The snapshot was installed: it is the state machine now, and visible to new snapshots.
     Installed(Box<Installed>),
-    /// Members are to change. Taken if this node leads and the change is safe
-    /// ([`crate::raft::Consensus::change`]); what became of it shows in the configuration in force.
+    /// A membership change. Accepted if this node is leader and the change is safe
+    /// ([`crate::raft::Consensus::change`]); its outcome shows in the current configuration.
     Change(Change),
-    /// Let go of leadership and take no further part in elections: the process is stopping.
+    /// Give up leadership and take no further part in elections: the process is stopping.
     Retire,
     /// Time has passed.
     Tick,
-    /// How much room there is. Reported again and again; a shell that does not has no quota.
+    /// The disk usage. Reported periodically; without reports there is no quota.
     Space(SpaceReport),
-    /// A member has said which versions of the cluster it knows; `None` once it is not connected any
-    /// more, for it may come back as another release.
+    /// The cluster versions that a member supports; `None` once it is disconnected, because it may
+    /// return with another release.
     PeerVersions(NodeId, Option<VersionRange>),
 }
 
-/// What a node must know of a state that took the place of its own.
+/// What a node must know about an installed snapshot.
 #[derive(Clone, Debug)]
 pub struct Installed {
     /// The last entry in it.
     pub id: LogId,
     /// Its revision.
     pub revision: i64,
-    /// It holds the cluster's founding command.
+    /// It contains the cluster's bootstrap command.
     pub founded: bool,
     /// Every lease in it.
     pub leases: HeldLeases,
@@ -69,8 +70,8 @@ pub struct Installed {
     pub cluster_version: u16,
 }
 
-/// What a node wants done. `Persist`s are carried out in the order given, `Apply`s and `Install`s
-/// in the order given, and nothing else has an order.
+/// An effect that a node requests. `Persist`s must be executed in order, `Apply`s and `Install`s in
+/// order, and nothing else is ordered.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Make this durable, then report the ticket.
@@ -79,27 +80,27 @@ pub enum Output {
     Send(Envelope),
     /// Apply these to the state machine, then report their replies.
     Apply(Vec<Entry>),
-    /// The read may be answered now, from any snapshot opened from now on.
+    /// The read may be answered from any snapshot opened from now on.
     Read(RequestId, ReadPermit),
-    /// The store has reached the revision that the read waited for, which asked for nothing else:
-    /// it may be answered as serializable from any snapshot opened from now on.
+    /// The store has reached the revision that the read waited for, which required nothing else: it
+    /// may be answered as serializable from any snapshot opened from now on.
     CaughtUp(RequestId),
-    /// The question about leases may be answered now, from any snapshot opened from now on: of the
-    /// leases named, those that are there. Without a permit, as serializable.
+    /// The lease query may be answered from any snapshot opened from now on, for those of the named
+    /// leases that exist. Without a permit, as serializable.
     ReadLeases(RequestId, Option<ReadPermit>, AskedLeases),
-    /// Look in the store for sessions that were not used after `unused_since`, and report some.
-    /// A shell that does not answer keeps every session for ever.
+    /// Find sessions in the store that were not used after `unused_since`, and report some. Without
+    /// a report, sessions are kept for ever.
     FindIdleSessions {
         /// The last use that still counts as idle.
         unused_since: LogIndex,
     },
-    /// Send this member the state machine as it is durable by now, and report
-    /// [`Input::SnapshotSent`] once that has ended. One that is on its way already is enough.
+    /// Send this member a snapshot of the durable state machine, and report [`Input::SnapshotSent`]
+    /// once that has ended. A transfer already in progress is enough.
     SendSnapshot(NodeId),
-    /// What was received as of this entry takes the place of the state machine, durably; then
-    /// report [`Input::Installed`].
+    /// Replace the state machine durably by the snapshot received as of this entry; then report
+    /// [`Input::Installed`].
     Install(LogId),
-    /// What was received as of this entry is not needed.
+    /// Discard the snapshot received as of this entry.
     DiscardSnapshot(LogId),
     /// The request is finished.
     Reply(RequestId, Result<Response, Error>),

@@ -10,11 +10,11 @@ use crate::raft::Timing;
 use crate::time::Instant;
 use crate::types::RequestId;
 
-/// The leases of a node, and who asks for them.
+/// The leases of a node, and the requests about them.
 pub(super) struct Leases {
     pub(super) options: LeaseOptions,
     pub(super) tracker: LeaseTracker,
-    /// Questions that wait for a permit.
+    /// Lease queries that wait for a permit.
     pub(super) questions: BTreeMap<RequestId, Question>,
     /// The last tick of this promotion, and the last at which a quorum answered.
     pub(super) ticked: Instant,
@@ -30,7 +30,7 @@ pub(super) enum Question {
     List { after: i64, limit: u32 },
 }
 
-/// A lease that a question is about.
+/// A lease in a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskedLease {
     /// Its id.
@@ -39,7 +39,7 @@ pub struct AskedLease {
     pub remaining_ms: Option<u64>,
 }
 
-/// Which leases a question is about: the shell reads the rest from the store.
+/// The leases of a query; the shell reads their records from the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskedLeases {
     /// In the order of their ids.
@@ -61,13 +61,13 @@ impl Leases {
         }
     }
 
-    /// The store holds these leases now, and what was known of others is void.
+    /// The store was replaced and contains these leases; forgets all others.
     pub(super) fn begin_anew(&mut self, leases: HeldLeases, timing: &Timing) {
         self.tracker = LeaseTracker::new(self.options, restart_min(timing));
         self.tracker.restore(leases);
     }
 
-    /// Nobody waits for an answer any more.
+    /// The client no longer waits for the reply.
     pub(super) fn forget(&mut self, id: RequestId) {
         self.questions.remove(&id);
     }

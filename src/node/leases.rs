@@ -1,4 +1,4 @@
-//! Client leases on a replica: renewals are answered, what is due is proposed.
+//! Client leases on a replica: answers renewals, and proposes the expiry of due leases.
 //!
 //! The rules are T and A12 to A16 of docs/protocol.md. A renewal is acknowledged only by a leader that
 //! has been promoted (T1), and whose own lease holds at a reading from after the renewal arrived, or
@@ -18,9 +18,10 @@ use crate::raft::ReadPermit;
 use crate::time::Instant;
 use crate::types::{LogId, RequestId, Term};
 
-/// A leader that was not itself for longer gives its clients all their time again (T15).
+/// A leader that was paused or without a quorum for longer extends all leases to their full TTL
+/// (T15).
 const LAPSE_MAX: Duration = Duration::from_millis(500);
-/// How often a leader looks at its clocks at least, so that it would notice.
+/// The maximum interval between clock readings of a leader, so that it notices a pause.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Node {
@@ -41,7 +42,7 @@ impl Node {
         self.leases.tracker.take_counts()
     }
 
-    /// A question about leases that only a leader answers, or, if it may be old, any node.
+    /// A lease query, answered by the leader or, if it may be stale, by any node.
     pub(super) fn ask_leases(&mut self, now: Instant, id: RequestId, call: &Call) {
         let may_be_old = call.request.is_read() && call.consistency == SERIALIZABLE;
         if self.consensus.leads_in().is_none() && !may_be_old {
@@ -74,7 +75,7 @@ impl Node {
     }
 
     fn keep_alive(&mut self, now: Instant, leases: &[LeaseRef]) -> ResponseBody {
-        // Whatever was committed before the renewal arrived is applied (T5, T17).
+        // Everything committed before the renewal arrived has been applied (T5, T17).
         let is_caught_up = self.applied >= self.consensus.status().commit;
         let tracker = &mut self.leases.tracker;
         let kept = leases
@@ -172,7 +173,7 @@ impl Node {
         }
     }
 
-    /// Time has passed: what is due is found and proposed.
+    /// Handles timers: finds and proposes what is due.
     pub(super) fn tend_leases(&mut self, now: Instant) {
         let Some(term) = self.leases.tracker.promoted_in() else {
             return;
@@ -241,7 +242,7 @@ impl Node {
             term,
             marks: marks.clone(),
         };
-        // A refusal is no loss: renewals ask again, and so does the next look.
+        // A refusal is harmless: renewals and the next tick propose again.
         if let Some(id) = self.propose_for_leases(now, &command) {
             self.leases.tracker.marked(id.index, marks);
         }
@@ -251,7 +252,7 @@ impl Node {
         self.consensus.propose(now, command.encode()).ok()
     }
 
-    /// When leases want to be looked after next.
+    /// When the leases next need a tick.
     pub(super) fn leases_due(&self) -> Instant {
         match self.leases.tracker.promoted_in() {
             Some(_) => {

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::types::{LogIndex, NodeId, RequestId};
 
-/// Who waits for what about members.
+/// Pending requests about members.
 #[derive(Default)]
 pub(super) struct MemberQuestions {
-    /// Reads of the list.
+    /// Reads of the member list.
     pub(super) lists: BTreeSet<RequestId>,
-    /// Changes, by where their entries are, with the member that each is about.
+    /// Changes, by log index, with the member that each is about.
     pub(super) changes: BTreeMap<RequestId, (LogIndex, NodeId)>,
 }
 
 impl MemberQuestions {
-    /// Nobody waits for this answer any more.
+    /// The client no longer waits for this reply.
     pub(super) fn forget(&mut self, id: RequestId) {
         self.lists.remove(&id);
         self.changes.remove(&id);

@@ -1,4 +1,4 @@
-//! Changes of members, as clients ask for them.
+//! Membership changes requested by clients.
 //!
 //! Consensus knows members by id and decides what is safe ([`Consensus::change`]). Here ids get names:
 //! the configuration keeps for each member what [`MemberDetails`] holds, a name is a member's once at
@@ -6,7 +6,7 @@
 //! and no id is ever used twice: that of a new member is derived from the place in the log of the entry
 //! that adds it.
 //!
-//! A change is answered when it is complete: the configuration in force is at or beyond its entry,
+//! A change is answered when it is complete: the current configuration is at or after its entry,
 //! committed, and not joint.
 //!
 //! [`Consensus::change`]: crate::raft::Consensus::change
@@ -25,7 +25,7 @@ use crate::time::Instant;
 use crate::types::{Incarnation, NodeId, RequestId};
 
 impl Node {
-    /// Reads the list of members: as any other read, so that it holds every change that was complete
+    /// Reads the member list, like any other read, so that it includes every change completed
     /// before.
     pub(super) fn list_members(&mut self, now: Instant, id: RequestId, call: &Call) {
         self.members.lists.insert(id);
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// What `request` is to consensus, and which member it is about.
+    /// Translates `request` into a change for consensus, and returns the member it is about.
     fn change_for(&self, request: &Request) -> Result<(NodeId, Change), Error> {
         Ok(match request {
             Request::MemberAdd(add) => {
@@ -208,7 +208,7 @@ impl Node {
         }
     }
 
-    /// Whoever leads next may complete them, or not.
+    /// The next leader may complete them, or not.
     pub(super) fn give_up_on_changes(&mut self) {
         for (id, _) in std::mem::take(&mut self.members.changes) {
             self.waiting.take_change(id);
@@ -243,7 +243,7 @@ impl Node {
     }
 }
 
-/// What the configuration keeps of its members, as far as it can be read.
+/// The stored details of the members, as far as they can be decoded.
 pub fn known(configuration: &Configuration) -> BTreeMap<NodeId, MemberDetails> {
     let details = configuration.details.iter();
     details
@@ -284,7 +284,7 @@ fn no_member() -> Error {
     refusal(Unfit::NoMember)
 }
 
-/// Says why members may not be changed like that, and what to do.
+/// Explains why a membership change is refused, and what to do.
 fn refusal(unfit: Unfit) -> Error {
     let (kind, detail) = match unfit {
         Unfit::InProgress => (

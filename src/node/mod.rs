@@ -1,4 +1,4 @@
-//! One replica: consensus, the state machine's replies, and the clients that wait for them.
+//! One replica: consensus, the replies of the state machine, and the requests that wait for them.
 //!
 //! [`Node`] is a pure value. It takes time and messages as arguments and gives effects back as
 //! data; the server and the simulator drive the same code. It owns no store: entries go out as
@@ -74,15 +74,14 @@ use versions::Upgrade;
 use view::SharedConfiguration;
 use waiting::Waiting;
 
-/// How often the leader notes how far the log has come, to know later which sessions were unused
-/// since then.
+/// Interval at which the leader records the end of the log, to find sessions unused since then.
 const SESSION_SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is said to whoever asks a replica whose state may not be served.
+/// The refusal of a replica whose state must not be served.
 pub const STATE_DIFFERS: &str = "the state of this node differs from the others, so it serves no \
                                  requests until this is resolved: use another node";
 
-/// What a node is, fixed for its life.
+/// The fixed configuration of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// The cluster's identity.
@@ -95,16 +94,16 @@ pub struct NodeOptions {
     pub timing: Timing,
     /// What requests may cost.
     pub limits: Limits,
-    /// How many requests may wait inside this node; one more gets `SlowDown`. An eighth of the room is
-    /// for renewals of leases and for operators.
+    /// Maximum number of requests waiting in this node; further ones get `SlowDown`. An eighth is
+    /// reserved for lease renewals and operators.
     pub waiting_max: usize,
-    /// How many sessions the cluster keeps; one more is refused.
+    /// Maximum number of sessions; further ones are refused.
     pub sessions_max: u32,
     /// How long a session may stay unused before the leader proposes to forget it.
     pub session_idle_max: Duration,
-    /// What client leases may be.
+    /// The limits of client leases.
     pub leases: LeaseOptions,
-    /// What history is given up without anybody asking.
+    /// The automatic compaction.
     pub auto_compaction: AutoCompaction,
     /// How often replicas compare their states, if at all.
     pub check_interval: Option<Duration>,

@@ -1,4 +1,4 @@
-//! From being due to being gone: what is found, proposed, tried again and continued.
+//! Expiry: how due leases are found, proposed, retried and continued.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::time::Instant;
 use crate::types::LogIndex;
 
 impl LeaseTracker {
-    /// Finds what is due at `now`. At most some thousand leases are looked at; if that was not all,
+    /// Finds the leases due at `now`. Examines at most some thousand; if there are more,
     /// [`Self::next_wakeup`] is now.
     pub fn tick(&mut self, now: Instant) {
         let Some(leading) = &mut self.leading else {
@@ -69,8 +69,8 @@ impl LeaseTracker {
         }
     }
 
-    /// The next leases whose expiry is to be proposed; empty while enough is under way. What is
-    /// proposed must be reported as [`Self::proposed`], what could not be as [`Self::not_proposed`].
+    /// The next leases whose expiry to propose; empty while enough proposals are in flight. The
+    /// caller must report the outcome with [`Self::proposed`] or [`Self::not_proposed`].
     pub fn take_due(&mut self, now: Instant) -> Vec<LeaseRef> {
         let Some(leading) = &mut self.leading else {
             return Vec::new();
@@ -90,7 +90,7 @@ impl LeaseTracker {
             }
             tracked.is_queued = false;
             let is_expiring = leading.expiring.contains_key(&lease.id);
-            // It may have been renewed while it stood in the queue.
+            // It may have been renewed while it was queued.
             let is_due = is_expiring || now.certainly_after(tracked.deadline);
             if is_due && tracked.terms.ending.is_none() {
                 batch.push(lease);
@@ -99,7 +99,7 @@ impl LeaseTracker {
         batch
     }
 
-    /// The expiry of `batch` stands in the log at `index`, and nobody renews them any more (A15).
+    /// The expiry of `batch` is in the log at `index`; these leases can no longer be renewed (A15).
     pub fn proposed(&mut self, index: LogIndex, batch: Vec<LeaseRef>) {
         let Some(leading) = &mut self.leading else {
             return;
@@ -110,7 +110,7 @@ impl LeaseTracker {
         leading.flights.insert(index, batch);
     }
 
-    /// The expiry of `batch` could not be proposed: it is tried again.
+    /// The expiry of `batch` could not be proposed: it is retried.
     pub fn not_proposed(&mut self, batch: Vec<LeaseRef>) {
         let Some(leading) = &mut self.leading else {
             return;
@@ -138,7 +138,7 @@ impl LeaseTracker {
                 leading.expiring.remove(&lease.id);
                 continue;
             }
-            // A failed expiry is tried again.
+            // A failed expiry is retried.
             leading.expiring.insert(lease.id, None);
             if !tracked.is_queued {
                 tracked.is_queued = true;
@@ -153,7 +153,7 @@ impl LeaseTracker {
         }
     }
 
-    /// Leases whose end is to be continued; empty while that is under way.
+    /// Leases whose deletion to continue; empty while a continuation is in flight.
     pub fn to_continue(&self) -> Vec<LeaseRef> {
         match &self.leading {
             Some(leading) if leading.continuing.is_none() => {

@@ -1,5 +1,4 @@
-//! What a promoted leader knows beside the leases themselves: its wheel of deadlines, and what of
-//! its decisions is under way in the log.
+//! The state of a promoted leader: its timer wheel of deadlines, and its decisions in flight.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -20,7 +19,7 @@ pub(super) struct Tracked {
     /// When its terms changed last, in this promotion.
     pub(super) changed: Instant,
     pub(super) is_in_wheel: bool,
-    /// It stands among those to be proposed.
+    /// It is queued to be proposed.
     pub(super) is_queued: bool,
 }
 
@@ -35,7 +34,7 @@ pub(super) struct Leading {
     pub(super) walked: Option<(u64, i64)>,
     /// Bucket of the boot clock → leases to look at then.
     pub(super) wheel: BTreeMap<u64, Vec<LeaseRef>>,
-    /// Due, and to be proposed.
+    /// Due leases to be proposed.
     pub(super) due: VecDeque<LeaseRef>,
     /// In an entry that has not been applied; `None` where that entry did not end it, and another
     /// will be proposed.

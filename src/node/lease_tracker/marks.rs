@@ -1,4 +1,4 @@
-//! Marks of leases in the log: what is left of long ones, and that nothing is noted any more (T9, A13).
+//! Checkpoints of leases in the log: the remaining time of long ones, and its removal (T9, A13).
 
 use std::ops::Bound;
 use std::time::Duration;

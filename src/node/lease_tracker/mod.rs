@@ -1,4 +1,4 @@
-//! When leases are due: the leader's own table of deadlines (docs/protocol.md, T).
+//! The leader's table of lease deadlines (docs/protocol.md, T).
 //!
 //! Every replica keeps the list of leases, as applied entries make it. Deadlines exist on a leader
 //! that has been *promoted*: one that has applied everything it was elected with (T1). Promotion
@@ -8,11 +8,11 @@
 //! own, in a wheel of buckets of one tick; a renewal is one look-up and a number, and the lease
 //! moves in the wheel when its old bucket comes round.
 //!
-//! Nothing is over because its deadline is. A due lease is proposed for expiry; from the moment its
-//! entry is in the log it is *expiring*: nobody renews it any more (T4), and nobody says that it is
-//! gone, until the entry has been applied (A15). Leadership that ends drops all of this.
+//! A lease does not end with its deadline. A due lease is proposed for expiry; from the moment its
+//! entry is in the log it is *expiring*: it can no longer be renewed (T4), and it is not reported
+//! as ended until the entry has been applied (A15). A leader that steps down drops all of this.
 //!
-//! Pure: takes `now`, and hands out what is due.
+//! Pure: takes `now`, and returns what is due.
 
 mod expiry;
 mod leading;
@@ -32,17 +32,18 @@ pub use options::LeaseOptions;
 
 use leading::{Leading, Tracked, nanos, next_in};
 
-/// Most leases that one entry expires, marks or continues.
+/// Maximum number of leases that one entry expires, checkpoints or continues.
 pub const LEASE_BATCH_MAX: usize = 512;
-/// Most entries of expiries that wait to be applied.
+/// Maximum number of expiry entries in flight.
 const FLIGHTS_MAX: usize = 2;
-/// Most leases looked at in one step: so that half a million that are due at once cost no heartbeat.
+/// Maximum number of leases examined in one step, so that half a million due at once delay no
+/// heartbeat.
 const VISITS_MAX: usize = 4096;
 /// Most leases whose keys are deleted further by one entry.
 const CONTINUED_MAX: usize = 16;
-/// How many leases that have ended are remembered with the reason.
+/// How many ended leases are remembered with the reason.
 const ENDED_MAX: usize = 4096;
-/// How many of those that ended since the last look are named.
+/// How many of the leases that ended since the last call are named.
 const ENDED_NAMED_MAX: usize = 16;
 /// Of so many renewals one is measured, the first of them.
 pub const RENEWALS_SAMPLED: u64 = 64;
@@ -51,10 +52,10 @@ pub const RENEWALS_SAMPLED: u64 = 64;
 #[derive(Debug)]
 pub struct LeaseTracker {
     options: LeaseOptions,
-    /// The least that a lease with a checkpoint gets from a new leader.
+    /// The minimum time that a lease with a checkpoint gets from a new leader.
     restart_min_ms: u64,
     leases: BTreeMap<i64, Tracked>,
-    /// How many keys hang on all of them.
+    /// The number of keys attached to all of them.
     keys: u64,
     /// Every lease by what it gets from a new leader, in milliseconds.
     order: BTreeSet<(u64, i64)>,
@@ -62,7 +63,7 @@ pub struct LeaseTracker {
     long: BTreeSet<i64>,
     /// Leases to whom more may be promised than they have now.
     outlasting: BTreeSet<i64>,
-    /// Leases that are over, and whose keys are being deleted.
+    /// Ended leases whose keys are being deleted.
     revoking: BTreeSet<i64>,
     /// Of the leases that ended last: why, by id; and in their order.
     ended: BTreeMap<i64, (u64, LeaseEnd)>,
@@ -75,14 +76,14 @@ pub struct LeaseTracker {
     counts: LeaseCounts,
 }
 
-/// What happened since it was asked last, for metrics.
+/// What happened since the last call, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCounts {
     /// Leases granted: their times to live, in milliseconds.
     pub granted_ttl_ms: Vec<u64>,
-    /// Leases that ended because nobody renewed them.
+    /// Leases that expired.
     pub expired: u64,
-    /// Leases that somebody ended.
+    /// Leases that were revoked.
     pub revoked: u64,
     /// Of each lease that expired under this leader: how long after it was due the entry was
     /// applied.
@@ -94,19 +95,19 @@ pub struct LeaseCounts {
     pub left_at_renewal: Vec<u64>,
     /// Checkpoints proposed.
     pub checkpoints: u64,
-    /// Times that this leader gave every lease all its time again, and why.
+    /// Times this leader extended every lease to its full TTL, and why.
     pub lapses: Vec<Lapse>,
 }
 
-/// Why a leader gave every lease all its time again (T15): its clients may have been unable to
+/// Why a leader extended every lease to its full TTL (T15): its clients may have been unable to
 /// renew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lapse {
-    /// It did nothing for so long.
+    /// It was paused for this long.
     StoodStill(Duration),
-    /// One of its clocks went back.
+    /// One of its clocks went backwards.
     ClockWentBack,
-    /// No quorum answered it for so long.
+    /// No quorum answered it for this long.
     NoQuorum(Duration),
 }
 
@@ -150,12 +151,12 @@ impl LeaseTracker {
         self.leases.is_empty()
     }
 
-    /// How many keys hang on all of them.
+    /// The number of keys attached to all of them.
     pub fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// How many were found to be due, and are not gone yet.
+    /// How many are due and have not been ended yet.
     pub fn expiring(&self) -> usize {
         let of = |leading: &Leading| {
             let flying: usize = leading.flights.values().map(Vec::len).sum();
@@ -164,17 +165,17 @@ impl LeaseTracker {
         self.leading.as_ref().map_or(0, of)
     }
 
-    /// What happened since this was asked last.
+    /// What happened since the last call.
     pub fn take_counts(&mut self) -> LeaseCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// Every lease is about to begin anew, because of `lapse`.
+    /// Counts `lapse`, after which every lease starts with its full TTL.
     pub fn lapsed(&mut self, lapse: Lapse) {
         self.counts.lapses.push(lapse);
     }
 
-    /// The leadership that it keeps deadlines for.
+    /// The term for which it keeps deadlines.
     pub fn promoted_in(&self) -> Option<Term> {
         self.leading.as_ref().map(|leading| leading.term)
     }
@@ -231,12 +232,12 @@ impl LeaseTracker {
         self.leading = Some(leading);
     }
 
-    /// Leadership is over: deadlines are nobody's.
+    /// This node is no longer leader: drops the deadlines.
     pub fn demote(&mut self) {
         self.leading = None;
     }
 
-    /// Takes in what an entry did to a lease; `now` is a reading from after it was applied.
+    /// Records the effect of an entry on a lease; `now` is a reading from after it was applied.
     pub fn apply(&mut self, now: Instant, change: LeaseChange) {
         match change {
             LeaseChange::Granted(terms) => {

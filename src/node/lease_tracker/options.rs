@@ -1,19 +1,19 @@
-//! What client leases may be: the limits and intervals of a node.
+//! The limits and intervals of client leases on a node.
 
 use std::time::Duration;
 
-/// What client leases may be, and how they are looked after.
+/// The limits and intervals of client leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
-    /// A shorter time to live is granted as this.
+    /// The minimum TTL; shorter requests are raised to it.
     pub ttl_min: Duration,
-    /// A longer time to live is refused.
+    /// The maximum TTL; longer requests are refused.
     pub ttl_max: Duration,
-    /// How many leases there may be.
+    /// The maximum number of leases.
     pub leases_max: u64,
-    /// The width of a bucket of deadlines: by so much an expiry may be late.
+    /// The width of a bucket of deadlines, by which an expiry may be late.
     pub tick: Duration,
-    /// Of leases this long and longer, what is left is noted in the log now and then (T9).
+    /// Leases with at least this TTL are checkpointed in the log (T9).
     pub checkpoint_min_ttl: Duration,
     /// How often.
     pub checkpoint_interval: Duration,
