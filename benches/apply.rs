@@ -41,7 +41,12 @@ fn put(number: u64, session: Option<SessionId>, in_flight: u64) -> Bytes {
         value: vec![7; VALUE].into(),
         ..PutRequest::default()
     });
-    Command::Write { session, operation }.encode()
+    Command::Write {
+        author: None,
+        session,
+        operation,
+    }
+    .encode()
 }
 
 /// The CPU time of this thread so far, which says the same however busy the machine is.
@@ -55,7 +60,11 @@ fn run(batch: usize, with_session: bool, puts: usize) -> Vec<f64> {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions::default();
     let mut store = StateStore::open(&folder.path().join("state"), &options).unwrap();
-    let open = Command::OpenSession { sessions_max: 16 }.encode();
+    let open = Command::OpenSession {
+        author: None,
+        sessions_max: 16,
+    }
+    .encode();
     store.apply_batch(&[(at(1), Some(open))]).unwrap();
     let session = with_session.then_some(SessionId(1));
     let mut rounds = Vec::new();

@@ -171,7 +171,7 @@ fn run(batch: u64) {
     let mut number = 0;
     while number < WRITES {
         for _ in 0..batch {
-            let input = Input::Request(RequestId(number), put(number, &value));
+            let input = Input::Request(RequestId(number), put(number, &value), None);
             world.inputs.push_back((leader, input));
             number += 1;
         }

@@ -118,6 +118,7 @@ impl Alone {
                 ..PutRequest::default()
             };
             let command = Command::Write {
+                author: None,
                 session: None,
                 operation: Operation::Put(put),
             };

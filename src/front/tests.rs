@@ -68,7 +68,12 @@ fn batch(writer: &mut Writer<Map>, index: u64) -> Batch<&mut Writer<Map>, Map> {
         ..PutRequest::default()
     });
     let session = None;
-    let command = Command::Write { session, operation }.encode();
+    let command = Command::Write {
+        author: None,
+        session,
+        operation,
+    }
+    .encode();
     let mut batch = Batch::begin(writer).unwrap();
     let id = LogId::new(LogIndex(index), Term(1));
     batch.apply(id, Some(&command)).unwrap();

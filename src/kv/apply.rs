@@ -70,22 +70,20 @@ fn execute<S: Store>(
     command: Command,
 ) -> Result<Reply, S::Error> {
     match command {
-        Command::Write { .. } | Command::OpenSession { .. } if progress.access.enabled => {
+        Command::Write { author: None, .. } | Command::OpenSession { author: None, .. }
+            if progress.access.enabled =>
+        {
             Ok(answer(progress, Err(anonymous())))
         }
-        Command::Write { session, operation } => {
-            write_for(store, progress, None, session, operation)
-        }
-        Command::OpenSession { sessions_max } => open_for(store, progress, None, sessions_max),
-        Command::WriteAs {
+        Command::Write {
             author,
             session,
             operation,
-        } => write_for(store, progress, Some(&author), session, operation),
-        Command::OpenSessionAs {
+        } => write_for(store, progress, author.as_ref(), session, operation),
+        Command::OpenSession {
             author,
             sessions_max,
-        } => open_for(store, progress, Some(&author), sessions_max),
+        } => open_for(store, progress, author.as_ref(), sessions_max),
         Command::Bootstrap(info) => {
             let result = bootstrap(store, &info)?;
             Ok(silent(progress, result))

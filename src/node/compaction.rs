@@ -23,8 +23,8 @@ impl Node {
         if self.consensus.leads_in().is_none() || !self.consensus.status().ready {
             return;
         }
-        let command = Command::WriteAs {
-            author: Author::Node,
+        let command = Command::Write {
+            author: Some(Author::Node),
             session: None,
             operation: Operation::Compact(CompactionRequest::at(revision)),
         };

@@ -15,10 +15,9 @@ use crate::types::{LogId, LogIndex, NodeId, RequestId, SessionId, VersionRange};
 pub enum Input {
     /// A peer's message arrived.
     Message(Envelope),
-    /// A client's request arrived. It must have passed [`crate::api::validate`].
-    Request(RequestId, Call),
-    /// A request of a client with a known identity.
-    RequestAs(RequestId, Call, Author),
+    /// A client's request arrived, and the client's identity if it is known. The request must have
+    /// passed [`crate::api::validate`].
+    Request(RequestId, Call, Option<Author>),
     /// Everything up to and including this ticket is durable.
     Persisted(Ticket),
     /// These entries were applied in one atomic step and are visible to new snapshots. In order and

@@ -194,10 +194,7 @@ impl Node {
             Input::Message(envelope) => self.consensus.handle(now, raft::Input::Message(envelope)),
             Input::Persisted(ticket) => self.consensus.handle(now, raft::Input::Persisted(ticket)),
             Input::Applied(replies) => self.handle_applied(now, replies),
-            Input::Request(id, call) => self.handle_request(now, id, call, None),
-            Input::RequestAs(id, call, author) => {
-                self.handle_request(now, id, call, Some(author));
-            }
+            Input::Request(id, call, author) => self.handle_request(now, id, call, author),
             Input::IdleSessions {
                 unused_since,
                 sessions,

@@ -50,11 +50,8 @@ impl Node {
 /// Whether `command` is a write that apply would refuse while the alarm is raised, whoever wants it.
 fn takes_room(command: &Command) -> bool {
     match command {
-        Command::Write { operation, .. } | Command::WriteAs { operation, .. } => {
-            operation.takes_room()
-        }
+        Command::Write { operation, .. } => operation.takes_room(),
         Command::OpenSession { .. }
-        | Command::OpenSessionAs { .. }
         | Command::Bootstrap(_)
         | Command::ForgetSessions { .. }
         | Command::ExpireLeases { .. }
@@ -136,13 +133,10 @@ mod tests {
             };
             [None, Some(Author::Client(anna)), Some(Author::Node)].map(|author| {
                 let (session, operation) = (None, operation.clone());
-                match author {
-                    None => Command::Write { session, operation },
-                    Some(author) => Command::WriteAs {
-                        author,
-                        session,
-                        operation,
-                    },
+                Command::Write {
+                    author,
+                    session,
+                    operation,
                 }
             })
         };
@@ -152,6 +146,9 @@ mod tests {
         for freeing in by_anybody(Operation::DeleteRange(DeleteRangeRequest::default())) {
             assert!(!takes_room(&freeing), "{freeing:?}");
         }
-        assert!(!takes_room(&Command::OpenSession { sessions_max: 1 }));
+        assert!(!takes_room(&Command::OpenSession {
+            author: None,
+            sessions_max: 1
+        }));
     }
 }

@@ -41,24 +41,19 @@ impl Node {
         };
         let sessions_max = self.options.sessions_max;
         let session = call.session;
-        let command = match (operation, author) {
-            (Some(operation), None) => Command::Write { session, operation },
-            (Some(operation), Some(author)) => Command::WriteAs {
+        let command = match operation {
+            Some(operation) => Command::Write {
                 author,
                 session,
                 operation,
             },
-            (None, None) => Command::OpenSession { sessions_max },
-            (None, Some(author)) => Command::OpenSessionAs {
+            None => Command::OpenSession {
                 author,
                 sessions_max,
             },
         };
         if self.refuse_without_room(id, call, &command) {
             return;
-        }
-        if !self.may_log(&command) {
-            return self.refuse(id, ErrorKind::Unsupported, &self.too_new(&command));
         }
         match self.consensus.propose(now, command.encode()) {
             Ok(entry) => self.waiting.add_write(entry, id, deadline),

@@ -1,14 +1,17 @@
-//! The version of the cluster, and how it rises while nodes of two releases run beside each other.
+//! The cluster version, and how it rises while nodes of two releases run side by side.
 //!
-//! A release knows a range of versions, and every node tells the others which. What is new in a version
-//! may be in the log only once the cluster is of that version, and it becomes so by an entry
-//! ([`Command::RaiseVersion`]). A leader proposes that when every member, voter or not, is connected
-//! and has said that it knows the version: a member that is away may come back as whatever it was. From
-//! the moment that the entry is committed every replica applies it before anything that rests on it.
+//! A release supports a range of versions, and every node reports its range to its peers. What is new
+//! in a version may be logged only once the cluster has that version, which an entry sets
+//! ([`Command::RaiseVersion`]). A leader proposes it when every member, voter or not, is connected and
+//! supports the version: a disconnected member may return with any release. Every replica applies the
+//! committed entry before anything that depends on it.
 //!
-//! There is no way down: what is in a log stays there for as long as the log and the states made of it.
-//! A node whose release does not know the version of its cluster says so and serves nothing: at its
-//! start by its state and its log, on its way in by the others, and else when it is to apply that entry.
+//! The version never falls: what was logged stays in the log and in the states made from it. A node
+//! whose release does not support the version of its cluster reports that and serves nothing: at
+//! start, from its state and its log; when its peers refuse it; and when it is to apply the entry.
+//!
+//! There is one version today, so no command needs a higher one. The first that does compares it with
+//! [`Node::cluster_version`] before it is proposed.
 
 use super::Node;
 use crate::kv::Command;
@@ -24,28 +27,12 @@ impl Node {
         self
     }
 
-    /// What the cluster is, by all that is committed as far as this node knows.
+    /// The cluster version, by the committed entries that this node knows.
     pub fn cluster_version(&self) -> u16 {
         self.upgrade.cluster
     }
 
-    /// Whether every member can read this command. Whatever proposes one that is newer than the first
-    /// version asks before.
-    pub(super) fn may_log(&self, command: &Command) -> bool {
-        command.since() <= self.upgrade.cluster
-    }
-
-    /// Why a command may not be in the log yet.
-    pub(super) fn too_new(&self, command: &Command) -> String {
-        format!(
-            "the cluster has version {}, and this requires version {}: it is raised once every \
-             member runs a release that supports it",
-            self.upgrade.cluster,
-            command.since()
-        )
-    }
-
-    /// As leader, proposes the version that all members know, if it is a newer one.
+    /// As leader, proposes the newest version that all members support, if it is higher.
     pub(super) fn raise_version(&mut self, now: Instant) {
         if self.upgrade.own.newest <= self.upgrade.cluster || self.consensus.leads_in().is_none() {
             return;
@@ -63,7 +50,7 @@ impl Node {
             return;
         }
         let command = Command::RaiseVersion { version };
-        // A refusal is no loss: the next input tries again.
+        // A refusal is harmless: the next input tries again.
         if self.consensus.propose(now, command.encode()).is_ok() {
             self.upgrade.proposed = Some(wish);
         }

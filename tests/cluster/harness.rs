@@ -125,6 +125,7 @@ pub(crate) fn forge_entry(state: &Path, key: &str) {
         ..PutRequest::default()
     };
     let command = kv::Command::Write {
+        author: None,
         session: None,
         operation: Operation::Put(put),
     };

@@ -470,7 +470,14 @@ fn commands() -> Vec<Seed> {
         sequence: 2,
         acknowledged: 1,
     });
-    let write = |operation| Command::Write { session, operation }.encode();
+    let write = |operation| {
+        Command::Write {
+            author: None,
+            session,
+            operation,
+        }
+        .encode()
+    };
     let member = MemberInfo {
         id: NodeId(1),
         name: "n1".to_owned(),
@@ -540,7 +547,11 @@ fn commands() -> Vec<Seed> {
         seed(
             "commands",
             "open",
-            Command::OpenSession { sessions_max: 9 }.encode(),
+            Command::OpenSession {
+                author: None,
+                sessions_max: 9,
+            }
+            .encode(),
         ),
         seed("commands", "bootstrap", bootstrap.encode()),
         seed("commands", "forget", forget.encode()),
@@ -819,15 +830,20 @@ fn states() -> Vec<Seed> {
             ..PutRequest::default()
         });
         Command::Write {
+            author: None,
             session: None,
             operation,
         }
     };
     let compact = Command::Write {
+        author: None,
         session: None,
         operation: Operation::Compact(CompactionRequest::at(2)),
     };
-    let open = Command::OpenSession { sessions_max: 9 };
+    let open = Command::OpenSession {
+        author: None,
+        sessions_max: 9,
+    };
     let little = backup(&[put("a"), put("b"), open, put("a"), compact]);
     let whole = [&[0], &little[..]].concat();
     let mut flipped = whole.clone();

@@ -82,7 +82,7 @@ impl World {
                 let id = leasehold::types::RequestId(driver.next_request);
                 driver.next_request += 1;
                 driver.pending.insert(id, (connection, frame));
-                self.handle(node, Input::Request(id, call));
+                self.handle(node, Input::Request(id, call, None));
                 false
             }
             None => {

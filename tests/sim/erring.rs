@@ -39,12 +39,24 @@ impl World {
 
 /// The same write under another number of its session, if it has one.
 fn otherwise(bytes: &Bytes) -> Option<Bytes> {
-    let Ok(Command::Write { session, operation }) = Command::decode(bytes) else {
+    let Ok(Command::Write {
+        author,
+        session,
+        operation,
+    }) = Command::decode(bytes)
+    else {
         return None;
     };
     let mut session = session;
     session.as_mut()?.sequence += 1_000;
-    Some(Command::Write { session, operation }.encode())
+    Some(
+        Command::Write {
+            author,
+            session,
+            operation,
+        }
+        .encode(),
+    )
 }
 
 /// The comparison finds the one whose state is not that of the majority, and nobody else; it serves

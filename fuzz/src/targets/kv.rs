@@ -40,9 +40,14 @@ pub fn commands(data: &[u8]) {
     }
     let mut store = MemStore::new();
     let (one, two) = (entry(1), entry(2));
-    let opened = Command::OpenSession { sessions_max: 2 }.encode();
+    let opened = Command::OpenSession {
+        author: None,
+        sessions_max: 2,
+    }
+    .encode();
     kv::apply(&mut store, one, Some(&opened)).expect("memory does not fail");
     let put = Command::Write {
+        author: None,
         session: None,
         operation: Operation::Put(PutRequest {
             key: Bytes::from_static(b"k"),
@@ -125,12 +130,14 @@ impl World {
         match draw.byte() % 16 {
             0..=6 => {
                 let command = Command::Write {
+                    author: None,
                     session: self.session(draw),
                     operation: operation(draw, &self.model),
                 };
                 self.run(&command);
             }
             7 => self.run(&Command::OpenSession {
+                author: None,
                 sessions_max: u32::from(draw.byte() % 4),
             }),
             8 => {
@@ -431,6 +438,7 @@ impl Model {
                 assert!(reply.hash.is_some());
             }
             Command::Write {
+                author: None,
                 session: None,
                 operation,
             } => {
@@ -439,10 +447,14 @@ impl Model {
                 self.matches(expected, reply);
             }
             Command::Write {
+                author: None,
                 session: Some(call),
                 operation,
             } => self.write_once(index, *call, operation, reply),
-            Command::OpenSession { sessions_max } => {
+            Command::OpenSession {
+                author: None,
+                sessions_max,
+            } => {
                 let id = SessionId(index);
                 if self.sessions.len() as u64 >= u64::from(*sessions_max) {
                     let error = reply.result.as_ref().expect_err("the table is full");
@@ -488,8 +500,8 @@ impl Model {
             Command::ContinueLeaseEnds { .. } | Command::RaiseVersion { .. } => {
                 assert_eq!(reply.result, Ok(None));
             }
-            Command::WriteAs { .. } | Command::OpenSessionAs { .. } => {
-                unreachable!("nobody here is known")
+            Command::Write { .. } | Command::OpenSession { .. } => {
+                unreachable!("the target draws no author")
             }
         }
     }

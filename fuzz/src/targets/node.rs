@@ -126,7 +126,7 @@ impl World {
                 let id = RequestId(self.requests);
                 let call = self.call(draw);
                 self.waiting.insert(id);
-                self.handle(Input::Request(id, call));
+                self.handle(Input::Request(id, call, None));
             }
             28 => self.restart(draw),
             29 => self.report_idle(),

@@ -147,6 +147,7 @@ fn fits_the_log(frame: ClientFrame) {
         _ => return,
     };
     let command = Command::Write {
+        author: None,
         session: call.session,
         operation,
     };

@@ -81,8 +81,8 @@ impl Machine {
     }
 
     fn run_as(&mut self, name: &str, operation: Operation) -> Result<ResponseBody, Error> {
-        let author = Author::Client(identity(name));
-        let done = self.run(&Command::WriteAs {
+        let author = Some(Author::Client(identity(name)));
+        let done = self.run(&Command::Write {
             author,
             session: None,
             operation,
@@ -208,8 +208,8 @@ fn no_write_of_whoever_has_nothing_takes_effect() {
         let unknown = machine.run_as("stranger", operation);
         assert_eq!(kind(unknown), ErrorKind::Unauthenticated, "{shown}");
     }
-    let session = machine.run(&Command::OpenSessionAs {
-        author: Author::Client(identity("nobody")),
+    let session = machine.run(&Command::OpenSession {
+        author: Some(Author::Client(identity("nobody"))),
         sessions_max: 9,
     });
     assert_eq!(kind(session), ErrorKind::PermissionDenied);
@@ -393,6 +393,7 @@ fn a_lease_is_his_who_granted_it() {
 #[test]
 fn a_lease_from_before_is_anybodys_whose_keys_it_has() {
     let open = |operation| Command::Write {
+        author: None,
         session: None,
         operation,
     };
@@ -444,8 +445,8 @@ fn a_refusal_names_no_key_of_a_lease_that_may_not_be_read() {
     let (own, shared) = (LeaseRef::id(70), LeaseRef::id(71));
     let granted = machine.run_as("anna", Operation::LeaseGrant(grant(own.id)));
     assert!(granted.is_ok());
-    let granted = machine.run(&Command::WriteAs {
-        author: Author::Node,
+    let granted = machine.run(&Command::Write {
+        author: Some(Author::Node),
         session: None,
         operation: Operation::LeaseGrant(grant(shared.id)),
     });
@@ -485,8 +486,8 @@ fn a_refusal_names_no_key_of_a_lease_that_may_not_be_read() {
 fn a_session_is_his_who_opened_it_and_a_refusal_decides_nothing() {
     let mut machine = Machine::guarded();
     let open = |machine: &mut Machine, name: &str| {
-        let opened = machine.run(&Command::OpenSessionAs {
-            author: Author::Client(identity(name)),
+        let opened = machine.run(&Command::OpenSession {
+            author: Some(Author::Client(identity(name))),
             sessions_max: 9,
         });
         match opened {
@@ -495,8 +496,8 @@ fn a_session_is_his_who_opened_it_and_a_refusal_decides_nothing() {
         }
     };
     let write = |machine: &mut Machine, name: &str, id: SessionId, key: &str| {
-        machine.run(&Command::WriteAs {
-            author: Author::Client(identity(name)),
+        machine.run(&Command::Write {
+            author: Some(Author::Client(identity(name))),
             session: Some(SessionCall {
                 id,
                 sequence: 1,
@@ -518,6 +519,7 @@ fn a_session_is_his_who_opened_it_and_a_refusal_decides_nothing() {
     let guessed = write(&mut machine, "bert", id, "a/w/1");
     assert_eq!(kind(guessed), ErrorKind::SessionExpired);
     let ghost = machine.run(&Command::Write {
+        author: None,
         session: Some(SessionCall {
             id,
             sequence: 1,
@@ -538,8 +540,8 @@ fn a_session_is_his_who_opened_it_and_a_refusal_decides_nothing() {
 fn the_cluster_goes_on_with_its_own_work() {
     let mut machine = Machine::guarded();
     assert!(machine.run_as(ROOT, Operation::Put(put("k"))).is_ok());
-    let own = |operation| Command::WriteAs {
-        author: Author::Node,
+    let own = |operation| Command::Write {
+        author: Some(Author::Node),
         session: None,
         operation,
     };
@@ -626,8 +628,8 @@ fn another_password_voids_what_the_one_before_was_given() {
         password: Password::Hashed(Secret::new("other")),
     });
     assert_eq!(known(&machine), Err(ErrorKind::Unauthenticated));
-    let author = Author::Client(by_token.clone());
-    let late = machine.run(&Command::WriteAs {
+    let author = Some(Author::Client(by_token.clone()));
+    let late = machine.run(&Command::Write {
         author,
         session: None,
         operation: Operation::Put(put("a/w/1")),

@@ -9,6 +9,7 @@ const WHOLE: CompactionBudget = CompactionBudget {
 
 fn compaction(revision: i64) -> Command {
     Command::Write {
+        author: None,
         session: None,
         operation: Operation::Compact(CompactionRequest::at(revision)),
     }

@@ -50,6 +50,7 @@ impl Machine {
 
     fn refused(&mut self, operation: Operation) -> ErrorKind {
         let reply = self.run(&Command::Write {
+            author: None,
             session: None,
             operation,
         });
@@ -463,7 +464,11 @@ fn every_entry_says_how_many_keys_it_left_on_leases() {
     let mut more = |operation| {
         let session = None;
         machine
-            .run(&Command::Write { session, operation })
+            .run(&Command::Write {
+                author: None,
+                session,
+                operation,
+            })
             .lease_keys
     };
     assert_eq!(more(put_on("a", 5)), 1);

@@ -56,6 +56,7 @@ impl Machine {
 
     fn write(&mut self, operation: Operation) -> (i64, ResponseBody) {
         let reply = self.run(&Command::Write {
+            author: None,
             session: None,
             operation,
         });
@@ -78,7 +79,10 @@ impl Machine {
     }
 
     fn open(&mut self) -> SessionId {
-        let reply = self.run(&Command::OpenSession { sessions_max: 100 });
+        let reply = self.run(&Command::OpenSession {
+            author: None,
+            sessions_max: 100,
+        });
         match reply.result {
             Ok(Some(ResponseBody::OpenSession { id })) => id,
             other => panic!("not a session: {other:?}"),
@@ -87,6 +91,7 @@ impl Machine {
 
     fn once(&mut self, id: SessionId, sequence: u64, acknowledged: u64, op: Operation) -> Reply {
         self.run(&Command::Write {
+            author: None,
             session: Some(SessionCall {
                 id,
                 sequence,
@@ -299,6 +304,7 @@ fn keys_that_cannot_be_stored_are_refused_and_change_nothing() {
         });
         for operation in [put, delete] {
             let reply = machine.run(&Command::Write {
+                author: None,
                 session: None,
                 operation,
             });
@@ -338,6 +344,7 @@ fn a_delete_beyond_its_bounds_is_refused_whole() {
     };
     let all = |machine: &mut Machine, prev_kv| {
         machine.run(&Command::Write {
+            author: None,
             session: None,
             operation: everything(prev_kv),
         })
@@ -395,6 +402,7 @@ fn an_entry_that_does_not_follow_the_applied_one_is_a_fault() {
     machine.put("a", "2");
     let before = machine.store.clone();
     let command = Command::Write {
+        author: None,
         session: None,
         operation: put("a", "3"),
     }
@@ -468,6 +476,7 @@ fn a_check_answers_with_the_hash_and_changes_nothing_but_the_place() {
     assert_eq!(
         machine
             .run(&Command::Write {
+                author: None,
                 session: None,
                 operation: put("a", "2"),
             })
@@ -518,6 +527,7 @@ fn machine_with_everything() -> Machine {
 pub(crate) fn everything() -> MemStore {
     let mut machine = machine_with_everything();
     machine.run(&Command::Write {
+        author: None,
         session: None,
         operation: Operation::Compact(CompactionRequest::at(6)),
     });
@@ -761,7 +771,10 @@ fn what_a_session_keeps_is_bounded_in_bytes() {
 #[test]
 fn a_full_table_refuses_new_sessions_and_evicts_none() {
     let mut machine = Machine::default();
-    let open = Command::OpenSession { sessions_max: 2 };
+    let open = Command::OpenSession {
+        author: None,
+        sessions_max: 2,
+    };
     let first = machine.open();
     machine.open();
     let refused = machine.run(&open);

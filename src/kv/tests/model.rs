@@ -129,19 +129,29 @@ impl Model {
             return (self.revision, no(ErrorKind::Unsupported));
         };
         match command {
-            // Rules have tests of their own, and here there are none: then it does not matter who asks.
-            Command::WriteAs { .. } | Command::OpenSessionAs { .. } => {
-                unreachable!("the script does not draw these")
+            // Access control has tests of its own.
+            Command::Write {
+                author: Some(_), ..
+            }
+            | Command::OpenSession {
+                author: Some(_), ..
+            } => {
+                unreachable!("the script draws no author")
             }
             Command::Write {
+                author: None,
                 session: None,
                 operation,
             } => self.write(id, operation),
             Command::Write {
+                author: None,
                 session: Some(call),
                 operation,
             } => self.write_once(id, call, operation),
-            Command::OpenSession { sessions_max } => {
+            Command::OpenSession {
+                author: None,
+                sessions_max,
+            } => {
                 if self.sessions.len() >= sessions_max as usize {
                     return (self.revision, no(ErrorKind::SlowDown { retry_after_ms: 0 }));
                 }

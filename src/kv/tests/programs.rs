@@ -40,6 +40,7 @@ pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
         let term = 1 + index / 10;
         let command = match step {
             Step::Write { session, operation } => Some(Command::Write {
+                author: None,
                 session: session.map(|(which, sequence, acknowledged)| SessionCall {
                     id: pick(&opened, which),
                     sequence,
@@ -49,7 +50,10 @@ pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
             }),
             Step::Open => {
                 opened.push(index);
-                Some(Command::OpenSession { sessions_max: 3 })
+                Some(Command::OpenSession {
+                    author: None,
+                    sessions_max: 3,
+                })
             }
             Step::Forget { which, back } => Some(Command::ForgetSessions {
                 sessions: vec![pick(&opened, *which)],

@@ -31,6 +31,7 @@ fn while_the_alarm_is_raised_nothing_grows_and_what_frees_is_taken() {
         quota: 10,
     };
     let write = |operation| Command::Write {
+        author: None,
         session: None,
         operation,
     };

@@ -6,6 +6,7 @@ use crate::api::{CasResult, Compare, CompareOp, TxnOp, TxnOpResponse, TxnRequest
 impl Machine {
     fn try_txn(&mut self, txn: TxnRequest) -> (i64, Result<TxnResponse, ErrorKind>) {
         let reply = self.run(&Command::Write {
+            author: None,
             session: None,
             operation: Operation::Txn(txn),
         });
@@ -302,6 +303,7 @@ fn a_refusal_in_the_middle_takes_everything_back() {
     let mut machine = Machine::default();
     machine.put("a", "1");
     machine.run(&Command::Write {
+        author: None,
         session: None,
         operation: Operation::Compact(CompactionRequest::at(2)),
     });
@@ -402,6 +404,7 @@ fn a_put_may_keep_the_value_that_is_there() {
     assert_eq!(machine.get("a"), Some(kv("a", "1", 2, 3, 2)));
     let run = |machine: &mut Machine, operation| {
         let reply = machine.run(&Command::Write {
+            author: None,
             session: None,
             operation,
         });

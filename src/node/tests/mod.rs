@@ -255,7 +255,7 @@ impl World {
             session: None,
             request,
         };
-        self.give(node, Input::Request(id, call));
+        self.give(node, Input::Request(id, call, None));
         self.settle();
         id
     }

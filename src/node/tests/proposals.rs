@@ -24,7 +24,7 @@ impl World {
             session: Some(session),
             request: Request::Put(put),
         };
-        self.give(node, Input::Request(id, call));
+        self.give(node, Input::Request(id, call, None));
         self.settle();
         id
     }

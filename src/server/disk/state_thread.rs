@@ -333,9 +333,7 @@ fn retire(retired: Retired, data_dir: Arc<DataDir>) {
 /// What a batch with a compaction in it wants done.
 fn gc_work(batch: &[Entry]) -> GcWork {
     let is_physical = batch.iter().filter_map(command).any(|command| {
-        let (Ok(Command::Write { operation, .. }) | Ok(Command::WriteAs { operation, .. })) =
-            Command::decode(&command)
-        else {
+        let Ok(Command::Write { operation, .. }) = Command::decode(&command) else {
             return false;
         };
         matches!(operation, Operation::Compact(request) if request.physical)
@@ -392,7 +390,14 @@ mod tests {
             let session = None;
             Entry {
                 id: LogId::new(LogIndex(1), Term(1)),
-                payload: Payload::Command(Command::Write { session, operation }.encode()),
+                payload: Payload::Command(
+                    Command::Write {
+                        author: None,
+                        session,
+                        operation,
+                    }
+                    .encode(),
+                ),
             }
         };
         assert_eq!(gc_work(&[compaction(false)]), GcWork::Look);

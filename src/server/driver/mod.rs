@@ -127,11 +127,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
                     }
                     let id = RequestId(self.next_request);
                     self.next_request += 1;
-                    let input = match author {
-                        None => Input::Request(id, call),
-                        Some(author) => Input::RequestAs(id, call, author),
-                    };
-                    turn.handle(&mut self.node, input);
+                    turn.handle(&mut self.node, Input::Request(id, call, author));
                     let pending = Pending {
                         outbox,
                         frame,

@@ -382,6 +382,7 @@ mod tests {
             ..crate::api::PutRequest::default()
         });
         let command = crate::kv::Command::Write {
+            author: None,
             session: None,
             operation: put,
         };

@@ -73,6 +73,7 @@ impl World {
     /// As the state thread does.
     fn put(&mut self, key: &str, value: &str) {
         let command = Command::Write {
+            author: None,
             session: None,
             operation: Operation::Put(PutRequest {
                 key: Bytes::copy_from_slice(key.as_bytes()),
@@ -270,6 +271,7 @@ fn what_was_applied_without_being_told_is_fetched() {
     world.watch(&courier, 1, "a");
     let id = LogId::new(LogIndex(1), Term(1));
     let command = Command::Write {
+        author: None,
         session: None,
         operation: Operation::Put(PutRequest {
             key: "a".into(),

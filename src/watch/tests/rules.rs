@@ -9,6 +9,7 @@ impl Node {
     fn run(&mut self, operation: Operation) {
         let index = kv::progress(&self.store).unwrap().applied.index.next();
         let command = Command::Write {
+            author: None,
             session: None,
             operation,
         };

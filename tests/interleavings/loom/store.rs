@@ -125,7 +125,14 @@ impl Applier {
             })),
         };
         let session = None;
-        let command = operation.map(|operation| Command::Write { session, operation }.encode());
+        let command = operation.map(|operation| {
+            Command::Write {
+                author: None,
+                session,
+                operation,
+            }
+            .encode()
+        });
         let id = LogId::new(LogIndex(self.applied), Term(1));
         let mut batch = Batch::begin(&mut self.writer).unwrap();
         batch.apply(id, command.as_deref()).unwrap();

@@ -42,17 +42,15 @@ impl ClientLeases {
                 continue;
             };
             match command {
-                Command::Write { operation, .. } | Command::WriteAs { operation, .. } => {
-                    match operation {
-                        Operation::LeaseGrant(_) => {
-                            self.live.insert(entry.id.index.0 as i64, entry.id.index.0);
-                        }
-                        Operation::LeaseRevoke(lease) => {
-                            self.end(real, lease, false);
-                        }
-                        _ => {}
+                Command::Write { operation, .. } => match operation {
+                    Operation::LeaseGrant(_) => {
+                        self.live.insert(entry.id.index.0 as i64, entry.id.index.0);
                     }
-                }
+                    Operation::LeaseRevoke(lease) => {
+                        self.end(real, lease, false);
+                    }
+                    _ => {}
+                },
                 Command::ExpireLeases { term, leases } => {
                     // Whether the word of another term counts is for `model.rs` to say; that a
                     // holder who is still sure of its lease is not bereft is said here.

@@ -442,6 +442,7 @@ mod tests {
         ];
         let committed = |(place, operation): (usize, Operation)| {
             let command = Command::Write {
+                author: None,
                 session: None,
                 operation,
             };

@@ -106,6 +106,7 @@ fn state(path: &Path) -> StateStore {
             ..PutRequest::default()
         };
         let command = kv::Command::Write {
+            author: None,
             session: None,
             operation: Operation::Put(put),
         };

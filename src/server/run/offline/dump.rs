@@ -74,7 +74,7 @@ fn named(command: &[u8]) -> String {
         Err(error) => return format!("unreadable: {error}"),
     };
     let name = match command {
-        Command::Write { operation, .. } | Command::WriteAs { operation, .. } => match operation {
+        Command::Write { operation, .. } => match operation {
             Operation::Put(_) => "put",
             Operation::DeleteRange(_) => "delete_range",
             Operation::Compact(_) => "compact",
@@ -85,7 +85,7 @@ fn named(command: &[u8]) -> String {
             Operation::PutWithNewLease { .. } => "put_with_new_lease",
             Operation::Auth(request) => request.spec().name,
         },
-        Command::OpenSession { .. } | Command::OpenSessionAs { .. } => "open_session",
+        Command::OpenSession { .. } => "open_session",
         Command::Bootstrap(_) => "bootstrap",
         Command::ForgetSessions { .. } => "forget_sessions",
         Command::ExpireLeases { .. } => "expire_leases",

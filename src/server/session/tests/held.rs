@@ -98,8 +98,8 @@ fn guard(world: &mut World) {
             name: "root".into(),
             generation: None,
         };
-        let command = Command::WriteAs {
-            author: Author::Client(root),
+        let command = Command::Write {
+            author: Some(Author::Client(root)),
             session: None,
             operation: Operation::Auth(auth),
         };

@@ -322,6 +322,7 @@ fn command(entry: &Entry) -> Option<Bytes> {
 
 fn put(key: &'static str, value: Bytes) -> Bytes {
     Command::Write {
+        author: None,
         session: None,
         operation: Operation::Put(PutRequest {
             key: Bytes::from_static(key.as_bytes()),

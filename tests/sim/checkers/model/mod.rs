@@ -181,8 +181,7 @@ impl Model {
 
     fn apply(&mut self, index: u64, of: Term, command: Command, revision: &mut i64) {
         match command {
-            Command::Write { session, operation }
-            | Command::WriteAs {
+            Command::Write {
                 session, operation, ..
             } => {
                 if let Some(call) = session {
@@ -201,7 +200,7 @@ impl Model {
                 }
                 self.write(index, operation, revision);
             }
-            Command::OpenSession { .. } | Command::OpenSessionAs { .. } => {
+            Command::OpenSession { .. } => {
                 let session = Session {
                     used: index,
                     ..Session::default()

@@ -106,6 +106,7 @@ fn delete(index: u64, key: &[u8]) -> Entry {
 
 fn write(index: u64, operation: Operation) -> Entry {
     let command = Command::Write {
+        author: None,
         session: None,
         operation,
     };
